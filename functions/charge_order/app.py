@@ -1,0 +1,81 @@
+"""charge_order: the payment service's function, fed by the payments queue. This file only puts the parts together."""
+
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.utilities.parameters import SecretsProvider
+
+from charge_order.charge import ChargeOrder
+from charge_order.ledger import Ledger
+from charge_order.stripe_gateway import StripeGateway, stripe_client
+from charge_order.time_bounds import TimeBounds
+from onecharge.aws import BATCH_SIZE, client_config
+from onecharge.deliveries import Consumer, Queue
+from onecharge.events import OrderPlacedEvent
+from onecharge.metrics import Counts
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+API_KEY_MAX_AGE_SECONDS = 300
+"""How long a rotated Stripe key may go unnoticed; meanwhile charges are retried, and none is failed."""
+
+
+class Application:
+    """Everything that outlives an invocation: clients with their connections, threads, derived time bounds."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        config = client_config()
+        sqs = boto3.client("sqs", config=config)
+        self._logger = Logger()
+        self.counts = Counts(Metrics())
+        self._threads = ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record")
+        self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
+        self._queue = Queue(sqs, environment["PAYMENTS_QUEUE_URL"], environment["PAYMENTS_DLQ_URL"])
+        self._ledger = Ledger(boto3.client("dynamodb", config=config), environment["CHARGES_TABLE"])
+        self._secrets = SecretsProvider(boto3_client=boto3.client("secretsmanager", config=config))
+        self._secret_arn = environment["STRIPE_SECRET_ARN"]
+        self._stripe = lru_cache(maxsize=1)(
+            partial(stripe_client, api_base=environment["STRIPE_API_BASE"], bounds=self._bounds)
+        )
+
+    def consumer(self) -> Consumer[OrderPlacedEvent]:
+        """The consumer of one invocation, with the Stripe key as it is now."""
+        api_key = self._secrets.get(self._secret_arn, max_age=API_KEY_MAX_AGE_SECONDS)
+        charge_order = ChargeOrder(
+            ledger=self._ledger,
+            gateway=StripeGateway(self._stripe(str(api_key).strip())),
+            lease_seconds=self._bounds.lease_seconds,
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        )
+        return Consumer(
+            model=OrderPlacedEvent,
+            handle=charge_order,
+            queue=self._queue,
+            logger=self._logger,
+            count=self.counts,
+            threads=self._threads,
+        )
+
+
+@cache
+def _application() -> Application:
+    return Application(os.environ)
+
+
+def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+    """Charge the orders of one batch; returns the messages that SQS is to deliver again."""
+    application = _application()
+    try:
+        return application.consumer().consume(event, context)
+    finally:
+        application.counts.flush()

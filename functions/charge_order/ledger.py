@@ -1,0 +1,212 @@
+"""The Charges table: one row for each attempt to charge an order, the truth about it.
+
+claim     one conditional write: a new row, or one whose lease has expired; the fencing token grows
+settle    one conditional write on the fencing token: a worker that lost its lease changes nothing
+
+          claim                      settle
+CLAIMED ───┤═══════ lease ═══════════├──► SUCCEEDED │ DECLINED │ REQUIRES_ACTION │ NEEDS_REVIEW
+           └ crashed worker: the lease expires, the next delivery claims the row with a higher token
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from charge_order.protocol import ChargeRow, FrozenRequest
+from charge_order.time_bounds import RETENTION_SECONDS
+from onecharge.dynamodb import from_item, to_item
+from onecharge.states import ChargeState
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The row is ours until its lease expires."""
+
+    row: ChargeRow
+
+
+@dataclass(frozen=True)
+class HeldByAnother:
+    """Another delivery of the same order holds the row until then."""
+
+    lease_expires_at: int
+
+
+@dataclass(frozen=True)
+class AlreadySettled:
+    """Another delivery of the same order has settled the row: this one is a duplicate."""
+
+    state: ChargeState
+    fingerprint: str
+    """Of the request that was charged."""
+
+
+Claim = Claimed | HeldByAnother | AlreadySettled
+
+
+class LeaseLost(Exception):
+    """Another worker has claimed the row since: nothing was written."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The Charges table through boto3's client. Every method makes exactly one request."""
+
+    client: "DynamoDBClient"
+    table: str
+
+    def claim(
+        self,
+        request: FrozenRequest,
+        *,
+        correlation_id: str,
+        placed_at: int,
+        now: int,
+        lease_seconds: int,
+    ) -> Claim:
+        """Claim the attempt, or say who has it. A row that exists keeps the request that it froze."""
+        row_is_new = "attribute_not_exists(order_id)"
+        lease_has_expired = "(#state = :claimed AND lease_expires_at <= :now)"
+        always = {
+            "#state": ":claimed",
+            "lease_expires_at": ":lease_expires_at",
+            "claimed_at": ":now",
+            "fencing_token": "if_not_exists(fencing_token, :zero) + :one",
+        }
+        frozen = {
+            "amount_minor": request.amount_minor,
+            "currency": request.currency,
+            "stripe_parameters": request.parameters_json,
+            "fingerprint": request.fingerprint,
+            "correlation_id": correlation_id,
+            "placed_at": placed_at,
+            "key_generation": 0,
+            "key_opened_at": placed_at,
+            "expires_at": now + RETENTION_SECONDS,
+        }
+        once = {name: f"if_not_exists({name}, :{name})" for name in frozen}
+        try:
+            answer = self.client.update_item(
+                TableName=self.table,
+                Key=self._key(request),
+                UpdateExpression=_set(always | once),
+                ConditionExpression=f"{row_is_new} OR {lease_has_expired}",
+                ExpressionAttributeNames={"#state": "state"},
+                ExpressionAttributeValues=_values(
+                    **frozen,
+                    claimed=ChargeState.CLAIMED,
+                    lease_expires_at=now + lease_seconds,
+                    now=now,
+                    zero=0,
+                    one=1,
+                ),
+                ReturnValues="ALL_NEW",
+                # A duplicate learns from the refusal itself what it needs to know, without a read.
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except self.client.exceptions.ConditionalCheckFailedException as refused:
+            return _held_or_settled(refused)
+        return Claimed(_row(answer["Attributes"]))
+
+    def settle(
+        self,
+        row: ChargeRow,
+        state: ChargeState,
+        *,
+        payment_intent_id: str | None,
+        code: str | None,
+        now: int,
+    ) -> None:
+        """Write what the attempt came to. Raises LeaseLost if the row has been claimed again since."""
+        changes = {
+            "#state": ":state",
+            "settled_at": ":now",
+            **({"payment_intent_id": ":payment_intent_id"} if payment_intent_id else {}),
+            **({"decline_code": ":decline_code"} if code else {}),
+        }
+        self._write(
+            row,
+            changes,
+            state=state,
+            now=now,
+            payment_intent_id=payment_intent_id,
+            decline_code=code,
+        )
+
+    def hand_back(self, row: ChargeRow, *, look_first: bool, now: int) -> None:
+        """End the lease early, so that the next delivery need not wait for it. Raises LeaseLost."""
+        changes = {"lease_expires_at": ":now"}
+        if look_first:
+            changes["looking_since"] = "if_not_exists(looking_since, :now)"
+        self._write(row, changes, now=now)
+
+    def open_new_key(self, row: ChargeRow, *, now: int) -> ChargeRow:
+        """Write the next key generation, before it is used. Raises LeaseLost."""
+        attributes = self._write(
+            row,
+            {"key_generation": ":next", "key_opened_at": ":now"},
+            remove="looking_since",
+            next=row.key_generation + 1,
+            now=now,
+        )
+        return _row(attributes)
+
+    def _write(self, row: ChargeRow, changes: Mapping[str, str], *, remove: str = "", **values: Any) -> dict[str, Any]:
+        still_ours = "#state = :claimed AND fencing_token = :ours"
+        try:
+            answer = self.client.update_item(
+                TableName=self.table,
+                Key=self._key(row.request),
+                UpdateExpression=_set(changes) + (f" REMOVE {remove}" if remove else ""),
+                ConditionExpression=still_ours,
+                ExpressionAttributeNames={"#state": "state"},
+                ExpressionAttributeValues=_values(**values, claimed=ChargeState.CLAIMED, ours=row.fencing_token),
+                ReturnValues="ALL_NEW",
+            )
+        except self.client.exceptions.ConditionalCheckFailedException as refused:
+            raise LeaseLost from refused
+        return answer["Attributes"]
+
+    def _key(self, request: FrozenRequest) -> dict[str, Any]:
+        return to_item({"order_id": request.order_id, "attempt": request.attempt})
+
+
+def _set(changes: Mapping[str, str]) -> str:
+    return "SET " + ", ".join(f"{name} = {value}" for name, value in changes.items())
+
+
+def _values(**values: Any) -> dict[str, Any]:
+    return {f":{name}": value for name, value in to_item(values).items()}
+
+
+def _row(item: Mapping[str, Any]) -> ChargeRow:
+    values = from_item(item)
+    return ChargeRow(
+        request=FrozenRequest(
+            order_id=values["order_id"],
+            attempt=values["attempt"],
+            amount_minor=values["amount_minor"],
+            currency=values["currency"],
+            parameters_json=values["stripe_parameters"],
+        ),
+        state=ChargeState(values["state"]),
+        fencing_token=values["fencing_token"],
+        lease_expires_at=values["lease_expires_at"],
+        placed_at=values["placed_at"],
+        key_generation=values["key_generation"],
+        key_opened_at=values["key_opened_at"],
+        looking_since=values.get("looking_since"),
+    )
+
+
+def _held_or_settled(refused: ClientError) -> HeldByAnother | AlreadySettled:
+    old = from_item(refused.response["Item"])  # type: ignore[typeddict-item]  # only with ALL_OLD
+    state = ChargeState(old["state"])
+    if state is ChargeState.CLAIMED:
+        return HeldByAnother(old["lease_expires_at"])
+    return AlreadySettled(state, old["fingerprint"])

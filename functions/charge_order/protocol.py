@@ -1,0 +1,259 @@
+"""The charge protocol: every decision about money, pure. No clock, no environment, no I/O.
+
+    delivery ─► claim ─► next_step ─┬─ CHARGE ─► the answer ─► OUTCOMES ───────┬─► settle
+                                    └─ LOOK ───► what is found ─► after_look ──┴─► or try again
+
+docs/protocol.md says why each rule is as it is.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+
+from charge_order.time_bounds import (
+    ABSENCE_GRACE_SECONDS,
+    KEY_HORIZON_SECONDS,
+)
+from onecharge.events import OrderPlaced
+from onecharge.states import ChargeState
+
+# ---------------------------------------------------------------- the row
+
+
+@dataclass(frozen=True)
+class FrozenRequest:
+    """What is sent to Stripe for one attempt, frozen by the first claim: no later delivery or deploy changes it.
+
+    `parameters_json` is the very body of the request, so that a Stripe key never sees two different ones.
+    """
+
+    order_id: str
+    attempt: int
+    amount_minor: int
+    currency: str
+    parameters_json: str
+
+    @classmethod
+    def of(cls, order: OrderPlaced) -> "FrozenRequest":
+        parameters = {
+            "amount": order.amount_minor,
+            "currency": order.currency.lower(),
+            "payment_method": order.payment_method,
+            "confirm": True,
+            # Nobody is there to follow a redirect; 3-D Secure is finished by the customer's own page.
+            "automatic_payment_methods": {"enabled": True, "allow_redirects": "never"},
+            "metadata": {
+                "order_id": order.order_id,
+                "attempt": str(order.attempt),
+                "customer_id": order.customer_id,
+            },
+        }
+        return cls(
+            order_id=order.order_id,
+            attempt=order.attempt,
+            amount_minor=order.amount_minor,
+            currency=order.currency,
+            parameters_json=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.parameters_json.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ChargeRow:
+    """One row of the Charges table, as a worker that claimed it holds it. Times are whole epoch seconds."""
+
+    request: FrozenRequest
+    state: ChargeState
+    fencing_token: int
+    """Grows with every claim; only the holder of the newest one can write."""
+    lease_expires_at: int
+    placed_at: int
+    key_generation: int
+    """0, and one more each time a look proved that the former key can no longer charge."""
+    key_opened_at: int
+    """No request was ever sent under the present key before this time."""
+    looking_since: int | None
+    """Since when the present key is not used any more until Stripe has been looked at; None while it may be."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """The Stripe key of this order, attempt and generation: the same for every delivery."""
+        return f"charge:{self.request.order_id}:{self.request.attempt}:{self.key_generation}"
+
+
+# ---------------------------------------------------------------- charge or look?
+
+
+class Step(Enum):
+    """What a worker that has just claimed a row does next."""
+
+    CHARGE = auto()
+    LOOK = auto()
+
+
+def next_step(row: ChargeRow, now: float) -> Step:
+    """The freshness rule: the key is relied on only while Stripe is sure to remember its first use."""
+    key_may_be_forgotten = now - row.key_opened_at >= KEY_HORIZON_SECONDS
+    if row.looking_since is not None or key_may_be_forgotten:
+        return Step.LOOK
+    return Step.CHARGE
+
+
+# ---------------------------------------------------------------- what an answer means
+
+
+class Answer(StrEnum):
+    """Everything that Stripe, or the network before it, can answer to a charge."""
+
+    SUCCEEDED = "succeeded"
+    DECLINED = "402 decline"
+    ACTION_REQUIRED = "402 authentication_required, or requires_action"
+    NO_ANSWER = "timeout or dropped connection"
+    KEY_IN_USE = "409 idempotency_key_in_use"
+    RATE_LIMITED = "429"
+    UNAVAILABLE = "503"
+    PROCESSING = "processing"
+    SERVER_ERROR = "500"
+    OTHER_REQUEST = "400 idempotency_error"
+    OTHER_AMOUNT = "amount or currency differs from the frozen request"
+    REFUSED = "any other 4xx"
+    BAD_API_KEY = "401, 403"
+
+
+class Then(Enum):
+    """What becomes of the row and of the message."""
+
+    SETTLE = auto()
+    """The row is settled, the message is done."""
+    SAME_KEY_AGAIN = auto()
+    """Nothing is known: the row stays CLAIMED, and the message comes back to send the same key again."""
+    LOOK_FIRST = auto()
+    """The key will only ever repeat this answer: the row says so, and the message comes back to look."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one answer means; `state` says as what the row is settled, if it is."""
+
+    then: Then
+    state: ChargeState | None = None
+    alarm: bool = False
+
+
+_SAME_KEY_AGAIN = Outcome(Then.SAME_KEY_AGAIN)
+_LOOK_FIRST = Outcome(Then.LOOK_FIRST)
+_NEEDS_REVIEW = Outcome(Then.SETTLE, ChargeState.NEEDS_REVIEW, alarm=True)
+
+OUTCOMES: Mapping[Answer, Outcome] = {
+    Answer.SUCCEEDED: Outcome(Then.SETTLE, ChargeState.SUCCEEDED),
+    Answer.DECLINED: Outcome(Then.SETTLE, ChargeState.DECLINED),
+    Answer.ACTION_REQUIRED: Outcome(Then.SETTLE, ChargeState.REQUIRES_ACTION),
+    Answer.NO_ANSWER: _SAME_KEY_AGAIN,
+    Answer.KEY_IN_USE: _SAME_KEY_AGAIN,
+    Answer.RATE_LIMITED: _SAME_KEY_AGAIN,
+    Answer.UNAVAILABLE: _SAME_KEY_AGAIN,
+    Answer.PROCESSING: _LOOK_FIRST,
+    Answer.SERVER_ERROR: _LOOK_FIRST,
+    Answer.OTHER_REQUEST: _NEEDS_REVIEW,
+    Answer.OTHER_AMOUNT: _NEEDS_REVIEW,
+    Answer.REFUSED: _NEEDS_REVIEW,
+    # Nobody's fault but ours: no order is failed for it.
+    Answer.BAD_API_KEY: Outcome(Then.SAME_KEY_AGAIN, alarm=True),
+}
+"""The outcome table. docs/protocol.md shows the same one, and a test holds the two against each other."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer with what it carries. `code` is Stripe's decline code, or its error code."""
+
+    answer: Answer
+    payment_intent_id: str | None = None
+    code: str | None = None
+
+
+# ---------------------------------------------------------------- what a look means
+
+
+@dataclass(frozen=True)
+class FoundIntent:
+    """A PaymentIntent that carries the order's id and attempt in its metadata."""
+
+    payment_intent_id: str
+    status: str
+    amount_minor: int
+    currency: str
+    was_declined: bool = False
+    decline_code: str | None = None
+
+
+@dataclass(frozen=True)
+class Settle:
+    """Stripe shows what the attempt came to."""
+
+    reply: Reply
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """A PaymentIntent of ours was made and never confirmed: its own states allow that once, for ever."""
+
+    payment_intent_id: str
+
+
+@dataclass(frozen=True)
+class OpenNewKey:
+    """There is no charge, and the former key can no longer make one: the next generation may."""
+
+
+@dataclass(frozen=True)
+class LookAgain:
+    """Too early to tell."""
+
+
+AfterLook = Settle | Confirm | OpenNewKey | LookAgain
+
+
+def reply_for(request: FrozenRequest, intent: FoundIntent) -> Reply:
+    """What a PaymentIntent's status says of the attempt, and whether it is for the money that was agreed."""
+    if (intent.amount_minor, intent.currency) != (request.amount_minor, request.currency):
+        return Reply(Answer.OTHER_AMOUNT, intent.payment_intent_id)
+    match intent.status:
+        case "succeeded":
+            return Reply(Answer.SUCCEEDED, intent.payment_intent_id)
+        case "requires_action":
+            return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id)
+        case "processing":
+            return Reply(Answer.PROCESSING, intent.payment_intent_id)
+        case "requires_payment_method" if intent.was_declined:
+            return Reply(Answer.DECLINED, intent.payment_intent_id, intent.decline_code)
+        case _:
+            return Reply(Answer.REFUSED, intent.payment_intent_id, f"status {intent.status}")
+
+
+def after_look(row: ChargeRow, found: list[FoundIntent], now: float) -> AfterLook:
+    """What follows from all PaymentIntents of this attempt that Stripe shows. Never guesses with money.
+
+    `found` must be complete: an empty list is taken as proof that there was none at the time of the look.
+    """
+    match found:
+        case []:
+            # Requests that were on their way when the key was last used have had their time.
+            since = row.looking_since if row.looking_since is not None else now
+            return OpenNewKey() if now - since >= ABSENCE_GRACE_SECONDS else LookAgain()
+        case [intent]:
+            never_confirmed = intent.status == "requires_confirmation" or (
+                intent.status == "requires_payment_method" and not intent.was_declined
+            )
+            reply = reply_for(row.request, intent)
+            if never_confirmed and reply.answer is not Answer.OTHER_AMOUNT:
+                return Confirm(intent.payment_intent_id)
+            return LookAgain() if reply.answer is Answer.PROCESSING else Settle(reply)
+        case _:
+            # Two PaymentIntents for one attempt should not exist: a person has to see them.
+            return Settle(Reply(Answer.REFUSED, code="several PaymentIntents for one attempt"))

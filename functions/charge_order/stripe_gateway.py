@@ -1,0 +1,154 @@
+"""Stripe, as the charge protocol sees it: a request goes out under a key, one of the protocol's answers comes back.
+
+This module knows what Stripe's statuses and error codes look like; what they mean for the order is decided in
+protocol.py. Source: Stripe documentation, "Error handling", "Idempotent requests", "PaymentIntents API".
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import requests
+import stripe
+from requests.adapters import HTTPAdapter
+
+from charge_order.protocol import Answer, FoundIntent, FrozenRequest, Reply, reply_for
+from charge_order.time_bounds import CLOCK_DIFFERENCE_SECONDS, SEARCH_LAG_SECONDS, STRIPE_RETRIES, TimeBounds
+from onecharge.aws import BATCH_SIZE
+
+if TYPE_CHECKING:
+    from stripe.params import PaymentIntentCreateParams
+
+_LIST_PAGES_MAX = 20
+_PAGE_SIZE = 100
+
+
+class LookInconclusive(Exception):
+    """Stripe showed too much, or too little, to prove that a charge is absent."""
+
+
+def stripe_client(api_key: str, *, api_base: str, bounds: TimeBounds) -> stripe.StripeClient:
+    """One client for all threads: one connection pool, bounded time, and no file written about usage."""
+    stripe.enable_telemetry = False
+    session = requests.Session()
+    session.mount("https://", HTTPAdapter(pool_connections=1, pool_maxsize=BATCH_SIZE))
+    session.mount("http://", HTTPAdapter(pool_connections=1, pool_maxsize=BATCH_SIZE))
+    return stripe.StripeClient(
+        api_key,
+        base_addresses={"api": api_base},
+        max_network_retries=STRIPE_RETRIES,
+        http_client=stripe.RequestsClient(
+            timeout=(bounds.stripe_connect_timeout_seconds, bounds.stripe_read_timeout_seconds),
+            session=session,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class StripeGateway:
+    """Charges and looks, through one StripeClient."""
+
+    client: stripe.StripeClient
+
+    def charge(self, request: FrozenRequest, idempotency_key: str) -> Reply:
+        """Send the frozen request under the key; sent again under the same key, it charges no second time."""
+        parameters = cast("PaymentIntentCreateParams", json.loads(request.parameters_json))
+        try:
+            intent = self.client.v1.payment_intents.create(parameters, {"idempotency_key": idempotency_key})
+        except stripe.StripeError as error:
+            return _reply_for_error(request, error)
+        return reply_for(request, _found(intent))
+
+    def confirm(self, request: FrozenRequest, payment_intent_id: str) -> Reply:
+        """Confirm a PaymentIntent of ours that never was; Stripe allows no second success of the same one."""
+        payment_method = json.loads(request.parameters_json)["payment_method"]
+        try:
+            intent = self.client.v1.payment_intents.confirm(
+                payment_intent_id,
+                {"payment_method": payment_method},
+                {"idempotency_key": f"confirm:{payment_intent_id}"},
+            )
+        except stripe.StripeError as error:
+            return _reply_for_error(request, error)
+        return reply_for(request, _found(intent))
+
+    def look(self, request: FrozenRequest, *, placed_at: int, now: int) -> list[FoundIntent]:
+        """Every PaymentIntent of this order and attempt.
+
+        Search knows the metadata but lags; the list is immediate but knows no metadata. So search answers for
+        what is older than its lag, and the list, read page by page, for what is younger.
+
+        Raises:
+            LookInconclusive: the list is longer than is read in one go.
+            stripe.StripeError: Stripe gave no answer.
+        """
+        intents = {intent.id: intent for intent in self._searched(request)}
+        if not intents:
+            since = max(placed_at, now - SEARCH_LAG_SECONDS) - CLOCK_DIFFERENCE_SECONDS
+            intents = {intent.id: intent for intent in self._listed(request, since)}
+        # What search tells of a status may be old; the object itself is not.
+        return [_found(self.client.v1.payment_intents.retrieve(found)) for found in intents]
+
+    def _searched(self, request: FrozenRequest) -> Iterator[stripe.PaymentIntent]:
+        query = f"metadata['order_id']:'{request.order_id}' AND metadata['attempt']:'{request.attempt}'"
+        page = self.client.v1.payment_intents.search({"query": query, "limit": _PAGE_SIZE})
+        yield from page.data
+
+    def _listed(self, request: FrozenRequest, since: int) -> Iterator[stripe.PaymentIntent]:
+        wanted = {"order_id": request.order_id, "attempt": str(request.attempt)}
+        page = self.client.v1.payment_intents.list({"created": {"gte": since}, "limit": _PAGE_SIZE})
+        for _ in range(_LIST_PAGES_MAX):
+            yield from (intent for intent in page.data if wanted.items() <= intent.metadata.to_dict().items())
+            if not page.has_more:
+                return
+            page = page.next_page()
+        raise LookInconclusive
+
+
+def _found(intent: stripe.PaymentIntent) -> FoundIntent:
+    failure = intent.last_payment_error
+    return FoundIntent(
+        payment_intent_id=intent.id,
+        status=intent.status,
+        amount_minor=intent.amount,
+        currency=intent.currency.upper(),
+        was_declined=failure is not None,
+        decline_code=(failure.decline_code or failure.code) if failure else None,
+    )
+
+
+def _reply_for_error(request: FrozenRequest, error: stripe.StripeError) -> Reply:
+    """Which of the protocol's answers an error is; what is not recognised is never taken for a decline."""
+    # A 409 arrives with `error.code` None; the code stands in the body alone.
+    details: Any = error.error
+    code = details.code if details is not None else error.code
+    match error.http_status:
+        case None:
+            return Reply(Answer.NO_ANSWER)
+        case 402:
+            return _reply_for_card_error(request, details, code)
+        case 409:
+            return Reply(Answer.KEY_IN_USE)
+        case 429:
+            return Reply(Answer.RATE_LIMITED)
+        case 503:
+            return Reply(Answer.UNAVAILABLE)
+        case 401 | 403:
+            return Reply(Answer.BAD_API_KEY)
+        case 400 if isinstance(error, stripe.IdempotencyError):
+            return Reply(Answer.OTHER_REQUEST)
+        case int() as status if status >= 500:
+            return Reply(Answer.SERVER_ERROR)
+        case _:
+            return Reply(Answer.REFUSED, code=code)
+
+
+def _reply_for_card_error(request: FrozenRequest, details: Any, code: str | None) -> Reply:
+    intent = getattr(details, "payment_intent", None)
+    found = _found(intent) if intent is not None else None
+    if found and (found.amount_minor, found.currency) != (request.amount_minor, request.currency):
+        return Reply(Answer.OTHER_AMOUNT, found.payment_intent_id)
+    answer = Answer.ACTION_REQUIRED if code == "authentication_required" else Answer.DECLINED
+    decline_code = getattr(details, "decline_code", None) or code
+    return Reply(answer, found.payment_intent_id if found else None, decline_code)

@@ -1,0 +1,1 @@
+"""update_order: moves an order to what its payment came to."""

@@ -1,0 +1,105 @@
+"""update_order: the order service's ear. Payment events come in, the order's status follows, never backwards."""
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+
+from onecharge.aws import BATCH_SIZE, client_config
+from onecharge.deliveries import Consumer, Disposition, Done, Queue
+from onecharge.dynamodb import to_item
+from onecharge.events import PaymentOutcomeEvent
+from onecharge.metrics import Counts
+from onecharge.states import OrderStatus
+from update_order.order_states import MOVES
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+
+class NoSuchOrder(Exception):
+    """A payment for an order that the table does not have: it is tried again, and ends in the DLQ."""
+
+
+@dataclass(frozen=True)
+class UpdateOrder:
+    """Moves orders with one conditional write each."""
+
+    client: "DynamoDBClient"
+    table: str
+    logger: Logger
+    count: Callable[[str], None]
+
+    def __call__(self, event: PaymentOutcomeEvent) -> Disposition:
+        status, movable_from = MOVES[event.type]
+        moved = self._move(event.data.order_id, status, movable_from)
+        self.count(f"Order.{status}" if moved else "OrderUnmoved")
+        self.logger.info(
+            "order moved" if moved else "order stands where it stood",
+            extra={
+                "status": status,
+                "order_id": event.data.order_id,
+                "attempt": event.data.attempt,
+                "correlation_id": event.correlationid,
+            },
+        )
+        return Done()
+
+    def _move(self, order_id: str, status: OrderStatus, movable_from: frozenset[OrderStatus]) -> bool:
+        allowed = {f":from_{place}": state for place, state in enumerate(sorted(movable_from))}
+        try:
+            self.client.update_item(
+                TableName=self.table,
+                Key=to_item({"order_id": order_id}),
+                UpdateExpression="SET #status = :status",
+                ConditionExpression=f"#status IN ({', '.join(allowed)})",
+                ExpressionAttributeNames={"#status": "status"},
+                ExpressionAttributeValues=to_item({":status": status, **allowed}),
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except self.client.exceptions.ConditionalCheckFailedException as refused:
+            if "Item" not in refused.response:
+                raise NoSuchOrder(order_id) from None
+            return False
+        return True
+
+
+class Application:
+    """Everything that outlives an invocation."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        config = client_config()
+        sqs = boto3.client("sqs", config=config)
+        logger = Logger()
+        self.counts = Counts(Metrics())
+        self.consumer = Consumer(
+            model=PaymentOutcomeEvent,
+            handle=UpdateOrder(
+                boto3.client("dynamodb", config=config), environment["ORDERS_TABLE"], logger, self.counts
+            ),
+            queue=Queue(sqs, environment["ORDER_UPDATES_QUEUE_URL"], environment["ORDER_UPDATES_DLQ_URL"]),
+            logger=logger,
+            count=self.counts,
+            threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),
+        )
+
+
+@cache
+def _application() -> Application:
+    return Application(os.environ)
+
+
+def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+    """Move the orders of one batch; returns the messages that SQS is to deliver again."""
+    application = _application()
+    try:
+        return application.consumer.consume(event, context)
+    finally:
+        application.counts.flush()

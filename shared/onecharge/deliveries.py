@@ -1,0 +1,258 @@
+"""A queue of CloudEvents, consumed: records in parallel, partial batch responses, poison straight to the DLQ.
+
+What becomes of one delivery:
+
+    cannot be parsed or validated  ──►  to the DLQ with the reason as an attribute, and done
+    the handler says Done          ──►  done: Lambda deletes the message
+    the handler says RetryAfter    ──►  invisible for that long, and reported as failed
+    the handler says BackOff       ──►  the same, for longer with each receive
+    the handler raises             ──►  the same
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.batch import (
+    AsyncBatchProcessor,
+    EventType,
+    async_process_partial_response,
+)
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.parser import ValidationError
+from botocore.exceptions import BotoCoreError, ClientError
+
+from onecharge.events import CloudEvent
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+    from mypy_boto3_sqs import SQSClient
+
+BACKOFF_BASE_SECONDS = 2
+BACKOFF_CAP_SECONDS = 900
+"""The longest wait between two receives of a message. template.yaml's maxReceiveCount times this cap is how long
+an outage may last before a payable order reaches the DLQ: more than a day."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One delivery of one message: the same message may be delivered again, and under other ids."""
+
+    message_id: str
+    receipt_handle: str
+    receive_count: int
+    body: str
+
+    @classmethod
+    def of(cls, record: SQSRecord) -> "Delivery":
+        return cls(
+            message_id=record.message_id,
+            receipt_handle=record.receipt_handle,
+            receive_count=int(record.attributes.approximate_receive_count),
+            body=record.body,
+        )
+
+
+@dataclass(frozen=True)
+class Done:
+    """The message has served its purpose and is deleted."""
+
+
+@dataclass(frozen=True)
+class RetryAfter:
+    """The message is to be delivered again, not before so many seconds have passed."""
+
+    seconds: int
+
+
+@dataclass(frozen=True)
+class BackOff:
+    """The message is to be delivered again, later each time it has been received."""
+
+
+Disposition = Done | RetryAfter | BackOff
+
+
+class PoisonMessage(Exception):
+    """The message can never be handled, however often it is delivered.
+
+    `reason` names the rule that it breaks, and nothing of what it says: it is logged and shown.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def backoff_seconds(receive_count: int, *, jitter: float) -> int:
+    """Exponential in the receive count, capped, and spread by the jitter (0 to 1) over its upper half."""
+    ceiling = min(BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2.0 ** min(receive_count, 20))
+    return round(ceiling * (0.5 + jitter / 2))
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The queue that the deliveries come from and its DLQ, through boto3's client."""
+
+    client: "SQSClient"
+    url: str
+    dlq_url: str
+
+    def hide(self, delivery: Delivery, seconds: int) -> None:
+        """Keep the message invisible for so many seconds from now (SQS allows 12 hours)."""
+        self.client.change_message_visibility(
+            QueueUrl=self.url, ReceiptHandle=delivery.receipt_handle, VisibilityTimeout=seconds
+        )
+
+    def dead_letter(self, delivery: Delivery, reason: str) -> None:
+        """Put the message, unchanged, into the DLQ, with the reason and its former id as attributes."""
+        self.client.send_message(
+            QueueUrl=self.dlq_url,
+            MessageBody=delivery.body,
+            MessageAttributes={
+                "reason": {"DataType": "String", "StringValue": reason},
+                "original_message_id": {
+                    "DataType": "String",
+                    "StringValue": delivery.message_id,
+                },
+            },
+        )
+
+
+class _NotDone(Exception):
+    """Tells the batch processor to report the record as failed, so that SQS delivers it again."""
+
+
+class Consumer[Event: CloudEvent[Any]]:
+    """Handles each record of a Lambda event with one function, in parallel.
+
+    Args:
+        model: the CloudEvent that the queue carries; anything else is poison.
+        handle: what to do with one event; it must bear being called again with the same event at any time.
+        queue: where the deliveries come from.
+        logger: gets one line for each delivery, with order id, attempt and correlation id.
+        count: counts one occurrence of the metric of that name; called on several threads.
+        threads: as many as a batch has records, so that a batch takes the time of its slowest record.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: type[Event],
+        handle: Callable[[Event], Disposition],
+        queue: Queue,
+        logger: Logger,
+        count: Callable[[str], None],
+        threads: ThreadPoolExecutor,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._model = model
+        self._handle = handle
+        self._queue = queue
+        self._logger = logger
+        self._jitter = jitter
+        self._count = count
+        self._threads = threads
+
+    def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+        """Handle a batch; returns the ids of the messages that SQS is to deliver again."""
+        return async_process_partial_response(
+            event=event,
+            record_handler=self._on_a_thread,
+            # A batch that failed as a whole is reported record by record too: raising would make Lambda
+            # forget the visibility that each message was given.
+            processor=AsyncBatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False),
+            context=context,
+        )
+
+    async def _on_a_thread(self, record: SQSRecord) -> None:
+        loop = asyncio.get_running_loop()
+        if not await loop.run_in_executor(self._threads, self.deliver, Delivery.of(record)):
+            raise _NotDone
+
+    def deliver(self, delivery: Delivery) -> bool:
+        """Handle one delivery; returns whether its message is done with."""
+        try:
+            disposition = self._disposition_of(self._parse(delivery.body), delivery)
+        except PoisonMessage as poison:
+            return self._to_dlq(delivery, poison.reason)
+        match disposition:
+            case Done():
+                return True
+            case RetryAfter(seconds):
+                self._hide(delivery, seconds)
+                return False
+            case BackOff():
+                self._hide(delivery, self._backoff(delivery))
+                return False
+
+    def _parse(self, body: str) -> Event:
+        try:
+            return self._model.model_validate_json(body)
+        except ValidationError as invalid:
+            raise PoisonMessage(reason_of(invalid)) from None
+
+    def _disposition_of(self, event: Event, delivery: Delivery) -> Disposition:
+        try:
+            return self._handle(event)
+        except PoisonMessage:
+            raise
+        except Exception:
+            # Whatever went wrong, nobody's order is failed for it: the message comes back.
+            self._count("DeliveryFailed")
+            self._logger.exception(
+                "delivery failed unexpectedly",
+                extra={
+                    "order_id": event.subject,
+                    "attempt": event.data.attempt,
+                    "correlation_id": event.correlationid,
+                    "message_id": delivery.message_id,
+                    "receive_count": delivery.receive_count,
+                },
+            )
+            return BackOff()
+
+    def _backoff(self, delivery: Delivery) -> int:
+        return backoff_seconds(delivery.receive_count, jitter=self._jitter())
+
+    def _to_dlq(self, delivery: Delivery, reason: str) -> bool:
+        """Whether the message reached the DLQ: if not it stays in the queue, so that nothing is lost."""
+        try:
+            self._queue.dead_letter(delivery, reason)
+        except (BotoCoreError, ClientError):
+            self._logger.exception("poison message could not be sent to the DLQ")
+            self._hide(delivery, self._backoff(delivery))
+            return False
+        self._count("PoisonMessage")
+        self._logger.error(
+            "poison message sent to the DLQ",
+            extra={"reason": reason, "message_id": delivery.message_id},
+        )
+        return True
+
+    def _hide(self, delivery: Delivery, seconds: int) -> None:
+        try:
+            self._queue.hide(delivery, seconds)
+        except (BotoCoreError, ClientError) as error:
+            # The message then comes back after the queue's own visibility timeout: later, but it does.
+            self._logger.warning(
+                "visibility could not be changed",
+                extra={"message_id": delivery.message_id, "error": type(error).__name__},
+            )
+
+
+def reason_of(invalid: ValidationError) -> str:
+    """The first broken rule as `field: rule`, without repeating anything that the message says.
+
+    A field that the contract does not know is not named either: a name can hold a card number as well as a value.
+    """
+    first = invalid.errors(include_input=False, include_url=False, include_context=False)[0]
+    if first["type"] == "extra_forbidden":
+        return "unknown field: extra_forbidden"
+    field = ".".join(str(part) for part in first["loc"]) or "message"
+    return f"{field}: {first['type']}"

@@ -1,0 +1,141 @@
+"""The events on the wire: CloudEvents 1.0 in JSON, one envelope and one data model for each type.
+
+An event's id is derived from what happened, never drawn at random: publishing the same fact twice makes the same
+id twice, so that everybody downstream can see that it is the same fact.
+
+    OrderPlaced      onecharge.order.placed       place_order ► stream ► publish_events ► charge_order
+    PaymentOutcome   onecharge.payment.*          charge_order ► stream ► publish_events ► update_order
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+from onecharge.money import AmountMinor, Currency
+
+ORDER_ID_PATTERN = r"^ord_[0-9a-f]{32}$"
+
+OrderId = Annotated[str, Field(pattern=ORDER_ID_PATTERN)]
+CustomerId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]{1,64}$")]
+PaymentMethodId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$")]
+"""The id of a Stripe PaymentMethod, `pm_…`: a token for a card, never the card's number."""
+Attempt = Annotated[int, Field(strict=True, ge=1, le=100)]
+"""Which attempt to pay the order this is: 1, and one more for each new card after a decline."""
+CorrelationId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:=/+-]{1,128}$")]
+"""The id of the HTTP request that began it all, carried through every event and log line."""
+
+EVENT_TYPE_ATTRIBUTE = "event_type"
+"""Name of the SNS message attribute that repeats the event's type, for subscriptions to filter on."""
+
+
+class EventType(StrEnum):
+    """The CloudEvents `type` of everything that onecharge publishes."""
+
+    ORDER_PLACED = "onecharge.order.placed"
+    PAYMENT_SUCCEEDED = "onecharge.payment.succeeded"
+    PAYMENT_DECLINED = "onecharge.payment.declined"
+    PAYMENT_ACTION_REQUIRED = "onecharge.payment.action_required"
+    PAYMENT_REVIEW_NEEDED = "onecharge.payment.review_needed"
+
+
+class Contract(BaseModel):
+    """What crosses a boundary: strict about types, silent about nothing, immutable once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class OrderPlaced(Contract):
+    """A customer's order is stored and is to be charged: all that the payment service has to know of it."""
+
+    order_id: OrderId
+    attempt: Attempt
+    customer_id: CustomerId
+    amount_minor: AmountMinor
+    currency: Currency
+    payment_method: PaymentMethodId
+    placed_at: AwareDatetime
+
+
+class PaymentOutcome(Contract):
+    """What one attempt to charge an order came to; the event's type says which of the outcomes it is."""
+
+    order_id: OrderId
+    attempt: Attempt
+    amount_minor: AmountMinor
+    currency: Currency
+    payment_intent_id: str | None = Field(default=None, max_length=255)
+    decline_code: str | None = Field(default=None, max_length=64)
+    occurred_at: AwareDatetime
+
+
+class CloudEvent[Data: Contract](BaseModel):
+    """The envelope, CloudEvents 1.0 in its JSON format, with `correlationid` as an extension attribute.
+
+    Other extensions that a broker may add on the way are ignored, as the specification asks of a consumer.
+    Source: CloudEvents specification 1.0.2, "Context Attributes" and "JSON Event Format".
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    specversion: Literal["1.0"] = "1.0"
+    id: str = Field(min_length=1, max_length=255)
+    source: str = Field(min_length=1, max_length=255)
+    type: EventType
+    subject: str = Field(min_length=1, max_length=255)
+    time: AwareDatetime
+    datacontenttype: Literal["application/json"] = "application/json"
+    correlationid: CorrelationId
+    data: Data
+
+
+PaymentEventType = Literal[
+    EventType.PAYMENT_SUCCEEDED,
+    EventType.PAYMENT_DECLINED,
+    EventType.PAYMENT_ACTION_REQUIRED,
+    EventType.PAYMENT_REVIEW_NEEDED,
+]
+
+
+class OrderPlacedEvent(CloudEvent[OrderPlaced]):
+    """`onecharge.order.placed`."""
+
+    type: Literal[EventType.ORDER_PLACED] = EventType.ORDER_PLACED
+
+    @classmethod
+    def of(cls, order: OrderPlaced, *, correlation_id: str) -> Self:
+        """The one event of this order and attempt, with the same id however often it is made."""
+        return cls(
+            id=f"{order.order_id}:{order.attempt}:placed",
+            source="/onecharge/orders",
+            subject=order.order_id,
+            time=order.placed_at,
+            correlationid=correlation_id,
+            data=order,
+        )
+
+    @model_validator(mode="after")
+    def _subject_is_the_order(self) -> Self:
+        if self.subject != self.data.order_id:
+            raise ValueError("subject is not the order that the data is about")
+        return self
+
+
+class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
+    """`onecharge.payment.succeeded`, `.declined`, `.action_required` or `.review_needed`."""
+
+    type: PaymentEventType
+
+    @classmethod
+    def of(cls, event_type: PaymentEventType, outcome: PaymentOutcome, *, correlation_id: str) -> Self:
+        """The one event of this outcome of this attempt, with the same id however often it is made."""
+        kind = event_type.rpartition(".")[2]
+        return cls(
+            id=f"{outcome.order_id}:{outcome.attempt}:{kind}",
+            source="/onecharge/payments",
+            type=event_type,
+            subject=outcome.order_id,
+            time=outcome.occurred_at,
+            correlationid=correlation_id,
+            data=outcome,
+        )

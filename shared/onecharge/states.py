@@ -1,0 +1,29 @@
+"""The states that are stored: named once, and spelled out in full wherever they are read."""
+
+from enum import StrEnum
+
+
+class ChargeState(StrEnum):
+    """Where one attempt to charge an order stands, in the Charges table.
+
+    CLAIMED ─► SUCCEEDED | DECLINED | REQUIRES_ACTION | NEEDS_REVIEW
+
+    All but CLAIMED are settled and never change again, except REQUIRES_ACTION: what the customer then does at
+    their bank decides it, and Stripe tells.
+    """
+
+    CLAIMED = "CLAIMED"
+    SUCCEEDED = "SUCCEEDED"
+    DECLINED = "DECLINED"
+    REQUIRES_ACTION = "REQUIRES_ACTION"
+    NEEDS_REVIEW = "NEEDS_REVIEW"
+
+
+class OrderStatus(StrEnum):
+    """Where an order stands for its customer, in the Orders table."""
+
+    PENDING = "PENDING"
+    PAID = "PAID"
+    PAYMENT_DECLINED = "PAYMENT_DECLINED"
+    ACTION_REQUIRED = "ACTION_REQUIRED"
+    IN_REVIEW = "IN_REVIEW"
