@@ -81,6 +81,12 @@ class ChargeRow:
     """Since when the present key is not used any more until Stripe has been looked at; None while it may be."""
 
     @property
+    def key_unused_since(self) -> int:
+        """No request was sent under the present key after this time: the freshness rule forbids it, or a look."""
+        horizon = self.key_opened_at + KEY_HORIZON_SECONDS
+        return horizon if self.looking_since is None else min(self.looking_since, horizon)
+
+    @property
     def idempotency_key(self) -> str:
         """The Stripe key of this order, attempt and generation: the same for every delivery."""
         return f"charge:{self.request.order_id}:{self.request.attempt}:{self.key_generation}"
@@ -243,9 +249,9 @@ def after_look(row: ChargeRow, found: list[FoundIntent], now: float) -> AfterLoo
     """
     match found:
         case []:
-            # Requests that were on their way when the key was last used have had their time.
-            since = row.looking_since if row.looking_since is not None else now
-            return OpenNewKey() if now - since >= ABSENCE_GRACE_SECONDS else LookAgain()
+            # What was on its way when the key was last used has had its time to show.
+            absence_is_final = now - row.key_unused_since >= ABSENCE_GRACE_SECONDS
+            return OpenNewKey() if absence_is_final else LookAgain()
         case [intent]:
             never_confirmed = intent.status == "requires_confirmation" or (
                 intent.status == "requires_payment_method" and not intent.was_declined

@@ -4,11 +4,10 @@ A payment method id (`pm_…`) is what a shop sends; the card itself goes from t
 """
 
 import re
-from collections.abc import Iterator
 
 # In one run of 14 to 19 digits, or in the groups that are printed on a card. Shorter runs are left alone, since a
 # 13-digit number is an EAN barcode far more often than a card, and none begins with 0 or 1: those are times.
-_IN_ONE_RUN = r"(?<!\d)[2-9]\d{13,18}(?!\d)"
+_IN_ONE_RUN = r"(?<!\d)\d{14,19}(?!\d)"
 _IN_GROUPS_OF_FOUR = r"(?<![\dA-Fa-f])\d{4}([ .-])\d{4}\1\d{4}\1\d{1,4}(?:\1\d{1,3})?(?![\dA-Fa-f])"
 _AS_AMEX_AND_DINERS_PRINT = r"(?<![\dA-Fa-f])\d{4}([ .-])\d{6}\2\d{4,5}(?![\dA-Fa-f])"
 _CANDIDATE = re.compile(f"{_IN_ONE_RUN}|{_IN_GROUPS_OF_FOUR}|{_AS_AMEX_AND_DINERS_PRINT}")
@@ -22,12 +21,8 @@ _HEXADECIMAL_ID = re.compile(
 def holds_card_number(text: str) -> bool:
     """Whether the text holds something that passes for a card number (ISO/IEC 7812, Luhn's check digit)."""
     without_ids = _HEXADECIMAL_ID.sub(" ", text)
-    return any(passes_luhn(digits) for digits in _candidates(without_ids))
-
-
-def _candidates(text: str) -> Iterator[str]:
-    for match in _CANDIDATE.finditer(text):
-        yield re.sub(r"\D", "", match.group())
+    candidates = (re.sub(r"\D", "", match.group()) for match in _CANDIDATE.finditer(without_ids))
+    return any(int(digits[0]) >= 2 and passes_luhn(digits) for digits in candidates)
 
 
 def passes_luhn(digits: str) -> bool:

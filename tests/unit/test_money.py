@@ -1,0 +1,41 @@
+"""Money is an integer of minor units and a currency that can be charged; anything else is refused."""
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from onecharge.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, in_major_units
+
+
+@pytest.mark.parametrize("amount", [1, 1099, MAX_AMOUNT_MINOR])
+def test_an_integer_amount_is_taken(amount: int) -> None:
+    """From one minor unit to the largest that Stripe charges."""
+    assert TypeAdapter(AmountMinor).validate_json(str(amount)) == amount
+
+
+@pytest.mark.parametrize("amount", ["0", "-1", "10.5", "10.0", "1e3", '"1099"', "true", "null", "100000000", "1" * 400])
+def test_any_other_amount_is_refused(amount: str) -> None:
+    """Zero, negative, fractional, textual, boolean and huge amounts."""
+    with pytest.raises(ValidationError):
+        TypeAdapter(AmountMinor).validate_json(amount)
+
+
+def test_a_currency_is_read_in_any_case() -> None:
+    """ISO 4217 codes, upper case from here on."""
+    assert TypeAdapter(Currency).validate_python("eur") == "EUR"
+
+
+@pytest.mark.parametrize("code", ["XXX", "EURO", "", "€", "btc", "XAU"])
+def test_an_unknown_currency_is_refused_without_repeating_it(code: str) -> None:
+    """The message of the error does not hold the input."""
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(Currency).validate_python(code)
+    assert refused.value.errors()[0]["msg"] == "Input should be the ISO 4217 code of a currency that can be charged"
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "shown"),
+    [(1099, "EUR", "10.99 EUR"), (500, "JPY", "500 JPY"), (1234560, "KWD", "1,234.560 KWD")],
+)
+def test_people_read_major_units(amount: int, currency: str, shown: str) -> None:
+    """With as many decimals as the currency has."""
+    assert in_major_units(amount, currency) == shown
