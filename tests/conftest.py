@@ -10,6 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
+import yaml
 from aws_lambda_powertools import Logger
 from moto import mock_aws
 
@@ -76,16 +77,19 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def create_table(dynamodb: Any, name: str, logical_id: str) -> str:
-    """Create the table that template.yaml declares under the logical id, keys and all."""
-    import yaml
+def load_template() -> dict[str, Any]:
+    """template.yaml, with CloudFormation's short forms (`!Ref x`) read as plain text."""
 
     class Loader(yaml.SafeLoader):
-        """Reads CloudFormation's short forms (`!Ref x`) as plain values."""
+        pass
 
-    Loader.add_multi_constructor("!", lambda loader, suffix, node: str(node.value))
-    template = yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
-    properties = template["Resources"][logical_id]["Properties"]
+    Loader.add_multi_constructor("!", lambda loader, suffix, node: f"{suffix} {node.value}")
+    return yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+
+
+def create_table(dynamodb: Any, name: str, logical_id: str) -> str:
+    """Create the table that template.yaml declares under the logical id, keys and all."""
+    properties = load_template()["Resources"][logical_id]["Properties"]
     dynamodb.create_table(
         TableName=name,
         AttributeDefinitions=properties["AttributeDefinitions"],

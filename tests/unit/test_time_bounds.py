@@ -1,0 +1,70 @@
+"""The durations fit into each other, here and in template.yaml."""
+
+import pytest
+
+from charge_order.time_bounds import (
+    ABSENCE_GRACE_SECONDS,
+    KEY_HORIZON_SECONDS,
+    RETENTION_SECONDS,
+    STRIPE_RETRIES,
+    TimeBounds,
+)
+from onecharge.aws import BATCH_SIZE
+from onecharge.deliveries import BACKOFF_CAP_SECONDS, backoff_seconds
+from tests.conftest import load_template
+
+TEMPLATE = load_template()
+RESOURCES = TEMPLATE["Resources"]
+PACES = TEMPLATE["Mappings"]["Pace"]
+DAY = 24 * 3600
+
+
+@pytest.mark.parametrize("pace", PACES.values(), ids=PACES.keys())
+def test_each_bound_fits_into_the_next(pace: dict[str, int]) -> None:
+    """Stripe's tries end before the function, the function before its lease, the lease before the message is back."""
+    bounds = TimeBounds.of(pace["ChargeTimeoutSeconds"])
+    one_try = bounds.stripe_connect_timeout_seconds + bounds.stripe_read_timeout_seconds
+    assert one_try * (STRIPE_RETRIES + 1) < bounds.function_timeout_seconds
+    assert bounds.function_timeout_seconds < bounds.lease_seconds
+    assert bounds.lease_seconds < pace["PaymentsVisibilityTimeoutSeconds"]
+    assert pace["PaymentsVisibilityTimeoutSeconds"] >= 6 * pace["ChargeTimeoutSeconds"]
+
+
+def test_a_function_too_short_to_wait_for_stripe_is_refused() -> None:
+    """At deployment's first invocation, not by charging in the dark."""
+    with pytest.raises(ValueError, match="too short"):
+        TimeBounds.of(5)
+
+
+def test_the_key_is_given_up_before_stripe_forgets_it() -> None:
+    """Stripe may prune a key at 24 h."""
+    assert KEY_HORIZON_SECONDS + ABSENCE_GRACE_SECONDS < DAY
+
+
+def test_a_row_outlives_every_message_about_it() -> None:
+    """23 days of SNS's retries, 14 days of the queue, 14 days of its DLQ."""
+    assert RETENTION_SECONDS > (23 + 14 + 14) * DAY
+
+
+def test_an_outage_of_a_day_sends_no_payable_order_to_the_dlq() -> None:
+    """Even with the shortest jitter, maxReceiveCount receives last longer than that."""
+    receives = RESOURCES["PaymentsQueue"]["Properties"]["RedrivePolicy"]["maxReceiveCount"]
+    waited = sum(backoff_seconds(count, jitter=0) for count in range(1, receives))
+    assert waited > DAY
+    assert backoff_seconds(receives, jitter=1) == BACKOFF_CAP_SECONDS
+
+
+def test_dead_letters_are_kept_as_long_as_sqs_can() -> None:
+    """14 days, in every DLQ."""
+    dlqs = {name: resource for name, resource in RESOURCES.items() if name.endswith("Dlq")}
+    assert len(dlqs) == 4
+    assert {dlq["Properties"]["MessageRetentionPeriod"] for dlq in dlqs.values()} == {14 * DAY}
+
+
+def test_one_thread_and_connection_for_each_record_of_a_batch() -> None:
+    """The template's batch size is the code's."""
+    functions = [resource for resource in RESOURCES.values() if resource["Type"] == "AWS::Serverless::Function"]
+    sources = [event for function in functions for event in function["Properties"]["Events"].values()]
+    queues = [source["Properties"] for source in sources if source["Type"] == "SQS"]
+    assert [queue["BatchSize"] for queue in queues] == [BATCH_SIZE, BATCH_SIZE]
+    assert all(queue["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for queue in queues)
