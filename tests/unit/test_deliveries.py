@@ -1,0 +1,204 @@
+"""A queue consumed: partial batch responses, poison straight to the DLQ, and waits that grow."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Barrier
+from typing import Any
+
+import boto3
+import pytest
+
+from onecharge.deliveries import (
+    BACKOFF_CAP_SECONDS,
+    BackOff,
+    Consumer,
+    Disposition,
+    Done,
+    PoisonMessage,
+    Queue,
+    RetryAfter,
+    backoff_seconds,
+)
+from onecharge.events import OrderPlacedEvent
+from tests.conftest import LambdaContext, Log, Sample
+
+
+@dataclass
+class Sqs:
+    """A queue and its DLQ in moto, filled and received from as Lambda does."""
+
+    client: Any
+    queue: Queue
+
+    def receive(self, *bodies: str) -> dict[str, Any]:
+        """Send the bodies, receive them, and wrap them as Lambda's event."""
+        for body in bodies:
+            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body)
+        answer = self.client.receive_message(
+            QueueUrl=self.queue.url, MaxNumberOfMessages=10, AttributeNames=["All"], VisibilityTimeout=60
+        )
+        return {
+            "Records": [
+                {
+                    "messageId": message["MessageId"],
+                    "receiptHandle": message["ReceiptHandle"],
+                    "body": message["Body"],
+                    "attributes": message["Attributes"],
+                    "messageAttributes": {},
+                    "eventSource": "aws:sqs",
+                }
+                for message in answer.get("Messages", [])
+            ]
+        }
+
+    def dead_letters(self) -> list[tuple[str, str]]:
+        answer = self.client.receive_message(
+            QueueUrl=self.queue.dlq_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
+        )
+        return [
+            (message["Body"], message["MessageAttributes"]["reason"]["StringValue"])
+            for message in answer.get("Messages", [])
+        ]
+
+
+@pytest.fixture
+def sqs(aws: None) -> Sqs:
+    client = boto3.client("sqs")
+    urls = [client.create_queue(QueueName=name)["QueueUrl"] for name in ("payments", "payments-dlq")]
+    return Sqs(client, Queue(client, *urls))
+
+
+@pytest.fixture
+def body(sample: Sample) -> str:
+    return str(sample("charge_order/order_placed")["Records"][0]["body"])
+
+
+Consume = Callable[[dict[str, Any], Callable[[OrderPlacedEvent], Disposition]], list[str]]
+
+
+@pytest.fixture
+def consume(sqs: Sqs, log: Log, lambda_context: LambdaContext) -> Consume:
+    """Consumes a batch with a handler; gives the ids of the messages that SQS is to deliver again."""
+
+    def run(event: dict[str, Any], handle: Callable[[OrderPlacedEvent], Disposition]) -> list[str]:
+        with ThreadPoolExecutor(10) as threads:
+            consumer = Consumer(
+                model=OrderPlacedEvent,
+                handle=handle,
+                queue=sqs.queue,
+                logger=log.logger,
+                count=lambda name: None,
+                threads=threads,
+                jitter=lambda: 1.0,
+            )
+            answer = consumer.consume(event, lambda_context)  # type: ignore[arg-type]
+        return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+    return run
+
+
+def test_only_what_is_not_done_is_delivered_again(sqs: Sqs, consume: Consume, body: str) -> None:
+    """A partial batch response names those messages, and no other."""
+    outcomes: list[Disposition] = [Done(), RetryAfter(7), BackOff(), Done()]
+    event = sqs.receive(*[body] * 4)
+    with_outcomes = iter(outcomes)
+    failed = consume(event, lambda _: next(with_outcomes))
+    assert len(failed) == 2
+    assert set(failed) < {record["messageId"] for record in event["Records"]}
+
+
+def test_a_batch_that_failed_as_a_whole_is_reported_and_not_raised(sqs: Sqs, consume: Consume, body: str) -> None:
+    """So that each message keeps the visibility that it was given."""
+    event = sqs.receive(body, body)
+    assert sorted(consume(event, lambda _: BackOff())) == sorted(record["messageId"] for record in event["Records"])
+
+
+@pytest.mark.parametrize(
+    ("disposition", "seconds"), [(RetryAfter(7), 7), (RetryAfter(0), 0), (BackOff(), backoff_seconds(1, jitter=1))]
+)
+def test_a_message_stays_invisible_for_as_long_as_it_is_to_wait(
+    sqs: Sqs, consume: Consume, body: str, monkeypatch: pytest.MonkeyPatch, disposition: Disposition, seconds: int
+) -> None:
+    """Through ChangeMessageVisibility, message by message."""
+    hidden: list[int] = []
+    monkeypatch.setattr(Queue, "hide", lambda _, delivery, seconds: hidden.append(seconds))
+    consume(sqs.receive(body), lambda _: disposition)
+    assert hidden == [seconds]
+
+
+def test_an_unexpected_error_fails_no_order(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:
+    """The message comes back, the others are not touched, and one line says whose order it was."""
+    handled = iter([ZeroDivisionError(), None])
+
+    def handle(event: OrderPlacedEvent) -> Disposition:
+        if (error := next(handled)) is not None:
+            raise error
+        return Done()
+
+    assert len(consume(sqs.receive(body, body), handle)) == 1
+    assert [line["order_id"] for line in log.lines] == [json.loads(body)["subject"]]
+
+
+def poison(body: str, **data: Any) -> str:
+    event = json.loads(body)
+    return json.dumps({**event, "data": {**event["data"], **data}})
+
+
+POISON = {
+    "no JSON": (lambda body: "4242424242424242 {", "message: json_invalid"),
+    "empty": (lambda body: "{}", "id: missing"),
+    "fraction": (lambda body: poison(body, amount_minor=10.5), "data.amount_minor: int_type"),
+    "negative": (lambda body: poison(body, amount_minor=-1), "data.amount_minor: greater_than_equal"),
+    "currency": (lambda body: poison(body, currency="XXX"), "data.currency: unknown_currency"),
+    "unknown field": (lambda body: poison(body, **{"4242424242424242": 1}), "unknown field: extra_forbidden"),
+    "other type": (lambda body: body.replace("order.placed", "order.eaten"), "type: literal_error"),
+    "other subject": (lambda body: poison(body, order_id="ord_" + "0" * 32), "message: value_error"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "reason"), POISON.values(), ids=POISON.keys())
+def test_poison_goes_straight_to_the_dlq(
+    sqs: Sqs, consume: Consume, body: str, log: Log, spoil: Callable[[str], str], reason: str
+) -> None:
+    """At its first receive, unchanged, with the reason; and the log repeats nothing of what it says."""
+    spoiled = spoil(body)
+    assert consume(sqs.receive(spoiled), lambda _: pytest.fail("handled")) == []
+    assert sqs.dead_letters() == [(spoiled, reason)]
+    assert "4242" not in log.text
+
+
+def test_a_handler_can_find_poison_too(sqs: Sqs, consume: Consume, body: str) -> None:
+    """For rules that the contract alone cannot tell."""
+
+    def handle(_: OrderPlacedEvent) -> Disposition:
+        raise PoisonMessage("data.placed_at: in the future")
+
+    assert consume(sqs.receive(body), handle) == []
+    assert sqs.dead_letters() == [(body, "data.placed_at: in the future")]
+
+
+def test_poison_that_cannot_reach_the_dlq_is_not_lost(sqs: Sqs, consume: Consume) -> None:
+    """It stays in the queue."""
+    sqs.client.delete_queue(QueueUrl=sqs.queue.dlq_url)
+    event = sqs.receive("{}")
+    assert consume(event, lambda _: Done()) == [event["Records"][0]["messageId"]]
+
+
+def test_the_records_of_a_batch_run_at_the_same_time(sqs: Sqs, consume: Consume, body: str) -> None:
+    """Ten records meet at a barrier that only ten at once can pass."""
+    barrier = Barrier(10, timeout=20)
+
+    def handle(_: OrderPlacedEvent) -> Disposition:
+        barrier.wait()
+        return Done()
+
+    assert consume(sqs.receive(*[body] * 10), handle) == []
+
+
+def test_waits_grow_and_are_capped() -> None:
+    """Exponentially, spread by a jitter over the upper half, never beyond the cap."""
+    assert [backoff_seconds(count, jitter=1) for count in (1, 2, 3)] == [4, 8, 16]
+    assert backoff_seconds(3, jitter=0) == 8
+    assert backoff_seconds(1000, jitter=1) == BACKOFF_CAP_SECONDS
