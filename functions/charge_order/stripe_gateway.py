@@ -140,6 +140,9 @@ def _reply_for_error(request: FrozenRequest, error: stripe.StripeError) -> Reply
             return Reply(Answer.OTHER_REQUEST)
         case int() as status if status >= 500:
             return Reply(Answer.SERVER_ERROR)
+        case int() as status if status < 400:
+            # An answer that broke off: it says that there was one, and not which.
+            return Reply(Answer.NO_ANSWER)
         case _:
             return Reply(Answer.REFUSED, code=code)
 

@@ -65,7 +65,7 @@ DECLINED = intent(
 CARD_ERROR = error("card_error", code="card_declined", decline_code="insufficient_funds", payment_intent=DECLINED)
 SCA = error("card_error", code="authentication_required", payment_intent=DECLINED)
 
-ANSWERS: dict[str, tuple[int, dict[str, Any], Reply]] = {
+ANSWERS: dict[str, tuple[int, Any, Reply]] = {
     "succeeded": (200, intent(), Reply(Answer.SUCCEEDED, "pi_1")),
     "requires_action": (200, intent(status="requires_action"), Reply(Answer.ACTION_REQUIRED, "pi_1")),
     "processing": (200, intent(status="processing"), Reply(Answer.PROCESSING, "pi_1")),
@@ -88,16 +88,19 @@ ANSWERS: dict[str, tuple[int, dict[str, Any], Reply]] = {
     "rate limit": (429, error("invalid_request_error", code="rate_limit"), Reply(Answer.RATE_LIMITED)),
     "server error": (500, error("api_error"), Reply(Answer.SERVER_ERROR)),
     "bad gateway": (502, {}, Reply(Answer.SERVER_ERROR)),
+    "an answer that broke off": (200, "…", Reply(Answer.NO_ANSWER)),
     "unavailable": (503, error("api_error"), Reply(Answer.UNAVAILABLE)),
 }
 
 
 @pytest.mark.parametrize(("status", "body", "reply"), ANSWERS.values(), ids=ANSWERS.keys())
 def test_what_stripe_answers(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: dict[str, Any], reply: Reply
+    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: Any, reply: Reply
 ) -> None:
     """Each status and error code, as Stripe's documentation gives them."""
-    stripe_api.post(f"{BASE}/v1/payment_intents", status=status, json=body)
+    stripe_api.post(
+        f"{BASE}/v1/payment_intents", status=status, body=body if isinstance(body, str) else json.dumps(body)
+    )
     assert gateway.charge(REQUEST, "charge:1") == reply
 
 

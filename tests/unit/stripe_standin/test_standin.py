@@ -1,0 +1,321 @@
+"""The stand-in behaves as Stripe documents it, seen through Stripe's own client over HTTP."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+import stripe
+
+from local.stripe_standin.admin import StandInAdmin
+from local.stripe_standin.faults import Fault
+from local.stripe_standin.server import StandIn, running_standin
+
+DAY = 24 * 3600
+
+
+class Account:
+    """Stripe's client and the stand-in's admin client, on one stand-in."""
+
+    def __init__(self, standin: StandIn) -> None:
+        self.base_url = standin.base_url
+        self.admin = StandInAdmin(standin.base_url)
+        self.client = self.client_with("sk_test_x")
+
+    def client_with(self, api_key: str) -> stripe.StripeClient:
+        return stripe.StripeClient(
+            api_key,
+            base_addresses={"api": self.base_url},
+            http_client=stripe.RequestsClient(timeout=(2, 5)),
+            max_network_retries=0,
+        )
+
+    def pay(self, key: str | None = None, **changes: Any) -> stripe.PaymentIntent:
+        parameters: Any = {
+            "amount": 1099,
+            "currency": "eur",
+            "payment_method": "pm_card_visa",
+            "confirm": True,
+            "automatic_payment_methods": {"enabled": True, "allow_redirects": "never"},
+            "metadata": {"order_id": "ord_1", "attempt": "1"},
+            **changes,
+        }
+        return self.client.v1.payment_intents.create(parameters, {"idempotency_key": key} if key else {})
+
+    def fails(self, key: str | None = None, **changes: Any) -> stripe.StripeError:
+        with pytest.raises(stripe.StripeError) as failed:
+            self.pay(key, **changes)
+        return failed.value
+
+    @property
+    def charges(self) -> int:
+        return len(self.admin.ledger().charges)
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    monkeypatch.setattr(stripe, "enable_telemetry", False)
+    with running_standin() as standin:
+        yield Account(standin)
+
+
+def test_a_charge_is_in_the_ledger(account: Account) -> None:
+    """With its order, attempt, amount and key."""
+    intent = account.pay("key-1")
+    [charge] = account.admin.ledger().charges_of("ord_1")
+    assert (intent.status, charge.payment_intent_id) == ("succeeded", intent.id)
+    assert (charge.attempt, charge.amount_minor, charge.currency, charge.idempotency_key) == ("1", 1099, "EUR", "key-1")
+
+
+def test_a_key_replays_its_first_answer(account: Account) -> None:
+    """The same PaymentIntent, marked as a replay, and no second charge."""
+    first, second = account.pay("key-1"), account.pay("key-1")
+    assert first.id == second.id
+    assert second.last_response is not None
+    assert second.last_response.headers["Idempotent-Replayed"] == "true"
+    assert account.charges == 1
+
+
+def test_without_a_key_every_request_charges(account: Account) -> None:
+    """Which is why there is one."""
+    account.pay()
+    account.pay()
+    assert account.charges == 2
+
+
+def test_a_decline_is_replayed(account: Account) -> None:
+    """402 with the PaymentIntent inside; a new card under the same key is another request."""
+    for _ in range(2):
+        error = account.fails("key-1", payment_method="pm_card_visa_chargeDeclinedInsufficientFunds")
+        assert isinstance(error, stripe.CardError)
+        assert (error.http_status, error.code) == (402, "card_declined")
+        assert error.error is not None
+        assert error.error.decline_code == "insufficient_funds"
+        assert error.error.payment_intent.status == "requires_payment_method"
+    assert isinstance(account.fails("key-1"), stripe.IdempotencyError)
+    assert account.charges == 0
+
+
+@pytest.mark.parametrize("kind", [Fault.ERROR_500_BEFORE, Fault.ERROR_500_AFTER])
+def test_a_500_is_replayed_whether_or_not_it_charged(account: Account, kind: Fault) -> None:
+    """The key says nothing any more; only the ledger knows."""
+    account.admin.add_fault(kind)
+    assert [account.fails("key-1").http_status, account.fails("key-1").http_status] == [500, 500]
+    assert account.charges == (1 if kind is Fault.ERROR_500_AFTER else 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (Fault.RATE_LIMIT_429, 429),
+        (Fault.UNAVAILABLE_503, 503),
+        (Fault.UNAUTHORIZED_401, 401),
+        (Fault.DROP_BEFORE, None),
+    ],
+)
+def test_what_never_began_is_not_remembered(account: Account, kind: Fault, status: int | None) -> None:
+    """The same key works afterwards."""
+    account.admin.add_fault(kind)
+    assert account.fails("key-1").http_status == status
+    assert account.pay("key-1").status == "succeeded"
+
+
+def test_a_validation_error_is_not_remembered(account: Account) -> None:
+    """The key may be used again, for other parameters even."""
+    assert account.fails("key-1", amount=0).http_status == 400
+    assert account.pay("key-1").status == "succeeded"
+
+
+def test_a_dropped_answer_is_remembered(account: Account) -> None:
+    """The charge happened; asking again under the key tells so."""
+    account.admin.add_fault(Fault.DROP_AFTER)
+    assert isinstance(account.fails("key-1"), stripe.APIConnectionError)
+    assert account.charges == 1
+    assert account.pay("key-1").status == "succeeded"
+    assert account.charges == 1
+
+
+def test_a_key_for_other_parameters_or_another_endpoint_is_refused(account: Account) -> None:
+    """400 idempotency_error; keys are account-wide."""
+    intent = account.pay("key-1")
+    assert isinstance(account.fails("key-1", amount=1), stripe.IdempotencyError)
+    with pytest.raises(stripe.IdempotencyError):
+        account.client.v1.payment_intents.confirm(intent.id, {}, {"idempotency_key": "key-1"})
+
+
+def test_a_key_in_use_is_a_conflict(account: Account) -> None:
+    """409 with the code idempotency_key_in_use, while the first request runs."""
+    account.admin.add_fault(Fault.LATENCY, seconds=2)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(account.pay, "key-1")
+        while not account.admin.ledger().counts.get("requests"):
+            pass
+        error = account.fails("key-1")
+        assert first.result().status == "succeeded"
+    assert error.http_status == 409
+    assert error.error is not None
+    assert error.error.code == "idempotency_key_in_use"
+    assert account.charges == 1
+
+
+def test_a_key_is_forgotten_after_24_hours(account: Account) -> None:
+    """And then charges again: what the freshness rule is there for."""
+    account.pay("key-1")
+    account.admin.advance_clock(DAY - 10)
+    account.pay("key-1")
+    assert account.charges == 1
+    account.admin.advance_clock(11)
+    account.pay("key-1")
+    assert account.charges == 2
+
+
+def test_fifty_threads_with_one_key_make_one_charge(account: Account) -> None:
+    """Each gets the charge, a replay or a conflict."""
+    barrier = threading.Barrier(50)
+
+    def pay() -> str:
+        barrier.wait()
+        try:
+            return account.pay("key-1").id
+        except stripe.StripeError as error:
+            return str(error.http_status)
+
+    with ThreadPoolExecutor(50) as threads:
+        answers = {future.result() for future in [threads.submit(pay) for _ in range(50)]}
+    assert account.charges == 1
+    assert len(answers - {"409"}) == 1
+
+
+def test_a_wrong_api_key_is_refused(account: Account) -> None:
+    """401, and nothing is stored."""
+    account.client = account.client_with("pk_test_x")
+    assert isinstance(account.fails("key-1"), stripe.AuthenticationError)
+    account.client = account.client_with("sk_test_x")
+    assert account.pay("key-1").status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"amount": 0}, None),
+        ({"amount": 100_000_000}, "amount_too_large"),
+        ({"currency": "xxx"}, None),
+        ({"payment_method": "pm_unknown"}, "resource_missing"),
+        ({"colour": "red"}, "parameter_unknown"),
+        ({"automatic_payment_methods": {"enabled": True}}, None),
+    ],
+)
+def test_bad_parameters_are_refused(account: Account, changes: dict[str, Any], code: str | None) -> None:
+    """400 invalid_request_error, and nothing is charged."""
+    error = account.fails(**changes)
+    assert isinstance(error, stripe.InvalidRequestError)
+    assert (error.http_status, error.code) == (400, code)
+    assert account.charges == 0
+
+
+def test_3d_secure_waits_for_the_customer(account: Account) -> None:
+    """On session: requires_action, and charged once the customer has authenticated."""
+    intent = account.pay(payment_method="pm_card_threeDSecure2Required")
+    assert (intent.status, account.charges) == ("requires_action", 0)
+    account.admin.authenticate(intent.id)
+    assert account.client.v1.payment_intents.retrieve(intent.id).status == "succeeded"
+    assert account.charges == 1
+
+
+def test_3d_secure_off_session_is_a_decline(account: Account) -> None:
+    """402 authentication_required."""
+    error = account.fails(payment_method="pm_card_authenticationRequired", off_session=True)
+    assert (error.http_status, error.code) == (402, "authentication_required")
+
+
+def test_a_succeeded_payment_intent_cannot_be_confirmed_again(account: Account) -> None:
+    """400 payment_intent_unexpected_state: at most one charge, for ever."""
+    intent = account.pay()
+    with pytest.raises(stripe.InvalidRequestError) as failed:
+        account.client.v1.payment_intents.confirm(intent.id)
+    assert failed.value.code == "payment_intent_unexpected_state"
+    assert account.charges == 1
+
+
+def test_the_list_is_immediate_and_pages(account: Account) -> None:
+    """Newest first, by cursor, and it knows no metadata."""
+    ids = [account.pay().id for _ in range(5)]
+    page = account.client.v1.payment_intents.list({"limit": 2})
+    assert [intent.id for intent in page.auto_paging_iter()] == list(reversed(ids))
+    with pytest.raises(stripe.InvalidRequestError):
+        account.client.v1.payment_intents.list({"metadata": {"order_id": "ord_1"}})  # type: ignore[typeddict-unknown-key]
+
+
+def test_search_knows_metadata_but_lags(account: Account) -> None:
+    """What is younger than the lag is not found."""
+    intent = account.pay()
+    query = "metadata['order_id']:'ord_1' AND metadata['attempt']:'1'"
+    account.admin.settings(search_lag_seconds=60)
+    assert account.client.v1.payment_intents.search({"query": query}).data == []
+    account.admin.advance_clock(61)
+    assert [found.id for found in account.client.v1.payment_intents.search({"query": query}).data] == [intent.id]
+
+
+def test_no_more_is_refunded_than_was_paid(account: Account) -> None:
+    """In parts, and not beyond."""
+    intent = account.pay()
+    account.client.v1.refunds.create({"payment_intent": intent.id, "amount": 1000})
+    with pytest.raises(stripe.InvalidRequestError):
+        account.client.v1.refunds.create({"payment_intent": intent.id, "amount": 100})
+    account.client.v1.refunds.create({"payment_intent": intent.id})
+    with pytest.raises(stripe.InvalidRequestError) as failed:
+        account.client.v1.refunds.create({"payment_intent": intent.id})
+    assert failed.value.code == "charge_already_refunded"
+
+
+def test_events_are_signed_as_stripe_signs_them(account: Account) -> None:
+    """Stripe's own library accepts them, each delivery of a repeated one, and refuses a tampered one."""
+    received: list[tuple[bytes, str]] = []
+    account.pay()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # The name that http.server looks for.
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append((body, self.headers["Stripe-Signature"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        account.admin.settings(webhook_url=f"http://127.0.0.1:{server.server_port}/", webhook_secret="whsec_1")
+        assert account.admin.deliver_webhooks([1, 0, 1]) == [200, 200, 200]
+        server.shutdown()
+    types = [stripe.Webhook.construct_event(body, header, "whsec_1").type for body, header in received]
+    assert types == ["payment_intent.succeeded", "payment_intent.created", "payment_intent.succeeded"]
+    with pytest.raises(stripe.SignatureVerificationError):
+        stripe.Webhook.construct_event(received[0][0] + b" ", received[0][1], "whsec_1")
+
+
+def test_an_answer_that_trickles_outlives_a_read_timeout(account: Account) -> None:
+    """Only the end of the client, or of the fault, ends it; the charge has happened."""
+    account.admin.add_fault(Fault.HANG_AFTER, seconds=3)
+    account.client = stripe.StripeClient(
+        "sk_test_x",
+        base_addresses={"api": account.base_url},
+        http_client=stripe.RequestsClient(timeout=(1, 1)),
+        max_network_retries=0,
+    )
+    error = account.fails("key-1")
+    assert not isinstance(error, stripe.APIConnectionError)
+    assert error.http_status == 200
+    assert account.pay("key-1").status == "succeeded"
+    assert account.charges == 1
+
+
+def test_a_fault_meets_only_what_it_matches(account: Account) -> None:
+    """By any parameter of the request, past the first so many."""
+    account.admin.add_fault(Fault.RATE_LIMIT_429, {"amount": "4711"}, skip=1)
+    statuses = [account.pay(amount=amount).status for amount in (1099, 4711)]
+    assert statuses == ["succeeded", "succeeded"]
+    assert account.fails(amount=4711).http_status == 429
+    assert account.pay(amount=4711).status == "succeeded"
