@@ -30,3 +30,6 @@ $(VENV)/opt/.%: requirements/%.txt | $(VENV)/.dev
 	@$(PYTHON) -m venv $(VENV)/opt/$*
 	@$(VENV)/opt/$*/bin/python $(PIP_INSTALL) $<
 	@touch $@
+
+local: install ## Run the whole system here until Ctrl-C [STRIPE_API_BASE=http://…].
+	@STRIPE_API_BASE=$(STRIPE_API_BASE) exec $(PY) -m local

@@ -1,0 +1,95 @@
+"""`make local`: keeps the whole stack up until Ctrl-C, and writes where everything is to `.local/stack.json`."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from local.processes import DidNotStart
+from local.stack import PROJECT, Stack, running_stack
+
+WORK_DIR = PROJECT / ".local"
+_EXAMPLE = """\
+curl -i {api_url}/orders -H 'Idempotency-Key: my-first-order' \\
+  -d '{{"customer_id": "cus_1", "currency": "eur", "payment_method": "pm_card_visa",
+       "items": [{{"sku": "mug", "quantity": 2, "unit_amount": 1250}}]}}'"""
+
+
+class Stopped(Exception):
+    """Somebody pressed Ctrl-C, or sent SIGTERM."""
+
+
+def stop_on_signals() -> None:
+    """From now on Ctrl-C and SIGTERM raise Stopped, so that everything that was started is ended in order."""
+
+    def stop(*_: object) -> None:
+        # A second signal while tidying up would leave things behind.
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, stop)
+
+
+@contextmanager
+def sole_user_of(work_dir: Path) -> Iterator[None]:
+    """Nobody else runs a stack in this folder; raises DidNotStart if somebody does."""
+    import fcntl
+
+    work_dir.mkdir(exist_ok=True)
+    with (work_dir / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DidNotStart("another run is using this checkout's .local; stop it first") from None
+        yield
+
+
+@contextmanager
+def published(stack: Stack, path: Path) -> Iterator[None]:
+    """The stack's whereabouts in a file, which is there only while the stack is."""
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(stack.as_json())
+    unfinished.rename(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def main() -> int:
+    stop_on_signals()
+    console = Console()
+    stack_json = WORK_DIR / "stack.json"
+    try:
+        with sole_user_of(WORK_DIR):
+            stack_json.unlink(missing_ok=True)
+            given = os.environ.get("STRIPE_API_BASE") or None
+            with (
+                running_stack(
+                    work_dir=WORK_DIR, stripe_api_base=given, news=lambda m: console.print(f"• {m}")
+                ) as stack,
+                published(stack, stack_json),
+            ):
+                console.print(
+                    f"\n[bold]onecharge is running.[/] Everything's address: {stack_json.relative_to(PROJECT)}\n"
+                )
+                console.print(_EXAMPLE.format(api_url=stack.api_url), markup=False, highlight=False, soft_wrap=True)
+                console.print("\nCtrl-C stops it.")
+                while True:
+                    signal.pause()
+    except Stopped:
+        console.print("stopped")
+        return 0
+    except DidNotStart as reason:
+        console.print(f"[bold red]not started:[/] {reason}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""The local AWS: ministack, in an environment of its own, since Lambdas run in its interpreter."""
+
+import os
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from local.processes import DidNotStart, free_port, running, tail
+
+REGION = "us-east-1"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION}
+_START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """A running emulator, and where it is."""
+
+    endpoint_url: str
+    log: Path
+
+    def client(self, service: str) -> Any:
+        """boto3's client of one of its services."""
+        return boto3.client(  # type: ignore[call-overload]  # The service is not known before run time.
+            service,
+            endpoint_url=self.endpoint_url,
+            region_name=REGION,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            config=Config(connect_timeout=5, read_timeout=70, max_pool_connections=50),
+        )
+
+
+@contextmanager
+def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") -> Iterator[Emulator]:
+    """An empty AWS on a free port of the host, for as long as the block lasts.
+
+    Raises:
+        DidNotStart: it ended, or did not answer within a minute; says what its log says.
+    """
+    port = free_port(host)
+    log = work_dir / "aws.log"
+    scratch = work_dir / "tmp"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    endpoint_url = f"http://{host}:{port}"
+    with running([str(program)], env=_environment(host, port, scratch), log=log, cwd=work_dir) as process:
+        deadline = time.monotonic() + _START_SECONDS
+        while not _is_healthy(endpoint_url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise DidNotStart(f"the AWS emulator did not start:\n{tail(log)}")
+            time.sleep(0.1)
+        try:
+            yield Emulator(endpoint_url, log)
+        finally:
+            pass
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _environment(host: str, port: int, scratch: Path) -> Mapping[str, str]:
+    """Only what it needs: its Lambdas inherit it, and must not find this development environment."""
+    return {
+        "PATH": os.defpath,
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "BIND_HOST": host,
+        "MINISTACK_HOST": host,
+        "GATEWAY_PORT": str(port),
+        # Functions reach it where it is bound, which is not 127.0.0.1 when containers are to reach it too.
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+    }
+
+
+def _is_healthy(endpoint_url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{endpoint_url}/_ministack/health", timeout=2) as answer:  # noqa: S310  # http.
+            return bool(answer.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,112 @@
+"""The whole system on one machine: the real template on an AWS emulator, and a Stripe that is a stand-in."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from local.deployment import STACK_NAME, Sam
+from local.emulator import Emulator, running_emulator
+from local.http_api_routes import create_routes
+from local.processes import DidNotStart, running
+
+PROJECT = Path(__file__).resolve().parent.parent
+STRIPE_API_KEY = "sk_test_local"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where everything is; `.local/stack.json` holds the same."""
+
+    aws_endpoint_url: str
+    api_url: str
+    payments_queue_url: str
+    payments_dlq_url: str
+    order_events_topic_arn: str
+    order_updates_queue_url: str
+    order_updates_dlq_url: str
+    orders_table: str
+    charges_table: str
+    stripe_api_base: str
+    stripe_secret_arn: str
+    aws_log: str
+
+    @property
+    def aws(self) -> Emulator:
+        return Emulator(self.aws_endpoint_url, Path(self.aws_log))
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def no_news(message: str) -> None:
+    """Say nothing."""
+
+
+@contextmanager
+def running_stack(
+    *,
+    work_dir: Path,
+    project: Path = PROJECT,
+    stripe_api_base: str | None = None,
+    host: str = "127.0.0.1",
+    seed: int = 0,
+    news: Callable[[str], None] = no_news,
+) -> Iterator[Stack]:
+    """The stack of a copy of the project, for as long as the block lasts.
+
+    Args:
+        work_dir: takes the build, the logs and all that is temporary.
+        stripe_api_base: a stand-in that is running already; without one, one is started.
+        host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
+        news: is told what happens next, since the build takes a while.
+
+    Raises:
+        DidNotStart: a part did not come up; says which and why.
+    """
+    work_dir.mkdir(parents=True, exist_ok=True)
+    tools = PROJECT / ".venv"
+    sam = Sam(tools / "opt/sam/bin/sam", Path(sys.executable), project, work_dir)
+    with ExitStack() as parts:
+        if stripe_api_base is None:
+            news("starting the Stripe stand-in")
+            stripe_api_base = parts.enter_context(_running_standin(host, seed))
+        news("starting the AWS emulator")
+        emulator = parts.enter_context(
+            running_emulator(program=tools / "opt/emulator/bin/ministack", work_dir=work_dir, host=host)
+        )
+        news("building the functions and the layer (sam build)")
+        sam.build()
+        news("deploying template.yaml (sam deploy)")
+        secret = emulator.client("secretsmanager").create_secret(
+            Name="stripe-api-key", SecretString=os.environ.get("STRIPE_API_KEY", STRIPE_API_KEY)
+        )
+        outputs = sam.deploy(emulator, {"StripeSecretArn": secret["ARN"], "StripeApiBase": stripe_api_base})
+        create_routes(emulator, STACK_NAME)
+        yield Stack(
+            aws_endpoint_url=emulator.endpoint_url,
+            api_url=f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default",
+            payments_queue_url=outputs["PaymentsQueueUrl"],
+            payments_dlq_url=outputs["PaymentsDlqUrl"],
+            order_events_topic_arn=outputs["OrderEventsTopicArn"],
+            order_updates_queue_url=outputs["OrderUpdatesQueueUrl"],
+            order_updates_dlq_url=outputs["OrderUpdatesDlqUrl"],
+            orders_table=outputs["OrdersTableName"],
+            charges_table=outputs["ChargesTableName"],
+            stripe_api_base=stripe_api_base,
+            stripe_secret_arn=secret["ARN"],
+            aws_log=str(emulator.log),
+        )
+
+
+@contextmanager
+def _running_standin(host: str, seed: int) -> Iterator[str]:
+    command = [sys.executable, "-m", "local.stripe_standin", "--host", host, "--seed", str(seed)]
+    with running(command, env=os.environ, log=None, cwd=PROJECT) as process:
+        line = process.stdout.readline() if process.stdout else ""
+        if not line:
+            raise DidNotStart("the Stripe stand-in did not start")
+        yield json.loads(line)["stripe_api_base"]
