@@ -48,21 +48,28 @@ def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") 
     """
     port = free_port(host)
     log = work_dir / "aws.log"
-    scratch = work_dir / "tmp"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
     endpoint_url = f"http://{host}:{port}"
-    with running([str(program)], env=_environment(host, port, scratch), log=log, cwd=work_dir) as process:
+    with (
+        _scratch_folder(work_dir / "tmp") as scratch,
+        running([str(program)], env=_environment(host, port, scratch), log=log, cwd=work_dir) as process,
+    ):
         deadline = time.monotonic() + _START_SECONDS
         while not _is_healthy(endpoint_url):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise DidNotStart(f"the AWS emulator did not start:\n{tail(log)}")
             time.sleep(0.1)
-        try:
-            yield Emulator(endpoint_url, log)
-        finally:
-            pass
-    shutil.rmtree(scratch, ignore_errors=True)
+        yield Emulator(endpoint_url, log)
+
+
+@contextmanager
+def _scratch_folder(path: Path) -> Iterator[Path]:
+    """Takes the unpacked functions and all that is temporary, and is gone afterwards."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _environment(host: str, port: int, scratch: Path) -> Mapping[str, str]:

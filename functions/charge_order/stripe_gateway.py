@@ -107,27 +107,33 @@ class StripeGateway:
 
 
 def _found(intent: stripe.PaymentIntent) -> FoundIntent:
-    failure = intent.last_payment_error
+    # The SDK's objects have no attribute for what an answer leaves out.
+    failure = getattr(intent, "last_payment_error", None)
     return FoundIntent(
         payment_intent_id=intent.id,
         status=intent.status,
         amount_minor=intent.amount,
         currency=intent.currency.upper(),
         was_declined=failure is not None,
-        decline_code=(failure.decline_code or failure.code) if failure else None,
+        decline_code=_decline_code(failure),
     )
+
+
+def _decline_code(failure: object) -> str | None:
+    """Why the issuer said no; Stripe's error code where there is no decline code, as for an expired card."""
+    return getattr(failure, "decline_code", None) or getattr(failure, "code", None)
 
 
 def _reply_for_error(request: FrozenRequest, error: stripe.StripeError) -> Reply:
     """Which of the protocol's answers an error is; what is not recognised is never taken for a decline."""
     # A 409 arrives with `error.code` None; the code stands in the body alone.
     details: Any = error.error
-    code = details.code if details is not None else error.code
+    code = getattr(details, "code", None) or error.code
     match error.http_status:
         case None:
             return Reply(Answer.NO_ANSWER)
         case 402:
-            return _reply_for_card_error(request, details, code)
+            return _reply_for_card_error(request, details)
         case 409:
             return Reply(Answer.KEY_IN_USE)
         case 429:
@@ -147,11 +153,10 @@ def _reply_for_error(request: FrozenRequest, error: stripe.StripeError) -> Reply
             return Reply(Answer.REFUSED, code=code)
 
 
-def _reply_for_card_error(request: FrozenRequest, details: Any, code: str | None) -> Reply:
+def _reply_for_card_error(request: FrozenRequest, details: Any) -> Reply:
     intent = getattr(details, "payment_intent", None)
     found = _found(intent) if intent is not None else None
     if found and (found.amount_minor, found.currency) != (request.amount_minor, request.currency):
         return Reply(Answer.OTHER_AMOUNT, found.payment_intent_id)
-    answer = Answer.ACTION_REQUIRED if code == "authentication_required" else Answer.DECLINED
-    decline_code = getattr(details, "decline_code", None) or code
-    return Reply(answer, found.payment_intent_id if found else None, decline_code)
+    answer = Answer.ACTION_REQUIRED if getattr(details, "code", None) == "authentication_required" else Answer.DECLINED
+    return Reply(answer, found.payment_intent_id if found else None, _decline_code(details))

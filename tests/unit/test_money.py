@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from onecharge.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, in_major_units
+from onecharge.money import MAX_AMOUNT_MINOR, AmountMinor, Currency
 
 
 @pytest.mark.parametrize("amount", [1, 1099, MAX_AMOUNT_MINOR])
@@ -30,12 +30,3 @@ def test_an_unknown_currency_is_refused_without_repeating_it(code: str) -> None:
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(Currency).validate_python(code)
     assert refused.value.errors()[0]["msg"] == "Input should be the ISO 4217 code of a currency that can be charged"
-
-
-@pytest.mark.parametrize(
-    ("amount", "currency", "shown"),
-    [(1099, "EUR", "10.99 EUR"), (500, "JPY", "500 JPY"), (1234560, "KWD", "1,234.560 KWD")],
-)
-def test_people_read_major_units(amount: int, currency: str, shown: str) -> None:
-    """With as many decimals as the currency has."""
-    assert in_major_units(amount, currency) == shown

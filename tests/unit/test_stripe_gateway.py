@@ -65,6 +65,11 @@ DECLINED = intent(
 CARD_ERROR = error("card_error", code="card_declined", decline_code="insufficient_funds", payment_intent=DECLINED)
 SCA = error("card_error", code="authentication_required", payment_intent=DECLINED)
 
+# An expired card has an error code and no decline code; a minimal answer leaves out all that may be null.
+EXPIRED = intent(status="requires_payment_method", last_payment_error={"type": "card_error", "code": "expired_card"})
+EXPIRED_CARD = error("card_error", code="expired_card", payment_intent=EXPIRED)
+MINIMAL = {name: value for name, value in intent().items() if name not in ("last_payment_error", "metadata")}
+
 ANSWERS: dict[str, tuple[int, Any, Reply]] = {
     "succeeded": (200, intent(), Reply(Answer.SUCCEEDED, "pi_1")),
     "requires_action": (200, intent(status="requires_action"), Reply(Answer.ACTION_REQUIRED, "pi_1")),
@@ -72,6 +77,13 @@ ANSWERS: dict[str, tuple[int, Any, Reply]] = {
     "another amount": (200, intent(amount=1), Reply(Answer.OTHER_AMOUNT, "pi_1")),
     "decline": (402, CARD_ERROR, Reply(Answer.DECLINED, "pi_1", "insufficient_funds")),
     "authentication_required": (402, SCA, Reply(Answer.ACTION_REQUIRED, "pi_1", "authentication_required")),
+    "expired card": (402, EXPIRED_CARD, Reply(Answer.DECLINED, "pi_1", "expired_card")),
+    "a decline without its intent": (
+        402,
+        error("card_error", code="card_declined"),
+        Reply(Answer.DECLINED, None, "card_declined"),
+    ),
+    "minimal": (200, MINIMAL, Reply(Answer.SUCCEEDED, "pi_1")),
     "idempotency_error": (400, error("idempotency_error"), Reply(Answer.OTHER_REQUEST)),
     "invalid request": (
         400,

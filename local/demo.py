@@ -1,0 +1,298 @@
+"""`make demo`: orders over HTTP, every message delivered one to five times, things that break, and one charge each."""
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from local.__main__ import Stopped, sole_user_of, stop_on_signals
+from local.demo_plan import Door, Expected, Plan, PlannedOrder, make_plan
+from local.demo_report import Report, judge, show
+from local.processes import DidNotStart
+from local.quiet import StillBusy, wait_until_quiet
+from local.stack import PROJECT, Stack, running_stack
+from local.stripe_standin.admin import StandInAdmin
+
+ORDERS_MIN = 10
+_CLIENTS = 4
+_QUIET_SECONDS = 150
+_HANG_SECONDS = 60
+_KILLED = "killing worker"
+_EVENT_TYPE = {"event_type": {"DataType": "String", "StringValue": "onecharge.order.placed"}}
+
+
+@dataclass
+class Bars:
+    """The progress that a person watches."""
+
+    progress: Progress
+    placed: TaskID
+    delivered: TaskID
+    settled: TaskID
+
+
+@dataclass
+class Traffic:
+    """Everything that is sent into a running stack, and what came back."""
+
+    stack: Stack
+    plan: Plan
+    bars: Bars
+    orders: dict[str, PlannedOrder] = field(default_factory=dict)
+    deliveries: int = 0
+    order_deliveries: int = 0
+    retries_answered_alike: int = 0
+    malformed_refused: int = 0
+
+    def __post_init__(self) -> None:
+        self.http = requests.Session()
+        self.http.mount("http://", HTTPAdapter(pool_maxsize=_CLIENTS))
+        self.sns, self.sqs = self.stack.aws.client("sns"), self.stack.aws.client("sqs")
+
+    def post(self, headers: dict[str, str], body: str) -> requests.Response:
+        return self.http.post(f"{self.stack.api_url}/orders", data=body, headers=headers, timeout=60)
+
+    def place(self, order: PlannedOrder) -> tuple[str, int]:
+        """Place an order as its client does, retries and all; gives its id and how many answers were alike."""
+        headers, body = {"Idempotency-Key": order.idempotency_key}, json.dumps(order.body)
+        answers = [self.post(headers, body) for _ in range(1 + order.client_retries)]
+        answers[0].raise_for_status()
+        alike = sum(answer.text == answers[0].text for answer in answers[1:])
+        self.bars.progress.advance(self.bars.placed)
+        return answers[0].json()["order_id"], alike
+
+    def place_all(self) -> None:
+        with ThreadPoolExecutor(_CLIENTS) as clients:
+            for order, (order_id, alike) in zip(
+                self.plan.orders, clients.map(self.place, self.plan.orders), strict=True
+            ):
+                self.orders[order_id] = order
+                self.retries_answered_alike += alike
+            answers = clients.map(lambda request: self.post(*request), self.plan.malformed)
+            self.malformed_refused = sum(400 <= answer.status_code < 500 for answer in answers)
+
+    def deliver(self, body: str, door: Door) -> None:
+        """Bring a message to the payments queue once more, under a new message id."""
+        if door is Door.TOPIC:
+            self.sns.publish(TopicArn=self.stack.order_events_topic_arn, Message=body, MessageAttributes=_EVENT_TYPE)
+        else:
+            self.sqs.send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
+        self.deliveries += 1
+        self.bars.progress.advance(self.bars.delivered)
+
+    def poison_all(self) -> None:
+        for poison in self.plan.poison:
+            for door in poison.deliveries:
+                self.deliver(poison.body, door)
+
+    @contextmanager
+    def tapped(self) -> Iterator[str]:
+        """A queue of the demo's own on the topic, which shows each message that the system publishes."""
+        url = self.sqs.create_queue(QueueName="demo-tap")["QueueUrl"]
+        arn = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        subscription = self.sns.subscribe(
+            TopicArn=self.stack.order_events_topic_arn,
+            Protocol="sqs",
+            Endpoint=arn,
+            Attributes={"RawMessageDelivery": "true"},
+            ReturnSubscriptionArn=True,
+        )
+        yield url
+        self.sns.unsubscribe(SubscriptionArn=subscription["SubscriptionArn"])
+
+    def multiply(self, tap_url: str) -> None:
+        """Deliver each message that shows at the tap as often as the plan says; ends when all have shown."""
+        by_key = {(o.body["customer_id"], o.body["payment_method"], o.amount_minor): o for o in self.plan.orders}
+        waiting = set(by_key)
+        deadline = time.monotonic() + _QUIET_SECONDS
+        while waiting and time.monotonic() < deadline:
+            answer = self.sqs.receive_message(QueueUrl=tap_url, MaxNumberOfMessages=10, WaitTimeSeconds=1)
+            for message in answer.get("Messages", []):
+                self.sqs.delete_message(QueueUrl=tap_url, ReceiptHandle=message["ReceiptHandle"])
+                key = _identity(message["Body"])
+                if key not in waiting:
+                    continue
+                waiting.remove(key)
+                self.deliveries += 1
+                self.order_deliveries += 1 + len(by_key[key].extra_deliveries)
+                self.bars.progress.advance(self.bars.delivered)
+                for door in by_key[key].extra_deliveries:
+                    self.deliver(message["Body"], door)
+
+
+def _identity(body: str) -> tuple[str, str, int] | None:
+    """Which planned order a message is about; None for poison."""
+    try:
+        data = json.loads(body)["data"]
+        return data["customer_id"], data["payment_method"], data["amount_minor"]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def order_faults(admin: StandInAdmin, plan: Plan) -> None:
+    """Tell the stand-in what is to go wrong with whom; its search lags, as Stripe's does."""
+    admin.settings(latency_seconds=0.1, search_lag_seconds=30)
+    for order in plan.orders:
+        if order.fault:
+            admin.add_fault(order.fault, {"amount": str(order.amount_minor)}, seconds=_HANG_SECONDS)
+
+
+def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> Report:
+    """Send everything in, wait until it has come to rest, and count by the ledger."""
+    admin = StandInAdmin(stack.stripe_api_base)
+    order_faults(admin, plan)
+    traffic = Traffic(stack, plan, bars)
+    with traffic.tapped() as tap_url:
+        tap = Thread(target=traffic.multiply, args=(tap_url,), daemon=True)
+        tap.start()
+        traffic.place_all()
+        traffic.poison_all()
+        tap.join()
+    try:
+        wait_until_quiet(
+            stack,
+            timeout_seconds=_QUIET_SECONDS,
+            on_poll=lambda _: bars.progress.update(bars.settled, completed=_settled(stack)),
+        )
+        quiet = True
+    except StillBusy:
+        quiet = False
+    return count(traffic, admin, quiet=quiet, seed=seed, seconds=time.monotonic() - started)
+
+
+def _settled(stack: Stack) -> int:
+    """How many rows of the Charges table are settled."""
+    pages = stack.aws.client("dynamodb").get_paginator("scan").paginate(TableName=stack.charges_table)
+    return sum(item["state"]["S"] != "CLAIMED" for page in pages for item in page["Items"])
+
+
+def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seconds: float) -> Report:
+    """The report, from the ledger, the DLQ, and what was sent."""
+    plan, ledger = traffic.plan, admin.ledger()
+    verdict = judge(traffic.orders, ledger)
+    expected = [order for order in plan.orders if order.expected is Expected.CHARGED]
+    dead = drain(traffic.stack, traffic.stack.payments_dlq_url)
+    poison_bodies = {poison.body for poison in plan.poison}
+    with_reason = {message["Body"] for message in dead if "reason" in message.get("MessageAttributes", {})}
+    offenders = {
+        **verdict.offenders,
+        "in the DLQ though payable": [m["Body"][:120] for m in dead if m["Body"] not in poison_bodies],
+    }
+    return Report(
+        orders=len(plan.orders),
+        orders_payable=len(expected),
+        charged_once=len(verdict.charged_once),
+        charged_more_than_once=len(offenders["charged more than once"]),
+        not_charged=len(offenders["not charged"]),
+        charged_wrong_amount=len(offenders["charged a wrong amount"]),
+        declined=sum(order.expected is Expected.DECLINED for order in plan.orders),
+        declined_but_charged=len(offenders["declined but charged"]),
+        action_required=sum(order.expected is Expected.ACTION_REQUIRED for order in plan.orders),
+        action_required_but_charged=len(offenders["charged without the customer's authentication"]),
+        charges_of_nobody=len(offenders["charges of nobody"]),
+        poison=len(plan.poison),
+        poison_in_dlq=len(poison_bodies & with_reason),
+        payable_in_dlq=len(offenders["in the DLQ though payable"]),
+        malformed=len(plan.malformed),
+        malformed_refused=traffic.malformed_refused,
+        client_retries=sum(order.client_retries for order in plan.orders),
+        client_retries_answered_alike=traffic.retries_answered_alike,
+        deliveries=traffic.deliveries,
+        duplicates_collapsed=traffic.order_deliveries - len(traffic.orders),
+        stripe_requests=ledger.counts.get("requests", 0),
+        stripe_replays=ledger.counts.get("replays", 0),
+        workers_killed=Path(traffic.stack.aws_log).read_text(errors="replace").count(_KILLED),
+        amount_expected=sum(order.amount_minor for order in expected),
+        amount_charged=sum(charge.amount_minor for charge in ledger.charges),
+        seconds=round(seconds, 1),
+        seed=seed,
+        quiet=quiet,
+        offenders=offenders,
+    )
+
+
+def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
+    """All messages of a queue, which stays empty."""
+    sqs, messages = stack.aws.client("sqs"), list[dict[str, Any]]()
+    while True:
+        batch = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]).get(
+            "Messages", []
+        )
+        if not batch:
+            return messages
+        for message in batch:
+            sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
+        messages += batch
+
+
+@contextmanager
+def shown(console: Console, plan: Plan) -> Iterator[Bars]:
+    """The bars, for as long as there is something to watch; only on a terminal."""
+    deliveries = sum(1 + len(order.extra_deliveries) for order in plan.orders)
+    deliveries += sum(len(poison.deliveries) for poison in plan.poison)
+    columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield Bars(
+            progress,
+            placed=progress.add_task("orders placed", total=len(plan.orders)),
+            delivered=progress.add_task("messages delivered", total=deliveries),
+            settled=progress.add_task("orders settled", total=len(plan.orders)),
+        )
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--orders", type=int, default=60, help=f"how many orders, at least {ORDERS_MIN}")
+    parser.add_argument("--seed", type=int, default=None, help="repeats a run; drawn at random if not given")
+    parser.add_argument("--project", type=Path, default=PROJECT, help="the copy of the project to deploy")
+    parser.add_argument("--work-dir", type=Path, default=PROJECT / ".local" / "demo")
+    parser.add_argument("--report", type=Path, default=PROJECT / ".local" / "demo-report.json")
+    options = parser.parse_args(arguments)
+    if options.orders < ORDERS_MIN:
+        parser.error(f"at least {ORDERS_MIN} orders, please")
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    console = Console()
+    stop_on_signals()
+    started = time.monotonic()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    plan = make_plan(options.orders, seed)
+    news: Callable[[str], None] = lambda message: console.print(f"• {message}", highlight=False)  # noqa: E731
+    try:
+        options.work_dir.mkdir(parents=True, exist_ok=True)
+        with (
+            sole_user_of(options.work_dir),
+            running_stack(work_dir=options.work_dir, project=options.project, seed=seed, news=news) as stack,
+        ):
+            news(f"placing {len(plan.orders)} orders, with seed {seed}")
+            with shown(console, plan) as bars:
+                report = run(stack, plan, bars, seed=seed, started=started)
+    except Stopped:
+        console.print("stopped")
+        return 130
+    except DidNotStart as reason:
+        console.print(f"[bold red]not started:[/] {reason}")
+        return 2
+    options.report.write_text(report.as_json())
+    show(report, console)
+    return 0 if report.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

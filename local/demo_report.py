@@ -1,0 +1,151 @@
+"""What the demo came to: counted from the Stripe ledger, not from what the system says of itself."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from local.demo_plan import CURRENCY, Expected, PlannedOrder
+from local.stripe_standin.admin import Ledger, LedgerCharge
+
+
+@dataclass(frozen=True)
+class Report:
+    """The figures of `.local/demo-report.json`; amounts in minor units, all in one currency."""
+
+    orders: int
+    orders_payable: int
+    charged_once: int
+    charged_more_than_once: int
+    not_charged: int
+    charged_wrong_amount: int
+    declined: int
+    declined_but_charged: int
+    action_required: int
+    action_required_but_charged: int
+    charges_of_nobody: int
+    poison: int
+    poison_in_dlq: int
+    payable_in_dlq: int
+    malformed: int
+    malformed_refused: int
+    client_retries: int
+    client_retries_answered_alike: int
+    deliveries: int
+    duplicates_collapsed: int
+    stripe_requests: int
+    stripe_replays: int
+    workers_killed: int
+    amount_expected: int
+    amount_charged: int
+    seconds: float
+    seed: int
+    quiet: bool
+    offenders: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Every payable order has exactly one charge of the right amount, and nobody else has any."""
+        return (
+            self.quiet
+            and self.charged_once == self.orders_payable
+            and self.amount_charged == self.amount_expected
+            and not any(self.offenders.values())
+            and self.poison_in_dlq == self.poison
+            and self.malformed_refused == self.malformed
+            and self.client_retries_answered_alike == self.client_retries
+        )
+
+    def as_json(self) -> str:
+        return json.dumps({**asdict(self), "ok": self.ok}, indent=2) + "\n"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which orders came to what, by the ledger alone."""
+
+    charged_once: list[str]
+    offenders: dict[str, list[str]]
+
+
+def judge(orders: Mapping[str, PlannedOrder], ledger: Ledger) -> Verdict:
+    """Hold the ledger against the plan; `orders` by their order id."""
+    charges: dict[str, list[LedgerCharge]] = {order_id: ledger.charges_of(order_id) for order_id in orders}
+    payable = [order_id for order_id, order in orders.items() if order.expected is Expected.CHARGED]
+    right = {
+        order_id: [(each.amount_minor, each.currency) for each in charges[order_id]]
+        == [(orders[order_id].amount_minor, CURRENCY)]
+        for order_id in payable
+    }
+
+    def charged_although(expected: Expected) -> list[str]:
+        return [order_id for order_id, order in orders.items() if order.expected is expected and charges[order_id]]
+
+    return Verdict(
+        charged_once=[order_id for order_id in payable if right[order_id]],
+        offenders={
+            "charged more than once": [order_id for order_id in payable if len(charges[order_id]) > 1],
+            "not charged": [order_id for order_id in payable if not charges[order_id]],
+            "charged a wrong amount": [
+                order_id for order_id in payable if len(charges[order_id]) == 1 and not right[order_id]
+            ],
+            "declined but charged": charged_although(Expected.DECLINED),
+            "charged without the customer's authentication": charged_although(Expected.ACTION_REQUIRED),
+            "charges of nobody": [each.charge_id for each in ledger.charges if each.order_id not in orders],
+        },
+    )
+
+
+def show(report: Report, console: Console) -> None:
+    """A table that is understood at a glance, and the names of the orders that went wrong."""
+    table = Table(title=f"onecharge demo, seed {report.seed}, {report.seconds:.0f} s", title_justify="left")
+    table.add_column("what happened")
+    table.add_column("how often", justify="right")
+    table.add_column("", justify="center")
+
+    def row(what: str, figure: object, good: bool | None = None) -> None:
+        mark = "" if good is None else "[green]✓[/]" if good else "[bold red]✗[/]"
+        table.add_row(what, str(figure), mark)
+
+    row("orders placed over HTTP", report.orders)
+    row(
+        "  sent again by their clients, same answer",
+        report.client_retries,
+        report.client_retries_answered_alike == report.client_retries,
+    )
+    row("malformed requests, refused", report.malformed, report.malformed_refused == report.malformed)
+    row("messages delivered to the payments queue", report.deliveries)
+    row("  of them duplicates, collapsed", report.duplicates_collapsed)
+    row("workers killed right after charging", report.workers_killed)
+    row("requests to Stripe", report.stripe_requests)
+    row("  answered from its memory of the key", report.stripe_replays)
+    table.add_section()
+    row("payable orders", report.orders_payable)
+    row("  charged exactly once", report.charged_once, report.charged_once == report.orders_payable)
+    row("  charged more than once", report.charged_more_than_once, report.charged_more_than_once == 0)
+    row("  not charged", report.not_charged, report.not_charged == 0)
+    row("declined orders", report.declined)
+    row("  charged all the same", report.declined_but_charged, report.declined_but_charged == 0)
+    row("orders that wait for 3-D Secure", report.action_required)
+    row("  charged all the same", report.action_required_but_charged, report.action_required_but_charged == 0)
+    row("poison messages", report.poison)
+    row("  in the DLQ, with a reason", report.poison_in_dlq, report.poison_in_dlq == report.poison)
+    table.add_section()
+    row("money expected", _money(report.amount_expected))
+    row(
+        "money charged",
+        _money(report.amount_charged),
+        report.amount_charged == report.amount_expected,
+    )
+    console.print(table)
+    for what, who in report.offenders.items():
+        if who:
+            console.print(f"[bold red]{what}:[/] {', '.join(who)}", highlight=False, soft_wrap=True)
+    if not report.quiet:
+        console.print("[bold red]the queues did not come to rest in time[/]")
+
+
+def _money(amount_minor: int) -> str:
+    return f"{amount_minor / 100:,.2f} {CURRENCY}"
