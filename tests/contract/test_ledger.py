@@ -1,0 +1,157 @@
+"""The ledger does what the protocol asks of it, on every DynamoDB that we can run."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from charge_order.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger
+from charge_order.protocol import ChargeRow, FrozenRequest
+from onecharge.states import ChargeState
+from tests.conftest import PROJECT, create_table
+from tests.contract.conftest import Endpoint
+from tests.contract.racers import CLAIMS_PER_RACER, THREADS
+
+T0 = 1_800_000_000
+LEASE_SECONDS = 35
+REQUEST = FrozenRequest("ord_" + "a" * 32, 1, 1099, "EUR", '{"amount":1099}')
+OTHER_REQUEST = FrozenRequest(REQUEST.order_id, 1, 1, "USD", '{"amount":1}')
+
+
+@pytest.fixture
+def ledger(dynamodb: Any, charges: str) -> Ledger:
+    return Ledger(dynamodb, charges)
+
+
+def claim(ledger: Ledger, request: FrozenRequest = REQUEST, *, at: int = T0) -> Any:
+    return ledger.claim(request, correlation_id="c", placed_at=T0, now=at, lease_seconds=LEASE_SECONDS)
+
+
+def claimed(ledger: Ledger, *, at: int = T0) -> ChargeRow:
+    outcome = claim(ledger, at=at)
+    assert isinstance(outcome, Claimed)
+    return outcome.row
+
+
+def settle(ledger: Ledger, row: ChargeRow, state: ChargeState = ChargeState.SUCCEEDED) -> None:
+    ledger.settle(row, state, payment_intent_id="pi_1", code=None, now=T0 + 1)
+
+
+def test_the_first_claim_makes_the_row(ledger: Ledger) -> None:
+    """With a lease, the first fencing token, key generation 0 and the frozen request."""
+    row = claimed(ledger)
+    assert row.request == REQUEST
+    assert (row.state, row.fencing_token, row.lease_expires_at) == (ChargeState.CLAIMED, 1, T0 + LEASE_SECONDS)
+    assert (row.key_generation, row.key_opened_at, row.placed_at, row.looking_since) == (0, T0, T0, None)
+
+
+def test_a_second_claim_learns_who_holds_the_row(ledger: Ledger) -> None:
+    """From the refusal itself, until when it has to wait."""
+    claimed(ledger)
+    assert claim(ledger, at=T0 + LEASE_SECONDS - 1) == HeldByAnother(T0 + LEASE_SECONDS)
+
+
+def test_an_expired_lease_is_taken_over_with_a_higher_token(ledger: Ledger) -> None:
+    """And the request that was frozen first stays."""
+    claimed(ledger)
+    outcome = claim(ledger, OTHER_REQUEST, at=T0 + LEASE_SECONDS)
+    assert isinstance(outcome, Claimed)
+    assert outcome.row.request == REQUEST
+    assert outcome.row.fencing_token == 2
+
+
+def test_a_settled_row_is_never_claimed_again(ledger: Ledger) -> None:
+    """However much later; the duplicate learns what was charged."""
+    settle(ledger, claimed(ledger))
+    assert claim(ledger, at=T0 + 10**7) == AlreadySettled(ChargeState.SUCCEEDED, REQUEST.fingerprint)
+
+
+def test_a_settled_row_never_changes(ledger: Ledger) -> None:
+    """Not even by its own holder."""
+    row = claimed(ledger)
+    settle(ledger, row)
+    with pytest.raises(LeaseLost):
+        settle(ledger, row, ChargeState.DECLINED)
+    with pytest.raises(LeaseLost):
+        ledger.hand_back(row, look_first=True, now=T0)
+
+
+def test_a_worker_that_lost_its_lease_cannot_write(ledger: Ledger) -> None:
+    """Its fencing token is too old: nothing that it does reaches the row."""
+    slow = claimed(ledger)
+    fast = claimed(ledger, at=T0 + LEASE_SECONDS)
+    for write in (
+        lambda: settle(ledger, slow),
+        lambda: ledger.hand_back(slow, look_first=False, now=T0),
+        lambda: ledger.open_new_key(slow, now=T0),
+    ):
+        with pytest.raises(LeaseLost):
+            write()
+    settle(ledger, fast)
+
+
+def test_a_row_handed_back_can_be_claimed_at_once(ledger: Ledger) -> None:
+    """The same key goes on; nothing says look."""
+    ledger.hand_back(claimed(ledger), look_first=False, now=T0 + 2)
+    row = claimed(ledger, at=T0 + 2)
+    assert (row.looking_since, row.fencing_token, row.key_generation) == (None, 2, 0)
+
+
+def test_a_row_remembers_since_when_it_is_looked_for(ledger: Ledger) -> None:
+    """Later looks do not move that time, or its grace would never pass."""
+    for at in (T0, T0 + 10, T0 + 20):
+        ledger.hand_back(claimed(ledger, at=at), look_first=True, now=at)
+    assert claimed(ledger, at=T0 + 20).looking_since == T0
+
+
+def test_a_new_key_is_written_before_it_is_used(ledger: Ledger) -> None:
+    """The next generation, opened now, and nothing to look for."""
+    ledger.hand_back(claimed(ledger), look_first=True, now=T0)
+    row = ledger.open_new_key(claimed(ledger, at=T0 + 1), now=T0 + 1)
+    assert (row.key_generation, row.key_opened_at, row.looking_since) == (1, T0 + 1, None)
+    assert row.idempotency_key.endswith(":1:1")
+
+
+def test_two_attempts_are_two_rows(ledger: Ledger) -> None:
+    """A new card after a decline is a new row with a key of its own."""
+    settle(ledger, claimed(ledger), ChargeState.DECLINED)
+    second = FrozenRequest(REQUEST.order_id, 2, 1099, "EUR", "{}")
+    assert isinstance(claim(ledger, second), Claimed)
+
+
+def test_each_method_makes_one_request(ledger: Ledger) -> None:
+    """A fresh order costs two, a duplicate one, and neither a read."""
+    sent: list[str] = []
+    ledger.client.meta.events.register(
+        "before-call.dynamodb", lambda model, **_: sent.append(model.name), unique_id=str(uuid4())
+    )
+    settle(ledger, claimed(ledger))
+    claim(ledger)
+    assert sent == ["UpdateItem"] * 3
+
+
+def test_32_writers_in_two_processes_have_one_winner_for_each_of_200_orders(endpoint: Endpoint) -> None:
+    """Two processes of 16 threads, all after the same orders."""
+    table = create_table(endpoint.client(), f"race-{uuid4()}", "ChargesTable")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.contract.racers", table],
+            env={
+                **endpoint.environment,
+                "PYTHONPATH": f"{PROJECT / 'functions'}:{PROJECT / 'shared'}",
+            },
+            cwd=PROJECT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    outputs = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
+    winners = Counter(order_id for output in outputs for order_id in output["won"])
+    assert sum(output["tried"] for output in outputs) == 2 * THREADS * CLAIMS_PER_RACER == 6400
+    assert len(winners) == CLAIMS_PER_RACER
+    assert set(winners.values()) == {1}

@@ -1,0 +1,162 @@
+"""The gateway, Stripe's own client and the stand-in agree, over HTTP: charges, replays, and looks that prove."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from charge_order.protocol import Answer, FrozenRequest, Reply
+from charge_order.stripe_gateway import LookInconclusive, StripeGateway, stripe_client
+from charge_order.time_bounds import SEARCH_LAG_SECONDS, TimeBounds
+from local.stripe_standin.admin import StandInAdmin
+from local.stripe_standin.faults import Fault
+from local.stripe_standin.server import StandIn, running_standin
+from onecharge.events import OrderPlaced
+
+
+def request_for(order: str = "a", **changes: Any) -> FrozenRequest:
+    placed = {
+        "order_id": f"ord_{order * 32}",
+        "attempt": 1,
+        "customer_id": "cus_1",
+        "amount_minor": 1099,
+        "currency": "EUR",
+        "payment_method": "pm_card_visa",
+        "placed_at": datetime(2026, 11, 1, tzinfo=UTC),
+        **changes,
+    }
+    return FrozenRequest.of(OrderPlaced.model_validate(placed))
+
+
+@pytest.fixture
+def standin() -> Iterator[StandIn]:
+    with running_standin() as standin:
+        yield standin
+
+
+@pytest.fixture
+def admin(standin: StandIn) -> StandInAdmin:
+    return StandInAdmin(standin.base_url)
+
+
+@pytest.fixture
+def gateway(standin: StandIn) -> StripeGateway:
+    return StripeGateway(stripe_client("sk_test_x", api_base=standin.base_url, bounds=TimeBounds.of(10)))
+
+
+def look(gateway: StripeGateway, request: FrozenRequest, *, age_seconds: int = 60) -> list[str]:
+    now = int(time.time())
+    found = gateway.look(request, placed_at=now - age_seconds, now=now)
+    return [f"{intent.status} {intent.amount_minor} {intent.currency}" for intent in found]
+
+
+@pytest.mark.parametrize(
+    ("payment_method", "answer", "code"),
+    [
+        ("pm_card_visa", Answer.SUCCEEDED, None),
+        ("pm_card_visa_chargeDeclinedInsufficientFunds", Answer.DECLINED, "insufficient_funds"),
+        ("pm_card_chargeDeclinedExpiredCard", Answer.DECLINED, "expired_card"),
+        ("pm_card_threeDSecure2Required", Answer.ACTION_REQUIRED, None),
+        ("pm_unknown", Answer.REFUSED, "resource_missing"),
+    ],
+)
+def test_each_kind_of_card(gateway: StripeGateway, payment_method: str, answer: Answer, code: str | None) -> None:
+    """And the same answer when it is asked again under the same key."""
+    request = request_for(payment_method=payment_method)
+    first, again = gateway.charge(request, "charge:1"), gateway.charge(request, "charge:1")
+    assert first == again
+    assert (first.answer, first.code) == (answer, code)
+
+
+def test_one_key_makes_one_charge_however_the_first_answer_was_lost(
+    gateway: StripeGateway, admin: StandInAdmin
+) -> None:
+    """The SDK's retry and ours both replay it."""
+    admin.add_fault(Fault.DROP_AFTER)
+    assert gateway.charge(request_for(), "charge:1").answer is Answer.SUCCEEDED
+    assert gateway.charge(request_for(), "charge:1").answer is Answer.SUCCEEDED
+    assert len(admin.ledger().charges) == 1
+
+
+def test_another_request_under_the_same_key_is_seen(gateway: StripeGateway) -> None:
+    """It is neither charged nor taken for a decline."""
+    gateway.charge(request_for(), "charge:1")
+    assert gateway.charge(request_for(amount_minor=1), "charge:1") == Reply(Answer.OTHER_REQUEST)
+
+
+def test_a_key_in_use_is_no_answer_yet(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """Ten at once under one key: one charges, the others are told to come back or get the replay."""
+    admin.settings(latency_seconds=1)
+    barrier = threading.Barrier(10)
+
+    def charge() -> Answer:
+        barrier.wait()
+        return gateway.charge(request_for(), "charge:1").answer
+
+    with ThreadPoolExecutor(10) as threads:
+        answers = [future.result() for future in [threads.submit(charge) for _ in range(10)]]
+    assert set(answers) <= {Answer.SUCCEEDED, Answer.KEY_IN_USE}
+    assert Answer.SUCCEEDED in answers
+    assert len(admin.ledger().charges) == 1
+
+
+def test_a_500_is_told_apart(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """The look finds what it hid."""
+    admin.add_fault(Fault.ERROR_500_AFTER)
+    assert gateway.charge(request_for(), "charge:1") == Reply(Answer.SERVER_ERROR)
+    assert look(gateway, request_for()) == ["succeeded 1099 EUR"]
+
+
+def test_a_wrong_api_key_is_told_apart(standin: StandIn) -> None:
+    """Ours to mend: no order is failed for it."""
+    gateway = StripeGateway(stripe_client("pk_wrong", api_base=standin.base_url, bounds=TimeBounds.of(10)))
+    assert gateway.charge(request_for(), "charge:1") == Reply(Answer.BAD_API_KEY)
+
+
+def test_a_look_finds_what_search_does_not_show_yet(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """In the list, among others, over several pages."""
+    admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
+    gateway.charge(request_for("a"), "charge:a")
+    for number in range(120):
+        gateway.charge(request_for("b"), f"charge:b{number}")
+    assert look(gateway, request_for("a")) == ["succeeded 1099 EUR"]
+
+
+def test_a_look_finds_by_search_what_is_old(gateway: StripeGateway, admin: StandInAdmin, standin: StandIn) -> None:
+    """Thirteen days later, without reading any list."""
+    gateway.charge(request_for(), "charge:1")
+    admin.advance_clock(13 * 24 * 3600)
+    assert look(gateway, request_for(), age_seconds=0) == ["succeeded 1099 EUR"]
+
+
+def test_a_look_that_finds_nothing_says_so(gateway: StripeGateway) -> None:
+    """Neither another order nor another attempt counts."""
+    gateway.charge(request_for("b"), "charge:b")
+    gateway.charge(request_for("a", attempt=2), "charge:a2")
+    assert look(gateway, request_for("a")) == []
+
+
+def test_a_list_too_long_to_read_proves_nothing(
+    gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Absence is claimed only after the whole list was read."""
+    monkeypatch.setattr("charge_order.stripe_gateway._LIST_PAGES_MAX", 1)
+    admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
+    for number in range(101):
+        gateway.charge(request_for("b"), f"charge:b{number}")
+    with pytest.raises(LookInconclusive):
+        look(gateway, request_for("a"))
+
+
+def test_an_unconfirmed_payment_intent_is_confirmed_once(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """However often that is asked."""
+    intent = gateway.client.v1.payment_intents.create(
+        {"amount": 1099, "currency": "eur", "payment_method": "pm_card_visa"}
+    )
+    replies = {gateway.confirm(request_for(), intent.id) for _ in range(3)}
+    assert replies == {Reply(Answer.SUCCEEDED, intent.id)}
+    assert len(admin.ledger().charges) == 1
