@@ -1,5 +1,7 @@
 """`make local`: keeps the whole stack up until Ctrl-C, and writes where everything is to `.local/stack.json`."""
 
+import argparse
+import fcntl
 import os
 import signal
 import sys
@@ -12,7 +14,6 @@ from rich.console import Console
 from local.processes import DidNotStart
 from local.stack import PROJECT, Stack, running_stack
 
-WORK_DIR = PROJECT / ".local"
 _EXAMPLE = """\
 curl -i {api_url}/orders -H 'Idempotency-Key: my-first-order' \\
   -d '{{"customer_id": "cus_1", "currency": "eur", "payment_method": "pm_card_visa",
@@ -39,14 +40,12 @@ def stop_on_signals() -> None:
 @contextmanager
 def sole_user_of(work_dir: Path) -> Iterator[None]:
     """Nobody else runs a stack in this folder; raises DidNotStart if somebody does."""
-    import fcntl
-
-    work_dir.mkdir(exist_ok=True)
+    work_dir.mkdir(parents=True, exist_ok=True)
     with (work_dir / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DidNotStart("another run is using this checkout's .local; stop it first") from None
+            raise DidNotStart(f"another run is using {work_dir}; stop it first") from None
         yield
 
 
@@ -63,22 +62,23 @@ def published(stack: Stack, path: Path) -> Iterator[None]:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="make local", description=__doc__)
+    parser.add_argument("--work-dir", type=Path, default=PROJECT / ".local")
+    work_dir = parser.parse_args().work_dir.resolve()
     stop_on_signals()
     console = Console()
-    stack_json = WORK_DIR / "stack.json"
+    stack_json = work_dir / "stack.json"
     try:
-        with sole_user_of(WORK_DIR):
+        with sole_user_of(work_dir):
             stack_json.unlink(missing_ok=True)
             given = os.environ.get("STRIPE_API_BASE") or None
             with (
                 running_stack(
-                    work_dir=WORK_DIR, stripe_api_base=given, news=lambda m: console.print(f"• {m}")
+                    work_dir=work_dir, stripe_api_base=given, news=lambda m: console.print(f"• {m}")
                 ) as stack,
                 published(stack, stack_json),
             ):
-                console.print(
-                    f"\n[bold]onecharge is running.[/] Everything's address: {stack_json.relative_to(PROJECT)}\n"
-                )
+                console.print(f"\n[bold]onecharge is running.[/] Everything's address: {stack_json}\n")
                 console.print(_EXAMPLE.format(api_url=stack.api_url), markup=False, highlight=False, soft_wrap=True)
                 console.print("\nCtrl-C stops it.")
                 while True:

@@ -275,7 +275,6 @@ def main(arguments: list[str]) -> int:
     plan = make_plan(options.orders, seed)
     news: Callable[[str], None] = lambda message: console.print(f"• {message}", highlight=False)  # noqa: E731
     try:
-        options.work_dir.mkdir(parents=True, exist_ok=True)
         with (
             sole_user_of(options.work_dir),
             running_stack(work_dir=options.work_dir, project=options.project, seed=seed, news=news) as stack,

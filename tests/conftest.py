@@ -14,6 +14,8 @@ import yaml
 from aws_lambda_powertools import Logger
 from moto import mock_aws
 
+from local.stack import Stack, running_stack
+
 PROJECT = Path(__file__).resolve().parent.parent
 
 Sample = Callable[[str], dict[str, Any]]
@@ -97,6 +99,19 @@ def create_table(dynamodb: Any, name: str, logical_id: str) -> str:
         BillingMode="PAY_PER_REQUEST",
     )
     return name
+
+
+@pytest.fixture(scope="session")
+def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the deployed stack was built, and where its logs are."""
+    return tmp_path_factory.mktemp("stack")
+
+
+@pytest.fixture(scope="session")
+def stack(stack_dir: Path) -> Iterator[Stack]:
+    """The real template, built and deployed to an emulator, once for all tests that want it."""
+    with running_stack(work_dir=stack_dir) as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -1,0 +1,118 @@
+"""`make sam-local`: every function with every sample event through `sam local invoke`, on a container engine.
+
+The stack runs beside the engine, at the address at which containers reach this machine. `sam local invoke` exits
+with 0 even if the function failed, so each payload is held against what the sample has to be answered with.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from local.__main__ import Stopped, sole_user_of, stop_on_signals
+from local.deployment import Sam
+from local.emulator import CREDENTIALS
+from local.processes import DidNotStart
+from local.samples import SAMPLES, deployed_environment, in_brief, logical_id_of, path_of
+from local.stack import PROJECT, Stack, running_stack
+
+BRIDGE = "172.17.0.1"
+"""Where the containers of Docker's default network find the machine that they run on."""
+
+
+def engine_is_there() -> bool:
+    """Whether a container engine answers, at DOCKER_HOST or where Docker usually is."""
+    try:
+        return subprocess.run(["docker", "version"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def write_environment(stack: Stack, path: Path) -> None:
+    """The file for `--env-vars`: what the deployed functions have, and where AWS is."""
+    functions = stack.aws.client("lambda").list_functions()["Functions"]
+    environment = {
+        logical_id_of(function): {
+            **deployed_environment(functions, logical_id_of(function)),
+            "AWS_ENDPOINT_URL": stack.aws_endpoint_url,
+        }
+        for function in SAMPLES
+    }
+    path.write_text(json.dumps(environment, indent=2))
+
+
+def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path) -> Any:
+    """What the function answers, or the last lines of what SAM said if that is no JSON."""
+    command = [str(sam.program), "local", "invoke", logical_id_of(function)]
+    command += ["--template-file", str(sam.build_dir / "template.yaml"), "--event", str(path_of(function, sample))]
+    command += ["--env-vars", str(environment), "--skip-pull-image", "--region", CREDENTIALS["AWS_DEFAULT_REGION"]]
+    overrides = {
+        "Architecture": sam.architecture,
+        "Pace": "local",
+        "AwsEndpointUrl": stack.aws_endpoint_url,
+        "StripeApiBase": stack.stripe_api_base,
+        "StripeSecretArn": stack.stripe_secret_arn,
+    }
+    command += ["--parameter-overrides", *(f"{name}={value}" for name, value in overrides.items())]
+    quiet = {"SAM_CLI_TELEMETRY": "0", "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
+    done = subprocess.run(
+        command,
+        env={**os.environ, **CREDENTIALS, **quiet},
+        cwd=sam.work_dir,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    payload = done.stdout.strip().splitlines()[-1:] or ["null"]
+    try:
+        return json.loads(payload[0]) if done.returncode == 0 else done.stderr[-2000:]
+    except ValueError:
+        return done.stderr[-2000:]
+
+
+def invoke_all(stack: Stack, sam: Sam, console: Console) -> int:
+    """How many samples were answered otherwise than they should be."""
+    environment = sam.work_dir / "env.json"
+    write_environment(stack, environment)
+    wrong = 0
+    for function, samples in SAMPLES.items():
+        for sample, expected in samples.items():
+            answer = in_brief(invoke(sam, stack, function, sample, environment))
+            right = answer == expected
+            wrong += not right
+            mark = "[green]✓[/]" if right else "[bold red]✗[/]"
+            console.print(
+                f"{mark} {logical_id_of(function)} {function}/{sample}: {json.dumps(answer)}", highlight=False
+            )
+    return wrong
+
+
+def main() -> int:
+    stop_on_signals()
+    console = Console(soft_wrap=True)
+    if not engine_is_there():
+        console.print("skipped: no container engine answers, and `sam local invoke` runs functions in containers")
+        return 0
+    work_dir = PROJECT / ".local" / "sam-local"
+    try:
+        with (
+            sole_user_of(work_dir),
+            running_stack(work_dir=work_dir, host=BRIDGE, news=lambda m: console.print(f"• {m}")) as stack,
+        ):
+            sam = Sam(PROJECT / ".venv/opt/sam/bin/sam", Path(sys.executable), PROJECT, work_dir)
+            wrong = invoke_all(stack, sam, console)
+    except Stopped:
+        return 130
+    except (DidNotStart, OSError) as reason:
+        console.print(f"[bold red]not started:[/] {reason}")
+        return 1
+    console.print("every sample was answered as it should be" if not wrong else f"[bold red]{wrong} wrong[/]")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""What each sample event in events/ is answered with, in the order in which one stands on the other."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from local.stack import PROJECT
+
+_ALL_DONE: Mapping[str, Any] = {"batchItemFailures": []}
+
+SAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "place_order": {
+        "missing_key": 400,
+        "invalid_json": 400,
+        "card_number": 400,
+        "place_order": 202,
+        "same_key_other_body": 422,
+        "get_order": 200,
+    },
+    "publish_events": {
+        "order_stored": None,
+        "charge_settled": None,
+        "charge_declined": None,
+        "order_expired": None,
+    },
+    "charge_order": {
+        "order_placed": _ALL_DONE,
+        "duplicate": _ALL_DONE,
+        "declined": _ALL_DONE,
+        "action_required": _ALL_DONE,
+        "poison": _ALL_DONE,
+        "batch": _ALL_DONE,
+    },
+    "update_order": {
+        "payment_action_required": _ALL_DONE,
+        "payment_review_needed": _ALL_DONE,
+        "payment_succeeded": _ALL_DONE,
+        "payment_declined": _ALL_DONE,
+        "duplicate": _ALL_DONE,
+        "poison": _ALL_DONE,
+    },
+}
+"""For each function and sample: the HTTP status, or what the handler returns."""
+
+
+def path_of(function: str, sample: str) -> Path:
+    return PROJECT / "events" / function / f"{sample}.json"
+
+
+def logical_id_of(function: str) -> str:
+    """The name of a function in template.yaml: `charge_order` is ChargeOrderFunction."""
+    return "".join(word.title() for word in function.split("_")) + "Function"
+
+
+def in_brief(answer: Any) -> Any:
+    """An HTTP answer by its status, anything else as it is."""
+    return answer["statusCode"] if isinstance(answer, dict) and "statusCode" in answer else answer
+
+
+def deployed_environment(functions: list[dict[str, Any]], logical_id: str) -> dict[str, str]:
+    """The environment that a deployed stack gave to a function, from Lambda's ListFunctions."""
+    [function] = [each for each in functions if f"-{logical_id}-" in each["FunctionName"]]
+    return dict(function["Environment"]["Variables"])

@@ -1,0 +1,64 @@
+"""What `sam build` made works by itself: each handler, in a process of its own, fed all of its sample events.
+
+The process sees Python's standard library, the built function and the built layer, and nothing else.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local.emulator import CREDENTIALS
+from local.samples import SAMPLES, deployed_environment, in_brief, logical_id_of, path_of
+from local.stack import Stack
+from tests.conftest import PROJECT
+
+# Reads events from stdin, one a line, and answers each with what the handler returned; last, what it had imported.
+_HOST = """
+import importlib, json, os, sys
+sys.path += sys.argv[2:]
+out, sys.stdout = sys.stdout, sys.stderr
+handler = importlib.import_module(sys.argv[1] + ".app").handler
+class Context:
+    function_name = memory_limit_in_mb = invoked_function_arn = aws_request_id = "artifact"
+    get_remaining_time_in_millis = lambda self: 30000
+for line in sys.stdin:
+    print(json.dumps(handler(json.loads(line), Context())), file=out, flush=True)
+print(json.dumps(sorted({m.__file__ for m in sys.modules.values() if getattr(m, "__file__", None)})), file=out)
+"""
+
+
+def test_every_sample_event_is_fed() -> None:
+    """None in events/ is left out, for any function of the template."""
+    samples = {path.parent.name: set[str]() for path in (PROJECT / "events").glob("*/*.json")}
+    for path in (PROJECT / "events").glob("*/*.json"):
+        samples[path.parent.name].add(path.stem)
+    assert samples == {function: set(expected) for function, expected in SAMPLES.items()}
+
+
+@pytest.mark.parametrize("function", SAMPLES)
+def test_a_built_function_handles_its_sample_events(function: str, stack: Stack, stack_dir: Path) -> None:
+    """Imported from the artifact alone, with the environment that the template gives it."""
+    build = stack_dir / "build"
+    logical_id = logical_id_of(function)
+    paths = [str(build / logical_id), str(build / "SharedLayer" / "python")]
+    events = [json.loads(path_of(function, name).read_text()) for name in SAMPLES[function]]
+    functions = stack.aws.client("lambda").list_functions()["Functions"]
+    environment = deployed_environment(functions, logical_id)
+    interpreter = Path(sys.base_prefix) / "bin" / "python3.13"
+    done = subprocess.run(
+        [str(interpreter), "-I", "-S", "-c", _HOST, function, *paths],
+        env={**CREDENTIALS, **environment, "AWS_ENDPOINT_URL": stack.aws_endpoint_url},
+        input="\n".join(map(json.dumps, events)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    *answers, modules = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [in_brief(answer) for answer in answers] == list(SAMPLES[function].values()), done.stderr[-3000:]
+    standard_library = str(Path(json.__file__).parent.parent)
+    assert [m for m in modules if not m.startswith((*paths, standard_library)) or "site-packages" in m] == []

@@ -1,0 +1,201 @@
+"""An order's whole way on the deployed stack: from HTTP to the Stripe ledger and back to the order's status."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import requests
+
+from local.demo import drain
+from local.stack import Stack
+from local.stripe_standin.admin import LedgerCharge, StandInAdmin
+from local.stripe_standin.faults import Fault
+
+_PATIENCE_SECONDS = 90
+FUNCTIONS = ["place_order", "publish_events", "charge_order", "update_order"]
+
+
+def eventually[Seen](see: Callable[[], Seen], wanted: Callable[[Seen], bool]) -> Seen:
+    """What is seen once it is as wanted, or what was seen last when patience ends."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        seen = see()
+        if wanted(seen) or time.monotonic() > deadline:
+            return seen
+        time.sleep(0.3)
+
+
+class Shop:
+    """A shop that uses the API, and looks into Stripe's ledger."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack, self.stripe, self.http = stack, StandInAdmin(stack.stripe_api_base), requests.Session()
+
+    def send(self, body: Any, key: str | None) -> requests.Response:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        data = body if isinstance(body, str) else json.dumps(body)
+        return self.http.post(f"{self.stack.api_url}/orders", data=data, headers=headers, timeout=30)
+
+    def order(self, key: str | None = None, **changes: Any) -> requests.Response:
+        body = {
+            "customer_id": "cus_e2e",
+            "currency": "eur",
+            "payment_method": "pm_card_visa",
+            "items": [{"sku": "mug", "quantity": 2, "unit_amount": 1250}],
+            **changes,
+        }
+        return self.send(body, key or str(uuid4()))
+
+    def get(self, order_id: str) -> requests.Response:
+        return self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=30)
+
+    def settled_status(self, order_id: str) -> str:
+        return eventually(lambda: str(self.get(order_id).json()["status"]), lambda status: status != "PENDING")
+
+    def charges(self, order_id: str) -> list[LedgerCharge]:
+        return self.stripe.ledger().charges_of(order_id)
+
+    def stored_orders(self) -> int:
+        return int(self.stack.aws.client("dynamodb").scan(TableName=self.stack.orders_table)["Count"])
+
+    def deliver(self, *bodies: str) -> None:
+        """Put messages into the payments queue, as a redrive does."""
+        sqs = self.stack.aws.client("sqs")
+        for body in bodies:
+            sqs.send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
+
+    def log(self) -> str:
+        return Path(self.stack.aws_log).read_text(errors="replace")
+
+
+@pytest.fixture
+def shop(stack: Stack) -> Iterator[Shop]:
+    shop = Shop(stack)
+    yield shop
+    shop.stripe.clear_faults()
+
+
+@pytest.mark.parametrize(
+    ("payment_method", "status", "charges"),
+    [
+        ("pm_card_visa", "PAID", 1),
+        ("pm_card_visa_chargeDeclinedInsufficientFunds", "PAYMENT_DECLINED", 0),
+        ("pm_card_chargeDeclinedExpiredCard", "PAYMENT_DECLINED", 0),
+        ("pm_card_threeDSecure2Required", "ACTION_REQUIRED", 0),
+        ("pm_card_unheard_of", "IN_REVIEW", 0),
+    ],
+)
+def test_an_order_comes_to_what_its_card_allows(shop: Shop, payment_method: str, status: str, charges: int) -> None:
+    """And the ledger has exactly the charge that it should."""
+    placed = shop.order(payment_method=payment_method)
+    assert placed.status_code == 202
+    order_id = placed.json()["order_id"]
+    assert placed.headers["Location"] == f"/orders/{order_id}"
+    assert shop.settled_status(order_id) == status
+    assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500] * charges
+
+
+def test_a_client_that_retries_has_one_order(shop: Shop) -> None:
+    """The same answer each time, and one charge."""
+    key = str(uuid4())
+    answers = [shop.order(key) for _ in range(3)]
+    assert {answer.text for answer in answers} == {answers[0].text}
+    order_id = answers[0].json()["order_id"]
+    assert shop.settled_status(order_id) == "PAID"
+    assert shop.order(key).text == answers[0].text
+    assert shop.order(key, currency="usd").status_code == 422
+    assert len(shop.charges(order_id)) == 1
+
+
+def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
+    """Under new message ids, before and after the order is settled."""
+    sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
+    tap = sqs.create_queue(QueueName=f"tap-{uuid4()}")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=tap, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    sns.subscribe(
+        TopicArn=stack.order_events_topic_arn,
+        Protocol="sqs",
+        Endpoint=arn,
+        Attributes={"RawMessageDelivery": "true"},
+    )
+    order_id = shop.order().json()["order_id"]
+    [message] = eventually(lambda: drain(stack, tap), bool)
+    shop.deliver(*[message["Body"]] * 10)
+    assert shop.settled_status(order_id) == "PAID"
+    shop.deliver(*[message["Body"]] * 10)
+    assert eventually(lambda: shop.log().count("duplicate of a settled charge"), lambda count: count >= 10) >= 10
+    assert len(shop.charges(order_id)) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.DROP_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_BEFORE, Fault.RATE_LIMIT_429])
+def test_whatever_stripe_does_the_order_is_paid_once(shop: Shop, fault: Fault) -> None:
+    """An answer lost, a 500 that hides a charge, a connection lost, a limit reached."""
+    amount = {"amount": "4711"}
+    shop.stripe.add_fault(fault, amount)
+    placed = shop.order(items=[{"sku": "mug", "quantity": 1, "unit_amount": 4711}])
+    assert shop.settled_status(placed.json()["order_id"]) == "PAID"
+    assert len(shop.charges(placed.json()["order_id"])) == 1
+
+
+def test_poison_is_in_the_dlq_with_its_reason(shop: Shop, stack: Stack) -> None:
+    """At its first receive."""
+    drain(stack, stack.payments_dlq_url)
+    shop.deliver('{"specversion": "1.0"}')
+    [message] = eventually(lambda: drain(stack, stack.payments_dlq_url), bool)
+    assert message["Body"] == '{"specversion": "1.0"}'
+    assert message["MessageAttributes"]["reason"]["StringValue"] == "id: missing"
+
+
+def test_one_correlation_id_follows_the_order(shop: Shop) -> None:
+    """Through every function's log, from the HTTP request to the order's last move."""
+    placed = shop.order()
+    shop.settled_status(placed.json()["order_id"])
+    correlation_id = placed.headers["X-Correlation-Id"]
+
+    def services() -> set[str]:
+        lines = [line for line in shop.log().splitlines() if line.startswith("{") and correlation_id in line]
+        return {json.loads(line)["service"] for line in lines}
+
+    assert eventually(services, lambda seen: seen >= set(FUNCTIONS[1:])) >= set(FUNCTIONS[1:])
+
+
+LINE = {"sku": "mug", "quantity": 1, "unit_amount": 1000}
+BAD: dict[str, Any] = {
+    "invalid JSON": "{",
+    "unknown currency": {"currency": "xxx"},
+    "amount zero": {"items": [{**LINE, "unit_amount": 0}]},
+    "negative": {"items": [{**LINE, "unit_amount": -5}]},
+    "fractional": {"items": [{**LINE, "unit_amount": 10.5}]},
+    "huge": {"items": [{**LINE, "unit_amount": 10**30}]},
+    "card number": {"items": [{**LINE, "sku": "4000-0566-5566-5556"}]},
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_bad_input_is_refused_clearly(shop: Shop, bad: Any) -> None:
+    """4xx problem+json over HTTP, nothing stored, and no card number in any log."""
+    before = shop.stored_orders()
+    answer = shop.send(bad, str(uuid4())) if isinstance(bad, str) else shop.order(**bad)
+    assert answer.status_code == 400
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert answer.json().keys() >= {"type", "title", "status", "detail"}
+    assert shop.stored_orders() == before
+    assert "5566" not in shop.log()
+
+
+def test_a_missing_key_is_refused_clearly(shop: Shop) -> None:
+    """400 problem+json, and nothing is stored."""
+    before = shop.stored_orders()
+    answer = shop.send({}, None)
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:onecharge:problem:idempotency-key-missing")
+    assert shop.stored_orders() == before
+
+
+def test_an_unknown_order_is_not_found(shop: Shop) -> None:
+    """404 problem+json."""
+    answer = shop.get("ord_" + "0" * 32)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
