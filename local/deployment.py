@@ -28,8 +28,8 @@ class Sam:
     def build_dir(self) -> Path:
         return self.work_dir / "build"
 
-    @property
-    def architecture(self) -> str:
+    @staticmethod
+    def architecture_here() -> str:
         """What this machine is: native wheels built for another would not import here."""
         return _ARCHITECTURES[platform.machine()]
 
@@ -38,7 +38,7 @@ class Sam:
         self._run(
             "build",
             ["--build-dir", str(self.build_dir), "--cached", "--cache-dir", str(self.work_dir / "build-cache")],
-            {"Architecture": self.architecture, "StripeSecretArn": "arn:given:at:deployment"},
+            {"Architecture": self.architecture_here(), "StripeSecretArn": "arn:given:at:deployment"},
             {},
         )
         return self.build_dir / "template.yaml"
@@ -49,7 +49,7 @@ class Sam:
         self._run(
             "deploy",
             ["--template-file", str(self.build_dir / "template.yaml")],
-            {"Architecture": self.architecture, "Pace": "local", **parameters},
+            {"Architecture": self.architecture_here(), "Pace": "local", **parameters},
             {"AWS_ENDPOINT_URL": emulator.endpoint_url, **CREDENTIALS},
         )
         [stack] = emulator.client("cloudformation").describe_stacks(StackName=STACK_NAME)["Stacks"]
@@ -79,6 +79,11 @@ class Sam:
             # `sam build` takes the python3.13 that it finds first, which has to be one of ours.
             "PATH": f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "SAM_CLI_TELEMETRY": "0",
+            "TMPDIR": str(self.work_dir),
+            # Neither a proxy nor somebody's account is to stand between us and the emulator.
+            "NO_PROXY": "127.0.0.1,localhost,172.17.0.1",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
             "AWS_DEFAULT_REGION": CREDENTIALS["AWS_DEFAULT_REGION"],
             "AWS_MAX_ATTEMPTS": "1",
         }

@@ -35,7 +35,8 @@ class Emulator:
             region_name=REGION,
             aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-            config=Config(connect_timeout=5, read_timeout=70, max_pool_connections=50),
+            # Nothing on this machine is reached through a proxy, whatever the environment says.
+            config=Config(connect_timeout=5, read_timeout=70, max_pool_connections=50, proxies={}),
         )
 
 
@@ -83,6 +84,9 @@ def _environment(host: str, port: int, scratch: Path) -> Mapping[str, str]:
         "GATEWAY_PORT": str(port),
         # Functions reach it where it is bound, which is not 127.0.0.1 when containers are to reach it too.
         "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        # By default it opens a fixed port for MQTT, and clears up containers that it takes for its own.
+        "IOT_MTLS_ENABLED": "0",
+        "DOCKER_HOST": "unix:///nonexistent",
     }
 
 

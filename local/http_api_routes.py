@@ -9,7 +9,10 @@ from typing import Any
 
 from local.emulator import Emulator
 
-_METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "options", "x-amazon-apigateway-any-method"})
+_METHODS = {
+    **{method: method.upper() for method in ("get", "post", "put", "patch", "delete", "head", "options")},
+    "x-amazon-apigateway-any-method": "ANY",
+}
 
 
 def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
@@ -39,9 +42,10 @@ def routes_of(template: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         if resource["Type"] != "AWS::ApiGatewayV2::Api":
             continue
         for path, methods in resource["Properties"]["Body"]["paths"].items():
-            for method in _METHODS & methods.keys():
+            for method in sorted(_METHODS.keys() & methods.keys()):
                 uri = methods[method]["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
-                yield name, f"{method.upper()} {path}", uri.split("${")[-1].split(".Arn}")[0]
+                route_key = "$default" if path == "/$default" else f"{_METHODS[method]} {path}"
+                yield name, route_key, uri.split("${")[-1].split(".Arn}")[0]
 
 
 def _functions(template: Mapping[str, Any]) -> set[str]:

@@ -10,7 +10,7 @@ _ATTRIBUTES = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-_QUIET_POLLS = 4
+_QUIET_POLLS = 8
 
 
 class StillBusy(Exception):

@@ -6,6 +6,8 @@ with 0 even if the function failed, so each payload is held against what the sam
 
 import json
 import os
+import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +25,9 @@ from local.stack import PROJECT, Stack, running_stack
 BRIDGE = "172.17.0.1"
 """Where the containers of Docker's default network find the machine that they run on."""
 
+_OLD_LIBRARY_NAMES = ("librt.so.1", "libdl.so.2", "libutil.so.1")
+"""Names that glibc keeps for programs built long ago, as most wheels are, though their content has moved."""
+
 
 def engine_is_there() -> bool:
     """Whether a container engine answers, at DOCKER_HOST or where Docker usually is."""
@@ -30,6 +35,33 @@ def engine_is_there() -> bool:
         return subprocess.run(["docker", "version"], capture_output=True, check=False).returncode == 0
     except FileNotFoundError:
         return False
+
+
+def lend_system_libraries(build_dir: Path) -> list[str]:
+    """Copy into the built layer what the image lacks of glibc's old library names; returns what was lent.
+
+    AWS's image has them. One that was put together by hand, where no registry is reached, may not; the layer's
+    lib/ folder is on the loader's path. What is built for a deployment is built elsewhere, and not touched.
+    """
+    machine_folders = [Path("/lib") / f"{platform.machine()}-linux-gnu", Path("/lib64"), Path("/usr/lib64")]
+    lent = []
+    for library in _OLD_LIBRARY_NAMES:
+        sources = [folder / library for folder in machine_folders if (folder / library).exists()]
+        if sources and not _image_has(library):
+            (build_dir / "SharedLayer" / "lib").mkdir(exist_ok=True)
+            shutil.copy(sources[0], build_dir / "SharedLayer" / "lib" / library)
+            lent.append(library)
+    return lent
+
+
+def _image_has(library: str) -> bool:
+    probe = f"import ctypes; ctypes.CDLL('{library}')"
+    command = ["docker", "run", "--rm", "--entrypoint", "/var/lang/bin/python3.13", _image(), "-c", probe]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _image() -> str:
+    return f"public.ecr.aws/lambda/python:3.13-{Sam.architecture_here()}"
 
 
 def write_environment(stack: Stack, path: Path) -> None:
@@ -51,7 +83,7 @@ def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path
     command += ["--template-file", str(sam.build_dir / "template.yaml"), "--event", str(path_of(function, sample))]
     command += ["--env-vars", str(environment), "--skip-pull-image", "--region", CREDENTIALS["AWS_DEFAULT_REGION"]]
     overrides = {
-        "Architecture": sam.architecture,
+        "Architecture": Sam.architecture_here(),
         "Pace": "local",
         "AwsEndpointUrl": stack.aws_endpoint_url,
         "StripeApiBase": stack.stripe_api_base,
@@ -104,6 +136,8 @@ def main() -> int:
             running_stack(work_dir=work_dir, host=BRIDGE, news=lambda m: console.print(f"• {m}")) as stack,
         ):
             sam = Sam(PROJECT / ".venv/opt/sam/bin/sam", Path(sys.executable), PROJECT, work_dir)
+            if lent := lend_system_libraries(sam.build_dir):
+                console.print(f"• the image lacks {', '.join(lent)}, which AWS's has: lent to it for this run")
             wrong = invoke_all(stack, sam, console)
     except Stopped:
         return 130

@@ -164,8 +164,8 @@ class Consumer[Event: CloudEvent[Any]]:
         return async_process_partial_response(
             event=event,
             record_handler=self._on_a_thread,
-            # A batch that failed as a whole is reported record by record too: raising would make Lambda
-            # forget the visibility that each message was given.
+            # A batch that failed as a whole is reported record by record too: raising would count as a crash of
+            # the function, for which Lambda slows the polling of the whole queue down.
             processor=AsyncBatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False),
             context=context,
         )
