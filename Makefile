@@ -49,8 +49,8 @@ $(VENV)/opt/.dynamodb-local: | $(VENV)/.dev
 demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…].
 	@$(PY) -m local.demo $(if $(ORDERS),--orders $(ORDERS)) $(if $(SEED),--seed $(SEED))
 
-local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=http://…].
-	@STRIPE_API_BASE=$(STRIPE_API_BASE) exec $(PY) -m local
+local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=http://…] [HOST=…].
+	@STRIPE_API_BASE=$(STRIPE_API_BASE) exec $(PY) -m local $(if $(HOST),--host $(HOST))
 
 test: install $(VENV)/opt/.dynamodb-local ## Run all tests [PYTEST_ARGS=…].
 	@$(PY) -m pytest $(PYTEST_ARGS)

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from local.processes import DidNotStart
+from local.samples import write_environment
 from local.stack import PROJECT, Stack, running_stack
 
 _EXAMPLE = """\
@@ -64,7 +65,9 @@ def published(stack: Stack, path: Path) -> Iterator[None]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make local", description=__doc__)
     parser.add_argument("--work-dir", type=Path, default=PROJECT / ".local")
-    work_dir = parser.parse_args().work_dir.resolve()
+    parser.add_argument("--host", default="127.0.0.1", help="172.17.0.1 for the containers of `sam local invoke`")
+    options = parser.parse_args()
+    work_dir = options.work_dir.resolve()
     stop_on_signals()
     console = Console()
     stack_json = work_dir / "stack.json"
@@ -74,10 +77,11 @@ def main() -> int:
             given = os.environ.get("STRIPE_API_BASE") or None
             with (
                 running_stack(
-                    work_dir=work_dir, stripe_api_base=given, news=lambda m: console.print(f"• {m}")
+                    work_dir=work_dir, host=options.host, stripe_api_base=given, news=lambda m: console.print(f"• {m}")
                 ) as stack,
                 published(stack, stack_json),
             ):
+                write_environment(stack, work_dir / "env.json")
                 console.print(f"\n[bold]onecharge is running.[/] Everything's address: {stack_json}\n")
                 console.print(_EXAMPLE.format(api_url=stack.api_url), markup=False, highlight=False, soft_wrap=True)
                 console.print("\nCtrl-C stops it.")

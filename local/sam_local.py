@@ -19,7 +19,7 @@ from local.__main__ import Stopped, sole_user_of, stop_on_signals
 from local.deployment import Sam
 from local.emulator import CREDENTIALS
 from local.processes import DidNotStart
-from local.samples import SAMPLES, deployed_environment, in_brief, logical_id_of, path_of
+from local.samples import SAMPLES, in_brief, logical_id_of, path_of, write_environment
 from local.stack import PROJECT, Stack, running_stack
 
 BRIDGE = "172.17.0.1"
@@ -62,19 +62,6 @@ def _image_has(library: str) -> bool:
 
 def _image() -> str:
     return f"public.ecr.aws/lambda/python:3.13-{Sam.architecture_here()}"
-
-
-def write_environment(stack: Stack, path: Path) -> None:
-    """The file for `--env-vars`: what the deployed functions have, and where AWS is."""
-    functions = stack.aws.client("lambda").list_functions()["Functions"]
-    environment = {
-        logical_id_of(function): {
-            **deployed_environment(functions, logical_id_of(function)),
-            "AWS_ENDPOINT_URL": stack.aws_endpoint_url,
-        }
-        for function in SAMPLES
-    }
-    path.write_text(json.dumps(environment, indent=2))
 
 
 def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path) -> Any:

@@ -1,10 +1,11 @@
 """What each sample event in events/ is answered with, in the order in which one stands on the other."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from local.stack import PROJECT
+from local.stack import PROJECT, Stack
 
 _ALL_DONE: Mapping[str, Any] = {"batchItemFailures": []}
 
@@ -61,3 +62,16 @@ def deployed_environment(functions: list[dict[str, Any]], logical_id: str) -> di
     """The environment that a deployed stack gave to a function, from Lambda's ListFunctions."""
     [function] = [each for each in functions if f"-{logical_id}-" in each["FunctionName"]]
     return dict(function["Environment"]["Variables"])
+
+
+def write_environment(stack: Stack, path: Path) -> None:
+    """The file for `--env-vars`: what the deployed functions have, and where AWS is."""
+    functions = stack.aws.client("lambda").list_functions()["Functions"]
+    environment = {
+        logical_id_of(function): {
+            **deployed_environment(functions, logical_id_of(function)),
+            "AWS_ENDPOINT_URL": stack.aws_endpoint_url,
+        }
+        for function in SAMPLES
+    }
+    path.write_text(json.dumps(environment, indent=2))

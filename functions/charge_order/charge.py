@@ -146,6 +146,7 @@ class ChargeOrder:
         write = self.logger.error if alarm else self.logger.info
         write(
             message,
+            stacklevel=3,  # The line names the place that had something to say.
             extra={
                 "order_id": event.data.order_id,
                 "attempt": event.data.attempt,

@@ -5,6 +5,7 @@ protocol.py. Source: Stripe documentation, "Error handling", "Idempotent request
 """
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -31,6 +32,8 @@ class LookInconclusive(Exception):
 def stripe_client(api_key: str, *, api_base: str, bounds: TimeBounds) -> stripe.StripeClient:
     """One client for all threads: one connection pool, bounded time, and no file written about usage."""
     stripe.enable_telemetry = False
+    # The SDK logs two lines a request at INFO; each delivery has one line of ours that says more.
+    logging.getLogger("stripe").setLevel(logging.WARNING)
     session = requests.Session()
     session.mount("https://", HTTPAdapter(pool_connections=1, pool_maxsize=BATCH_SIZE))
     session.mount("http://", HTTPAdapter(pool_connections=1, pool_maxsize=BATCH_SIZE))
