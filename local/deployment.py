@@ -73,13 +73,16 @@ class Sam:
             raise DidNotStart(f"`sam {command}` failed:\n{tail(log)}")
 
     def _environment(self) -> dict[str, str]:
+        # SAM leaves folders behind; the emulator's scratch folder is emptied when the run ends.
+        scratch = self.work_dir / "tmp"
+        scratch.mkdir(exist_ok=True)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         return {
             **kept,
             # `sam build` takes the python3.13 that it finds first, which has to be one of ours.
             "PATH": f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "SAM_CLI_TELEMETRY": "0",
-            "TMPDIR": str(self.work_dir),
+            "TMPDIR": str(scratch),
             # Neither a proxy nor somebody's account is to stand between us and the emulator.
             "NO_PROXY": "127.0.0.1,localhost,172.17.0.1",
             "AWS_CONFIG_FILE": os.devnull,

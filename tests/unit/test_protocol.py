@@ -25,6 +25,7 @@ from charge_order.protocol import (
 from charge_order.time_bounds import ABSENCE_GRACE_SECONDS, KEY_HORIZON_SECONDS
 from onecharge.events import OrderPlaced
 from onecharge.states import ChargeState
+from tests.conftest import PROJECT
 
 T0 = 1_800_000_000
 ORDER = OrderPlaced(
@@ -78,6 +79,25 @@ def test_a_row_that_says_look_is_looked_at_however_young() -> None:
 def test_every_answer_has_an_outcome() -> None:
     """The table is complete: no answer falls through."""
     assert OUTCOMES.keys() == set(Answer)
+
+
+def test_the_documented_outcome_table_is_the_code_s() -> None:
+    """Row by row: docs/protocol.md says of each answer what the code does."""
+    section = (PROJECT / "docs/protocol.md").read_text().split("## What each answer means")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    rows_of_the_row = {
+        Then.SAME_KEY_AGAIN: "stays CLAIMED, same key again",
+        Then.LOOK_FIRST: "stays CLAIMED, look first",
+    }
+    in_code = [
+        [
+            answer.value,
+            str(outcome.state or rows_of_the_row[outcome.then]),
+            ("done" if outcome.then is Then.SETTLE else "retried with backoff") + (", alarm" if outcome.alarm else ""),
+        ]
+        for answer, outcome in OUTCOMES.items()
+    ]
+    assert rows[2:] == in_code
 
 
 def test_only_a_certain_answer_settles() -> None:
