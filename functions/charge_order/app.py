@@ -64,6 +64,7 @@ class Application:
             logger=self._logger,
             count=self.counts,
             threads=self._threads,
+            record_seconds=self._bounds.record_seconds,
         )
 
 

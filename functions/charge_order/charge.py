@@ -7,7 +7,7 @@ from typing import assert_never
 import stripe
 from aws_lambda_powertools import Logger
 
-from charge_order.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger
+from charge_order.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
 from charge_order.protocol import (
     OUTCOMES,
     ChargeRow,
@@ -15,12 +15,14 @@ from charge_order.protocol import (
     FrozenRequest,
     LookAgain,
     OpenNewKey,
+    Refusal,
     Reply,
     Settle,
     Step,
     Then,
     after_look,
     next_step,
+    refusal_after,
 )
 from charge_order.stripe_gateway import LookInconclusive, StripeGateway
 from charge_order.time_bounds import CLOCK_DIFFERENCE_SECONDS
@@ -69,6 +71,11 @@ class ChargeOrder:
                 self.count("DuplicateCollapsed")
                 self._log(event, "duplicate of a settled charge", state=state)
                 return Done()
+            case NotDeclinedBefore(previous):
+                if refusal_after(previous) is Refusal.NEVER:
+                    raise PoisonMessage(f"attempt {request.attempt}: the order is paid by the one before")
+                self._log(event, "waits for the attempt before it", state=previous)
+                return BackOff()
             case _:
                 assert_never(claim)
 

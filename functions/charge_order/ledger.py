@@ -21,6 +21,7 @@ from onecharge.states import ChargeState
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import ConditionCheckTypeDef, UpdateTypeDef
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,14 @@ class AlreadySettled:
     """Of the request that was charged."""
 
 
-Claim = Claimed | HeldByAnother | AlreadySettled
+@dataclass(frozen=True)
+class NotDeclinedBefore:
+    """The attempt before this one is in this state, and not DECLINED; None if there is no such row."""
+
+    previous: ChargeState | None
+
+
+Claim = Claimed | HeldByAnother | AlreadySettled | NotDeclinedBefore
 
 
 class LeaseLost(Exception):
@@ -55,7 +63,10 @@ class LeaseLost(Exception):
 
 @dataclass(frozen=True)
 class Ledger:
-    """The Charges table through boto3's client. Every method makes exactly one request."""
+    """The Charges table through boto3's client.
+
+    Every method makes exactly one request, but for the claim of a later attempt: a transaction, and a read.
+    """
 
     client: "DynamoDBClient"
     table: str
@@ -90,28 +101,48 @@ class Ledger:
             "expires_at": now + RETENTION_SECONDS,
         }
         once = {name: f"if_not_exists({name}, :{name})" for name in frozen}
+        update: UpdateTypeDef = {
+            "TableName": self.table,
+            "Key": self._key(request),
+            "UpdateExpression": _set(always | once),
+            "ConditionExpression": f"{row_is_new} OR {lease_has_expired}",
+            "ExpressionAttributeNames": {"#state": "state"},
+            "ExpressionAttributeValues": _values(
+                **frozen,
+                claimed=ChargeState.CLAIMED,
+                lease_expires_at=now + lease_seconds,
+                now=now,
+                zero=0,
+                one=1,
+            ),
+            # A duplicate learns from the refusal itself what it needs to know, without a read.
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        if request.attempt > 1:
+            return self._claim_after_decline(request, update, now=now)
         try:
-            answer = self.client.update_item(
-                TableName=self.table,
-                Key=self._key(request),
-                UpdateExpression=_set(always | once),
-                ConditionExpression=f"{row_is_new} OR {lease_has_expired}",
-                ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=_values(
-                    **frozen,
-                    claimed=ChargeState.CLAIMED,
-                    lease_expires_at=now + lease_seconds,
-                    now=now,
-                    zero=0,
-                    one=1,
-                ),
-                ReturnValues="ALL_NEW",
-                # A duplicate learns from the refusal itself what it needs to know, without a read.
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
+            answer = self.client.update_item(**update, ReturnValues="ALL_NEW")
         except self.client.exceptions.ConditionalCheckFailedException as refused:
-            return _held_or_settled(refused)
+            return _held_or_settled(refused.response["Item"])  # type: ignore[typeddict-item]  # with ALL_OLD
         return Claimed(_row(answer["Attributes"]))
+
+    def _claim_after_decline(self, request: FrozenRequest, update: "UpdateTypeDef", *, now: int) -> Claim:
+        """The same write, in one transaction with the check that the attempt before was declined."""
+        declined_before: ConditionCheckTypeDef = {
+            "TableName": self.table,
+            "Key": to_item({"order_id": request.order_id, "attempt": request.attempt - 1}),
+            "ConditionExpression": "#state = :declined",
+            "ExpressionAttributeNames": {"#state": "state"},
+            "ExpressionAttributeValues": _values(declined=ChargeState.DECLINED),
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        try:
+            self.client.transact_write_items(TransactItems=[{"ConditionCheck": declined_before}, {"Update": update}])
+        except self.client.exceptions.TransactionCanceledException as cancelled:
+            return _why_cancelled(cancelled, now=now)
+        # A transaction returns no attributes; nobody else can change the row while our lease is young.
+        read = self.client.get_item(TableName=self.table, Key=self._key(request), ConsistentRead=True)
+        return Claimed(_row(read["Item"]))
 
     def settle(
         self,
@@ -204,9 +235,23 @@ def _row(item: Mapping[str, Any]) -> ChargeRow:
     )
 
 
-def _held_or_settled(refused: ClientError) -> HeldByAnother | AlreadySettled:
-    old = from_item(refused.response["Item"])  # type: ignore[typeddict-item]  # only with ALL_OLD
+def _held_or_settled(item: Mapping[str, Any]) -> HeldByAnother | AlreadySettled:
+    old = from_item(item)
     state = ChargeState(old["state"])
     if state is ChargeState.CLAIMED:
         return HeldByAnother(old["lease_expires_at"])
     return AlreadySettled(state, old["fingerprint"])
+
+
+def _why_cancelled(cancelled: ClientError, *, now: int) -> HeldByAnother | AlreadySettled | NotDeclinedBefore:
+    """Which of the two conditions refused; raises the error itself if it was neither."""
+    before, row = cancelled.response["CancellationReasons"]
+    if row["Code"] == "ConditionalCheckFailed":
+        return _held_or_settled(row["Item"])
+    if before["Code"] == "ConditionalCheckFailed":
+        old = before.get("Item")
+        return NotDeclinedBefore(ChargeState(from_item(old)["state"]) if old else None)
+    if "TransactionConflict" in (before["Code"], row["Code"]):
+        # Another delivery is claiming at this very moment.
+        return HeldByAnother(now)
+    raise cancelled

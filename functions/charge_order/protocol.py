@@ -92,6 +92,23 @@ class ChargeRow:
         return f"charge:{self.request.order_id}:{self.request.attempt}:{self.key_generation}"
 
 
+# ---------------------------------------------------------------- may this attempt be made?
+
+
+class Refusal(Enum):
+    """Why an attempt after the first may not be claimed: only a decline makes room for another card."""
+
+    NOT_YET = auto()
+    """The attempt before it is not decided: it may still be declined."""
+    NEVER = auto()
+    """The order is paid."""
+
+
+def refusal_after(previous: ChargeState | None) -> Refusal:
+    """What it means that the attempt before is in this state (None: unknown so far), and not DECLINED."""
+    return Refusal.NEVER if previous is ChargeState.SUCCEEDED else Refusal.NOT_YET
+
+
 # ---------------------------------------------------------------- charge or look?
 
 

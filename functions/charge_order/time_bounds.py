@@ -1,6 +1,6 @@
 """Every duration that the charge protocol depends on, derived in one place from the function's timeout.
 
-    one try at Stripe  x tries + pauses  <  function timeout  <  lease  <  visibility timeout (template.yaml, 6 x)
+    one try at Stripe x tries  <  one record  <  function timeout  <  lease  <  visibility timeout (template.yaml, 6 x)
 
 A lease that outlives the function means that whoever takes it over finds its former holder dead, not slow.
 """
@@ -29,6 +29,7 @@ RETENTION_SECONDS = 400 * 24 * 3600
 """How long a settled row is kept: beyond SNS's 23 days of retries, the 14 days of a queue and of its DLQ, and the
 time in which cardholders usually dispute a charge. Past it, the key horizon alone prevents a second charge."""
 
+_START_RESERVE_SECONDS = 4.0
 _DYNAMODB_RESERVE_SECONDS = 3.0
 _PAUSE_SECONDS = 1.0
 _LEASE_MARGIN_SECONDS = 5
@@ -42,13 +43,15 @@ class TimeBounds:
     stripe_connect_timeout_seconds: float
     stripe_read_timeout_seconds: float
     lease_seconds: int
+    record_seconds: float
+    """What one record needs at the most: with less time left, it is handed back instead of being cut off halfway."""
 
     @classmethod
     def of(cls, function_timeout_seconds: int) -> "TimeBounds":
         """Raises ValueError if a function so short could not even wait for one answer of Stripe."""
         tries = STRIPE_RETRIES + 1
-        for_stripe = function_timeout_seconds - _DYNAMODB_RESERVE_SECONDS - _PAUSE_SECONDS
-        one_try = for_stripe / tries
+        record_seconds = function_timeout_seconds - _START_RESERVE_SECONDS
+        one_try = (record_seconds - _DYNAMODB_RESERVE_SECONDS - _PAUSE_SECONDS) / tries
         if one_try < 2:
             raise ValueError(f"a function timeout of {function_timeout_seconds} s is too short")
         return cls(
@@ -57,4 +60,5 @@ class TimeBounds:
             stripe_read_timeout_seconds=one_try * 3 / 4,
             # The margin is for clocks that differ between two machines.
             lease_seconds=function_timeout_seconds + _LEASE_MARGIN_SECONDS,
+            record_seconds=record_seconds,
         )

@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
@@ -138,6 +139,8 @@ class Consumer[Event: CloudEvent[Any]]:
         logger: gets one line for each delivery, with order id, attempt and correlation id.
         count: counts one occurrence of the metric of that name; called on several threads.
         threads: as many as a batch has records, so that a batch takes the time of its slowest record.
+        record_seconds: what one record needs at the most. With less time left in the invocation it is handed back
+            at once, rather than being cut off halfway.
     """
 
     def __init__(
@@ -149,6 +152,7 @@ class Consumer[Event: CloudEvent[Any]]:
         logger: Logger,
         count: Callable[[str], None],
         threads: ThreadPoolExecutor,
+        record_seconds: float = 0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._model = model
@@ -158,22 +162,31 @@ class Consumer[Event: CloudEvent[Any]]:
         self._jitter = jitter
         self._count = count
         self._threads = threads
+        self._record_seconds = record_seconds
 
     def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
         """Handle a batch; returns the ids of the messages that SQS is to deliver again."""
         return async_process_partial_response(
             event=event,
-            record_handler=self._on_a_thread,
+            record_handler=partial(self._on_a_thread, context),
             # A batch that failed as a whole is reported record by record too: raising would count as a crash of
             # the function, for which Lambda slows the polling of the whole queue down.
             processor=AsyncBatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False),
             context=context,
         )
 
-    async def _on_a_thread(self, record: SQSRecord) -> None:
+    async def _on_a_thread(self, context: "LambdaContext", record: SQSRecord) -> None:
         loop = asyncio.get_running_loop()
-        if not await loop.run_in_executor(self._threads, self.deliver, Delivery.of(record)):
+        if not await loop.run_in_executor(self._threads, self._deliver_in_time, Delivery.of(record), context):
             raise _NotDone
+
+    def _deliver_in_time(self, delivery: Delivery, context: "LambdaContext") -> bool:
+        if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
+            self._count("HandedBack")
+            self._logger.info("too little time left: handed back", extra={"message_id": delivery.message_id})
+            self._hide(delivery, 0)
+            return False
+        return self.deliver(delivery)
 
     def deliver(self, delivery: Delivery) -> bool:
         """Handle one delivery; returns whether its message is done with."""

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from charge_order.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger
+from charge_order.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
 from charge_order.protocol import ChargeRow, FrozenRequest
 from onecharge.states import ChargeState
 from tests.conftest import PROJECT, create_table
@@ -116,11 +116,35 @@ def test_a_new_key_is_written_before_it_is_used(ledger: Ledger) -> None:
     assert row.idempotency_key.endswith(":1:1")
 
 
-def test_two_attempts_are_two_rows(ledger: Ledger) -> None:
-    """A new card after a decline is a new row with a key of its own."""
+SECOND = FrozenRequest(REQUEST.order_id, 2, 1099, "EUR", "{}")
+
+
+def test_a_second_attempt_follows_a_decline(ledger: Ledger) -> None:
+    """A new card is a new row, with a key and a fencing token of its own."""
     settle(ledger, claimed(ledger), ChargeState.DECLINED)
-    second = FrozenRequest(REQUEST.order_id, 2, 1099, "EUR", "{}")
-    assert isinstance(claim(ledger, second), Claimed)
+    outcome = claim(ledger, SECOND)
+    assert isinstance(outcome, Claimed)
+    assert (outcome.row.request, outcome.row.fencing_token) == (SECOND, 1)
+    assert outcome.row.idempotency_key.endswith(":2:0")
+
+
+@pytest.mark.parametrize("state", [ChargeState.SUCCEEDED, ChargeState.REQUIRES_ACTION, ChargeState.NEEDS_REVIEW])
+def test_a_second_attempt_follows_nothing_else(ledger: Ledger, state: ChargeState) -> None:
+    """Neither a row that is settled otherwise, nor an open one, nor none: and no row is made."""
+    assert claim(ledger, SECOND) == NotDeclinedBefore(None)
+    row = claimed(ledger)
+    assert claim(ledger, SECOND) == NotDeclinedBefore(ChargeState.CLAIMED)
+    settle(ledger, row, state)
+    assert claim(ledger, SECOND) == NotDeclinedBefore(state)
+
+
+def test_a_second_attempt_has_duplicates_too(ledger: Ledger) -> None:
+    """They learn the same from the cancelled transaction."""
+    settle(ledger, claimed(ledger), ChargeState.DECLINED)
+    outcome = claim(ledger, SECOND)
+    assert claim(ledger, SECOND) == HeldByAnother(T0 + LEASE_SECONDS)
+    settle(ledger, outcome.row)
+    assert claim(ledger, SECOND) == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint)
 
 
 def test_each_method_makes_one_request(ledger: Ledger) -> None:

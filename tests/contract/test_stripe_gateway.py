@@ -45,7 +45,7 @@ def admin(standin: StandIn) -> StandInAdmin:
 
 @pytest.fixture
 def gateway(standin: StandIn) -> StripeGateway:
-    return StripeGateway(stripe_client("sk_test_x", api_base=standin.base_url, bounds=TimeBounds.of(10)))
+    return StripeGateway(stripe_client("sk_test_x", api_base=standin.base_url, bounds=TimeBounds.of(12)))
 
 
 def look(gateway: StripeGateway, request: FrozenRequest, *, age_seconds: int = 60) -> list[str]:
@@ -113,7 +113,7 @@ def test_a_500_is_told_apart(gateway: StripeGateway, admin: StandInAdmin) -> Non
 
 def test_a_wrong_api_key_is_told_apart(standin: StandIn) -> None:
     """Ours to mend: no order is failed for it."""
-    gateway = StripeGateway(stripe_client("pk_wrong", api_base=standin.base_url, bounds=TimeBounds.of(10)))
+    gateway = StripeGateway(stripe_client("pk_wrong", api_base=standin.base_url, bounds=TimeBounds.of(12)))
     assert gateway.charge(request_for(), "charge:1") == Reply(Answer.BAD_API_KEY)
 
 

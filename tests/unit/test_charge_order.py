@@ -221,6 +221,31 @@ def test_a_worker_that_lost_its_lease_writes_nothing(worker: Worker) -> None:
     assert (worker.row["state"], worker.row["payment_intent_id"]) == ("SUCCEEDED", "pi_1")
 
 
+def second_attempt(event: OrderPlacedEvent) -> OrderPlacedEvent:
+    data = event.data.model_copy(update={"attempt": 2, "payment_method": "pm_other"})
+    return event.model_copy(update={"data": data})
+
+
+def test_a_second_attempt_waits_for_the_first_to_be_declined(worker: Worker) -> None:
+    """And then charges the new card, under a key of its own."""
+    worker.stripe.replies = [Reply(Answer.NO_ANSWER), Reply(Answer.DECLINED, "pi_1", "lost_card"), PAID]
+    again = second_attempt(worker.event)
+    assert worker.deliver(again) == BackOff()
+    worker.deliver()
+    assert worker.deliver(again) == BackOff()
+    worker.deliver()
+    assert worker.deliver(again) == Done()
+    assert [key.split(":", 2)[2] for _, key in worker.stripe.charges] == ["1:0", "1:0", "2:0"]
+
+
+def test_a_paid_order_is_never_attempted_again(worker: Worker) -> None:
+    """The message goes to the DLQ, where somebody sees it; Stripe is not asked."""
+    worker.deliver()
+    with pytest.raises(PoisonMessage, match="paid"):
+        worker.deliver(second_attempt(worker.event))
+    assert len(worker.stripe.charges) == 1
+
+
 def test_a_time_yet_to_come_is_poison(worker: Worker) -> None:
     """It would switch the freshness rule off."""
     worker.now -= CLOCK_DIFFERENCE_SECONDS + 2

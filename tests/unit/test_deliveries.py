@@ -75,14 +75,16 @@ def body(sample: Sample) -> str:
     return str(sample("charge_order/order_placed")["Records"][0]["body"])
 
 
-Consume = Callable[[dict[str, Any], Callable[[OrderPlacedEvent], Disposition]], list[str]]
+Consume = Callable[..., list[str]]
 
 
 @pytest.fixture
 def consume(sqs: Sqs, log: Log, lambda_context: LambdaContext) -> Consume:
     """Consumes a batch with a handler; gives the ids of the messages that SQS is to deliver again."""
 
-    def run(event: dict[str, Any], handle: Callable[[OrderPlacedEvent], Disposition]) -> list[str]:
+    def run(
+        event: dict[str, Any], handle: Callable[[OrderPlacedEvent], Disposition], record_seconds: float = 0
+    ) -> list[str]:
         with ThreadPoolExecutor(10) as threads:
             consumer = Consumer(
                 model=OrderPlacedEvent,
@@ -92,6 +94,7 @@ def consume(sqs: Sqs, log: Log, lambda_context: LambdaContext) -> Consume:
                 count=lambda name: None,
                 threads=threads,
                 jitter=lambda: 1.0,
+                record_seconds=record_seconds,
             )
             answer = consumer.consume(event, lambda_context)  # type: ignore[arg-type]
         return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
@@ -195,6 +198,16 @@ def test_the_records_of_a_batch_run_at_the_same_time(sqs: Sqs, consume: Consume,
         return Done()
 
     assert consume(sqs.receive(*[body] * 10), handle) == []
+
+
+def test_a_record_that_cannot_be_finished_is_handed_back(
+    sqs: Sqs, consume: Consume, body: str, lambda_context: LambdaContext
+) -> None:
+    """At once and untouched, rather than being cut off halfway; the next worker finds it visible."""
+    left = lambda_context.get_remaining_time_in_millis() / 1000
+    event = sqs.receive(body)
+    assert consume(event, lambda _: pytest.fail("handled"), left + 1) == [event["Records"][0]["messageId"]]
+    assert consume(sqs.receive(), lambda _: Done(), left) == []
 
 
 def test_waits_grow_and_are_capped() -> None:
