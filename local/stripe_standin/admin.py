@@ -62,10 +62,12 @@ class StandInAdmin:
         times: int | None = 1,
         skip: int = 0,
         seconds: float = 120,
+        method: str = "POST",
+        path: str = "/v1/payment_intents",
     ) -> None:
         """Order a fault for the requests that match (see faults.py)."""
         rule = {"kind": kind, "match": dict(match or {}), "times": times, "skip": skip, "seconds": seconds}
-        self._send("POST", "faults", {"rules": [rule]})
+        self._send("POST", "faults", {"rules": [{**rule, "method": method, "path": path}]})
 
     def clear_faults(self) -> None:
         self._send("DELETE", "faults")

@@ -237,10 +237,13 @@ class StripeEngine:
 
     def _prune_keys(self) -> None:
         oldest = self._clock() - KEY_RETENTION_SECONDS
-        self._keys = {key: stored for key, stored in self._keys.items() if stored.created > oldest}
+        # A key in use is kept however old: forgetting it would let a second request in.
+        self._keys = {
+            key: stored for key, stored in self._keys.items() if stored.response is None or stored.created > oldest
+        }
 
     def _error(self, error: ApiError) -> Response:
-        headers = {"Stripe-Should-Retry": "true"} if error.status in (409, 500) else {}
+        headers = {"Stripe-Should-Retry": "true"} if error.status == 409 else {}
         return Response(error.status, error.body, headers)
 
     # ---------------------------------------------------------------- endpoints
@@ -475,11 +478,11 @@ def _refuse_unknown(request: Request, allowed: re.Pattern[str]) -> None:
 def _amount(given: Mapping[str, str]) -> int:
     if "amount" not in given:
         raise invalid("Missing required param: amount.", param="amount", code="parameter_missing")
-    if not re.fullmatch(r"-?\d+", given["amount"]):
-        raise invalid(f"Invalid integer: {given['amount']}", param="amount", code="parameter_invalid_integer")
-    amount = int(given["amount"])
+    amount = _integer(given["amount"], "amount")
     if amount < 1:
-        raise invalid("This value must be greater than or equal to 1.", param="amount")
+        raise invalid(
+            "This value must be greater than or equal to 1.", param="amount", code="parameter_invalid_integer"
+        )
     if amount > AMOUNT_MAX:
         raise invalid("Amount must be no more than 99999999.", param="amount", code="amount_too_large")
     return amount
@@ -527,8 +530,14 @@ def _refuse_redirects_without_return_url(given: Mapping[str, str]) -> None:
         )
 
 
+def _integer(text: str, param: str) -> int:
+    if not re.fullmatch(r"-?\d+", text):
+        raise invalid(f"Invalid integer: {text}", param=param, code="parameter_invalid_integer")
+    return int(text)
+
+
 def _limit(given: Mapping[str, str]) -> int:
-    limit = int(given.get("limit", "10"))
+    limit = _integer(given.get("limit", "10"), "limit")
     if not 1 <= limit <= 100:
         raise invalid("Limit must be between 1 and 100.", param="limit")
     return limit
@@ -544,7 +553,9 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 
 
 def _created_within(item: Mapping[str, Any], given: Mapping[str, str]) -> bool:
-    return all(holds(item["created"], int(given[name])) for name, holds in _COMPARISONS.items() if name in given)
+    return all(
+        holds(item["created"], _integer(given[name], name)) for name, holds in _COMPARISONS.items() if name in given
+    )
 
 
 def _place(ids: list[str], identifier: str, param: str) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Any
 
 from local.stripe_standin.engine import Request
@@ -32,6 +33,12 @@ class Fault(StrEnum):
     """All is well, `seconds` later."""
 
 
+UNSTARTED = frozenset(
+    {Fault.DROP_BEFORE, Fault.HANG_BEFORE, Fault.RATE_LIMIT_429, Fault.UNAVAILABLE_503, Fault.UNAUTHORIZED_401}
+)
+"""Faults that meet a request before Stripe looks its key up, so that they meet a replay as well."""
+
+
 @dataclass
 class FaultRule:
     """A fault for the requests that match: past the first `skip`, for `times` of them (None: for all)."""
@@ -42,7 +49,9 @@ class FaultRule:
     times: int | None = 1
     skip: int = 0
     seconds: float = 120.0
+    method: str = "POST"
     path: str = "/v1/payment_intents"
+    """With * for any part: "/v1/payment_intents/*/confirm"."""
     hits: int = 0
 
     @classmethod
@@ -51,8 +60,8 @@ class FaultRule:
 
     def applies_to(self, request: Request) -> bool:
         return (
-            request.method == "POST"
-            and request.path == self.path
+            request.method == self.method
+            and fnmatchcase(request.path, self.path)
             and self.match.items() <= request.parameters.items()
             and (self.times is None or self.hits < self.skip + self.times)
         )
@@ -64,10 +73,10 @@ class FaultPlan:
     def __init__(self) -> None:
         self.rules: list[FaultRule] = []
 
-    def meet(self, request: Request) -> FaultRule | None:
-        """The fault that this request meets, counted as met."""
+    def meet(self, request: Request, *, unstarted: bool) -> FaultRule | None:
+        """The fault that this request meets before it is started, or while it is executed; counted as met."""
         for rule in self.rules:
-            if rule.applies_to(request):
+            if (rule.kind in UNSTARTED) is unstarted and rule.applies_to(request):
                 rule.hits += 1
                 return rule if rule.hits > rule.skip else None
         return None

@@ -14,7 +14,7 @@ class Declines:
     """The issuer says no, with this error code and decline code."""
 
     code: str
-    decline_code: str | None = None
+    decline_code: str
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     "pm_card_visa_chargeDeclinedVelocityLimitExceeded": Declines("card_declined", "card_velocity_exceeded"),
     "pm_card_chargeDeclinedInsufficientFunds": Declines("card_declined", "insufficient_funds"),
     "pm_card_chargeDeclinedFraudulent": Declines("card_declined", "fraudulent"),
-    "pm_card_chargeDeclinedExpiredCard": Declines("expired_card"),
-    "pm_card_chargeDeclinedIncorrectCvc": Declines("incorrect_cvc"),
-    "pm_card_chargeDeclinedProcessingError": Declines("processing_error"),
+    "pm_card_chargeDeclinedExpiredCard": Declines("expired_card", "expired_card"),
+    "pm_card_chargeDeclinedIncorrectCvc": Declines("incorrect_cvc", "incorrect_cvc"),
+    "pm_card_chargeDeclinedProcessingError": Declines("processing_error", "processing_error"),
     "pm_card_authenticationRequired": AsksForAuthentication(),
     "pm_card_threeDSecureRequired": AsksForAuthentication(),
     "pm_card_threeDSecure2Required": AsksForAuthentication(),

@@ -68,67 +68,62 @@ class StandIn(ThreadingHTTPServer):
     def serve(self, request: Request, connection: "_Handler") -> Response:
         """Answer one request, or raise ConnectionLost; a fault that trickles writes to the connection itself."""
         with self.lock:
-            begun = self.engine.begin(request)
+            # A reset in the meantime must not let this request charge into the next test's ledger.
+            engine, faults = self.engine, self.faults
             self.counts["requests"] += 1
             self.counts[f"{request.method} {request.path if request.method == 'POST' else '*'}"] += 1
-            rule = self.faults.meet(request) if isinstance(begun, Ticket) else None
+            unstarted = faults.meet(request, unstarted=True)
+        if unstarted is not None:
+            return self._counted(self._refuse(unstarted))
+        with self.lock:
+            begun = engine.begin(request)
+            rule = faults.meet(request, unstarted=False) if isinstance(begun, Ticket) else None
         if isinstance(begun, Response):
             return self._counted(begun)
         self.stopping.wait(self.latency_seconds)
         if rule is None:
-            return self._counted(self._execute(begun))
-        return self._counted(self._with_fault(begun, rule, connection))
+            return self._counted(self._execute(engine, begun))
+        return self._counted(self._with_fault(engine, begun, rule, connection))
 
-    def _execute(self, ticket: Ticket, *, remember: Response | None = None) -> Response:
+    def _execute(self, engine: StripeEngine, ticket: Ticket, *, remember: Response | None = None) -> Response:
         with self.lock:
-            response, remembered = self.engine.execute(ticket)
-            self.engine.finish(ticket, remember or response, remembered=remembered or remember is not None)
+            response, remembered = engine.execute(ticket)
+            engine.finish(ticket, remember or response, remembered=remembered or remember is not None)
         return remember or response
 
-    def _with_fault(self, ticket: Ticket, rule: FaultRule, connection: "_Handler") -> Response:
-        failed = Response(500, server_error().body, {"Stripe-Should-Retry": "true"})
+    def _with_fault(self, engine: StripeEngine, ticket: Ticket, rule: FaultRule, connection: "_Handler") -> Response:
+        failed = Response(500, server_error().body, {"Stripe-Should-Retry": "false"})
+        if rule.kind is Fault.ERROR_500_BEFORE:
+            with self.lock:
+                engine.finish(ticket, failed, remembered=True)
+            return failed
+        if rule.kind is Fault.LATENCY:
+            self.stopping.wait(rule.seconds)
+        response = self._execute(engine, ticket, remember=failed if rule.kind is Fault.ERROR_500_AFTER else None)
         match rule.kind:
-            case Fault.LATENCY:
-                self.stopping.wait(rule.seconds)
-                return self._execute(ticket)
-            case Fault.ERROR_500_AFTER:
-                return self._execute(ticket, remember=failed)
-            case Fault.ERROR_500_BEFORE:
-                self._finish(ticket, failed, remembered=True)
-                return failed
             case Fault.DROP_AFTER:
-                self._execute(ticket)
                 raise ConnectionLost
             case Fault.SILENT_AFTER:
-                self._execute(ticket)
                 self.stopping.wait(rule.seconds)
                 raise ConnectionLost
             case Fault.HANG_AFTER:
-                self._execute(ticket)
                 connection.trickle(rule.seconds)
                 raise ConnectionLost
-            case Fault.DROP_BEFORE:
-                self._finish(ticket, failed, remembered=False)
-                raise ConnectionLost
-            case Fault.HANG_BEFORE:
-                self._finish(ticket, failed, remembered=False)
-                self.stopping.wait(rule.seconds)
-                raise ConnectionLost
+            case _:
+                return response
+
+    def _refuse(self, rule: FaultRule) -> Response:
+        match rule.kind:
             case Fault.RATE_LIMIT_429:
-                return self._refused(ticket, ApiError(429, "invalid_request_error", "Too many.", code="rate_limit"))
+                error = ApiError(429, "invalid_request_error", "Too many requests.", code="rate_limit")
             case Fault.UNAVAILABLE_503:
-                return self._refused(ticket, ApiError(503, "api_error", "Stripe is unavailable."))
+                error = ApiError(503, "api_error", "Stripe is unavailable.")
             case Fault.UNAUTHORIZED_401:
-                return self._refused(ticket, ApiError(401, "invalid_request_error", "Invalid API Key provided."))
-
-    def _refused(self, ticket: Ticket, error: ApiError) -> Response:
-        response = Response(error.status, error.body)
-        self._finish(ticket, response, remembered=False)
-        return response
-
-    def _finish(self, ticket: Ticket, response: Response, *, remembered: bool) -> None:
-        with self.lock:
-            self.engine.finish(ticket, response, remembered=remembered)
+                error = ApiError(401, "invalid_request_error", "Invalid API Key provided.")
+            case _:
+                self.stopping.wait(rule.seconds if rule.kind is Fault.HANG_BEFORE else 0)
+                raise ConnectionLost
+        return Response(error.status, error.body)
 
     def _counted(self, response: Response) -> Response:
         with self.lock:

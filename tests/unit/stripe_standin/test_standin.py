@@ -171,6 +171,31 @@ def test_a_key_is_forgotten_after_24_hours(account: Account) -> None:
     assert account.charges == 2
 
 
+def test_a_key_in_use_is_never_forgotten(account: Account) -> None:
+    """However far the clock is moved while its request runs."""
+    account.admin.add_fault(Fault.LATENCY, seconds=2)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(account.pay, "key-1")
+        while not account.admin.ledger().counts.get("requests"):
+            pass
+        account.admin.advance_clock(2 * DAY)
+        assert account.fails("key-1").http_status == 409
+        assert first.result().status == "succeeded"
+    assert account.charges == 1
+
+
+def test_an_outage_meets_replays_and_looks_too(account: Account) -> None:
+    """Nothing is answered while Stripe is away, and everything is remembered."""
+    intent = account.pay("key-1")
+    account.admin.add_fault(Fault.UNAVAILABLE_503, times=None)
+    account.admin.add_fault(Fault.UNAVAILABLE_503, times=None, method="GET", path="/v1/payment_intents/*")
+    assert account.fails("key-1").http_status == 503
+    with pytest.raises(stripe.APIError):
+        account.client.v1.payment_intents.retrieve(intent.id)
+    account.admin.clear_faults()
+    assert account.pay("key-1").id == intent.id
+
+
 def test_fifty_threads_with_one_key_make_one_charge(account: Account) -> None:
     """Each gets the charge, a replay or a conflict."""
     barrier = threading.Barrier(50)
@@ -199,7 +224,7 @@ def test_a_wrong_api_key_is_refused(account: Account) -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"amount": 0}, None),
+        ({"amount": 0}, "parameter_invalid_integer"),
         ({"amount": 100_000_000}, "amount_too_large"),
         ({"currency": "xxx"}, None),
         ({"payment_method": "pm_unknown"}, "resource_missing"),
