@@ -5,9 +5,11 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache, partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import stripe
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.utilities.parameters import SecretsProvider
 
@@ -42,30 +44,36 @@ class Application:
         self._ledger = Ledger(boto3.client("dynamodb", config=config), environment["CHARGES_TABLE"])
         self._secrets = SecretsProvider(boto3_client=boto3.client("secretsmanager", config=config))
         self._secret_arn = environment["STRIPE_SECRET_ARN"]
+        self._lock = Lock()
         self._stripe = lru_cache(maxsize=1)(
             partial(stripe_client, api_base=environment["STRIPE_API_BASE"], bounds=self._bounds)
         )
 
-    def consumer(self) -> Consumer[OrderPlacedEvent]:
-        """The consumer of one invocation, with the Stripe key as it is now."""
-        api_key = self._secrets.get(self._secret_arn, max_age=API_KEY_MAX_AGE_SECONDS)
-        charge_order = ChargeOrder(
-            ledger=self._ledger,
-            gateway=StripeGateway(self._stripe(str(api_key).strip())),
-            lease_seconds=self._bounds.lease_seconds,
-            clock=time.time,
-            logger=self._logger,
-            count=self.counts,
-        )
-        return Consumer(
+        self.consumer = Consumer(
             model=OrderPlacedEvent,
-            handle=charge_order,
+            # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
+            handle=lambda event: self._charge_order()(event),
             queue=self._queue,
             logger=self._logger,
             count=self.counts,
             threads=self._threads,
             record_seconds=self._bounds.record_seconds,
         )
+
+    def _charge_order(self) -> ChargeOrder:
+        return ChargeOrder(
+            ledger=self._ledger,
+            gateway=StripeGateway(self._stripe_client()),
+            lease_seconds=self._bounds.lease_seconds,
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        )
+
+    def _stripe_client(self) -> stripe.StripeClient:
+        with self._lock:  # Ten records of a cold start read the secret once.
+            api_key = self._secrets.get(self._secret_arn, max_age=API_KEY_MAX_AGE_SECONDS)
+            return self._stripe(str(api_key).strip())
 
 
 @cache
@@ -77,6 +85,6 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFail
     """Charge the orders of one batch; returns the messages that SQS is to deliver again."""
     application = _application()
     try:
-        return application.consumer().consume(event, context)
+        return application.consumer.consume(event, context)
     finally:
         application.counts.flush()

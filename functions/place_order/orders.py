@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from onecharge.dynamodb import from_item, to_item
 from onecharge.events import CustomerId, PaymentMethodId
-from onecharge.money import MAX_AMOUNT_MINOR, AmountMinor, Currency
+from onecharge.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable
 from onecharge.states import OrderStatus
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class OrderRequest(BaseModel):
     def _amount_can_be_charged(self) -> Self:
         if self.amount_minor > MAX_AMOUNT_MINOR:
             raise PydanticCustomError("amount_too_large", "The order's amount is larger than can be charged at once")
+        require_chargeable(self.amount_minor, self.currency)
         return self
 
 

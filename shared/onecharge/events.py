@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from onecharge.money import AmountMinor, Currency
+from onecharge.money import AmountMinor, Currency, require_chargeable
 
 ORDER_ID_PATTERN = r"^ord_[0-9a-f]{32}$"
 
@@ -56,6 +56,11 @@ class OrderPlaced(Contract):
     payment_method: PaymentMethodId
     placed_at: AwareDatetime
 
+    @model_validator(mode="after")
+    def _can_be_charged(self) -> Self:
+        require_chargeable(self.amount_minor, self.currency)
+        return self
+
 
 class PaymentOutcome(Contract):
     """What one attempt to charge an order came to; the event's type says which of the outcomes it is."""
@@ -65,7 +70,7 @@ class PaymentOutcome(Contract):
     amount_minor: AmountMinor
     currency: Currency
     payment_intent_id: str | None = Field(default=None, max_length=255)
-    decline_code: str | None = Field(default=None, max_length=64)
+    decline_code: str | None = Field(default=None, max_length=255)
     occurred_at: AwareDatetime
 
 

@@ -16,13 +16,25 @@ CURRENCIES = frozenset(
     (
         "AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BRL BSD BWP BYN BZD CAD CDF CHF CLP "
         "CNY COP CRC CVE CZK DJF DKK DOP DZD EGP ETB EUR FJD FKP GBP GEL GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS "
-        "INR ISK JMD JOD JPY KES KGS KHR KMF KRW KWD KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MUR MVR "
-        "MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SEK "
-        "SGD SHP SLE SOS SRD STD SZL THB TJS TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VND VUV WST XAF XCD XOF XPF "
-        "YER ZAR ZMW"
+        "INR JMD JOD JPY KES KGS KHR KMF KRW KWD KYD KZT LAK LBP LKR LRD LSL MAD MDL MKD MMK MNT MOP MUR MVR MWK MXN "
+        "MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SEK SGD SHP "
+        "SLE SOS SRD STD SZL THB TJS TND TOP TRY TTD TWD TZS UAH USD UYU UZS VND VUV WST XAF XCD XOF XPF YER ZAR ZMW"
     ).split()
 )
-"""The ISO 4217 codes of the currencies that Stripe charges in. Source: Stripe documentation, "Supported currencies"."""
+"""The ISO 4217 codes of the currencies that can be charged: Stripe's, but for ISK, UGX and MGA, whose minor unit Stripe
+counts otherwise than ISO 4217 does, so that an amount passed on as it is would be another amount of money.
+Source: Stripe documentation, "Supported currencies" and its special cases."""
+
+THREE_DECIMALS = frozenset({"BHD", "JOD", "KWD", "OMR", "TND"})
+"""Currencies with three decimals, of which Stripe charges only amounts whose last digit is 0."""
+
+
+def require_chargeable(amount_minor: int, currency: str) -> None:
+    """Raises a validation error if Stripe cannot charge this amount of this currency."""
+    if currency in THREE_DECIMALS and amount_minor % 10:
+        raise PydanticCustomError(
+            "amount_not_chargeable", "An amount of a currency with three decimals should end with 0"
+        )
 
 
 def supported_currency(code: str) -> str:

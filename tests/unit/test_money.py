@@ -24,7 +24,7 @@ def test_a_currency_is_read_in_any_case() -> None:
     assert TypeAdapter(Currency).validate_python("eur") == "EUR"
 
 
-@pytest.mark.parametrize("code", ["XXX", "EURO", "", "€", "btc", "XAU"])
+@pytest.mark.parametrize("code", ["XXX", "EURO", "", "€", "btc", "XAU", "ISK", "UGX", "MGA"])
 def test_an_unknown_currency_is_refused_without_repeating_it(code: str) -> None:
     """The message of the error does not hold the input."""
     with pytest.raises(ValidationError) as refused:

@@ -119,6 +119,9 @@ BAD_BODIES: dict[str, Any] = {
     "an amount of 5,000 digits": json.dumps(line()).replace("1250", "9" * 5000),
     "a huge total": line(unit_amount=99_999_999, quantity=2),
     "an amount as text": line(unit_amount="1250"),
+    "a fils that Stripe cannot charge": order(
+        currency="kwd", items=[{"sku": "mug", "quantity": 1, "unit_amount": 1255}]
+    ),
     "quantity zero": line(quantity=0),
     "quantity true": line(quantity=True),
     "no items": order(items=[]),

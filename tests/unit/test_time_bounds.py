@@ -52,6 +52,7 @@ def test_an_outage_of_a_day_sends_no_payable_order_to_the_dlq() -> None:
     receives = RESOURCES["PaymentsQueue"]["Properties"]["RedrivePolicy"]["maxReceiveCount"]
     waited = sum(backoff_seconds(count, jitter=0) for count in range(1, receives))
     assert waited > DAY
+    assert receives * PACES["live"]["PaymentsVisibilityTimeoutSeconds"] > DAY
     assert backoff_seconds(receives, jitter=1) == BACKOFF_CAP_SECONDS
 
 

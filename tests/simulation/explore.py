@@ -1,0 +1,155 @@
+"""Many schedules: every one that there is of a small scenario, or many random ones of larger scenarios."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tests.simulation.world import Scenario, SeededChoices, Violation, World
+
+Mutate = Callable[[World], None]
+
+
+def no_mutation(world: World) -> None:
+    """The protocol as it is."""
+
+
+_GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
+
+RANDOM_SCENARIOS = (
+    Scenario(
+        copies=3,
+        fault_probability=0.1,
+        crash_probability=0.05,
+        jumps=True,
+        redeliveries=2,
+        lose_rows=True,
+        search_lag_seconds=1800,
+    ),
+    Scenario(
+        cards=(_GOOD, _DECLINED),
+        fault_probability=0.08,
+        crash_probability=0.03,
+        jumps=True,
+        redeliveries=1,
+        tampered=True,
+    ),
+    Scenario(fault_probability=0.15, crash_probability=0.03, jumps=True, zombies=True, search_lag_seconds=3600),
+    Scenario(cards=(_GOOD, _GOOD), fault_probability=0.2, crash_probability=0.1, redeliveries=1, tampered=True),
+    Scenario(cards=(_3DS,), fault_probability=0.1, crash_probability=0.1, jumps=True),
+    Scenario(copies=1, fault_probability=0.15, crash_probability=0.1),
+)
+
+
+@dataclass
+class Findings:
+    """What a number of schedules came to."""
+
+    schedules: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    violations: list[tuple[str, Violation]] = field(default_factory=list)
+    coverage: Counter[str] = field(default_factory=Counter)
+
+    def add(self, name: str, world: World) -> None:
+        self.schedules += 1
+        try:
+            world.run()
+        except Violation as violation:
+            self.violations.append((name, violation))
+        self.steps += world.steps
+        self.coverage += world.coverage
+
+    def __iadd__(self, more: "Findings") -> "Findings":
+        self.schedules += more.schedules
+        self.steps += more.steps
+        self.seconds += more.seconds
+        self.violations += more.violations
+        self.coverage += more.coverage
+        return self
+
+    def as_json(self, seed: int) -> dict[str, object]:
+        """The line that `make simulate` prints."""
+        return {
+            "schedules": self.schedules,
+            "steps": self.steps,
+            "violations": len(self.violations),
+            "schedules_per_second": round(self.schedules / self.seconds),
+            "coverage": dict(sorted(self.coverage.items())),
+            "seed": seed,
+        }
+
+
+def random_schedules(
+    schedules: int, seed: int, *, first: int = 0, mutate: Mutate = no_mutation, stop_at_first: bool = False
+) -> Findings:
+    """So many schedules from the first on, each with choices of its own: the seed repeats all, `seed:number` one."""
+    findings, started = Findings(), time.perf_counter()
+    for number in range(first, first + schedules):
+        findings.add(f"{seed}:{number}", random_world(seed, number, mutate))
+        if findings.violations and stop_at_first:
+            break
+    findings.seconds = time.perf_counter() - started
+    return findings
+
+
+def random_world(seed: int, number: int, mutate: Mutate = no_mutation) -> World:
+    """The schedule of that name, to the byte."""
+    scenario = RANDOM_SCENARIOS[number % len(RANDOM_SCENARIOS)]
+    return World(scenario, SeededChoices(seed * 1_000_003 + number), mutate)
+
+
+class ScriptedChoices:
+    """Follows a script of choices, then always the first one; remembers how many options there were at each.
+
+    One crash at the most: once it has happened, it is no choice any more.
+    """
+
+    def __init__(self, script: list[int]) -> None:
+        self.script = script
+        self.options: list[int] = []
+        self.taken: list[int] = []
+        self.crashed = False
+
+    def pick(self, options: int) -> int:
+        place = len(self.options)
+        choice = self.script[place] if place < len(self.script) else 0
+        self.options.append(options)
+        self.taken.append(choice)
+        return choice
+
+    def happens(self, probability: float) -> bool:
+        if probability == 0 or self.crashed:
+            return False
+        self.crashed = self.pick(2) == 1
+        return self.crashed
+
+
+def every_script(explore: Callable[[ScriptedChoices], None]) -> Iterator[ScriptedChoices]:
+    """Depth first through the whole tree of choices."""
+    script: list[int] = []
+    while True:
+        choices = ScriptedChoices(script)
+        explore(choices)
+        yield choices
+        taken = choices.taken
+        while taken and taken[-1] + 1 >= choices.options[len(taken) - 1]:
+            taken.pop()
+        if not taken:
+            return
+        script = [*taken[:-1], taken[-1] + 1]
+
+
+def exhaustive_schedules(*, mutate: Mutate = no_mutation, stop_at_first: bool = False) -> Findings:
+    """Two deliveries of one order: every interleaving at every boundary, with every single crash point, and none."""
+    findings, started = Findings(), time.perf_counter()
+    scenario = Scenario(copies=2, crash_probability=1.0)
+
+    def explore(choices: ScriptedChoices) -> None:
+        findings.add(",".join(map(str, choices.script)), World(scenario, choices, mutate))
+
+    for _ in every_script(explore):
+        if findings.violations and stop_at_first:
+            break
+    findings.seconds = time.perf_counter() - started
+    return findings
