@@ -92,9 +92,13 @@ class ChargeOrder:
 
     def _look_first(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
         try:
-            found = self.gateway.look(row.request, placed_at=row.placed_at, now=self._now())
+            found = self.gateway.look(
+                row.request, placed_at=row.placed_at, appears_until=row.appears_until, now=self._now()
+            )
         except (LookInconclusive, stripe.StripeError) as error:
-            return self._try_again(event, row, "look failed", error=type(error).__name__)
+            # These do not pass by themselves: somebody has to see them.
+            alarm = isinstance(error, LookInconclusive | stripe.AuthenticationError | stripe.PermissionError)
+            return self._try_again(event, row, "look failed", error=type(error).__name__, alarm=alarm)
         decision = after_look(row, found, self._now())
         match decision:
             case Settle(reply):
@@ -136,9 +140,13 @@ class ChargeOrder:
         )
         return Done() if outcome.then is Then.SETTLE else BackOff()
 
-    def _try_again(self, event: OrderPlacedEvent, row: ChargeRow, why: str, error: str | None = None) -> Disposition:
+    def _try_again(
+        self, event: OrderPlacedEvent, row: ChargeRow, why: str, *, error: str | None = None, alarm: bool = False
+    ) -> Disposition:
         self.ledger.hand_back(row, look_first=True, now=self._now())
-        self._log(event, why, error=error)
+        if alarm:
+            self.count("Alarm")
+        self._log(event, why, alarm=alarm, error=error)
         return BackOff()
 
     def _now(self) -> int:

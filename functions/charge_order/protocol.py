@@ -87,6 +87,11 @@ class ChargeRow:
         return horizon if self.looking_since is None else min(self.looking_since, horizon)
 
     @property
+    def appears_until(self) -> int:
+        """No charge under the present key appears at Stripe after this time."""
+        return self.key_unused_since + ABSENCE_GRACE_SECONDS
+
+    @property
     def idempotency_key(self) -> str:
         """The Stripe key of this order, attempt and generation: the same for every delivery."""
         return f"charge:{self.request.order_id}:{self.request.attempt}:{self.key_generation}"
@@ -191,6 +196,10 @@ OUTCOMES: Mapping[Answer, Outcome] = {
 """The outcome table. docs/protocol.md shows the same one, and a test holds the two against each other."""
 
 
+AUTHENTICATION_REQUIRED = "authentication_required"
+"""The code of a decline that says no more than that the customer has to act (Stripe documentation, "Decline codes")."""
+
+
 @dataclass(frozen=True)
 class Reply:
     """An answer with what it carries. `code` is Stripe's decline code, or its error code."""
@@ -253,6 +262,8 @@ def reply_for(request: FrozenRequest, intent: FoundIntent) -> Reply:
             return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id)
         case "processing":
             return Reply(Answer.PROCESSING, intent.payment_intent_id)
+        case "requires_payment_method" if intent.decline_code == AUTHENTICATION_REQUIRED:
+            return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id, intent.decline_code)
         case "requires_payment_method" if intent.was_declined:
             return Reply(Answer.DECLINED, intent.payment_intent_id, intent.decline_code)
         case _:
@@ -267,8 +278,7 @@ def after_look(row: ChargeRow, found: list[FoundIntent], now: float) -> AfterLoo
     match found:
         case []:
             # What was on its way when the key was last used has had its time to show.
-            absence_is_final = now - row.key_unused_since >= ABSENCE_GRACE_SECONDS
-            return OpenNewKey() if absence_is_final else LookAgain()
+            return OpenNewKey() if now >= row.appears_until else LookAgain()
         case [intent]:
             never_confirmed = intent.status == "requires_confirmation" or (
                 intent.status == "requires_payment_method" and not intent.was_declined

@@ -14,7 +14,7 @@ import requests
 import stripe
 from requests.adapters import HTTPAdapter
 
-from charge_order.protocol import Answer, FoundIntent, FrozenRequest, Reply, reply_for
+from charge_order.protocol import AUTHENTICATION_REQUIRED, Answer, FoundIntent, FrozenRequest, Reply, reply_for
 from charge_order.time_bounds import CLOCK_DIFFERENCE_SECONDS, SEARCH_LAG_SECONDS, STRIPE_RETRIES, TimeBounds
 from onecharge.aws import BATCH_SIZE
 
@@ -76,31 +76,33 @@ class StripeGateway:
             return _reply_for_error(request, error)
         return reply_for(request, _found(intent))
 
-    def look(self, request: FrozenRequest, *, placed_at: int, now: int) -> list[FoundIntent]:
+    def look(self, request: FrozenRequest, *, placed_at: int, appears_until: int, now: int) -> list[FoundIntent]:
         """Every PaymentIntent of this order and attempt.
 
-        Search knows the metadata but lags; the list is immediate but knows no metadata. So search answers for
-        what is older than its lag, and the list, read page by page, for what is younger.
+        Search knows the metadata but lags; the list is immediate but knows no metadata. So search answers for what is
+        older than its lag, and the list, read page by page, for what is younger and can be ours at all: once
+        `appears_until` is longer ago than the lag, no list is needed.
 
         Raises:
             LookInconclusive: the list is longer than is read in one go.
             stripe.StripeError: Stripe gave no answer.
         """
-        intents = {intent.id: intent for intent in self._searched(request)}
-        if not intents:
-            since = max(placed_at, now - SEARCH_LAG_SECONDS) - CLOCK_DIFFERENCE_SECONDS
-            intents = {intent.id: intent for intent in self._listed(request, since)}
+        since = max(placed_at, now - SEARCH_LAG_SECONDS) - CLOCK_DIFFERENCE_SECONDS
+        until = min(appears_until, now) + CLOCK_DIFFERENCE_SECONDS
+        ids = {intent.id for intent in self._searched(request)}
+        if since <= until:
+            ids |= {intent.id for intent in self._listed(request, since, until)}
         # What search tells of a status may be old; the object itself is not.
-        return [_found(self.client.v1.payment_intents.retrieve(found)) for found in intents]
+        return [_found(self.client.v1.payment_intents.retrieve(found)) for found in sorted(ids)]
 
     def _searched(self, request: FrozenRequest) -> Iterator[stripe.PaymentIntent]:
         query = f"metadata['order_id']:'{request.order_id}' AND metadata['attempt']:'{request.attempt}'"
         page = self.client.v1.payment_intents.search({"query": query, "limit": _PAGE_SIZE})
         yield from page.data
 
-    def _listed(self, request: FrozenRequest, since: int) -> Iterator[stripe.PaymentIntent]:
+    def _listed(self, request: FrozenRequest, since: int, until: int) -> Iterator[stripe.PaymentIntent]:
         wanted = {"order_id": request.order_id, "attempt": str(request.attempt)}
-        page = self.client.v1.payment_intents.list({"created": {"gte": since}, "limit": _PAGE_SIZE})
+        page = self.client.v1.payment_intents.list({"created": {"gte": since, "lte": until}, "limit": _PAGE_SIZE})
         for _ in range(_LIST_PAGES_MAX):
             yield from (intent for intent in page.data if wanted.items() <= intent.metadata.to_dict().items())
             if not page.has_more:
@@ -133,10 +135,12 @@ def _reply_for_error(request: FrozenRequest, error: stripe.StripeError) -> Reply
     details: Any = error.error
     code = getattr(details, "code", None) or error.code
     match error.http_status:
-        case None:
+        case None | 408 | 424:
             return Reply(Answer.NO_ANSWER)
-        case 402:
+        case 402 if getattr(details, "type", None) == "card_error":
             return _reply_for_card_error(request, details)
+        case 402:
+            return Reply(Answer.SERVER_ERROR)
         case 409:
             return Reply(Answer.KEY_IN_USE)
         case 429:
@@ -152,6 +156,9 @@ def _reply_for_error(request: FrozenRequest, error: stripe.StripeError) -> Reply
         case int() as status if status < 400:
             # An answer that broke off: it says that there was one, and not which.
             return Reply(Answer.NO_ANSWER)
+        case _ if getattr(details, "type", None) is None:
+            # No answer of Stripe's, whatever answered: a proxy, or a wrong address.
+            return Reply(Answer.NO_ANSWER)
         case _:
             return Reply(Answer.REFUSED, code=code)
 
@@ -161,5 +168,5 @@ def _reply_for_card_error(request: FrozenRequest, details: Any) -> Reply:
     found = _found(intent) if intent is not None else None
     if found and (found.amount_minor, found.currency) != (request.amount_minor, request.currency):
         return Reply(Answer.OTHER_AMOUNT, found.payment_intent_id)
-    answer = Answer.ACTION_REQUIRED if getattr(details, "code", None) == "authentication_required" else Answer.DECLINED
+    answer = Answer.ACTION_REQUIRED if _decline_code(details) == AUTHENTICATION_REQUIRED else Answer.DECLINED
     return Reply(answer, found.payment_intent_id if found else None, _decline_code(details))

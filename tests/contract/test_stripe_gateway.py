@@ -11,7 +11,7 @@ import pytest
 
 from charge_order.protocol import Answer, FrozenRequest, Reply
 from charge_order.stripe_gateway import LookInconclusive, StripeGateway, stripe_client
-from charge_order.time_bounds import SEARCH_LAG_SECONDS, TimeBounds
+from charge_order.time_bounds import CLOCK_DIFFERENCE_SECONDS, SEARCH_LAG_SECONDS, TimeBounds
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
@@ -50,7 +50,7 @@ def gateway(standin: StandIn) -> StripeGateway:
 
 def look(gateway: StripeGateway, request: FrozenRequest, *, age_seconds: int = 60) -> list[str]:
     now = int(time.time())
-    found = gateway.look(request, placed_at=now - age_seconds, now=now)
+    found = gateway.look(request, placed_at=now - age_seconds, appears_until=now + age_seconds, now=now)
     return [f"{intent.status} {intent.amount_minor} {intent.currency}" for intent in found]
 
 
@@ -131,6 +131,28 @@ def test_a_look_finds_by_search_what_is_old(gateway: StripeGateway, admin: Stand
     gateway.charge(request_for(), "charge:1")
     admin.advance_clock(13 * 24 * 3600)
     assert look(gateway, request_for(), age_seconds=0) == ["succeeded 1099 EUR"]
+
+
+def test_once_nothing_of_ours_can_appear_search_alone_is_proof(
+    gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much else is charged: no list is read, which a busy shop's would be too long for."""
+    monkeypatch.setattr("charge_order.stripe_gateway._LIST_PAGES_MAX", 0)
+    gateway.charge(request_for("b"), "charge:b")
+    now = int(time.time())
+    long_ago = now - SEARCH_LAG_SECONDS - 2 * CLOCK_DIFFERENCE_SECONDS - 1
+    assert gateway.look(request_for("a"), placed_at=long_ago, appears_until=long_ago, now=now) == []
+
+
+def test_a_look_finds_all_that_there_is(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """What search shows, and what only the list shows yet: two of one attempt are seen as two."""
+    gateway.charge(request_for(), "charge:1")
+    admin.advance_clock(600)
+    admin.settings(search_lag_seconds=300)
+    gateway.charge(request_for(), "charge:2")
+    now = int(time.time()) + 600
+    found = gateway.look(request_for(), placed_at=now - 900, appears_until=now, now=now)
+    assert len(found) == 2
 
 
 def test_a_look_that_finds_nothing_says_so(gateway: StripeGateway) -> None:

@@ -251,16 +251,17 @@ class MemoryStripe:
             self.charges.append(intent)
         return reply_for(request, intent.found())
 
-    def look(self, request: FrozenRequest, *, placed_at: int, now: int) -> list[FoundIntent]:
+    def look(self, request: FrozenRequest, *, placed_at: int, appears_until: int, now: int) -> list[FoundIntent]:
         self.io.pause("stripe.search")
         if self.down or self.io.fault("stripe.search", ("look fails",)):
             raise stripe.APIConnectionError("no answer")
         visible_until = self.io.now() - self.search_lag_seconds
         found = [each for each in self._of(request) if not self.search_lag_seconds or each.created <= visible_until]
-        if not found:
+        since = max(placed_at, now - SEARCH_LAG_SECONDS) - CLOCK_DIFFERENCE_SECONDS
+        until = min(appears_until, now) + CLOCK_DIFFERENCE_SECONDS
+        if since <= until:
             self.io.pause("stripe.list")
-            since = max(placed_at, now - SEARCH_LAG_SECONDS) - CLOCK_DIFFERENCE_SECONDS
-            found = [each for each in self._of(request) if each.created >= since]
+            found += [each for each in self._of(request) if since <= each.created <= until and each not in found]
         return [each.found() for each in found]
 
     def _of(self, request: FrozenRequest) -> list[Intent]:

@@ -47,7 +47,7 @@ def key_per_message_id(world: World) -> None:
 
 
 def search_alone_proves_absence(world: World) -> None:
-    def look(request: FrozenRequest, *, placed_at: int, now: int) -> list[FoundIntent]:
+    def look(request: FrozenRequest, *, placed_at: int, appears_until: int, now: int) -> list[FoundIntent]:
         visible_until = now - world.stripe.search_lag_seconds
         return [
             each.found()

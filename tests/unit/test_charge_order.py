@@ -14,6 +14,7 @@ import stripe
 from charge_order.charge import ChargeOrder
 from charge_order.ledger import Ledger
 from charge_order.protocol import Answer, FoundIntent, FrozenRequest, Reply
+from charge_order.stripe_gateway import LookInconclusive
 from charge_order.time_bounds import ABSENCE_GRACE_SECONDS, CLOCK_DIFFERENCE_SECONDS, KEY_HORIZON_SECONDS
 from onecharge.deliveries import BackOff, Done, PoisonMessage, RetryAfter
 from onecharge.dynamodb import from_item
@@ -31,6 +32,7 @@ class ScriptedStripe:
     replies: list[Reply | BaseException]
     found: list[FoundIntent] | Exception = field(default_factory=list)
     charges: list[tuple[FrozenRequest, str]] = field(default_factory=list)
+    confirmations: list[Reply] = field(default_factory=list)
     looks: int = 0
     during_charge: Callable[[], None] = lambda: None
 
@@ -43,9 +45,9 @@ class ScriptedStripe:
         return reply
 
     def confirm(self, request: FrozenRequest, payment_intent_id: str) -> Reply:
-        return Reply(Answer.SUCCEEDED, payment_intent_id)
+        return self.confirmations.pop(0)
 
-    def look(self, request: FrozenRequest, *, placed_at: int, now: int) -> list[FoundIntent]:
+    def look(self, request: FrozenRequest, *, placed_at: int, appears_until: int, now: int) -> list[FoundIntent]:
         self.looks += 1
         if isinstance(self.found, Exception):
             raise self.found
@@ -192,6 +194,25 @@ def test_a_look_that_fails_proves_nothing(worker: Worker, error: Exception) -> N
     assert worker.deliver() == BackOff()
     assert worker.stripe.charges == []
     assert worker.row["state"] == "CLAIMED"
+
+
+def test_a_look_that_we_may_not_make_is_an_alarm(worker: Worker) -> None:
+    """A restricted key that cannot read, or a list too long to read: somebody has to see it."""
+    worker.now += KEY_HORIZON_SECONDS
+    for error in (stripe.PermissionError("…", http_status=403), LookInconclusive()):
+        worker.stripe.found = error
+        assert worker.deliver() == BackOff()
+    assert worker.counted.count("Alarm") == 2
+
+
+def test_an_unconfirmed_payment_intent_is_confirmed_and_settled(worker: Worker) -> None:
+    """That very one; while its answer is unknown, it is looked for again."""
+    worker.now += KEY_HORIZON_SECONDS
+    worker.stripe.found = [FoundIntent("pi_9", "requires_confirmation", worker.event.data.amount_minor, "EUR")]
+    worker.stripe.confirmations = [Reply(Answer.NO_ANSWER), Reply(Answer.SUCCEEDED, "pi_9")]
+    assert [worker.deliver(), worker.deliver()] == [BackOff(), Done()]
+    assert (worker.row["state"], worker.row["payment_intent_id"]) == ("SUCCEEDED", "pi_9")
+    assert worker.stripe.charges == []
 
 
 def test_a_crashed_worker_is_followed_by_the_next_delivery(worker: Worker) -> None:

@@ -125,6 +125,12 @@ def test_a_500_is_looked_at_before_anything_else() -> None:
         (replace(INTENT, status="requires_action"), Answer.ACTION_REQUIRED),
         (replace(INTENT, status="processing"), Answer.PROCESSING),
         (replace(INTENT, status="requires_payment_method", was_declined=True), Answer.DECLINED),
+        (
+            replace(
+                INTENT, status="requires_payment_method", was_declined=True, decline_code="authentication_required"
+            ),
+            Answer.ACTION_REQUIRED,
+        ),
         (replace(INTENT, status="canceled"), Answer.REFUSED),
         (replace(INTENT, amount_minor=1098), Answer.OTHER_AMOUNT),
         (replace(INTENT, currency="USD"), Answer.OTHER_AMOUNT),

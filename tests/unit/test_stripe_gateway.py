@@ -90,6 +90,10 @@ ANSWERS: dict[str, tuple[int, Any, Reply]] = {
         error("invalid_request_error", code="resource_missing"),
         Reply(Answer.REFUSED, code="resource_missing"),
     ),
+    "a 402 that is no card error": (402, {}, Reply(Answer.SERVER_ERROR)),
+    "a page of a proxy": (404, "<html>", Reply(Answer.NO_ANSWER)),
+    "no such endpoint": (404, error("invalid_request_error"), Reply(Answer.REFUSED)),
+    "request timeout": (408, "", Reply(Answer.NO_ANSWER)),
     "bad key": (401, error("invalid_request_error"), Reply(Answer.BAD_API_KEY)),
     "key not allowed": (403, error("invalid_request_error"), Reply(Answer.BAD_API_KEY)),
     "key in use": (
