@@ -90,7 +90,7 @@ def main() -> int:
     except Stopped:
         console.print("stopped")
         return 0
-    except DidNotStart as reason:
+    except (DidNotStart, OSError) as reason:
         console.print(f"[bold red]not started:[/] {reason}")
         return 1
 

@@ -211,6 +211,9 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
         client_retries=sum(order.client_retries for order in plan.orders),
         client_retries_answered_alike=traffic.retries_answered_alike,
         deliveries=traffic.deliveries,
+        deliveries_planned=plan.deliveries,
+        faults_met=admin.faults_met(),
+        faults_planned=sum(order.fault is not None for order in plan.orders),
         duplicates_collapsed=traffic.order_deliveries - len(traffic.orders),
         stripe_requests=ledger.counts.get("requests", 0),
         stripe_replays=ledger.counts.get("replays", 0),
@@ -241,14 +244,12 @@ def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
 @contextmanager
 def shown(console: Console, plan: Plan) -> Iterator[Bars]:
     """The bars, for as long as there is something to watch; only on a terminal."""
-    deliveries = sum(1 + len(order.extra_deliveries) for order in plan.orders)
-    deliveries += sum(len(poison.deliveries) for poison in plan.poison)
     columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         yield Bars(
             progress,
             placed=progress.add_task("orders placed", total=len(plan.orders)),
-            delivered=progress.add_task("messages delivered", total=deliveries),
+            delivered=progress.add_task("messages delivered", total=plan.deliveries),
             settled=progress.add_task("orders settled", total=len(plan.orders)),
         )
 

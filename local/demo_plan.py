@@ -70,6 +70,12 @@ class Plan:
     poison: tuple[Poison, ...]
     malformed: tuple[tuple[dict[str, str], str], ...]
 
+    @property
+    def deliveries(self) -> int:
+        """How many messages come to the payments queue, repetitions and poison among them."""
+        of_orders = sum(1 + len(order.extra_deliveries) for order in self.orders)
+        return of_orders + sum(len(poison.deliveries) for poison in self.poison)
+
 
 # After the charge, each: the 500 and the drop twice, and one worker that is killed at its time-out.
 _FAULTS = (Fault.HANG_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_AFTER)

@@ -34,6 +34,9 @@ class Report:
     client_retries: int
     client_retries_answered_alike: int
     deliveries: int
+    deliveries_planned: int
+    faults_met: int
+    faults_planned: int
     duplicates_collapsed: int
     stripe_requests: int
     stripe_replays: int
@@ -56,6 +59,10 @@ class Report:
             and self.poison_in_dlq == self.poison
             and self.malformed_refused == self.malformed
             and self.client_retries_answered_alike == self.client_retries
+            # A run in which nothing was repeated and nothing broke would prove nothing.
+            and self.deliveries == self.deliveries_planned
+            and self.faults_met == self.faults_planned
+            and self.workers_killed >= 1
         )
 
     def as_json(self) -> str:
@@ -116,9 +123,10 @@ def show(report: Report, console: Console) -> None:
         report.client_retries_answered_alike == report.client_retries,
     )
     row("malformed requests, refused", report.malformed, report.malformed_refused == report.malformed)
-    row("messages delivered to the payments queue", report.deliveries)
-    row("  of them duplicates, collapsed", report.duplicates_collapsed)
-    row("workers killed right after charging", report.workers_killed)
+    row("messages brought to the payments queue", report.deliveries, report.deliveries == report.deliveries_planned)
+    row("  of them repeated deliveries of an order", report.duplicates_collapsed)
+    row("answers of Stripe lost after the charge", report.faults_met, report.faults_met == report.faults_planned)
+    row("  workers killed at their time-out by one", report.workers_killed, report.workers_killed >= 1)
     row("requests to Stripe", report.stripe_requests)
     row("  answered from its memory of the key", report.stripe_replays)
     table.add_section()

@@ -83,8 +83,7 @@ class Sam:
             "PATH": f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "SAM_CLI_TELEMETRY": "0",
             "TMPDIR": str(scratch),
-            # Neither a proxy nor somebody's account is to stand between us and the emulator.
-            "NO_PROXY": "127.0.0.1,localhost,172.17.0.1",
+            # Nobody's account is to stand between us and the emulator.
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
             "AWS_DEFAULT_REGION": CREDENTIALS["AWS_DEFAULT_REGION"],

@@ -5,24 +5,30 @@ A payment method id (`pm_…`) is what a shop sends; the card itself goes from t
 
 import re
 
-# In one run of 14 to 19 digits, or in the groups that are printed on a card. Shorter runs are left alone, since a
-# 13-digit number is an EAN barcode far more often than a card, and none begins with 0 or 1: those are times.
+# In one run of digits, or in the groups that are printed on a card, with a sign or two between them.
 _IN_ONE_RUN = r"(?<!\d)\d{14,19}(?!\d)"
-_IN_GROUPS_OF_FOUR = r"(?<![\dA-Fa-f])\d{4}([ .-])\d{4}\1\d{4}\1\d{1,4}(?:\1\d{1,3})?(?![\dA-Fa-f])"
-_AS_AMEX_AND_DINERS_PRINT = r"(?<![\dA-Fa-f])\d{4}([ .-])\d{6}\2\d{4,5}(?![\dA-Fa-f])"
+_BETWEEN = r"[\s._:/-]{1,2}"
+_IN_GROUPS_OF_FOUR = rf"(?<![\dA-Fa-f])\d{{4}}(?:{_BETWEEN}\d{{4}}){{3}}(?:{_BETWEEN}\d{{1,3}})?(?![\dA-Fa-f])"
+_AS_AMEX_AND_DINERS_PRINT = rf"(?<![\dA-Fa-f])\d{{4}}{_BETWEEN}\d{{6}}{_BETWEEN}\d{{4,5}}(?![\dA-Fa-f])"
 _CANDIDATE = re.compile(f"{_IN_ONE_RUN}|{_IN_GROUPS_OF_FOUR}|{_AS_AMEX_AND_DINERS_PRINT}")
 
-# A digest or a UUID without dashes may hold a long run of digits by chance.
+# How numbers begin that are issued: 14 digits Diners, 15 American Express, 16 to 19 all the others. Shorter runs are
+# left alone, since a 13-digit number is an EAN barcode far more often than a card, and so are times of day.
+_ISSUED = re.compile(r"(?:30|36|38|39)\d{12}|3[47]\d{13}|[2-9]\d{15,18}")
+
+# A digest or a UUID without dashes, which has a letter somewhere, may hold a long run of digits by chance.
 _HEXADECIMAL_ID = re.compile(
-    r"(?<![0-9A-Za-z])(?:[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})(?![0-9A-Za-z])", re.IGNORECASE
+    r"(?<![0-9A-Za-z])(?=[0-9]*[a-f])(?:[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})(?![0-9A-Za-z])", re.IGNORECASE
 )
 
 
 def holds_card_number(text: str) -> bool:
     """Whether the text holds something that passes for a card number (ISO/IEC 7812, Luhn's check digit)."""
     without_ids = _HEXADECIMAL_ID.sub(" ", text)
-    candidates = (re.sub(r"\D", "", match.group()) for match in _CANDIDATE.finditer(without_ids))
-    return any(int(digits[0]) >= 2 and passes_luhn(digits) for digits in candidates)
+    found = (match.group() for match in _CANDIDATE.finditer(without_ids))
+    # Digits of any script, as ASCII's.
+    candidates = ("".join(str(int(sign)) for sign in text if sign.isdecimal()) for text in found)
+    return any(passes_luhn(digits) and _ISSUED.fullmatch(digits) for digits in candidates)
 
 
 def passes_luhn(digits: str) -> bool:

@@ -69,6 +69,10 @@ class StandInAdmin:
         rule = {"kind": kind, "match": dict(match or {}), "times": times, "skip": skip, "seconds": seconds}
         self._send("POST", "faults", {"rules": [{**rule, "method": method, "path": path}]})
 
+    def faults_met(self) -> int:
+        """How many requests have met a fault that was ordered."""
+        return sum(max(0, rule["hits"] - rule["skip"]) for rule in self._send("GET", "faults")["rules"])
+
     def clear_faults(self) -> None:
         self._send("DELETE", "faults")
 

@@ -7,12 +7,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from local.demo import drain
 from local.emulator import CREDENTIALS
 from local.samples import SAMPLES, deployed_environment, in_brief, logical_id_of, path_of
 from local.stack import Stack
+from local.stripe_standin.admin import StandInAdmin
 from tests.conftest import PROJECT
 
 # Reads events from stdin, one a line, and answers each with what the handler returned; last, what it had imported.
@@ -62,3 +65,21 @@ def test_a_built_function_handles_its_sample_events(function: str, stack: Stack,
     assert [in_brief(answer) for answer in answers] == list(SAMPLES[function].values()), done.stderr[-3000:]
     standard_library = str(Path(json.__file__).parent.parent)
     assert [m for m in modules if not m.startswith((*paths, standard_library)) or "site-packages" in m] == []
+
+
+def test_the_samples_came_to_what_their_names_say(stack: Stack) -> None:
+    """`batchItemFailures: []` alone would also be the answer to a good order that was taken for poison."""
+    ledger = StandInAdmin(stack.stripe_api_base).ledger()
+    charged = {name: len(ledger.charges_of(order_of(name))) for name in ("order_placed", "declined", "action_required")}
+    assert charged == {"order_placed": 1, "declined": 0, "action_required": 0}
+    bodies = [record["body"] for name in ("poison", "batch") for record in records(name)]
+    poison = {body for body in bodies if "data" not in body or "10.5" in body}
+    assert {message["Body"] for message in drain(stack, stack.payments_dlq_url)} == poison
+
+
+def records(sample: str) -> list[dict[str, Any]]:
+    return list(json.loads(path_of("charge_order", sample).read_text())["Records"])
+
+
+def order_of(sample: str) -> str:
+    return str(json.loads(records(sample)[0]["body"])["subject"])
