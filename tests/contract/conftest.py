@@ -87,9 +87,11 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
     return served
 
 
-@pytest.fixture(params=["moto", "ministack", "dynamodb_local"])
+@pytest.fixture(params=["memory", "moto", "ministack", "dynamodb_local"])
 def dynamodb(request: pytest.FixtureRequest) -> Any:
-    """A client of each DynamoDB in turn."""
+    """A client of each DynamoDB in turn; None for the simulation's, which has no client."""
+    if request.param == "memory":
+        return None
     if request.param == "moto":
         request.getfixturevalue("aws")
         return boto3.client("dynamodb")

@@ -16,6 +16,7 @@ from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
 from onecharge.events import OrderPlaced
+from tests.simulation.memory import MemoryStripe, NoFaults
 
 
 def request_for(order: str = "a", **changes: Any) -> FrozenRequest:
@@ -182,3 +183,25 @@ def test_an_unconfirmed_payment_intent_is_confirmed_once(gateway: StripeGateway,
     replies = {gateway.confirm(request_for(), intent.id) for _ in range(3)}
     assert replies == {Reply(Answer.SUCCEEDED, intent.id)}
     assert len(admin.ledger().charges) == 1
+
+
+def script(gateway: Any) -> list[Any]:
+    """What a gateway answers to a number of requests that depend on each other."""
+    cards = {"b": "pm_card_visa_chargeDeclined", "c": "pm_card_threeDSecure2Required"}
+    others = [request_for(order, payment_method=card) for order, card in cards.items()]
+    sent = [request_for("a"), request_for("a"), request_for("a", amount_minor=1), *others, *others, request_for("d")]
+    answers = [gateway.charge(request, f"charge:{request.order_id}").answer for request in sent]
+    now = int(time.time())
+    looks = [
+        [
+            (intent.status, intent.amount_minor, intent.was_declined)
+            for intent in gateway.look(request, placed_at=now - 60, appears_until=now + 60, now=now)
+        ]
+        for request in (*sent, request_for("e"), request_for("a", attempt=2))
+    ]
+    return [answers, looks]
+
+
+def test_the_stripe_in_memory_answers_as_the_stand_in_does(gateway: StripeGateway) -> None:
+    """The simulation stands on it: charges, replays, other requests, declines, 3-D Secure, looks."""
+    assert script(MemoryStripe(io=NoFaults(int(time.time())))) == script(gateway)

@@ -3,12 +3,10 @@
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
-import charge_order.charge as charging
 from charge_order.charge import ChargeOrder
 from charge_order.ledger import LeaseLost
-from charge_order.protocol import ChargeRow, FoundIntent, FrozenRequest, Reply
+from charge_order.protocol import Answer, ChargeRow, FoundIntent, FrozenRequest, Reply
 from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent
 from onecharge.states import ChargeState
@@ -106,41 +104,20 @@ class _AcknowledgesUnknownOutcomes(ChargeOrder):
         return Done() if isinstance(disposition, BackOff) else disposition
 
 
-class _TakesAnswers(ChargeOrder):
-    """Takes one answer for something that it is not."""
+def _takes(answer: Answer, *, for_: Answer) -> Mutate:
+    """One answer is taken for another."""
 
-    mistaken: Mapping[charging.Reply, Any] = {}
+    class Mistaken(ChargeOrder):
+        def _settle(self, event: OrderPlacedEvent, row: ChargeRow, reply: Reply) -> Disposition:
+            taken = for_ if reply.answer is answer else reply.answer
+            return super()._settle(event, row, replace(reply, answer=taken))
 
-    def _settle(self, event: OrderPlacedEvent, row: ChargeRow, reply: Reply) -> Disposition:
-        return super()._settle(event, row, replace(reply, answer=self.mistake(reply.answer)))
-
-    def mistake(self, answer: Any) -> Any:
-        return answer
-
-
-class _NoAnswerIsADecline(_TakesAnswers):
-    def mistake(self, answer: Any) -> Any:
-        return type(answer).DECLINED if answer is type(answer).NO_ANSWER else answer
-
-
-class _BadApiKeyIsADecline(_TakesAnswers):
-    def mistake(self, answer: Any) -> Any:
-        return type(answer).DECLINED if answer is type(answer).BAD_API_KEY else answer
-
-
-class _ServerErrorIsADecline(_TakesAnswers):
-    def mistake(self, answer: Any) -> Any:
-        return type(answer).DECLINED if answer is type(answer).SERVER_ERROR else answer
-
-
-class _DeclineIsTriedAgain(_TakesAnswers):
-    def mistake(self, answer: Any) -> Any:
-        return type(answer).NO_ANSWER if answer is type(answer).DECLINED else answer
+    return _rewrite(Mistaken)
 
 
 class _NewKeyAfterAServerError(ChargeOrder):
     def _settle(self, event: OrderPlacedEvent, row: ChargeRow, reply: Reply) -> Disposition:
-        if reply.answer is type(reply.answer).SERVER_ERROR:
+        if reply.answer is Answer.SERVER_ERROR:
             fresh = self.ledger.open_new_key(row, now=self._now())
             return super()._settle(event, fresh, self.gateway.charge(fresh.request, fresh.idempotency_key))
         return super()._settle(event, row, reply)
@@ -155,12 +132,12 @@ MUTANTS: Mapping[str, Mutate] = {
     "settled before it is charged": _rewrite(_SettlesFirst),
     "no freshness rule, no look": _rewrite(_NeverLooks),
     "lease shorter than Stripe's timeouts": lease_shorter_than_stripes_timeouts,
-    "decline retried under the same key": _rewrite(_DeclineIsTriedAgain),
+    "decline retried under the same key": _takes(Answer.DECLINED, for_=Answer.NO_ANSWER),
     "duplicates acknowledged under a live lease": _rewrite(_AcknowledgesDuplicates),
     "unknown outcomes acknowledged": _rewrite(_AcknowledgesUnknownOutcomes),
-    "no answer taken for a decline": _rewrite(_NoAnswerIsADecline),
-    "a wrong API key taken for a decline": _rewrite(_BadApiKeyIsADecline),
-    "a 500 taken for a decline": _rewrite(_ServerErrorIsADecline),
+    "no answer taken for a decline": _takes(Answer.NO_ANSWER, for_=Answer.DECLINED),
+    "a wrong API key taken for a decline": _takes(Answer.BAD_API_KEY, for_=Answer.DECLINED),
+    "a 500 taken for a decline": _takes(Answer.SERVER_ERROR, for_=Answer.DECLINED),
     "a new key right after a 500": _rewrite(_NewKeyAfterAServerError),
     "search alone taken for proof": search_alone_proves_absence,
     "what the message says is charged": _rewrite(_ChargesWhatTheMessageSays),

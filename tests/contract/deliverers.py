@@ -1,0 +1,71 @@
+"""One of several processes that deliver the same orders at once: the deployed code, over HTTP, until each is done."""
+
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from charge_order.charge import ChargeOrder
+from charge_order.ledger import Ledger
+from charge_order.stripe_gateway import StripeGateway, stripe_client
+from charge_order.time_bounds import TimeBounds
+from onecharge.deliveries import Done
+from onecharge.events import OrderPlaced, OrderPlacedEvent
+
+THREADS = 16
+_TRIES = 400
+_PAUSE_SECONDS = 0.05
+
+
+class _Silent:
+    def __call__(self, *_: object, **__: object) -> None:
+        pass
+
+    info = warning = error = exception = __call__
+
+
+def event(number: int, placed_at: datetime) -> OrderPlacedEvent:
+    order = OrderPlaced(
+        order_id=f"ord_{number:032x}",
+        attempt=1,
+        customer_id="cus_1",
+        amount_minor=1000 + number,
+        currency="EUR",
+        payment_method="pm_card_visa",
+        placed_at=placed_at,
+    )
+    return OrderPlacedEvent.of(order, correlation_id="c")
+
+
+def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int, placed_at: str) -> None:
+    bounds = TimeBounds.of(30)
+    silent: Any = _Silent()
+    charge_order = ChargeOrder(
+        ledger=Ledger(boto3.client("dynamodb", config=Config(max_pool_connections=THREADS)), table),
+        gateway=StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds)),
+        lease_seconds=bounds.lease_seconds,
+        clock=time.time,
+        logger=silent,
+        count=silent,
+    )
+
+    def deliver(number: int) -> bool:
+        """As SQS does: again and again until it is done, only sooner."""
+        for _ in range(_TRIES):
+            if charge_order(event(number, datetime.fromisoformat(placed_at))) == Done():
+                return True
+            time.sleep(_PAUSE_SECONDS)
+        return False
+
+    numbers = [number for _ in range(deliveries_of_each) for number in range(orders)]
+    with ThreadPoolExecutor(THREADS) as threads:
+        sys.stdout.write(json.dumps({"done": sum(threads.map(deliver, numbers)), "of": len(numbers)}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

@@ -1,0 +1,44 @@
+"""Many deliveries at the same time, from several processes, over HTTP to a real DynamoDB and the stand-in's ledger."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+
+from local.stripe_standin.admin import StandInAdmin
+from local.stripe_standin.server import running_standin
+from tests.conftest import PROJECT, create_table
+from tests.contract.conftest import Endpoint
+
+PROCESSES = 4
+
+
+@pytest.mark.parametrize(("orders", "deliveries_of_each"), [(1, 1000), (100, 12)])
+def test_a_thousand_deliveries_at_once_make_one_charge_an_order(
+    endpoint: Endpoint, orders: int, deliveries_of_each: int
+) -> None:
+    """All of one order, or a dozen of each of a hundred; every delivery ends as done."""
+    table = create_table(endpoint.client(), f"deliveries-{uuid4()}", "ChargesTable")
+    with running_standin() as standin:
+        processes = [
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.contract.deliverers", table, standin.base_url),
+                    *(str(orders), str(deliveries_of_each // PROCESSES), placed_at),
+                ],
+                env={**endpoint.environment, "PYTHONPATH": f"{PROJECT / 'functions'}:{PROJECT / 'shared'}"},
+                cwd=PROJECT,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for placed_at in [datetime.now(UTC).isoformat()] * PROCESSES
+        ]
+        outputs = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
+        charges = StandInAdmin(standin.base_url).ledger().charges
+    assert all(output["done"] == output["of"] for output in outputs)
+    assert Counter(charge.order_id for charge in charges) == {f"ord_{number:032x}": 1 for number in range(orders)}
+    assert {charge.amount_minor for charge in charges} == {1000 + number for number in range(orders)}
