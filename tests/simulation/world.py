@@ -219,17 +219,17 @@ class World:
         for event in self.orders:
             for copy in range(self.scenario.copies):
                 self.send(self._maybe_changed(event) if copy else event)
-        self._until_quiet()
+        self.until_quiet()
         for _ in range(self.scenario.redeliveries):
             self._pass_time((3600, DAY, 13 * DAY)[self.choices.pick(3)])
             self._maybe_lose_a_row()
             self.send(self._maybe_changed(self.orders[self.choices.pick(len(self.orders))], amount_minor=1))
-            self._until_quiet()
+            self.until_quiet()
         self.faults_on = False
         self._check_nothing_is_lost()
         for event in self.orders:
             self.send(event)
-        self._until_quiet()
+        self.until_quiet()
         self._check_the_end()
 
     def send(self, event: OrderPlacedEvent) -> None:
@@ -237,15 +237,17 @@ class World:
         self.made += 1
         self.queue.append(Message(f"m{self.made}", event.model_dump_json(), self.time))
 
-    def _until_quiet(self) -> None:
+    def until_quiet(self) -> None:
+        """Go on until no message is left."""
         while self.queue or self.workers:
             self.steps += 1
             if self.steps > _STEPS_MAX:
                 raise Violation("the schedule does not come to an end", self.timeline)
-            self._step()
-            self._check()
+            self.step()
+            self.check()
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """One worker goes on to its next boundary, or one message is received, or time passes."""
         busy = {worker.message.id for worker in self.workers}
         ready = [each for each in self.queue if each.visible_at <= self.time and each.id not in busy]
         options = len(self.workers) + len(ready)
@@ -283,7 +285,7 @@ class World:
         crashed = self.faults_on and self.choices.happens(self.scenario.crash_probability)
         if killed or crashed:
             self._note(f"{worker.name} {'killed' if killed else 'crashes'} at {worker.label}", fault="crash")
-            self._end(worker, crash=True)
+            self.crash(worker)
             return
         done = worker.run.switch()
         if worker.run.dead:
@@ -294,7 +296,8 @@ class World:
         else:
             self._note(f"{worker.name} at {worker.label}")
 
-    def _end(self, worker: Worker, *, crash: bool) -> None:
+    def crash(self, worker: Worker) -> None:
+        """The worker is gone, wherever it is."""
         self.workers.remove(worker)
         try:
             if worker.run:
@@ -329,7 +332,7 @@ class World:
 
     # ------------------------------------------------------------ the invariants
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """After each step."""
         if self.ledger.stale_writes:
             self.broken = "a worker that had lost its lease wrote to the row"
