@@ -26,8 +26,8 @@ CLOCK_DIFFERENCE_SECONDS = 300
 """How far the clocks of two machines may differ before what they say is not believed."""
 
 RETENTION_SECONDS = 400 * 24 * 3600
-"""How long a settled row is kept: beyond SNS's 23 days of retries, the 14 days of a queue and of its DLQ, and the
-time in which cardholders usually dispute a charge. Past it, the key horizon alone prevents a second charge."""
+"""How long a row is kept: beyond SNS's 23 days of retries, the 14 days of a queue and of its DLQ, and the time in which
+cardholders usually dispute a charge. Past it no message about the order is left anywhere."""
 
 _START_RESERVE_SECONDS = 4.0
 _DYNAMODB_RESERVE_SECONDS = 3.0

@@ -22,8 +22,9 @@ from onecharge.states import OrderStatus
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-RETENTION_SECONDS = 400 * 24 * 3600
-"""How long an order is kept: longer than anything may still be delivered, refunded or disputed."""
+RETENTION_SECONDS = 430 * 24 * 3600
+"""How long an order is kept, and with it its idempotency key: a month longer than the row of its charge (400 days). An
+order that the table no longer has could else be placed anew and meet the settled row of the former one."""
 
 
 class Item(BaseModel):
