@@ -5,7 +5,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -16,17 +15,11 @@ from charge_order.stripe_gateway import StripeGateway, stripe_client
 from charge_order.time_bounds import TimeBounds
 from onecharge.deliveries import Done
 from onecharge.events import OrderPlaced, OrderPlacedEvent
+from tests.silent import SILENT
 
 THREADS = 16
 _TRIES = 400
 _PAUSE_SECONDS = 0.05
-
-
-class _Silent:
-    def __call__(self, *_: object, **__: object) -> None:
-        pass
-
-    info = warning = error = exception = __call__
 
 
 def event(number: int, placed_at: datetime) -> OrderPlacedEvent:
@@ -44,14 +37,13 @@ def event(number: int, placed_at: datetime) -> OrderPlacedEvent:
 
 def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int, placed_at: str) -> None:
     bounds = TimeBounds.of(30)
-    silent: Any = _Silent()
     charge_order = ChargeOrder(
         ledger=Ledger(boto3.client("dynamodb", config=Config(max_pool_connections=THREADS)), table),
         gateway=StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds)),
         lease_seconds=bounds.lease_seconds,
         clock=time.time,
-        logger=silent,
-        count=silent,
+        logger=SILENT,
+        count=SILENT,
     )
 
     def deliver(number: int) -> bool:

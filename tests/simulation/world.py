@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from greenlet import getcurrent, greenlet
 
@@ -19,6 +19,7 @@ from charge_order.time_bounds import TimeBounds
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
 from onecharge.states import ChargeState
+from tests.silent import SILENT
 from tests.simulation.memory import MemoryLedger, MemoryStripe
 
 BOUNDS = TimeBounds.of(30)
@@ -86,18 +87,6 @@ class Worker:
     label: str = "start"
 
 
-class _Silent:
-    """A logger and a counter that keep nothing."""
-
-    def __call__(self, *_: object, **__: object) -> None:
-        pass
-
-    info = warning = error = exception = __call__
-
-
-_SILENT: Any = _Silent()
-
-
 @dataclass(frozen=True)
 class Scenario:
     """What is delivered, and what may go wrong."""
@@ -149,8 +138,8 @@ class World:
             gateway=self.stripe,  # type: ignore[arg-type]
             lease_seconds=BOUNDS.lease_seconds,
             clock=lambda: self.time,
-            logger=_SILENT,
-            count=_SILENT,
+            logger=SILENT,
+            count=SILENT,
         )
         self.orders = [_order(place, card) for place, card in enumerate(self.scenario.cards)]
         self.mutate(self)
@@ -158,8 +147,8 @@ class World:
             model=OrderPlacedEvent,
             handle=self.charge_order,
             queue=self,  # type: ignore[arg-type]  # hide and dead_letter, below.
-            logger=_SILENT,
-            count=_SILENT,
+            logger=SILENT,
+            count=SILENT,
             threads=None,  # type: ignore[arg-type]  # Deliveries run as greenlets here.
             jitter=lambda: 0.5,
         )
