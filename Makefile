@@ -11,7 +11,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local test check format lint types validate simulate sam-local requirements clean
+.PHONY: help install demo local test check format lint types validate simulate mutants sam-local requirements clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ test: install $(VENV)/opt/.dynamodb-local ## Run all tests [PYTEST_ARGS=…].
 
 simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…]; SEED=seed:number replays one.
 	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED))
+
+mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
+	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation --mutants $(if $(SEED),--seed $(SEED))
 
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
 

@@ -14,13 +14,13 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.utilities.parameters import SecretsProvider
 
 from charge_order.charge import ChargeOrder
-from charge_order.ledger import Ledger
-from charge_order.stripe_gateway import StripeGateway, stripe_client
-from charge_order.time_bounds import TimeBounds
 from onecharge.aws import BATCH_SIZE, client_config
 from onecharge.deliveries import Consumer, Queue
 from onecharge.events import OrderPlacedEvent
 from onecharge.metrics import Counts
+from onecharge.payments.ledger import Ledger
+from onecharge.payments.stripe_gateway import StripeGateway, stripe_client
+from onecharge.payments.time_bounds import TimeBounds
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse

@@ -7,8 +7,10 @@ from typing import assert_never
 import stripe
 from aws_lambda_powertools import Logger
 
-from charge_order.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
-from charge_order.protocol import (
+from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
+from onecharge.events import OrderPlacedEvent
+from onecharge.payments.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
+from onecharge.payments.protocol import (
     OUTCOMES,
     ChargeRow,
     Confirm,
@@ -24,10 +26,8 @@ from charge_order.protocol import (
     next_step,
     refusal_after,
 )
-from charge_order.stripe_gateway import LookInconclusive, StripeGateway
-from charge_order.time_bounds import CLOCK_DIFFERENCE_SECONDS
-from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
-from onecharge.events import OrderPlacedEvent
+from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway
+from onecharge.payments.time_bounds import CLOCK_DIFFERENCE_SECONDS
 
 
 @dataclass(frozen=True)

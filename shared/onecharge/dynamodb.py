@@ -12,12 +12,31 @@ _deserializer = TypeDeserializer()
 
 def to_item(values: Mapping[str, Any]) -> dict[str, Any]:
     """`{"attempt": 1}` as `{"attempt": {"N": "1"}}`; values that are None are left out."""
-    return {name: _serializer.serialize(value) for name, value in values.items() if value is not None}
+    return {name: _serialized(value) for name, value in values.items() if value is not None}
 
 
 def from_item(item: Mapping[str, Any]) -> dict[str, Any]:
     """The reverse; a number comes back as an int, since nothing here is stored as a fraction."""
-    return {name: _plain(_deserializer.deserialize(value)) for name, value in item.items()}
+    return {name: _deserialized(value) for name, value in item.items()}
+
+
+# Nearly all that is stored is text or whole numbers, which need none of boto3's search for the right type.
+
+
+def _serialized(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"S": str(value)}
+    if type(value) is int:
+        return {"N": str(value)}
+    return _serializer.serialize(value)
+
+
+def _deserialized(value: Any) -> Any:
+    if "S" in value:
+        return value["S"]
+    if "N" in value:
+        return int(value["N"])
+    return _plain(_deserializer.deserialize(value))
 
 
 def _plain(value: Any) -> Any:

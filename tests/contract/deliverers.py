@@ -10,11 +10,11 @@ import boto3
 from botocore.config import Config
 
 from charge_order.charge import ChargeOrder
-from charge_order.ledger import Ledger
-from charge_order.stripe_gateway import StripeGateway, stripe_client
-from charge_order.time_bounds import TimeBounds
 from onecharge.deliveries import Done
 from onecharge.events import OrderPlaced, OrderPlacedEvent
+from onecharge.payments.ledger import Ledger
+from onecharge.payments.stripe_gateway import StripeGateway, stripe_client
+from onecharge.payments.time_bounds import TimeBounds
 from tests.silent import SILENT
 
 THREADS = 16

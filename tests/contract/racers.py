@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import boto3
 from botocore.config import Config
 
-from charge_order.ledger import Claimed, Ledger
-from charge_order.protocol import FrozenRequest
+from onecharge.payments.ledger import Claimed, Ledger
+from onecharge.payments.protocol import FrozenRequest
 
 THREADS = 16
 CLAIMS_PER_RACER = 200

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from charge_order.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
-from charge_order.protocol import ChargeRow, FrozenRequest
+from onecharge.payments.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
+from onecharge.payments.protocol import ChargeRow, FrozenRequest
 from onecharge.states import ChargeState
 from tests.conftest import PROJECT, create_table
 from tests.contract.conftest import Endpoint

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from charge_order.protocol import Answer, FrozenRequest, Reply
-from charge_order.stripe_gateway import LookInconclusive, StripeGateway, stripe_client
-from charge_order.time_bounds import CLOCK_DIFFERENCE_SECONDS, SEARCH_LAG_SECONDS, TimeBounds
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
 from onecharge.events import OrderPlaced
+from onecharge.payments.protocol import Answer, FrozenRequest, Reply
+from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway, stripe_client
+from onecharge.payments.time_bounds import CLOCK_DIFFERENCE_SECONDS, SEARCH_LAG_SECONDS, TimeBounds
 from tests.simulation.memory import MemoryStripe, NoFaults
 
 
@@ -138,7 +138,7 @@ def test_once_nothing_of_ours_can_appear_search_alone_is_proof(
     gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much else is charged: no list is read, which a busy shop's would be too long for."""
-    monkeypatch.setattr("charge_order.stripe_gateway._LIST_PAGES_MAX", 0)
+    monkeypatch.setattr("onecharge.payments.stripe_gateway._LIST_PAGES_MAX", 0)
     gateway.charge(request_for("b"), "charge:b")
     now = int(time.time())
     long_ago = now - SEARCH_LAG_SECONDS - 2 * CLOCK_DIFFERENCE_SECONDS - 1
@@ -167,7 +167,7 @@ def test_a_list_too_long_to_read_proves_nothing(
     gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Absence is claimed only after the whole list was read."""
-    monkeypatch.setattr("charge_order.stripe_gateway._LIST_PAGES_MAX", 1)
+    monkeypatch.setattr("onecharge.payments.stripe_gateway._LIST_PAGES_MAX", 1)
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
     for number in range(101):
         gateway.charge(request_for("b"), f"charge:b{number}")

@@ -1,6 +1,8 @@
 """`make simulate`: random schedules, and one line of JSON that says what came of them.
 
-A violation prints its name, `seed:number`, and its timeline; `SEED=seed:number` replays that one, to the byte.
+A violation prints its name, `seed:number`, and the shortest timeline that was found for it; `SEED=seed:number`
+replays that one schedule, to the byte. `make mutants` breaks the protocol in one place after the other, and says after
+how many schedules each was caught.
 """
 
 import argparse
@@ -10,11 +12,14 @@ import sys
 
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
 
-from tests.simulation.explore import Findings, random_schedules, random_world
+from tests.simulation.explore import Findings, minimal, random_schedules, random_world
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.world import Violation
 
 _CHUNK = 1000
+_SCHEDULES_FOR_A_MUTANT = 50_000
 
 
 def replay(name: str) -> int:
@@ -26,7 +31,7 @@ def replay(name: str) -> int:
     except Violation as violation:
         print(violation)
         return 1
-    print("\n".join([*world.timeline, "no violation"]))
+    print(Violation("no violation", world.timeline))
     return 0
 
 
@@ -43,17 +48,33 @@ def explore(schedules: int, seed: int) -> Findings:
     return findings
 
 
+def report_mutants(seed: int) -> int:
+    """Each mutation, the schedules that it took to catch it, and the invariant that it broke."""
+    table = Table("mutation of the protocol", "caught after", "by", title=f"seed {seed}")
+    caught = 0
+    for name, mutate in MUTANTS.items():
+        findings = random_schedules(_SCHEDULES_FOR_A_MUTANT, seed, mutate=mutate, stop_at_first=True)
+        caught += bool(findings.violations)
+        what = findings.violations[0][1].what if findings.violations else "nothing"
+        table.add_row(name, f"{findings.schedules:,}" if findings.violations else "never", what[:70])
+    Console(width=150 if not sys.stdout.isatty() else None).print(table)
+    return 0 if caught == len(MUTANTS) else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--seed", default=None, help="a number, or seed:number to replay one schedule")
+    parser.add_argument("--mutants", action="store_true", help="break the protocol, and see that it is caught")
     options = parser.parse_args()
     if options.seed and ":" in options.seed:
         return replay(options.seed)
     seed = int(options.seed) if options.seed else random.SystemRandom().randrange(10**6)
+    if options.mutants:
+        return report_mutants(seed)
     findings = explore(options.schedules, seed)
     for name, violation in findings.violations[:3]:
-        print(f"SEED={name} {violation}", file=sys.stderr)
+        print(f"SEED={name} (shortened from {len(violation.timeline)} lines) {minimal(name)}", file=sys.stderr)
     print(json.dumps(findings.as_json(seed)))
     return 1 if findings.violations else 0
 

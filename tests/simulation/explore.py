@@ -2,10 +2,11 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.world import Scenario, SeededChoices, Violation, World
+from tests.simulation.choices import GivenChoices, ScriptedChoices, SeededChoices, shortened
+from tests.simulation.world import Scenario, Violation, World
 
 Mutate = Callable[[World], None]
 
@@ -17,27 +18,46 @@ def no_mutation(world: World) -> None:
 _GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 
 RANDOM_SCENARIOS = (
+    # The same message twice, then again after hours or days, with the row lost meanwhile.
     Scenario(
-        copies=3,
         fault_probability=0.1,
         crash_probability=0.05,
-        jumps=True,
-        redeliveries=2,
+        jump_probability=0.05,
+        redeliveries=1,
         lose_rows=True,
         search_lag_seconds=1800,
     ),
+    # A card that pays beside one that is declined; a deploy changes what later messages say.
     Scenario(
-        cards=(_GOOD, _DECLINED),
-        fault_probability=0.08,
-        crash_probability=0.03,
-        jumps=True,
+        orders=((_GOOD,), (_DECLINED,)),
+        copies=1,
+        fault_probability=0.1,
+        crash_probability=0.05,
+        jump_probability=0.05,
         redeliveries=1,
+        redrives=True,
         tampered=True,
     ),
-    Scenario(fault_probability=0.15, crash_probability=0.03, jumps=True, zombies=True, search_lag_seconds=3600),
-    Scenario(cards=(_GOOD, _GOOD), fault_probability=0.2, crash_probability=0.1, redeliveries=1, tampered=True),
-    Scenario(cards=(_3DS,), fault_probability=0.1, crash_probability=0.1, jumps=True),
-    Scenario(copies=1, fault_probability=0.15, crash_probability=0.1),
+    # Workers that live on past their timeout, and a search that lags as much as it may.
+    Scenario(
+        fault_probability=0.15, crash_probability=0.03, jump_probability=0.05, zombies=True, search_lag_seconds=3600
+    ),
+    Scenario(copies=1, fault_probability=0.2, crash_probability=0.1, redeliveries=1, tampered=True),
+    Scenario(orders=((_3DS,),), fault_probability=0.1, crash_probability=0.1, jump_probability=0.05),
+    Scenario(copies=1, fault_probability=0.2, crash_probability=0.1, redrives=True, search_lag_seconds=3600),
+    # Three deliveries at once, and little else.
+    Scenario(copies=3, fault_probability=0.02, crash_probability=0.03, jump_probability=0.05),
+    # A new card after a decline, and one that comes although the first has paid.
+    Scenario(orders=((_DECLINED, _GOOD),), copies=1, fault_probability=0.1, crash_probability=0.05, redeliveries=1),
+    Scenario(
+        orders=((_DECLINED, _GOOD),),
+        fault_probability=0.03,
+        crash_probability=0.03,
+        jump_probability=0.15,
+        zombies=True,
+        redrives=True,
+    ),
+    Scenario(orders=((_GOOD, _GOOD),), copies=1, fault_probability=0.1, crash_probability=0.05, jump_probability=0.05),
 )
 
 
@@ -53,9 +73,8 @@ class Findings:
 
     def add(self, name: str, world: World) -> None:
         self.schedules += 1
-        try:
-            world.run()
-        except Violation as violation:
+        violation = violation_of(world)
+        if violation is not None:
             self.violations.append((name, violation))
         self.steps += world.steps
         self.coverage += world.coverage
@@ -99,30 +118,28 @@ def random_world(seed: int, number: int, mutate: Mutate = no_mutation) -> World:
     return World(scenario, SeededChoices(seed * 1_000_003 + number), mutate)
 
 
-class ScriptedChoices:
-    """Follows a script of choices, then always the first one; remembers how many options there were at each.
+def violation_of(world: World) -> Violation | None:
+    """What the schedule comes to."""
+    try:
+        world.run()
+    except Violation as violation:
+        return violation
+    return None
 
-    One crash at the most: once it has happened, it is no choice any more.
-    """
 
-    def __init__(self, script: list[int]) -> None:
-        self.script = script
-        self.options: list[int] = []
-        self.taken: list[int] = []
-        self.crashed = False
+def minimal(name: str, mutate: Mutate = no_mutation) -> Violation:
+    """The shortest schedule found that breaks the same invariant as the one of that name, `seed:number`."""
+    world = random_world(*map(int, name.split(":")), mutate)
+    whole = violation_of(world)
+    assert whole is not None, f"{name} breaks nothing"
 
-    def pick(self, options: int) -> int:
-        place = len(self.options)
-        choice = self.script[place] if place < len(self.script) else 0
-        self.options.append(options)
-        self.taken.append(choice)
-        return choice
+    def shorter(script: Sequence[int]) -> Violation | None:
+        violation = violation_of(World(world.scenario, GivenChoices(script), mutate))
+        return violation if violation and violation.what == whole.what else None
 
-    def happens(self, probability: float) -> bool:
-        if probability == 0 or self.crashed:
-            return False
-        self.crashed = self.pick(2) == 1
-        return self.crashed
+    assert isinstance(world.choices, SeededChoices)
+    script = shortened(world.choices.taken, lambda script: shorter(script) is not None)
+    return shorter(script) or whole
 
 
 def every_script(explore: Callable[[ScriptedChoices], None]) -> Iterator[ScriptedChoices]:

@@ -3,23 +3,36 @@
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from charge_order.charge import ChargeOrder
-from charge_order.ledger import LeaseLost
-from charge_order.protocol import Answer, ChargeRow, FoundIntent, FrozenRequest, Reply
 from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent
+from onecharge.payments.ledger import Claim, LeaseLost, Ledger
+from onecharge.payments.protocol import Answer, ChargeRow, FoundIntent, FrozenRequest, Reply
+from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.time_bounds import KEY_HORIZON_SECONDS, SEARCH_LAG_SECONDS
 from onecharge.states import ChargeState
 from tests.simulation.explore import Mutate
 from tests.simulation.world import World
 
 
 def no_condition_on_the_claim(world: World) -> None:
-    world.ledger.conditional = False
+    world.dynamodb.ignored_conditions.append(
+        "attribute_not_exists(order_id) OR (#state = :claimed AND lease_expires_at <= :now)"
+    )
+
+
+def no_lease(world: World) -> None:
+    world.dynamodb.ignored_conditions.append("AND lease_expires_at <= :now")
 
 
 def no_fencing(world: World) -> None:
-    world.ledger.fenced = False
+    world.dynamodb.ignored_conditions.append("AND fencing_token = :ours")
+
+
+def no_check_of_the_attempt_before(world: World) -> None:
+    world.dynamodb.ignored_conditions.append("#state = :declined")
 
 
 def lease_shorter_than_stripes_timeouts(world: World) -> None:
@@ -30,9 +43,16 @@ def dlq_after_three_receives(world: World) -> None:
     world.max_receive_count = 3
 
 
+def _replace(world: World, name: str, mutant: Any) -> None:
+    world.charge_order = replace(world.charge_order, **{name: mutant})
+
+
 def _with_key(world: World, make: Callable[[str], str]) -> None:
-    charge = world.stripe.charge
-    world.stripe.charge = lambda request, key: charge(request, make(key))  # type: ignore[method-assign]
+    class OtherKeys(StripeGateway):
+        def charge(self, request: FrozenRequest, idempotency_key: str) -> Reply:
+            return super().charge(request, make(idempotency_key))
+
+    _replace(world, "gateway", OtherKeys(world.charge_order.gateway.client))
 
 
 def key_with_a_random_part(world: World) -> None:
@@ -41,27 +61,53 @@ def key_with_a_random_part(world: World) -> None:
 
 
 def key_per_message_id(world: World) -> None:
-    _with_key(world, lambda key: f"{key}:{world.current.message.id}")
+    _with_key(world, lambda key: f"{key}:{world.current.message.id if world.current else None}")
 
 
 def search_alone_proves_absence(world: World) -> None:
-    def look(request: FrozenRequest, *, placed_at: int, appears_until: int, now: int) -> list[FoundIntent]:
-        visible_until = now - world.stripe.search_lag_seconds
-        return [
-            each.found()
-            for each in world.stripe.intents
-            if each.request.order_id == request.order_id and each.created < visible_until
-        ]
+    class Searching(StripeGateway):
+        def look(self, request: FrozenRequest, **times: int) -> list[FoundIntent]:
+            # Long after the charge could still appear, as if search did not lag.
+            return super().look(request, placed_at=times["now"], appears_until=0, now=times["now"])
 
-    world.stripe.look = look  # type: ignore[method-assign]
+    _replace(world, "gateway", Searching(world.charge_order.gateway.client))
+
+
+def list_of_one_hour(world: World) -> None:
+    class ShortList(StripeGateway):
+        def look(self, request: FrozenRequest, *, placed_at: int, appears_until: int, now: int) -> list[FoundIntent]:
+            within = max(placed_at, now - SEARCH_LAG_SECONDS)
+            return super().look(request, placed_at=within, appears_until=appears_until, now=now)
+
+    _replace(world, "gateway", ShortList(world.charge_order.gateway.client))
 
 
 def claim_deleted_on_error(world: World) -> None:
-    def hand_back(row: ChargeRow, *, look_first: bool, now: int) -> None:
-        world.ledger.rows.pop((row.request.order_id, row.request.attempt), None)
-        world.states.pop((row.request.order_id, row.request.attempt), None)
+    class Deleting(Ledger):
+        def hand_back(self, row: ChargeRow, *, look_first: bool, now: int) -> None:
+            self.client.delete_item(TableName=self.table, Key=self._key(row.request))
 
-    world.ledger.hand_back = hand_back  # type: ignore[method-assign]
+    _replace(world, "ledger", Deleting(world.charge_order.ledger.client, world.charge_order.ledger.table))
+
+
+def claim_read_back_blindly(world: World) -> None:
+    """A later attempt believes the row that it reads after its transaction, whosever it is by then."""
+
+    class Believing(Ledger):
+        def _claim_after_decline(self, request: FrozenRequest, update: Any, **times: int) -> Claim:
+            return super()._claim_after_decline(request, update, now=times["now"], lease_expires_at=_Anything())
+
+    _replace(world, "ledger", Believing(world.charge_order.ledger.client, world.charge_order.ledger.table))
+
+
+class _Anything(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
 
 
 def _rewrite(mutant: type[ChargeOrder]) -> Mutate:
@@ -115,6 +161,14 @@ def _takes(answer: Answer, *, for_: Answer) -> Mutate:
     return _rewrite(Mistaken)
 
 
+class _OpensNewKeysAtOnce(ChargeOrder):
+    """Nothing found is taken for proof, without the grace time."""
+
+    def _look_first(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
+        long_ago = row.placed_at - 10 * KEY_HORIZON_SECONDS
+        return super()._look_first(event, replace(row, looking_since=long_ago))
+
+
 class _NewKeyAfterAServerError(ChargeOrder):
     def _settle(self, event: OrderPlacedEvent, row: ChargeRow, reply: Reply) -> Disposition:
         if reply.answer is Answer.SERVER_ERROR:
@@ -125,6 +179,7 @@ class _NewKeyAfterAServerError(ChargeOrder):
 
 MUTANTS: Mapping[str, Mutate] = {
     "no condition on the claim": no_condition_on_the_claim,
+    "no lease": no_lease,
     "no fencing": no_fencing,
     "key with a random part": key_with_a_random_part,
     "key per message id": key_per_message_id,
@@ -140,6 +195,10 @@ MUTANTS: Mapping[str, Mutate] = {
     "a 500 taken for a decline": _takes(Answer.SERVER_ERROR, for_=Answer.DECLINED),
     "a new key right after a 500": _rewrite(_NewKeyAfterAServerError),
     "search alone taken for proof": search_alone_proves_absence,
+    "the list goes back no further than search lags": list_of_one_hour,
+    "absence taken for proof at once": _rewrite(_OpensNewKeysAtOnce),
+    "no check of the attempt before": no_check_of_the_attempt_before,
+    "a later attempt's claim read back blindly": claim_read_back_blindly,
     "what the message says is charged": _rewrite(_ChargesWhatTheMessageSays),
     "to the DLQ after three receives": dlq_after_three_receives,
 }

@@ -1,57 +1,40 @@
 """One schedule: deliveries of orders, interleaved at every boundary, on a virtual clock, with faults, from choices.
 
 Every choice is taken from one `Choices`, so a schedule is repeated to the byte by repeating them. The code that
-runs is the deployed code: Consumer, ChargeOrder and the protocol; only the world around it is in memory.
+runs is the deployed code, down to its calls of boto3's client and of Stripe's; only the world around it is in memory.
 """
 
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
 
-from greenlet import getcurrent, greenlet
+from greenlet import greenlet
 
 from charge_order.charge import ChargeOrder
-from charge_order.protocol import ChargeRow
-from charge_order.time_bounds import TimeBounds
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
+from onecharge.payments.ledger import Ledger
+from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.time_bounds import TimeBounds
 from onecharge.states import ChargeState
 from tests.silent import SILENT
-from tests.simulation.memory import MemoryLedger, MemoryStripe
+from tests.simulation.choices import Choices
+from tests.simulation.dynamodb import Item, MemoryDynamoDB
+from tests.simulation.stripe import MemoryStripe, PaymentIntent, stripe_in_memory
 
 BOUNDS = TimeBounds.of(30)
 VISIBILITY_SECONDS = 180
 MAX_RECEIVE_COUNT = 500
 T0 = 1_800_000_000
 DAY = 24 * 3600
+CHARGES = "Charges"
 _STEPS_MAX = 4000
 _ZOMBIE_SECONDS = 300
+_REDRIVES_MAX = 2
 
-
-class Choices(Protocol):
-    """Where a schedule's choices come from."""
-
-    def pick(self, options: int) -> int:
-        """One of so many options, from 0."""
-
-    def happens(self, probability: float) -> bool:
-        """Whether something rare happens here."""
-
-
-class SeededChoices:
-    """At random, the same for the same seed."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def pick(self, options: int) -> int:
-        return int(self._random.random() * options)
-
-    def happens(self, probability: float) -> bool:
-        return self._random.random() < probability
+RowKey = tuple[str, str]
+"""Order id and attempt, as the table has them."""
 
 
 class Crash(BaseException):
@@ -61,8 +44,8 @@ class Crash(BaseException):
 class Violation(AssertionError):
     """An invariant does not hold; carries what happened up to there."""
 
-    def __init__(self, what: str, timeline: Sequence[str]) -> None:
-        super().__init__("\n".join([what, *timeline]))
+    def __init__(self, what: str, timeline: Sequence[tuple[int, str]]) -> None:
+        super().__init__("\n".join([what, *(f"{seconds:>8} s  {event}" for seconds, event in timeline)]))
         self.what, self.timeline = what, list(timeline)
 
 
@@ -74,6 +57,7 @@ class Message:
     body: str
     visible_at: int
     receives: int = 0
+    in_flight: bool = False
 
 
 @dataclass
@@ -91,13 +75,17 @@ class Worker:
 class Scenario:
     """What is delivered, and what may go wrong."""
 
-    cards: tuple[str, ...] = ("pm_card_visa",)
+    orders: tuple[tuple[str, ...], ...] = (("pm_card_visa",),)
+    """For each order the cards that its customer tries, one an attempt."""
     copies: int = 2
     fault_probability: float = 0.0
     crash_probability: float = 0.0
-    jumps: bool = False
+    jump_probability: float = 0.0
+    """Of time passing while a worker is at a boundary: up to longer than it may run."""
     redeliveries: int = 0
     """Messages that come again, under new ids, an hour, a day or thirteen days later."""
+    redrives: bool = False
+    """A message may land in the DLQ, to be redriven an hour, a day or thirteen days later."""
     lose_rows: bool = False
     """The ledger may lose a row before a redelivery, as a restored backup does."""
     tampered: bool = False
@@ -117,31 +105,39 @@ class World:
     time: int = T0
     faults_on: bool = True
     coverage: Counter[str] = field(default_factory=Counter)
-    timeline: list[str] = field(default_factory=list)
+    timeline: list[tuple[int, str]] = field(default_factory=list)
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self.ledger = MemoryLedger(io=self)
+        self.dynamodb = MemoryDynamoDB(keys={CHARGES: ("order_id", "attempt")}, io=self)
         self.stripe = MemoryStripe(io=self, search_lag_seconds=self.scenario.search_lag_seconds)
         self.queue: list[Message] = []
         self.dlq: list[tuple[str, str]] = []
+        self.to_be_redriven: list[Message] = []
+        self.redrives = 0
         self.workers: list[Worker] = []
-        self.states: dict[tuple[str, int], ChargeState] = {}
+        self.current: Worker | None = None
+        self.states: dict[RowKey, ChargeState] = {}
+        self.holders: dict[RowKey, tuple[Worker | None, int]] = {}
+        self.let_go: set[RowKey] = set()
         self.made = 0
         self.lost_rows = 0
+        self.charges_seen = 0
         self.broken: str | None = None
         self.max_receive_count = MAX_RECEIVE_COUNT
-        self.holders: dict[tuple[str, int], tuple[Worker, int]] = {}
-        self.let_go = self.ledger.let_go
         self.charge_order = ChargeOrder(
-            ledger=self.ledger,  # type: ignore[arg-type]  # The same interface, pinned by the contract suite.
-            gateway=self.stripe,  # type: ignore[arg-type]
+            ledger=Ledger(self.dynamodb, CHARGES),  # type: ignore[arg-type]  # The client's methods that are used.
+            gateway=StripeGateway(stripe_in_memory(self.stripe)),
             lease_seconds=BOUNDS.lease_seconds,
             clock=lambda: self.time,
             logger=SILENT,
             count=SILENT,
         )
-        self.orders = [_order(place, card) for place, card in enumerate(self.scenario.cards)]
+        self.orders = [
+            _order(place, attempt, card)
+            for place, cards in enumerate(self.scenario.orders)
+            for attempt, card in enumerate(cards, start=1)
+        ]
         self.mutate(self)
         self.consumer = Consumer(
             model=OrderPlacedEvent,
@@ -153,52 +149,88 @@ class World:
             jitter=lambda: 0.5,
         )
 
-    # ------------------------------------------------------------ what the adapters see
+    @property
+    def rows(self) -> dict[RowKey, Item]:
+        """The Charges table."""
+        return self.dynamodb.tables.setdefault(CHARGES, {})  # type: ignore[return-value]  # Two key attributes.
+
+    # ------------------------------------------------------------ what the clients see
 
     def now(self) -> int:
         return self.time
 
-    @property
-    def current(self) -> Worker:
-        """The worker that runs right now."""
-        return next(each for each in self.workers if each.run is getcurrent())
-
     def pause(self, where: str) -> None:
         worker = self.current
+        assert worker is not None
         worker.label = where
         worker.run.parent.switch()
-
-    def claimed(self, row: ChargeRow) -> None:
-        """Whoever takes a lease over must find its former holder dead, not slow."""
-        key = row.request.order_id, row.request.attempt
-        holder, token = self.holders.get(key, (None, 0))
-        if (
-            holder in self.workers
-            and holder is not self.current
-            and self.time - holder.started_at < BOUNDS.function_timeout_seconds
-            and token < row.fencing_token  # Else the row was lost, and began anew.
-            and key not in self.let_go
-        ):
-            # Raised by the next check: here, in the worker, the code under test would catch it.
-            self.broken = "a lease was taken over from a worker that is alive"
-        self.let_go.discard(key)
-        self.holders[key] = self.current, row.fencing_token
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
             return None
         kind = kinds[self.choices.pick(len(kinds))]
-        self._note(f"{where}: {kind}", fault=f"{where.split('.')[0]}: {kind}")
+        self._note(f"{where}: {kind}", fault=f"{where}: {kind}")
         return kind
+
+    def happens(self, what: str) -> bool:
+        happens = self.choices.happens(0.7)
+        self.coverage[what] += happens
+        return happens
+
+    def met(self, what: str) -> None:
+        self.coverage[what] += 1
+
+    def pass_time(self, seconds: int, *, fault: str = "") -> None:
+        self.time += max(0, seconds)
+        self._note(f"{seconds} s pass", fault=fault or ("days pass" if seconds >= DAY else ""))
+        self.stripe.time_has_passed()
+
+    def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
+        """The invariants of a row: a settled one stays, and only the holder of its newest lease writes to it.
+
+        What is broken is raised by the next check: here, in the worker, the code under test would catch it.
+        """
+        key = _key_of(new or old or {})
+        if new is None:
+            self._forget(key)
+            return
+        state, before = ChargeState(new["state"]["S"]), self.states.get(key, ChargeState.CLAIMED)
+        if before is not ChargeState.CLAIMED and state is not before:
+            self.broken = f"settled row {key} went from {before} to {state}"
+        self.states[key] = state
+        token = int(new["fencing_token"]["N"])
+        if old is None or token > int(old["fencing_token"]["N"]):
+            self._claimed(key, token)
+        elif self.holders[key][0] is not self.current:
+            self.broken = "a worker that had lost its lease wrote to the row"
+        elif int(new["lease_expires_at"]["N"]) <= self.time:
+            self.let_go.add(key)
+
+    def _claimed(self, key: RowKey, token: int) -> None:
+        """Whoever takes a lease over must find its former holder dead, not slow."""
+        holder, _ = self.holders.get(key, (None, 0))
+        if (
+            holder in self.workers
+            and holder is not self.current
+            and self.time - holder.started_at < BOUNDS.function_timeout_seconds
+            and key not in self.let_go
+        ):
+            self.broken = "a lease was taken over from a worker that is alive"
+        self.let_go.discard(key)
+        self.holders[key] = self.current, token
+
+    def _forget(self, key: RowKey) -> None:
+        self.states.pop(key, None)
+        self.holders.pop(key, None)
 
     def hide(self, delivery: Delivery, seconds: int) -> None:
         message = next((each for each in self.queue if each.id == delivery.message_id), None)
-        self.pause("sqs.hide")
+        self.pause("sqs ChangeMessageVisibility")
         if message is not None:
             message.visible_at = self.time + seconds
 
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        self.pause("sqs.dead_letter")
+        self.pause("sqs SendMessage")
         self.dlq.append((delivery.body, reason))
 
     # ------------------------------------------------------------ the schedule
@@ -210,21 +242,33 @@ class World:
                 self.send(self._maybe_changed(event) if copy else event)
         self.until_quiet()
         for _ in range(self.scenario.redeliveries):
-            self._pass_time((3600, DAY, 13 * DAY)[self.choices.pick(3)])
+            self._wait_for_long()
             self._maybe_lose_a_row()
-            self.send(self._maybe_changed(self.orders[self.choices.pick(len(self.orders))], amount_minor=1))
+            self._redrive()
+            event = self.orders[self.choices.pick(len(self.orders))]
+            # Whoever comes first freezes the request: only what comes later is held against it.
+            changes = {"amount_minor": 1} if _row_of(event) in self.rows else {}
+            self.send(self._maybe_changed(event, **changes))
+            self.until_quiet()
+        while self.to_be_redriven:
+            self._wait_for_long()
+            self._redrive()
             self.until_quiet()
         self.faults_on = False
         self._check_nothing_is_lost()
         for event in self.orders:
             self.send(event)
         self.until_quiet()
+        self.pass_time(3600)
         self._check_the_end()
 
     def send(self, event: OrderPlacedEvent) -> None:
         """A new message, as a first delivery, a redrive or a republication makes one."""
+        self._send(event.model_dump_json())
+
+    def _send(self, body: str) -> None:
         self.made += 1
-        self.queue.append(Message(f"m{self.made}", event.model_dump_json(), self.time))
+        self.queue.append(Message(f"m{self.made}", body, self.time))
 
     def until_quiet(self) -> None:
         """Go on until no message is left."""
@@ -237,11 +281,14 @@ class World:
 
     def step(self) -> None:
         """One worker goes on to its next boundary, or one message is received, or time passes."""
-        busy = {worker.message.id for worker in self.workers}
-        ready = [each for each in self.queue if each.visible_at <= self.time and each.id not in busy]
+        ready = [each for each in self.queue if each.visible_at <= self.time and not each.in_flight]
         options = len(self.workers) + len(ready)
         if options == 0:
-            self._pass_time(min(each.visible_at for each in self.queue) - self.time)
+            if self.to_be_redriven and self.choices.happens(0.1):
+                # Later attempts may wait for this very message.
+                self._redrive()
+                return
+            self.pass_time(min(each.visible_at for each in self.queue) - self.time)
             return
         chosen = self.choices.pick(options) if options > 1 else 0
         if chosen < len(self.workers):
@@ -255,17 +302,37 @@ class World:
             self.queue.remove(message)
             self.dlq.append((message.body, "receive count"))
             return
+        if self._is_redriven(message):
+            return
         delivery = Delivery(message.id, message.id, message.receives, message.body)
-        message.visible_at = self.time + VISIBILITY_SECONDS
+        message.visible_at, message.in_flight = self.time + VISIBILITY_SECONDS, True
         run = greenlet(lambda: self.consumer.deliver(delivery))
         worker = Worker(f"{message.id}#{message.receives}", message, self.time, run)
         self.workers.append(worker)
         self._note(f"{worker.name} received")
         self._resume(worker)
 
+    def _is_redriven(self, message: Message) -> bool:
+        """The message may have spent its receives, as when the function could not even start for days."""
+        spent = (
+            self.scenario.redrives and self.faults_on and self.redrives < _REDRIVES_MAX and self.choices.happens(0.1)
+        )
+        if spent:
+            self.redrives += 1
+            self.queue.remove(message)
+            self.to_be_redriven.append(message)
+            self._note(f"{message.id} is moved to the DLQ", fault="DLQ")
+        return spent
+
+    def _redrive(self) -> None:
+        for message in self.to_be_redriven:
+            self._note(f"{message.id} is redriven", fault="redrive")
+            self._send(message.body)
+        self.to_be_redriven.clear()
+
     def _resume(self, worker: Worker) -> None:
-        if self.scenario.jumps and self.faults_on and self.choices.happens(0.05):
-            self._pass_time((1, 20, 40)[self.choices.pick(3)], fault="delay")
+        if self.faults_on and self.choices.happens(self.scenario.jump_probability):
+            self.pass_time((1, 20, 40)[self.choices.pick(3)], fault="delay")
         age_seconds = self.time - worker.started_at
         killed = age_seconds >= BOUNDS.function_timeout_seconds
         if killed and self.scenario.zombies and self.faults_on and age_seconds < _ZOMBIE_SECONDS:
@@ -273,37 +340,49 @@ class World:
             self.coverage["zombie"] += not killed
         crashed = self.faults_on and self.choices.happens(self.scenario.crash_probability)
         if killed or crashed:
-            self._note(f"{worker.name} {'killed' if killed else 'crashes'} at {worker.label}", fault="crash")
+            after = "after" if worker.label.endswith("answered") else "before"
+            fault = "killed at the time-out" if killed else f"crash {after} the effect"
+            self._note(f"{worker.name} {'killed' if killed else 'crashes'} at {worker.label}", fault=fault)
             self.crash(worker)
             return
+        self.current = worker
         done = worker.run.switch()
         if worker.run.dead:
-            self._note(f"{worker.name} {'done' if done else 'not done'}")
+            self._note(worker.name + (" done" if done else " not done"))
             self.workers.remove(worker)
+            worker.message.in_flight = False
             if done and worker.message in self.queue:
                 self.queue.remove(worker.message)
         else:
-            self._note(f"{worker.name} at {worker.label}")
+            self._note(worker.name + " at " + worker.label)
 
     def crash(self, worker: Worker) -> None:
         """The worker is gone, wherever it is."""
         self.workers.remove(worker)
+        worker.message.in_flight = False
+        self.current = worker
         try:
             if worker.run:
                 worker.run.throw(Crash)
         except Crash:
             pass
 
-    def _pass_time(self, seconds: int, *, fault: str = "") -> None:
-        self.time += max(0, seconds)
-        self._note(f"{seconds} s pass", fault=fault or ("days pass" if seconds >= DAY else ""))
+    def _wait_for_long(self) -> None:
+        self.pass_time((3600, DAY, 13 * DAY)[self.choices.pick(3)])
+
+    def lose_all_rows(self) -> None:
+        """The table is a new one, as after a restore into another region."""
+        self.lost_rows += len(self.rows)
+        for key in list(self.rows):
+            self._forget(key)
+        self.rows.clear()
 
     def _maybe_lose_a_row(self) -> None:
-        if self.scenario.lose_rows and self.ledger.rows and self.choices.happens(0.5):
-            keys = sorted(self.ledger.rows)
+        if self.scenario.lose_rows and self.rows and self.choices.happens(0.5):
+            keys = sorted(self.rows)
             key = keys[self.choices.pick(len(keys))]
-            del self.ledger.rows[key]
-            self.states.pop(key, None)
+            del self.rows[key]
+            self._forget(key)
             self.lost_rows += 1
             self._note(f"row {key[0][-4:]} lost", fault="row lost")
 
@@ -315,69 +394,99 @@ class World:
         return event.model_copy(update={"data": data})
 
     def _note(self, what: str, *, fault: str = "") -> None:
-        self.timeline.append(f"{self.time - T0:>8} s  {what}")
+        self.timeline.append((self.time - T0, what))
         if fault:
             self.coverage[fault] += 1
 
     # ------------------------------------------------------------ the invariants
 
     def check(self) -> None:
-        """After each step."""
-        if self.ledger.stale_writes:
-            self.broken = "a worker that had lost its lease wrote to the row"
+        """After each step; what concerns a row is seen when it is written."""
         if self.broken:
             raise Violation(self.broken, self.timeline)
-        charged = Counter(charge.request.order_id for charge in self.stripe.charges)
-        for order_id, times in charged.items():
-            if times > 1:
-                raise Violation(f"{order_id} was charged {times} times", self.timeline)
-        for key, row in self.ledger.rows.items():
-            before = self.states.get(key, ChargeState.CLAIMED)
-            if before is not ChargeState.CLAIMED and row.state is not before:
-                raise Violation(f"settled row {key} went from {before} to {row.state}", self.timeline)
-            self.states[key] = row.state
-            if row.state is ChargeState.DECLINED and charged[key[0]]:
-                raise Violation(f"declined order {key[0]} is charged", self.timeline)
+        charges = self.stripe.charges
+        for charge in charges[self.charges_seen :]:
+            self._check_charge(charge, [each for each in charges if each.order_id == charge.order_id])
+        self.charges_seen = len(charges)
+        if charges and ChargeState.DECLINED in self.states.values():
+            for charge in charges:
+                if self.states.get(_attempt_of(charge)) is ChargeState.DECLINED:
+                    raise Violation(f"declined attempt {_attempt_of(charge)} is charged", self.timeline)
+
+    def _check_charge(self, charge: PaymentIntent, of_the_order: list[PaymentIntent]) -> None:
+        if len(of_the_order) > 1:
+            raise Violation(f"{charge.order_id} was charged {len(of_the_order)} times", self.timeline)
+        row = self.rows.get(_attempt_of(charge))
+        frozen = row and (int(row["amount_minor"]["N"]), row["currency"]["S"].lower())
+        if frozen and (charge.amount, charge.currency) != frozen:
+            raise Violation(f"{charge.order_id} was charged something else than was frozen", self.timeline)
+
+    def _expected(self) -> list[OrderPlacedEvent]:
+        """The attempts that must come to something: all but those after a card that pays."""
+        paid = {event.data.order_id: event.data.attempt for event in reversed(self.orders) if _pays(event)}
+        return [event for event in self.orders if event.data.attempt <= paid.get(event.data.order_id, 100)]
 
     def _check_nothing_is_lost(self) -> None:
         """No message is left: what was delivered must be settled, whether or not anybody sends it again."""
-        for event in self.orders:
-            row = self.ledger.rows.get((event.data.order_id, 1))
-            if not self.lost_rows and (row is None or row.state is ChargeState.CLAIMED):
-                raise Violation(f"{event.data.order_id} is lost: no message is left of it", self.timeline)
+        for event in self._expected():
+            state = self.states.get(_row_of(event))
+            if not self.lost_rows and state in (None, ChargeState.CLAIMED):
+                raise Violation(f"{event.id} is lost: no message is left of it", self.timeline)
 
     def _check_the_end(self) -> None:
         """When the faults have stopped and all is quiet."""
-        for event in self.orders:
-            order_id = event.data.order_id
-            row = self.ledger.rows.get((order_id, 1))
-            charges = [charge for charge in self.stripe.charges if charge.request.order_id == order_id]
-            state = row.state if row else None
-            if state is ChargeState.CLAIMED or state is None:
-                raise Violation(f"{order_id} is left {state}", self.timeline)
+        self.check()
+        expected = self._expected()
+        for event in expected:
+            key = _row_of(event)
+            state = self.states.get(key)
+            charges = [charge for charge in self.stripe.charges if _attempt_of(charge) == key]
+            if state in (None, ChargeState.CLAIMED):
+                raise Violation(f"{event.id} is left {state}", self.timeline)
             if (state is ChargeState.SUCCEEDED) != bool(charges):
-                raise Violation(f"{order_id} is {state}, with {len(charges)} charges at Stripe", self.timeline)
-            if charges and self.ledger.settled_as[order_id, 1] != charges[0].id:
-                raise Violation(f"{order_id} is settled with another charge's id", self.timeline)
-            if any(charge.request.amount_minor != event.data.amount_minor for charge in charges):
-                raise Violation(f"{order_id} was charged another amount", self.timeline)
-        if self.dlq:
-            raise Violation(f"payable messages in the DLQ: {self.dlq}", self.timeline)
+                raise Violation(f"{event.id} is {state}, with {len(charges)} charges at Stripe", self.timeline)
+            if charges and self.rows[key].get("payment_intent_id") != {"S": charges[0].id}:
+                raise Violation(f"{event.id} is settled with another charge's id", self.timeline)
+            if any(charge.amount != event.data.amount_minor for charge in charges):
+                raise Violation(f"{event.id} was charged another amount", self.timeline)
+        bodies = {event.model_dump_json() for event in expected}
+        payable = [(body, reason) for body, reason in self.dlq if body in bodies or "paid" not in reason]
+        if payable:
+            raise Violation(f"payable messages in the DLQ: {payable}", self.timeline)
+        if len(self.states) > len(expected):
+            raise Violation("an attempt was made although the one before it had paid", self.timeline)
 
 
-_ORDERS: dict[tuple[int, str], OrderPlacedEvent] = {}
+def _key_of(item: Item) -> RowKey:
+    return item["order_id"]["S"], item["attempt"]["N"]
 
 
-def _order(place: int, card: str) -> OrderPlacedEvent:
-    if (place, card) not in _ORDERS:
+def _row_of(event: OrderPlacedEvent) -> RowKey:
+    return event.data.order_id, str(event.data.attempt)
+
+
+def _attempt_of(charge: PaymentIntent) -> RowKey:
+    return charge.metadata["order_id"], charge.metadata["attempt"]
+
+
+def _pays(event: OrderPlacedEvent) -> bool:
+    return event.data.payment_method == "pm_card_visa"
+
+
+_ORDERS: dict[tuple[int, int, str], OrderPlacedEvent] = {}
+
+
+def _order(place: int, attempt: int, card: str) -> OrderPlacedEvent:
+    key = place, attempt, card
+    if key not in _ORDERS:
         order = OrderPlaced(
             order_id=f"ord_{place:032x}",
-            attempt=1,
+            attempt=attempt,
             customer_id="cus_1",
             amount_minor=1099 + place,
             currency="EUR",
             payment_method=card,
             placed_at=datetime.fromtimestamp(T0, UTC),
         )
-        _ORDERS[place, card] = OrderPlacedEvent.of(order, correlation_id="c")
-    return _ORDERS[place, card]
+        _ORDERS[key] = OrderPlacedEvent.of(order, correlation_id="c")
+    return _ORDERS[key]

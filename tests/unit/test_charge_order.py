@@ -12,13 +12,13 @@ import pytest
 import stripe
 
 from charge_order.charge import ChargeOrder
-from charge_order.ledger import Ledger
-from charge_order.protocol import Answer, FoundIntent, FrozenRequest, Reply
-from charge_order.stripe_gateway import LookInconclusive
-from charge_order.time_bounds import ABSENCE_GRACE_SECONDS, CLOCK_DIFFERENCE_SECONDS, KEY_HORIZON_SECONDS
 from onecharge.deliveries import BackOff, Done, PoisonMessage, RetryAfter
 from onecharge.dynamodb import from_item
 from onecharge.events import OrderPlacedEvent
+from onecharge.payments.ledger import Ledger
+from onecharge.payments.protocol import Answer, FoundIntent, FrozenRequest, Reply
+from onecharge.payments.stripe_gateway import LookInconclusive
+from onecharge.payments.time_bounds import ABSENCE_GRACE_SECONDS, CLOCK_DIFFERENCE_SECONDS, KEY_HORIZON_SECONDS
 from tests.conftest import Log, Sample
 
 LEASE_SECONDS = 35

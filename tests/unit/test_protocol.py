@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from charge_order.protocol import (
+from onecharge.events import OrderPlaced
+from onecharge.payments.protocol import (
     OUTCOMES,
     Answer,
     ChargeRow,
@@ -22,8 +23,7 @@ from charge_order.protocol import (
     next_step,
     reply_for,
 )
-from charge_order.time_bounds import ABSENCE_GRACE_SECONDS, KEY_HORIZON_SECONDS
-from onecharge.events import OrderPlaced
+from onecharge.payments.time_bounds import ABSENCE_GRACE_SECONDS, KEY_HORIZON_SECONDS
 from onecharge.states import ChargeState
 from tests.conftest import PROJECT
 

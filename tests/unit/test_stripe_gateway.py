@@ -8,10 +8,10 @@ import pytest
 import requests
 import responses
 
-from charge_order.protocol import Answer, FrozenRequest, Reply
-from charge_order.stripe_gateway import StripeGateway, stripe_client
-from charge_order.time_bounds import TimeBounds
 from onecharge.events import OrderPlaced
+from onecharge.payments.protocol import Answer, FrozenRequest, Reply
+from onecharge.payments.stripe_gateway import StripeGateway, stripe_client
+from onecharge.payments.time_bounds import TimeBounds
 
 BASE = "https://stripe.example"
 REQUEST = FrozenRequest.of(

@@ -2,15 +2,15 @@
 
 import pytest
 
-from charge_order.time_bounds import (
+from onecharge.aws import BATCH_SIZE
+from onecharge.deliveries import BACKOFF_CAP_SECONDS, backoff_seconds
+from onecharge.payments.time_bounds import (
     ABSENCE_GRACE_SECONDS,
     KEY_HORIZON_SECONDS,
     RETENTION_SECONDS,
     STRIPE_RETRIES,
     TimeBounds,
 )
-from onecharge.aws import BATCH_SIZE
-from onecharge.deliveries import BACKOFF_CAP_SECONDS, backoff_seconds
 from tests.conftest import load_template
 
 TEMPLATE = load_template()

@@ -14,9 +14,15 @@ import requests
 import stripe
 from requests.adapters import HTTPAdapter
 
-from charge_order.protocol import AUTHENTICATION_REQUIRED, Answer, FoundIntent, FrozenRequest, Reply, reply_for
-from charge_order.time_bounds import CLOCK_DIFFERENCE_SECONDS, SEARCH_LAG_SECONDS, STRIPE_RETRIES, TimeBounds
 from onecharge.aws import BATCH_SIZE
+from onecharge.payments.protocol import AUTHENTICATION_REQUIRED, Answer, FoundIntent, FrozenRequest, Reply, reply_for
+from onecharge.payments.time_bounds import (
+    ABSENCE_GRACE_SECONDS,
+    CLOCK_DIFFERENCE_SECONDS,
+    SEARCH_LAG_SECONDS,
+    STRIPE_RETRIES,
+    TimeBounds,
+)
 
 if TYPE_CHECKING:
     from stripe.params import PaymentIntentCreateParams
@@ -81,13 +87,15 @@ class StripeGateway:
 
         Search knows the metadata but lags; the list is immediate but knows no metadata. So search answers for what is
         older than its lag, and the list, read page by page, for what is younger and can be ours at all: once
-        `appears_until` is longer ago than the lag, no list is needed.
+        `appears_until` is longer ago than that, no list is needed.
 
         Raises:
             LookInconclusive: the list is longer than is read in one go.
             stripe.StripeError: Stripe gave no answer.
         """
-        since = max(placed_at, now - SEARCH_LAG_SECONDS) - CLOCK_DIFFERENCE_SECONDS
+        # A PaymentIntent may appear, and search only then begin to lag, as late as the grace time after it was created.
+        unseen_since = now - SEARCH_LAG_SECONDS - ABSENCE_GRACE_SECONDS
+        since = max(placed_at, unseen_since) - CLOCK_DIFFERENCE_SECONDS
         until = min(appears_until, now) + CLOCK_DIFFERENCE_SECONDS
         ids = {intent.id for intent in self._searched(request)}
         if since <= until:

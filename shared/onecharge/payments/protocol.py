@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
-from charge_order.time_bounds import (
+from onecharge.events import OrderPlaced
+from onecharge.payments.time_bounds import (
     ABSENCE_GRACE_SECONDS,
     KEY_HORIZON_SECONDS,
 )
-from onecharge.events import OrderPlaced
 from onecharge.states import ChargeState
 
 # ---------------------------------------------------------------- the row

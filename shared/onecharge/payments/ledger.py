@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from charge_order.protocol import ChargeRow, FrozenRequest
-from charge_order.time_bounds import RETENTION_SECONDS
 from onecharge.dynamodb import from_item, to_item
+from onecharge.payments.protocol import ChargeRow, FrozenRequest
+from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.states import ChargeState
 
 if TYPE_CHECKING:
@@ -61,6 +61,36 @@ class LeaseLost(Exception):
     """Another worker has claimed the row since: nothing was written."""
 
 
+def _set(changes: Mapping[str, str]) -> str:
+    return "SET " + ", ".join(f"{name} = {value}" for name, value in changes.items())
+
+
+_ROW_IS_NEW = "attribute_not_exists(order_id)"
+_LEASE_HAS_EXPIRED = "(#state = :claimed AND lease_expires_at <= :now)"
+_CLAIMABLE = f"{_ROW_IS_NEW} OR {_LEASE_HAS_EXPIRED}"
+_EVERY_CLAIM_SETS = {
+    "#state": ":claimed",
+    "lease_expires_at": ":lease_expires_at",
+    "claimed_at": ":now",
+    "fencing_token": "if_not_exists(fencing_token, :zero) + :one",
+}
+_THE_FIRST_CLAIM_FREEZES = {
+    "amount_minor": ":amount_minor",
+    "currency": ":currency",
+    "stripe_parameters": ":stripe_parameters",
+    "fingerprint": ":fingerprint",
+    "correlation_id": ":correlation_id",
+    "placed_at": ":placed_at",
+    "key_generation": ":zero",
+    "key_opened_at": ":placed_at",
+    "expires_at": ":expires_at",
+}
+_CLAIM = _set(
+    _EVERY_CLAIM_SETS | {name: f"if_not_exists({name}, {value})" for name, value in _THE_FIRST_CLAIM_FREEZES.items()}
+)
+_STILL_OURS = "#state = :claimed AND fencing_token = :ours"
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The Charges table through boto3's client.
@@ -81,52 +111,40 @@ class Ledger:
         lease_seconds: int,
     ) -> Claim:
         """Claim the attempt, or say who has it. A row that exists keeps the request that it froze."""
-        row_is_new = "attribute_not_exists(order_id)"
-        lease_has_expired = "(#state = :claimed AND lease_expires_at <= :now)"
-        always = {
-            "#state": ":claimed",
-            "lease_expires_at": ":lease_expires_at",
-            "claimed_at": ":now",
-            "fencing_token": "if_not_exists(fencing_token, :zero) + :one",
-        }
-        frozen = {
-            "amount_minor": request.amount_minor,
-            "currency": request.currency,
-            "stripe_parameters": request.parameters_json,
-            "fingerprint": request.fingerprint,
-            "correlation_id": correlation_id,
-            "placed_at": placed_at,
-            "key_generation": 0,
-            "key_opened_at": placed_at,
-            "expires_at": now + RETENTION_SECONDS,
-        }
-        once = {name: f"if_not_exists({name}, :{name})" for name in frozen}
         update: UpdateTypeDef = {
             "TableName": self.table,
             "Key": self._key(request),
-            "UpdateExpression": _set(always | once),
-            "ConditionExpression": f"{row_is_new} OR {lease_has_expired}",
+            "UpdateExpression": _CLAIM,
+            "ConditionExpression": _CLAIMABLE,
             "ExpressionAttributeNames": {"#state": "state"},
             "ExpressionAttributeValues": _values(
-                **frozen,
                 claimed=ChargeState.CLAIMED,
                 lease_expires_at=now + lease_seconds,
                 now=now,
                 zero=0,
                 one=1,
+                amount_minor=request.amount_minor,
+                currency=request.currency,
+                stripe_parameters=request.parameters_json,
+                fingerprint=request.fingerprint,
+                correlation_id=correlation_id,
+                placed_at=placed_at,
+                expires_at=now + RETENTION_SECONDS,
             ),
             # A duplicate learns from the refusal itself what it needs to know, without a read.
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         if request.attempt > 1:
-            return self._claim_after_decline(request, update, now=now)
+            return self._claim_after_decline(request, update, now=now, lease_expires_at=now + lease_seconds)
         try:
             answer = self.client.update_item(**update, ReturnValues="ALL_NEW")
         except self.client.exceptions.ConditionalCheckFailedException as refused:
             return _held_or_settled(refused.response["Item"])  # type: ignore[typeddict-item]  # with ALL_OLD
         return Claimed(_row(answer["Attributes"]))
 
-    def _claim_after_decline(self, request: FrozenRequest, update: "UpdateTypeDef", *, now: int) -> Claim:
+    def _claim_after_decline(
+        self, request: FrozenRequest, update: "UpdateTypeDef", *, now: int, lease_expires_at: int
+    ) -> Claim:
         """The same write, in one transaction with the check that the attempt before was declined."""
         declined_before: ConditionCheckTypeDef = {
             "TableName": self.table,
@@ -140,9 +158,13 @@ class Ledger:
             self.client.transact_write_items(TransactItems=[{"ConditionCheck": declined_before}, {"Update": update}])
         except self.client.exceptions.TransactionCanceledException as cancelled:
             return _why_cancelled(cancelled, now=now)
-        # A transaction returns no attributes; nobody else can change the row while our lease is young.
+        # A transaction returns no attributes.
         read = self.client.get_item(TableName=self.table, Key=self._key(request), ConsistentRead=True)
-        return Claimed(_row(read["Item"]))
+        row = _row(read["Item"])
+        if row.state is not ChargeState.CLAIMED or row.lease_expires_at != lease_expires_at:
+            # We were so slow that our lease expired before we read: this row, and its token, are another's by now.
+            return _held_or_settled(read["Item"])
+        return Claimed(row)
 
     def settle(
         self,
@@ -188,13 +210,12 @@ class Ledger:
         return _row(attributes)
 
     def _write(self, row: ChargeRow, changes: Mapping[str, str], *, remove: str = "", **values: Any) -> dict[str, Any]:
-        still_ours = "#state = :claimed AND fencing_token = :ours"
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=self._key(row.request),
                 UpdateExpression=_set(changes) + (f" REMOVE {remove}" if remove else ""),
-                ConditionExpression=still_ours,
+                ConditionExpression=_STILL_OURS,
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues=_values(**values, claimed=ChargeState.CLAIMED, ours=row.fencing_token),
                 ReturnValues="ALL_NEW",
@@ -205,10 +226,6 @@ class Ledger:
 
     def _key(self, request: FrozenRequest) -> dict[str, Any]:
         return to_item({"order_id": request.order_id, "attempt": request.attempt})
-
-
-def _set(changes: Mapping[str, str]) -> str:
-    return "SET " + ", ".join(f"{name} = {value}" for name, value in changes.items())
 
 
 def _values(**values: Any) -> dict[str, Any]:

@@ -1,0 +1,308 @@
+"""Stripe in memory, behind its SDK's client: what stands above it is the deployed gateway.
+
+Keys are remembered and pruned, search lags, a request answered with a 500 may be executed later. tests/contract holds
+it to the same behaviour as the SDK with the Stripe stand-in. Its ledger of charges is what the invariants are checked
+against.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import stripe
+
+from onecharge.payments.time_bounds import ABSENCE_GRACE_SECONDS, STRIPE_RETRIES
+from tests.simulation.dynamodb import Io, NoFaults
+
+KEY_RETENTION_SECONDS = 24 * 3600
+
+STATUS_OF_CARD = {
+    "pm_card_visa": "succeeded",
+    "pm_card_visa_chargeDeclined": "requires_payment_method",
+    "pm_card_threeDSecure2Required": "requires_action",
+}
+"""What Stripe does with a card, by the payment method's name."""
+
+_BEFORE = ("drop before", "429", "503", "401")
+_AROUND = ("500 before", "500 after", "500, charged later", "drop after", "time-out")
+_TIME_OUT_SECONDS = 10
+_EVENT_OF_STATUS = {
+    "succeeded": "payment_intent.succeeded",
+    "requires_payment_method": "payment_intent.payment_failed",
+    "requires_action": "payment_intent.requires_action",
+    "canceled": "payment_intent.canceled",
+}
+
+
+class _Metadata(dict[str, str]):
+    def to_dict(self) -> dict[str, str]:
+        return dict(self)
+
+
+@dataclass
+class PaymentIntent:
+    """As the SDK shows it. It is `created` when Stripe received it, and can be seen from `appeared` on."""
+
+    id: str
+    amount: int
+    currency: str
+    payment_method: str
+    metadata: _Metadata
+    status: str
+    created: int
+    appeared: int
+    last_payment_error: Any = None
+
+    @property
+    def order_id(self) -> str:
+        return self.metadata["order_id"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What Stripe tells, and keeps for its list of events."""
+
+    id: str
+    type: str
+    created: int
+    data: Any
+
+
+Answer = Callable[[], PaymentIntent]
+"""What a request is answered with: returns or raises the same each time it is called."""
+
+
+@dataclass
+class Stored:
+    """What a key stands for; no answer while its first request runs."""
+
+    body: str
+    created: int
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True)
+class RollForward:
+    """A request that Stripe answered with a 500, and will execute all the same."""
+
+    due: int
+    received: int
+    parameters: Mapping[str, Any]
+
+
+def _error(kind: type[stripe.StripeError], status: int | None, **details: Any) -> Answer:
+    def answer() -> PaymentIntent:
+        error = kind("in memory", http_status=status) if kind is not stripe.CardError else _card_error()
+        error.error = SimpleNamespace(**details)  # type: ignore[assignment]  # What the body of the answer says.
+        raise error
+
+    return answer
+
+
+def _card_error() -> stripe.StripeError:
+    return stripe.CardError("in memory", None, "card_declined", http_status=402)
+
+
+_NO_ANSWER = _error(stripe.APIConnectionError, None)
+_SERVER_ERROR = _error(stripe.APIError, 500, type="api_error")
+_ANSWERS = {
+    "drop before": _NO_ANSWER,
+    "429": _error(stripe.RateLimitError, 429, type="invalid_request_error"),
+    "503": _error(stripe.APIError, 503, type="api_error"),
+    "401": _error(stripe.AuthenticationError, 401, type="invalid_request_error"),
+}
+_KEY_IN_USE = _error(stripe.APIError, 409, code="idempotency_key_in_use", type="idempotency_error")
+_OTHER_REQUEST = _error(stripe.IdempotencyError, 400, type="idempotency_error")
+_NOT_FOUND = _error(stripe.InvalidRequestError, 404, type="invalid_request_error", code="resource_missing")
+_RETRIED = (None, 409, 500, 503)
+
+
+@dataclass
+class MemoryStripe:
+    """Stripe's side: keys, PaymentIntents, events, and the ledger of charges."""
+
+    io: Io = field(default_factory=NoFaults)
+    keys: dict[str, Stored] = field(default_factory=dict)
+    intents: list[PaymentIntent] = field(default_factory=list)
+    charges: list[PaymentIntent] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    rolling_forward: list[RollForward] = field(default_factory=list)
+    search_lag_seconds: int = 0
+    down: bool = False
+
+    # ------------------------------------------------------------ one request
+
+    def create(self, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
+        """POST /v1/payment_intents with confirm=true."""
+        body = json.dumps(parameters, sort_keys=True)
+        self.reach("create", _BEFORE)
+        stored = self.keys.get(key)
+        if stored is not None:
+            if stored.answer is None:
+                return _KEY_IN_USE()
+            return stored.answer() if stored.body == body else _OTHER_REQUEST()
+        stored = self.keys[key] = Stored(body, self.io.now())
+        kind = self.io.fault("stripe create", _AROUND)
+        try:
+            self.io.pause("stripe create in flight")
+        finally:
+            # Stripe goes on with what it has received, whether or not anybody still waits for it.
+            stored.answer = self._execute(parameters, stored.created, kind)
+        if kind == "time-out":
+            self.io.pass_time(_TIME_OUT_SECONDS)
+        self.io.pause("stripe create answered")
+        return (_NO_ANSWER if kind in ("drop after", "time-out") else stored.answer)()
+
+    def _execute(self, parameters: Mapping[str, Any], received: int, kind: str | None) -> Answer:
+        if kind == "500, charged later":
+            self.rolling_forward.append(RollForward(received + ABSENCE_GRACE_SECONDS, received, parameters))
+        elif kind != "500 before":
+            intent = self._made(parameters, received, appeared=self.io.now())
+            answer = self._answer_of(self._confirmed(intent))
+            return _SERVER_ERROR if kind == "500 after" else answer
+        return _SERVER_ERROR
+
+    def _made(self, parameters: Mapping[str, Any], received: int, *, appeared: int) -> PaymentIntent:
+        intent = PaymentIntent(
+            id=f"pi_{len(self.intents)}",
+            amount=parameters["amount"],
+            currency=parameters["currency"],
+            payment_method=parameters["payment_method"],
+            metadata=_Metadata(parameters.get("metadata", {})),
+            status="requires_confirmation",
+            created=received,
+            appeared=appeared,
+        )
+        self.intents.append(intent)
+        return intent
+
+    def _confirmed(self, intent: PaymentIntent) -> PaymentIntent:
+        self.becomes(intent, STATUS_OF_CARD[intent.payment_method])
+        return intent
+
+    def becomes(self, intent: PaymentIntent, status: str) -> None:
+        """The PaymentIntent has this status from now on, and an event says so."""
+        intent.status = status
+        if status == "requires_payment_method":
+            intent.last_payment_error = SimpleNamespace(code="card_declined", decline_code="generic_decline")
+        if status == "succeeded":
+            self.charges.append(intent)
+        data = SimpleNamespace(object=intent)
+        self.events.append(Event(f"evt_{len(self.events)}", _EVENT_OF_STATUS[status], self.io.now(), data))
+
+    def _answer_of(self, intent: PaymentIntent) -> Answer:
+        if intent.status == "requires_payment_method":
+            code = vars(intent.last_payment_error)
+            return _error(stripe.CardError, 402, type="card_error", payment_intent=intent, **code)
+        return lambda: intent
+
+    def confirm(self, intent_id: str) -> PaymentIntent:
+        """POST /v1/payment_intents/{id}/confirm: its own states allow one success."""
+        self.reach("confirm", _BEFORE)
+        intent = self._intent(intent_id)
+        if intent.status != "succeeded":
+            self._confirmed(intent)
+        self.io.pause("stripe confirm answered")
+        return self._answer_of(intent)()
+
+    def cancel(self, intent_id: str) -> PaymentIntent:
+        """POST /v1/payment_intents/{id}/cancel."""
+        self.reach("cancel", _BEFORE)
+        intent = self._intent(intent_id)
+        if intent.status in ("succeeded", "canceled"):
+            return _error(stripe.InvalidRequestError, 400, code="payment_intent_unexpected_state", type="x")()
+        self.becomes(intent, "canceled")
+        self.io.pause("stripe cancel answered")
+        return intent
+
+    def search(self, query: str) -> list[PaymentIntent]:
+        """GET /v1/payment_intents/search: by metadata, but late."""
+        self.reach("search", _BEFORE)
+        wanted = dict(re.findall(r"metadata\['(\w+)'\]:'([^']*)'", query))
+        found = [intent for intent in self.intents if wanted.items() <= intent.metadata.items()]
+        visible_until = self.io.now() - self.search_lag_seconds
+        shown = [each for each in found if not self.search_lag_seconds or each.appeared <= visible_until]
+        if len(shown) < len(found):
+            self.io.met("stripe search: lags")
+        return shown
+
+    def list_created(self, created: Mapping[str, int]) -> list[PaymentIntent]:
+        """GET /v1/payment_intents: at once, but by time alone."""
+        self.reach("list", _BEFORE)
+        return [each for each in self.intents if created["gte"] <= each.created <= created["lte"]]
+
+    def retrieve(self, intent_id: str) -> PaymentIntent:
+        """GET /v1/payment_intents/{id}."""
+        self.reach("retrieve", _BEFORE)
+        return self._intent(intent_id)
+
+    def list_events(self, types: Sequence[str], created: Mapping[str, int], after: str | None) -> list[Event]:
+        """GET /v1/events: newest first."""
+        self.reach("events", _BEFORE)
+        events = [each for each in reversed(self.events) if created["gte"] <= each.created < created["lt"]]
+        ids = [event.id for event in events]
+        return [each for each in events[ids.index(after) + 1 if after else 0 :] if each.type in types]
+
+    def reach(self, where: str, kinds: Sequence[str]) -> None:
+        """The request is on its way: it may not arrive, or be turned away."""
+        self.io.pause(f"stripe {where}")
+        kind = "drop before" if self.down else self.io.fault(f"stripe {where}", kinds)
+        if kind is not None:
+            _ANSWERS[kind]()
+
+    def _intent(self, intent_id: str) -> PaymentIntent:
+        return next((each for each in self.intents if each.id == intent_id), None) or _NOT_FOUND()
+
+    # ------------------------------------------------------------ what Stripe does by itself
+
+    def time_has_passed(self) -> None:
+        """Execute what had been answered with a 500, and forget keys of 24 hours, or not yet."""
+        now = self.io.now()
+        for late in [each for each in self.rolling_forward if each.due <= now]:
+            self.rolling_forward.remove(late)
+            self._confirmed(self._made(late.parameters, late.received, appeared=late.due))
+        for key, stored in list(self.keys.items()):
+            old = stored.answer is not None and now - stored.created >= KEY_RETENTION_SECONDS
+            if old and self.io.happens("stripe: key pruned"):
+                del self.keys[key]
+
+
+def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) -> Any:
+    """A `stripe.StripeClient` over it, that sends again what the SDK sends again, under the same key."""
+
+    def sent[Result](send: Callable[[], Result]) -> Result:
+        for tries_left in reversed(range(retries + 1)):
+            try:
+                return send()
+            except stripe.StripeError as error:
+                if error.http_status not in _RETRIED or not tries_left:
+                    raise
+        raise AssertionError
+
+    made = iter(range(10**9))
+
+    def create(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> PaymentIntent:
+        # Without a key the SDK makes one up, so that its own retries charge once (stripe-python, "Idempotency").
+        key = (options or {}).get("idempotency_key") or f"made up {next(made)}"
+        return sent(lambda: stripe_.create(parameters, key))
+
+    def page(items: Sequence[Any]) -> Any:
+        return SimpleNamespace(data=list(items), has_more=False)
+
+    payment_intents = SimpleNamespace(
+        create=create,
+        confirm=lambda intent_id, *_: sent(lambda: stripe_.confirm(intent_id)),
+        cancel=lambda intent_id, *_: sent(lambda: stripe_.cancel(intent_id)),
+        retrieve=lambda intent_id: sent(lambda: stripe_.retrieve(intent_id)),
+        search=lambda given: page(sent(lambda: stripe_.search(given["query"]))),
+        list=lambda given: page(sent(lambda: stripe_.list_created(given["created"]))),
+    )
+    events = SimpleNamespace(
+        list=lambda given: page(
+            sent(lambda: stripe_.list_events(given["types"], given["created"], given.get("starting_after")))
+        )
+    )
+    return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events))
