@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from botocore.exceptions import BotoCoreError
 from local.emulator import CREDENTIALS, running_emulator
 from local.processes import free_port, running
 from tests.conftest import PROJECT, create_table
+from tests.simulation.dynamodb import MemoryDynamoDB
 
 TOOLS = PROJECT / ".venv" / "opt"
 _START_SECONDS = 60
@@ -89,9 +91,9 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
 
 @pytest.fixture(params=["memory", "moto", "ministack", "dynamodb_local"])
 def dynamodb(request: pytest.FixtureRequest) -> Any:
-    """A client of each DynamoDB in turn; None for the simulation's, which has no client."""
+    """A client of each DynamoDB in turn; the first is the simulation's, which has one table, made by being used."""
     if request.param == "memory":
-        return None
+        return MemoryDynamoDB(keys=defaultdict(lambda: ("order_id", "attempt")))
     if request.param == "moto":
         request.getfixturevalue("aws")
         return boto3.client("dynamodb")
@@ -102,4 +104,5 @@ def dynamodb(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def charges(dynamodb: Any, request: pytest.FixtureRequest) -> str:
     """An empty Charges table, as template.yaml declares it."""
-    return create_table(dynamodb, f"charges-{abs(hash(request.node.name))}", "ChargesTable")
+    name = f"charges-{abs(hash(request.node.name))}"
+    return name if isinstance(dynamodb, MemoryDynamoDB) else create_table(dynamodb, name, "ChargesTable")

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from onecharge.states import ChargeState
 from tests.conftest import PROJECT, create_table
 from tests.contract.conftest import Endpoint
 from tests.contract.racers import CLAIMS_PER_RACER, THREADS
-from tests.simulation.memory import MemoryLedger
+from tests.simulation.dynamodb import MemoryDynamoDB
 
 T0 = 1_800_000_000
 LEASE_SECONDS = 35
@@ -24,11 +25,9 @@ OTHER_REQUEST = FrozenRequest(REQUEST.order_id, 1, 1, "USD", '{"amount":1}')
 
 
 @pytest.fixture
-def ledger(dynamodb: Any, request: pytest.FixtureRequest) -> Any:
-    """The real ledger on each DynamoDB, and the one in memory that the simulation runs on."""
-    if dynamodb is None:
-        return MemoryLedger()
-    return Ledger(dynamodb, request.getfixturevalue("charges"))
+def ledger(dynamodb: Any, charges: str) -> Ledger:
+    """The ledger on each DynamoDB, and on the one in memory that the simulation runs on."""
+    return Ledger(dynamodb, charges)
 
 
 def claim(ledger: Ledger, request: FrozenRequest = REQUEST, *, at: int = T0) -> Any:
@@ -151,10 +150,37 @@ def test_a_second_attempt_has_duplicates_too(ledger: Ledger) -> None:
     assert claim(ledger, SECOND) == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint)
 
 
+class Overtaken:
+    """A client through which something else happens between a transaction and the read after it."""
+
+    def __init__(self, client: Any, meanwhile: Callable[[], object]) -> None:
+        self.client, self.meanwhile = client, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "get_item":
+            self.meanwhile()
+        return getattr(self.client, name)
+
+
+def test_a_second_attempt_that_was_overtaken_holds_nothing(ledger: Ledger) -> None:
+    """Its lease had expired before it read the row: what it reads is another's lease, or another's charge."""
+    settle(ledger, claimed(ledger), ChargeState.DECLINED)
+    later = T0 + LEASE_SECONDS
+    slow = Ledger(Overtaken(ledger.client, lambda: claim(ledger, SECOND, at=later)), ledger.table)  # type: ignore[arg-type]
+    assert claim(slow, SECOND) == HeldByAnother(later + LEASE_SECONDS)
+
+    def charged_by_another() -> None:
+        settle(ledger, claim(ledger, SECOND, at=later + 2 * LEASE_SECONDS).row)
+
+    slow = Ledger(Overtaken(ledger.client, charged_by_another), ledger.table)  # type: ignore[arg-type]
+    outcome = claim(slow, SECOND, at=later + LEASE_SECONDS)
+    assert outcome == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint)
+
+
 def test_each_method_makes_one_request(ledger: Ledger) -> None:
     """A fresh order costs two, a duplicate one, and neither a read."""
-    if isinstance(ledger, MemoryLedger):
-        return  # It sends none at all.
+    if isinstance(ledger.client, MemoryDynamoDB):
+        return  # It has no HTTP underneath to count at.
     sent: list[str] = []
     ledger.client.meta.events.register(
         "before-call.dynamodb", lambda model, **_: sent.append(model.name), unique_id=str(uuid4())

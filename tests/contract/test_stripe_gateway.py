@@ -15,8 +15,14 @@ from local.stripe_standin.server import StandIn, running_standin
 from onecharge.events import OrderPlaced
 from onecharge.payments.protocol import Answer, FrozenRequest, Reply
 from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway, stripe_client
-from onecharge.payments.time_bounds import CLOCK_DIFFERENCE_SECONDS, SEARCH_LAG_SECONDS, TimeBounds
-from tests.simulation.memory import MemoryStripe, NoFaults
+from onecharge.payments.time_bounds import (
+    ABSENCE_GRACE_SECONDS,
+    CLOCK_DIFFERENCE_SECONDS,
+    SEARCH_LAG_SECONDS,
+    TimeBounds,
+)
+from tests.simulation.dynamodb import NoFaults
+from tests.simulation.stripe import MemoryStripe, stripe_in_memory
 
 
 def request_for(order: str = "a", **changes: Any) -> FrozenRequest:
@@ -141,7 +147,7 @@ def test_once_nothing_of_ours_can_appear_search_alone_is_proof(
     monkeypatch.setattr("onecharge.payments.stripe_gateway._LIST_PAGES_MAX", 0)
     gateway.charge(request_for("b"), "charge:b")
     now = int(time.time())
-    long_ago = now - SEARCH_LAG_SECONDS - 2 * CLOCK_DIFFERENCE_SECONDS - 1
+    long_ago = now - SEARCH_LAG_SECONDS - ABSENCE_GRACE_SECONDS - 2 * CLOCK_DIFFERENCE_SECONDS - 1
     assert gateway.look(request_for("a"), placed_at=long_ago, appears_until=long_ago, now=now) == []
 
 
@@ -204,4 +210,5 @@ def script(gateway: Any) -> list[Any]:
 
 def test_the_stripe_in_memory_answers_as_the_stand_in_does(gateway: StripeGateway) -> None:
     """The simulation stands on it: charges, replays, other requests, declines, 3-D Secure, looks."""
-    assert script(MemoryStripe(io=NoFaults(int(time.time())))) == script(gateway)
+    in_memory = MemoryStripe(io=NoFaults(int(time.time())))
+    assert script(StripeGateway(stripe_in_memory(in_memory))) == script(gateway)

@@ -81,23 +81,31 @@ class ScriptedChoices:
 def shortened(script: Sequence[int], still_breaks: Callable[[Sequence[int]], bool]) -> list[int]:
     """The script with as many choices as possible left out or made dull, so that it still breaks the same invariant.
 
-    First by cutting off its end and taking out ever smaller pieces, then choice by choice.
+    Pieces of every size are tried, the largest first, until none can be spared any more.
     """
-    best = list(script)
-    piece = len(best) // 2
-    while piece:
-        place = 0
-        while place < len(best):
-            for shorter in (best[:place] + best[place + piece :], best[:place] + [0] * piece + best[place + piece :]):
-                if shorter != best and still_breaks(shorter):
-                    best = shorter
-                    break
-            else:
-                place += piece
-                continue
-            if len(best) <= place or not any(best[place:]):
-                break
-        piece //= 2
+    best, before = list(script), None
+    while best != before:
+        before = best
+        sizes = [len(best) >> shift for shift in range(1, len(best).bit_length()) if len(best) >> shift > _SMALL]
+        for size in [*sizes, *range(_SMALL, 0, -1)]:
+            best = _without_pieces(best, size, still_breaks)
     while best and best[-1] == 0:
         best.pop()
     return best
+
+
+_SMALL = 16
+
+
+def _without_pieces(script: list[int], size: int, still_breaks: Callable[[Sequence[int]], bool]) -> list[int]:
+    place = 0
+    while any(script[place:]):
+        before, after = script[:place], script[place + size :]
+        candidates = [before + after, [*before, *[0] * len(script[place : place + size]), *after]]
+        simpler = [each for each in candidates if (len(each), sum(each)) < (len(script), sum(script))]
+        shorter = next((each for each in simpler if still_breaks(each)), None)
+        if shorter is None:
+            place += 1 if size <= _SMALL else size
+        else:
+            script = shorter
+    return script
