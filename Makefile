@@ -11,7 +11,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local test check format lint types validate simulate mutants sam-local requirements clean
+.PHONY: help install demo local test check format lint types validate simulate mutants survival sam-local requirements clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -62,6 +62,10 @@ simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
 	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation --mutants $(if $(SEED),--seed $(SEED))
 
+survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(WRITE),--write)
+
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
 
 format: $(VENV)/.dev ## Format the code.
@@ -86,7 +90,8 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --uni
   --no-header --no-emit-index-url --no-annotate
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
-	@$(COMPILE) requirements/charge_order.in -o functions/charge_order/requirements.txt
+	@for each in charge_order reconcile_charges; do \
+	  $(COMPILE) requirements/stripe.in -o functions/$$each/requirements.txt || exit 1; done
 	@for each in dev emulator sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 
 clean: ## Remove everything that was installed or built.

@@ -32,6 +32,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "poison": _ALL_DONE,
         "batch": _ALL_DONE,
     },
+    "reconcile_charges": {
+        "scheduled": None,
+    },
     "update_order": {
         "payment_action_required": _ALL_DONE,
         "payment_review_needed": _ALL_DONE,

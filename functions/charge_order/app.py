@@ -4,14 +4,11 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache, partial
-from threading import Lock
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
-import stripe
 from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.utilities.parameters import SecretsProvider
 
 from charge_order.charge import ChargeOrder
 from onecharge.aws import BATCH_SIZE, client_config
@@ -19,15 +16,12 @@ from onecharge.deliveries import Consumer, Queue
 from onecharge.events import OrderPlacedEvent
 from onecharge.metrics import Counts
 from onecharge.payments.ledger import Ledger
-from onecharge.payments.stripe_gateway import StripeGateway, stripe_client
+from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-API_KEY_MAX_AGE_SECONDS = 300
-"""How long a rotated Stripe key may go unnoticed; meanwhile charges are retried, and none is failed."""
 
 
 class Application:
@@ -35,45 +29,32 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         config = client_config()
-        sqs = boto3.client("sqs", config=config)
         self._logger = Logger()
         self.counts = Counts(Metrics())
-        self._threads = ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record")
         self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        self._queue = Queue(sqs, environment["PAYMENTS_QUEUE_URL"], environment["PAYMENTS_DLQ_URL"])
         self._ledger = Ledger(boto3.client("dynamodb", config=config), environment["CHARGES_TABLE"])
-        self._secrets = SecretsProvider(boto3_client=boto3.client("secretsmanager", config=config))
-        self._secret_arn = environment["STRIPE_SECRET_ARN"]
-        self._lock = Lock()
-        self._stripe = lru_cache(maxsize=1)(
-            partial(stripe_client, api_base=environment["STRIPE_API_BASE"], bounds=self._bounds)
-        )
-
+        self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
+        sqs = boto3.client("sqs", config=config)
         self.consumer = Consumer(
             model=OrderPlacedEvent,
             # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
             handle=lambda event: self._charge_order()(event),
-            queue=self._queue,
+            queue=Queue(sqs, environment["PAYMENTS_QUEUE_URL"], environment["PAYMENTS_DLQ_URL"]),
             logger=self._logger,
             count=self.counts,
-            threads=self._threads,
+            threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),
             record_seconds=self._bounds.record_seconds,
         )
 
     def _charge_order(self) -> ChargeOrder:
         return ChargeOrder(
             ledger=self._ledger,
-            gateway=StripeGateway(self._stripe_client()),
+            gateway=self._stripe.gateway(),
             lease_seconds=self._bounds.lease_seconds,
             clock=time.time,
             logger=self._logger,
             count=self.counts,
         )
-
-    def _stripe_client(self) -> stripe.StripeClient:
-        with self._lock:  # Ten records of a cold start read the secret once.
-            api_key = self._secrets.get(self._secret_arn, max_age=API_KEY_MAX_AGE_SECONDS)
-            return self._stripe(str(api_key).strip())
 
 
 @cache

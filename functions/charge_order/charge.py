@@ -10,6 +10,7 @@ from aws_lambda_powertools import Logger
 from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from onecharge.events import OrderPlacedEvent
 from onecharge.payments.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
+from onecharge.payments.looking import look
 from onecharge.payments.protocol import (
     OUTCOMES,
     ChargeRow,
@@ -22,7 +23,6 @@ from onecharge.payments.protocol import (
     Settle,
     Step,
     Then,
-    after_look,
     next_step,
     refusal_after,
 )
@@ -92,14 +92,11 @@ class ChargeOrder:
 
     def _look_first(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
         try:
-            found = self.gateway.look(
-                row.request, placed_at=row.placed_at, appears_until=row.appears_until, now=self._now()
-            )
+            decision = look(self.gateway, row, self._now)
         except (LookInconclusive, stripe.StripeError) as error:
             # These do not pass by themselves: somebody has to see them.
             alarm = isinstance(error, LookInconclusive | stripe.AuthenticationError | stripe.PermissionError)
             return self._try_again(event, row, "look failed", error=type(error).__name__, alarm=alarm)
-        decision = after_look(row, found, self._now())
         match decision:
             case Settle(reply):
                 return self._settle(event, row, reply)

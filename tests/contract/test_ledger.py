@@ -177,6 +177,57 @@ def test_a_second_attempt_that_was_overtaken_holds_nothing(ledger: Ledger) -> No
     assert outcome == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint)
 
 
+def test_a_row_is_read_as_it_is(ledger: Ledger) -> None:
+    """With what it was settled as; and no row is None."""
+    assert ledger.read(REQUEST.order_id, 1) is None
+    settle(ledger, claimed(ledger))
+    row = ledger.read(REQUEST.order_id, 1)
+    assert row is not None
+    assert (row.request, row.state, row.payment_intent_id) == (REQUEST, ChargeState.SUCCEEDED, "pi_1")
+    assert (row.settled_at, row.correlation_id) == (T0 + 1, "c")
+
+
+def test_all_rows_are_read_page_by_page(ledger: Ledger) -> None:
+    """Each of them once, whatever the size of a page; then it is over."""
+    orders = {f"ord_{number:032x}" for number in range(7)}
+    for order_id in orders:
+        claim(ledger, FrozenRequest(order_id, 1, 1099, "EUR", "{}"))
+    seen: list[str] = []
+    after = None
+    for _ in range(4):
+        rows, after = ledger.page(after=after, limit=2)
+        seen += [row.request.order_id for row in rows]
+    assert sorted(seen) == sorted(orders)
+    assert after is None or ledger.page(after=after, limit=2) == ([], None)
+
+
+def test_a_row_is_taken_over_only_when_its_lease_has_expired(ledger: Ledger) -> None:
+    """And only as it was read: then it has the higher token, and whoever had it before can write no more."""
+    row = claimed(ledger)
+    assert ledger.take_over(row, now=T0 + LEASE_SECONDS - 1, lease_seconds=LEASE_SECONDS) is None
+    ours = ledger.take_over(row, now=T0 + LEASE_SECONDS, lease_seconds=LEASE_SECONDS)
+    assert ours is not None
+    assert (ours.fencing_token, ours.lease_expires_at) == (2, T0 + 2 * LEASE_SECONDS)
+    assert ledger.take_over(row, now=T0 + 10**6, lease_seconds=LEASE_SECONDS) is None
+    with pytest.raises(LeaseLost):
+        settle(ledger, row)
+    settle(ledger, ours)
+    assert ledger.take_over(ours, now=T0 + 10**6, lease_seconds=LEASE_SECONDS) is None
+
+
+@pytest.mark.parametrize("state", [ChargeState.SUCCEEDED, ChargeState.DECLINED])
+def test_what_the_bank_decides_settles_a_row_once(ledger: Ledger, state: ChargeState) -> None:
+    """A row that waits for it, and no other; the PaymentIntent's id stays."""
+    row = claimed(ledger)
+    assert not ledger.decide(row, state, code=None, now=T0)
+    settle(ledger, row, ChargeState.REQUIRES_ACTION)
+    assert ledger.decide(row, state, code="card_declined", now=T0 + 9)
+    assert not ledger.decide(row, ChargeState.DECLINED, code=None, now=T0 + 10)
+    decided = ledger.read(REQUEST.order_id, 1)
+    assert decided is not None
+    assert (decided.state, decided.payment_intent_id, decided.settled_at) == (state, "pi_1", T0 + 9)
+
+
 def test_each_method_makes_one_request(ledger: Ledger) -> None:
     """A fresh order costs two, a duplicate one, and neither a read."""
     if isinstance(ledger.client, MemoryDynamoDB):

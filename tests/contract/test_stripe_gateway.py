@@ -191,6 +191,57 @@ def test_an_unconfirmed_payment_intent_is_confirmed_once(gateway: StripeGateway,
     assert len(admin.ledger().charges) == 1
 
 
+def told(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str, int, str, bool]]:
+    """What events tell, oldest first, read to the end."""
+    seen, after = [], None
+    while True:
+        page = gateway.told(since=since, until=until, after=after)
+        seen += [(each.order_id, each.attempt, each.intent.status, each.intent.was_declined) for each in page.told]
+        after = page.next
+        if after is None:
+            return seen[::-1]
+
+
+def test_events_tell_of_every_charge_of_ours(
+    gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page by page, within the time that was asked for; not of PaymentIntents that others have made."""
+    monkeypatch.setattr("onecharge.payments.stripe_gateway._PAGE_SIZE", 2)
+    now = int(time.time())
+    gateway.client.v1.payment_intents.create(
+        {
+            "amount": 1,
+            "currency": "eur",
+            "payment_method": "pm_card_visa",
+            "confirm": True,
+            "automatic_payment_methods": {"enabled": True, "allow_redirects": "never"},
+        }
+    )
+    for number in range(3):
+        gateway.charge(request_for("a", attempt=number + 1), f"charge:{number}")
+    gateway.charge(request_for("b", payment_method="pm_card_visa_chargeDeclined"), "charge:b")
+    a, b = (request_for(order).order_id for order in "ab")
+    expected = [(a, 1, "succeeded", False), (a, 2, "succeeded", False), (a, 3, "succeeded", False)]
+    assert told(gateway, since=now - 60, until=now + 60) == [*expected, (b, 1, "requires_payment_method", True)]
+    assert told(gateway, since=now - 60, until=now - 30) == []
+
+
+def test_a_canceled_payment_intent_can_succeed_no_more(gateway: StripeGateway) -> None:
+    """Canceling it again changes nothing, and one that has succeeded says so instead."""
+    waiting = gateway.charge(request_for(payment_method="pm_card_threeDSecure2Required"), "charge:1").payment_intent_id
+    paid = gateway.charge(request_for("b"), "charge:2").payment_intent_id
+    assert waiting
+    assert paid
+    assert [gateway.cancel(waiting).status for _ in range(2)] == ["canceled", "canceled"]
+    assert gateway.confirm(request_for(), waiting).answer is Answer.REFUSED
+    assert gateway.cancel(paid).status == "succeeded"
+
+
+def test_a_payment_intent_that_stripe_does_not_know(gateway: StripeGateway) -> None:
+    """Is None, and no error."""
+    assert gateway.retrieve("pi_unknown") is None
+
+
 def script(gateway: Any) -> list[Any]:
     """What a gateway answers to a number of requests that depend on each other."""
     cards = {"b": "pm_card_visa_chargeDeclined", "c": "pm_card_threeDSecure2Required"}
@@ -205,7 +256,7 @@ def script(gateway: Any) -> list[Any]:
         ]
         for request in (*sent, request_for("e"), request_for("a", attempt=2))
     ]
-    return [answers, looks]
+    return [answers, looks, told(gateway, since=now - 60, until=now + 60), gateway.retrieve("pi_unknown")]
 
 
 def test_the_stripe_in_memory_answers_as_the_stand_in_does(gateway: StripeGateway) -> None:

@@ -104,6 +104,19 @@ class MemoryDynamoDB:
         self._after("GetItem")
         return {"Item": dict(item)} if item is not None else {}
 
+    def scan(self, **given: Any) -> dict[str, Any]:
+        self._before("Scan")
+        name = given["TableName"]
+        table = self._table(name)
+        start = given.get("ExclusiveStartKey")
+        after = sorted(key for key in table if start is None or key > self._key(name, start))
+        shown = after[: given.get("Limit")]
+        self._after("Scan")
+        answer: dict[str, Any] = {"Items": [dict(table[key]) for key in shown]}
+        if len(shown) < len(after):
+            answer["LastEvaluatedKey"] = {attribute: table[shown[-1]][attribute] for attribute in self.keys[name]}
+        return answer
+
     def put_item(self, **given: Any) -> dict[str, Any]:
         return self._write("PutItem", given)
 
@@ -184,7 +197,7 @@ class MemoryDynamoDB:
         return self.tables.setdefault(name, {})
 
     def _key(self, table: str, item: Mapping[str, Value]) -> tuple[str, ...]:
-        return tuple(next(iter(item[name].values())) for name in self.keys[table])
+        return tuple([value for name in self.keys[table] for value in item[name].values()])
 
     def _before(self, operation: str, kinds: Sequence[str] = ("throttled",)) -> str | None:
         self.io.pause(f"dynamodb {operation}")

@@ -17,7 +17,7 @@ def no_mutation(world: World) -> None:
 
 _GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 
-RANDOM_SCENARIOS = (
+_ONE_ATTEMPT = (
     # The same message twice, then again after hours or days, with the row lost meanwhile.
     Scenario(
         fault_probability=0.1,
@@ -35,7 +35,7 @@ RANDOM_SCENARIOS = (
         crash_probability=0.05,
         jump_probability=0.05,
         redeliveries=1,
-        redrives=True,
+        redrive_probability=0.1,
         tampered=True,
     ),
     # Workers that live on past their timeout, and a search that lags as much as it may.
@@ -44,21 +44,50 @@ RANDOM_SCENARIOS = (
     ),
     Scenario(copies=1, fault_probability=0.2, crash_probability=0.1, redeliveries=1, tampered=True),
     Scenario(orders=((_3DS,),), fault_probability=0.1, crash_probability=0.1, jump_probability=0.05),
-    Scenario(copies=1, fault_probability=0.2, crash_probability=0.1, redrives=True, search_lag_seconds=3600),
+    Scenario(copies=1, fault_probability=0.2, crash_probability=0.1, redrive_probability=0.1, search_lag_seconds=3600),
     # Three deliveries at once, and little else.
     Scenario(copies=3, fault_probability=0.02, crash_probability=0.03, jump_probability=0.05),
-    # A new card after a decline, and one that comes although the first has paid.
-    Scenario(orders=((_DECLINED, _GOOD),), copies=1, fault_probability=0.1, crash_probability=0.05, redeliveries=1),
-    Scenario(
-        orders=((_DECLINED, _GOOD),),
-        fault_probability=0.03,
-        crash_probability=0.03,
-        jump_probability=0.15,
-        zombies=True,
-        redrives=True,
-    ),
+    # A second card that comes although the first has paid.
     Scenario(orders=((_GOOD, _GOOD),), copies=1, fault_probability=0.1, crash_probability=0.05, jump_probability=0.05),
 )
+
+_SEVERAL_ATTEMPTS = (
+    # A new card after a decline.
+    Scenario(orders=((_DECLINED, _GOOD),), copies=1, fault_probability=0.1, crash_probability=0.05),
+    Scenario(
+        orders=((_DECLINED, _GOOD),),
+        fault_probability=0.01,
+        crash_probability=0.01,
+        jump_probability=0.3,
+        zombies=True,
+    ),
+)
+
+_RECONCILED = (
+    # A customer at the bank, and a new card if the bank says no.
+    Scenario(
+        orders=((_3DS, _GOOD),),
+        copies=1,
+        fault_probability=0.02,
+        crash_probability=0.03,
+        jump_probability=0.05,
+        reconciles=True,
+    ),
+    # Messages that land in the DLQ, so that for days nobody but the reconciler looks after their rows.
+    Scenario(
+        copies=1,
+        fault_probability=0.08,
+        crash_probability=0.05,
+        redeliveries=1,
+        redrive_probability=0.3,
+        lose_rows=True,
+        reconciles=True,
+        search_lag_seconds=600,
+    ),
+)
+
+RANDOM_SCENARIOS = (*_ONE_ATTEMPT, *_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_RECONCILED)
+"""In turn; the short ones come twice."""
 
 
 @dataclass

@@ -13,6 +13,7 @@ from onecharge.payments.protocol import Answer, ChargeRow, FoundIntent, FrozenRe
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import KEY_HORIZON_SECONDS, SEARCH_LAG_SECONDS
 from onecharge.states import ChargeState
+from reconcile_charges.reconcile import ReconcileCharges
 from tests.simulation.explore import Mutate
 from tests.simulation.world import World
 
@@ -177,6 +178,33 @@ class _NewKeyAfterAServerError(ChargeOrder):
         return super()._settle(event, row, reply)
 
 
+def failed_3d_secure_not_canceled(world: World) -> None:
+    class Leaving(StripeGateway):
+        def cancel(self, payment_intent_id: str) -> FoundIntent:
+            found = self.retrieve(payment_intent_id)
+            assert found is not None
+            return replace(found, status="canceled")
+
+    _replace(world, "gateway", Leaving(world.charge_order.gateway.client))
+
+
+def reconciler_guesses(world: World) -> None:
+    """Charges that it does not find it takes for declined."""
+
+    class Guessing(ReconcileCharges):
+        def _look(self, row: ChargeRow) -> bool:
+            looked = super()._look(row)
+            ours = None if looked else self.ledger.take_over(self._again(row), now=self._now(), lease_seconds=125)
+            if ours is not None:
+                self.ledger.settle(ours, ChargeState.DECLINED, payment_intent_id=None, code=None, now=self._now())
+            return True
+
+        def _again(self, row: ChargeRow) -> ChargeRow:
+            return self.ledger.read(row.request.order_id, row.request.attempt) or row
+
+    world.reconciler = Guessing
+
+
 MUTANTS: Mapping[str, Mutate] = {
     "no condition on the claim": no_condition_on_the_claim,
     "no lease": no_lease,
@@ -200,5 +228,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "no check of the attempt before": no_check_of_the_attempt_before,
     "a later attempt's claim read back blindly": claim_read_back_blindly,
     "what the message says is charged": _rewrite(_ChargesWhatTheMessageSays),
+    "a failed 3-D Secure is not canceled": failed_3d_secure_not_canceled,
+    "the reconciler takes absence for a decline": reconciler_guesses,
     "to the DLQ after three receives": dlq_after_three_receives,
 }

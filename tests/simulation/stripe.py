@@ -8,7 +8,8 @@ against.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,18 +94,18 @@ class RollForward:
     parameters: Mapping[str, Any]
 
 
-def _error(kind: type[stripe.StripeError], status: int | None, **details: Any) -> Answer:
+def _error(make: Callable[..., stripe.StripeError], status: int | None, **details: Any) -> Answer:
     def answer() -> PaymentIntent:
-        error = kind("in memory", http_status=status) if kind is not stripe.CardError else _card_error()
+        error = make("in memory", http_status=status)
         error.error = SimpleNamespace(**details)  # type: ignore[assignment]  # What the body of the answer says.
         raise error
 
     return answer
 
 
-def _card_error() -> stripe.StripeError:
-    return stripe.CardError("in memory", None, "card_declined", http_status=402)
-
+# These two want a parameter and a code as well.
+_card_error = partial(stripe.CardError, param=None, code="card_declined")
+_invalid_request = partial(stripe.InvalidRequestError, param=None)
 
 _NO_ANSWER = _error(stripe.APIConnectionError, None)
 _SERVER_ERROR = _error(stripe.APIError, 500, type="api_error")
@@ -116,7 +117,7 @@ _ANSWERS = {
 }
 _KEY_IN_USE = _error(stripe.APIError, 409, code="idempotency_key_in_use", type="idempotency_error")
 _OTHER_REQUEST = _error(stripe.IdempotencyError, 400, type="idempotency_error")
-_NOT_FOUND = _error(stripe.InvalidRequestError, 404, type="invalid_request_error", code="resource_missing")
+_NOT_FOUND = _error(_invalid_request, 404, type="invalid_request_error", code="resource_missing")
 _RETRIED = (None, 409, 500, 503)
 
 
@@ -190,14 +191,16 @@ class MemoryStripe:
             intent.last_payment_error = SimpleNamespace(code="card_declined", decline_code="generic_decline")
         if status == "succeeded":
             self.charges.append(intent)
-        data = SimpleNamespace(object=intent)
+        data = SimpleNamespace(object=replace(intent))
         self.events.append(Event(f"evt_{len(self.events)}", _EVENT_OF_STATUS[status], self.io.now(), data))
 
     def _answer_of(self, intent: PaymentIntent) -> Answer:
         if intent.status == "requires_payment_method":
             code = vars(intent.last_payment_error)
-            return _error(stripe.CardError, 402, type="card_error", payment_intent=intent, **code)
-        return lambda: intent
+            return _error(_card_error, 402, type="card_error", payment_intent=replace(intent), **code)
+        # What is replayed is what was answered, whatever has become of the PaymentIntent since.
+        snapshot = replace(intent)
+        return lambda: snapshot
 
     def confirm(self, intent_id: str) -> PaymentIntent:
         """POST /v1/payment_intents/{id}/confirm: its own states allow one success."""
@@ -213,7 +216,7 @@ class MemoryStripe:
         self.reach("cancel", _BEFORE)
         intent = self._intent(intent_id)
         if intent.status in ("succeeded", "canceled"):
-            return _error(stripe.InvalidRequestError, 400, code="payment_intent_unexpected_state", type="x")()
+            return _error(_invalid_request, 400, code="payment_intent_unexpected_state", type="invalid_request_error")()
         self.becomes(intent, "canceled")
         self.io.pause("stripe cancel answered")
         return intent

@@ -18,6 +18,8 @@ from onecharge.payments.ledger import Ledger
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.states import ChargeState
+from reconcile_charges.progress import ProgressStore
+from reconcile_charges.reconcile import ReconcileCharges
 from tests.silent import SILENT
 from tests.simulation.choices import Choices
 from tests.simulation.dynamodb import Item, MemoryDynamoDB
@@ -29,12 +31,24 @@ MAX_RECEIVE_COUNT = 500
 T0 = 1_800_000_000
 DAY = 24 * 3600
 CHARGES = "Charges"
+RECONCILIATION = "Reconciliation"
+RECONCILE_EVERY_SECONDS = 300
+RECONCILE_BOUNDS = TimeBounds.of(120)
+_CONTRADICTIONS = {"ChargeUnknownToLedger", "RowUnknownToStripe", "LedgerDiffersFromStripe"}
 _STEPS_MAX = 4000
 _ZOMBIE_SECONDS = 300
 _REDRIVES_MAX = 2
 
 RowKey = tuple[str, str]
 """Order id and attempt, as the table has them."""
+
+
+_MAY_BECOME = {
+    ChargeState.CLAIMED: set(ChargeState),
+    **{settled: {settled} for settled in ChargeState if settled is not ChargeState.CLAIMED},
+    ChargeState.REQUIRES_ACTION: {ChargeState.REQUIRES_ACTION, ChargeState.SUCCEEDED, ChargeState.DECLINED},
+}
+"""What a row may be after each state."""
 
 
 class Crash(BaseException):
@@ -62,11 +76,12 @@ class Message:
 
 @dataclass
 class Worker:
-    """One running delivery."""
+    """One running invocation: a delivery, or a run of the reconciler, which has no message."""
 
     name: str
-    message: Message
+    message: Message | None
     started_at: int
+    timeout_seconds: int
     run: greenlet
     label: str = "start"
 
@@ -84,8 +99,8 @@ class Scenario:
     """Of time passing while a worker is at a boundary: up to longer than it may run."""
     redeliveries: int = 0
     """Messages that come again, under new ids, an hour, a day or thirteen days later."""
-    redrives: bool = False
-    """A message may land in the DLQ, to be redriven an hour, a day or thirteen days later."""
+    redrive_probability: float = 0.0
+    """Of a message landing in the DLQ when it is received, to be redriven an hour, a day or thirteen days later."""
     lose_rows: bool = False
     """The ledger may lose a row before a redelivery, as a restored backup does."""
     tampered: bool = False
@@ -93,6 +108,8 @@ class Scenario:
     zombies: bool = False
     """A worker may live on past its timeout, for five minutes: nothing but its fencing token holds it back."""
     search_lag_seconds: int = 0
+    reconciles: bool = False
+    """The reconciler runs beside the deliveries, and banks decide what waits for 3-D Secure."""
 
 
 @dataclass
@@ -109,7 +126,7 @@ class World:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self.dynamodb = MemoryDynamoDB(keys={CHARGES: ("order_id", "attempt")}, io=self)
+        self.dynamodb = MemoryDynamoDB(keys={CHARGES: ("order_id", "attempt"), RECONCILIATION: ("name",)}, io=self)
         self.stripe = MemoryStripe(io=self, search_lag_seconds=self.scenario.search_lag_seconds)
         self.queue: list[Message] = []
         self.dlq: list[tuple[str, str]] = []
@@ -123,7 +140,15 @@ class World:
         self.made = 0
         self.lost_rows = 0
         self.charges_seen = 0
+        self.changed = False
+        """Whether a row or a charge has, since the invariants were checked."""
         self.broken: str | None = None
+        self.reported: Counter[str] = Counter()
+        self.reconciled_at = self.time
+        self.secrets_out: set[RowKey] = set()
+        self.at_the_bank: set[str] = set()
+        self.paid_at_the_bank: set[RowKey] = set()
+        self.reconciler: type[ReconcileCharges] = ReconcileCharges
         self.max_receive_count = MAX_RECEIVE_COUNT
         self.charge_order = ChargeOrder(
             ledger=Ledger(self.dynamodb, CHARGES),  # type: ignore[arg-type]  # The client's methods that are used.
@@ -186,6 +211,10 @@ class World:
         self.stripe.time_has_passed()
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
+        if table == CHARGES:
+            self._wrote_row(old, new)
+
+    def _wrote_row(self, old: Item | None, new: Item | None) -> None:
         """The invariants of a row: a settled one stays, and only the holder of its newest lease writes to it.
 
         What is broken is raised by the next check: here, in the worker, the code under test would catch it.
@@ -195,13 +224,15 @@ class World:
             self._forget(key)
             return
         state, before = ChargeState(new["state"]["S"]), self.states.get(key, ChargeState.CLAIMED)
-        if before is not ChargeState.CLAIMED and state is not before:
+        if state not in _MAY_BECOME[before]:
             self.broken = f"settled row {key} went from {before} to {state}"
-        self.states[key] = state
+        self.states[key], self.changed = state, True
+        if state is ChargeState.REQUIRES_ACTION:
+            self.secrets_out.add(key)
         token = int(new["fencing_token"]["N"])
         if old is None or token > int(old["fencing_token"]["N"]):
             self._claimed(key, token)
-        elif self.holders[key][0] is not self.current:
+        elif self.holders[key][0] is not self.current and before is ChargeState.CLAIMED:
             self.broken = "a worker that had lost its lease wrote to the row"
         elif int(new["lease_expires_at"]["N"]) <= self.time:
             self.let_go.add(key)
@@ -212,7 +243,7 @@ class World:
         if (
             holder in self.workers
             and holder is not self.current
-            and self.time - holder.started_at < BOUNDS.function_timeout_seconds
+            and self.time - holder.started_at < holder.timeout_seconds
             and key not in self.let_go
         ):
             self.broken = "a lease was taken over from a worker that is alive"
@@ -260,6 +291,9 @@ class World:
             self.send(event)
         self.until_quiet()
         self.pass_time(3600)
+        if self.scenario.reconciles:
+            self.reconcile()
+            self.until_quiet()
         self._check_the_end()
 
     def send(self, event: OrderPlacedEvent) -> None:
@@ -281,6 +315,8 @@ class World:
 
     def step(self) -> None:
         """One worker goes on to its next boundary, or one message is received, or time passes."""
+        if self.scenario.reconciles and self.faults_on:
+            self._let_others_act()
         ready = [each for each in self.queue if each.visible_at <= self.time and not each.in_flight]
         options = len(self.workers) + len(ready)
         if options == 0:
@@ -288,13 +324,61 @@ class World:
                 # Later attempts may wait for this very message.
                 self._redrive()
                 return
+            self._let_the_bank_decide(1.0)
             self.pass_time(min(each.visible_at for each in self.queue) - self.time)
+            if self.scenario.reconciles and self.time >= self.reconciled_at + RECONCILE_EVERY_SECONDS:
+                self.reconcile()
             return
         chosen = self.choices.pick(options) if options > 1 else 0
         if chosen < len(self.workers):
             self._resume(self.workers[chosen])
         else:
             self._receive(ready[chosen - len(self.workers)])
+
+    def _let_others_act(self) -> None:
+        self._let_the_bank_decide(0.05)
+        if all(worker.message for worker in self.workers) and self.choices.happens(0.01):
+            self.reconcile()
+
+    def reconcile(self) -> None:
+        """The schedule starts the reconciler."""
+        started_at = self.reconciled_at = self.time
+        run = self.reconciler(
+            ledger=self.charge_order.ledger,
+            gateway=self.charge_order.gateway,
+            progress=ProgressStore(self.dynamodb, RECONCILIATION),  # type: ignore[arg-type]
+            lease_seconds=RECONCILE_BOUNDS.lease_seconds,
+            clock=lambda: self.time,
+            has_time=lambda: started_at + RECONCILE_BOUNDS.function_timeout_seconds - self.time >= 30,
+            logger=SILENT,
+            count=self._report,
+        )
+        self.made += 1
+        timeout_seconds = RECONCILE_BOUNDS.function_timeout_seconds
+        self.workers.append(Worker(f"reconciler{self.made}", None, self.time, timeout_seconds, greenlet(run)))
+        self.coverage["reconciler runs"] += 1
+
+    def _report(self, metric: str) -> None:
+        self.reported[metric] += 1
+        self.coverage[f"reconciler: {metric}"] += 1
+
+    def _let_the_bank_decide(self, probability: float) -> None:
+        """The customer finishes 3-D Secure, or fails to and tries again on the same page; no webhook tells."""
+        for intent in self.stripe.intents if self.scenario.reconciles else ():
+            if _attempt_of(intent) not in self.secrets_out:
+                # Only a row that says so hands out the client secret that the customer's page needs.
+                continue
+            tries_again = intent.id in self.at_the_bank and intent.status == "requires_payment_method"
+            if not tries_again and intent.status != "requires_action":
+                continue
+            if self.choices.happens(probability / 4 if tries_again else probability):
+                self.at_the_bank.add(intent.id)
+                pays = self.choices.pick(2) == 0
+                self.stripe.becomes(intent, "succeeded" if pays else "requires_payment_method")
+                self._note(f"the bank says {'yes' if pays else 'no'}", fault="3-D Secure decided")
+                self.coverage["3-D Secure tried again"] += tries_again
+                if pays:
+                    self.paid_at_the_bank.add(_attempt_of(intent))
 
     def _receive(self, message: Message) -> None:
         message.receives += 1
@@ -307,7 +391,8 @@ class World:
         delivery = Delivery(message.id, message.id, message.receives, message.body)
         message.visible_at, message.in_flight = self.time + VISIBILITY_SECONDS, True
         run = greenlet(lambda: self.consumer.deliver(delivery))
-        worker = Worker(f"{message.id}#{message.receives}", message, self.time, run)
+        timeout_seconds = BOUNDS.function_timeout_seconds
+        worker = Worker(f"{message.id}#{message.receives}", message, self.time, timeout_seconds, run)
         self.workers.append(worker)
         self._note(f"{worker.name} received")
         self._resume(worker)
@@ -315,7 +400,7 @@ class World:
     def _is_redriven(self, message: Message) -> bool:
         """The message may have spent its receives, as when the function could not even start for days."""
         spent = (
-            self.scenario.redrives and self.faults_on and self.redrives < _REDRIVES_MAX and self.choices.happens(0.1)
+            self.faults_on and self.redrives < _REDRIVES_MAX and self.choices.happens(self.scenario.redrive_probability)
         )
         if spent:
             self.redrives += 1
@@ -334,7 +419,7 @@ class World:
         if self.faults_on and self.choices.happens(self.scenario.jump_probability):
             self.pass_time((1, 20, 40)[self.choices.pick(3)], fault="delay")
         age_seconds = self.time - worker.started_at
-        killed = age_seconds >= BOUNDS.function_timeout_seconds
+        killed = age_seconds >= worker.timeout_seconds
         if killed and self.scenario.zombies and self.faults_on and age_seconds < _ZOMBIE_SECONDS:
             killed = self.choices.happens(0.3)
             self.coverage["zombie"] += not killed
@@ -348,18 +433,16 @@ class World:
         self.current = worker
         done = worker.run.switch()
         if worker.run.dead:
-            self._note(worker.name + (" done" if done else " not done"))
-            self.workers.remove(worker)
-            worker.message.in_flight = False
+            self._note(worker.name + (" done" if done or not worker.message else " not done"))
+            self._gone(worker)
             if done and worker.message in self.queue:
                 self.queue.remove(worker.message)
         else:
-            self._note(worker.name + " at " + worker.label)
+            self.timeline.append((self.time - T0, worker.name + " at " + worker.label))
 
     def crash(self, worker: Worker) -> None:
         """The worker is gone, wherever it is."""
-        self.workers.remove(worker)
-        worker.message.in_flight = False
+        self._gone(worker)
         self.current = worker
         try:
             if worker.run:
@@ -367,8 +450,16 @@ class World:
         except Crash:
             pass
 
+    def _gone(self, worker: Worker) -> None:
+        self.workers.remove(worker)
+        if worker.message:
+            worker.message.in_flight = False
+
     def _wait_for_long(self) -> None:
         self.pass_time((3600, DAY, 13 * DAY)[self.choices.pick(3)])
+        if self.scenario.reconciles:
+            self.reconcile()
+            self.until_quiet()
 
     def lose_all_rows(self) -> None:
         """The table is a new one, as after a restore into another region."""
@@ -405,9 +496,13 @@ class World:
         if self.broken:
             raise Violation(self.broken, self.timeline)
         charges = self.stripe.charges
-        for charge in charges[self.charges_seen :]:
-            self._check_charge(charge, [each for each in charges if each.order_id == charge.order_id])
-        self.charges_seen = len(charges)
+        if len(charges) > self.charges_seen:
+            for charge in charges[self.charges_seen :]:
+                self._check_charge(charge, [each for each in charges if each.order_id == charge.order_id])
+            self.charges_seen, self.changed = len(charges), True
+        if not self.changed:
+            return
+        self.changed = False
         if charges and ChargeState.DECLINED in self.states.values():
             for charge in charges:
                 if self.states.get(_attempt_of(charge)) is ChargeState.DECLINED:
@@ -423,8 +518,11 @@ class World:
 
     def _expected(self) -> list[OrderPlacedEvent]:
         """The attempts that must come to something: all but those after a card that pays."""
-        paid = {event.data.order_id: event.data.attempt for event in reversed(self.orders) if _pays(event)}
+        paid = {event.data.order_id: event.data.attempt for event in reversed(self.orders) if self._pays(event)}
         return [event for event in self.orders if event.data.attempt <= paid.get(event.data.order_id, 100)]
+
+    def _pays(self, event: OrderPlacedEvent) -> bool:
+        return event.data.payment_method == "pm_card_visa" or _row_of(event) in self.paid_at_the_bank
 
     def _check_nothing_is_lost(self) -> None:
         """No message is left: what was delivered must be settled, whether or not anybody sends it again."""
@@ -443,12 +541,16 @@ class World:
             charges = [charge for charge in self.stripe.charges if _attempt_of(charge) == key]
             if state in (None, ChargeState.CLAIMED):
                 raise Violation(f"{event.id} is left {state}", self.timeline)
+            if self._pays(event) and state is not ChargeState.SUCCEEDED:
+                raise Violation(f"{event.id} is {state}, though its card pays", self.timeline)
             if (state is ChargeState.SUCCEEDED) != bool(charges):
                 raise Violation(f"{event.id} is {state}, with {len(charges)} charges at Stripe", self.timeline)
             if charges and self.rows[key].get("payment_intent_id") != {"S": charges[0].id}:
                 raise Violation(f"{event.id} is settled with another charge's id", self.timeline)
             if any(charge.amount != event.data.amount_minor for charge in charges):
                 raise Violation(f"{event.id} was charged another amount", self.timeline)
+        if self.reported.keys() & _CONTRADICTIONS and not self.lost_rows:
+            raise Violation(f"the reconciler found what should not be: {self.reported}", self.timeline)
         bodies = {event.model_dump_json() for event in expected}
         payable = [(body, reason) for body, reason in self.dlq if body in bodies or "paid" not in reason]
         if payable:
@@ -467,10 +569,6 @@ def _row_of(event: OrderPlacedEvent) -> RowKey:
 
 def _attempt_of(charge: PaymentIntent) -> RowKey:
     return charge.metadata["order_id"], charge.metadata["attempt"]
-
-
-def _pays(event: OrderPlacedEvent) -> bool:
-    return event.data.payment_method == "pm_card_visa"
 
 
 _ORDERS: dict[tuple[int, int, str], OrderPlacedEvent] = {}

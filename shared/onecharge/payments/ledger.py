@@ -54,6 +54,9 @@ class NotDeclinedBefore:
     previous: ChargeState | None
 
 
+RowKey = tuple[str, int]
+"""Order id and attempt."""
+
 Claim = Claimed | HeldByAnother | AlreadySettled | NotDeclinedBefore
 
 
@@ -209,13 +212,66 @@ class Ledger:
         )
         return _row(attributes)
 
-    def _write(self, row: ChargeRow, changes: Mapping[str, str], *, remove: str = "", **values: Any) -> dict[str, Any]:
+    # ------------------------------------------------------------ for what is learned from Stripe, not from a message
+
+    def read(self, order_id: str, attempt: int) -> ChargeRow | None:
+        """The row of the attempt, as it is now."""
+        key = to_item({"order_id": order_id, "attempt": attempt})
+        answer = self.client.get_item(TableName=self.table, Key=key, ConsistentRead=True)
+        return _row(answer["Item"]) if "Item" in answer else None
+
+    def page(self, *, after: RowKey | None, limit: int) -> tuple[list[ChargeRow], RowKey | None]:
+        """So many rows in the table's own order, after that one; and where to go on, None at the end."""
+        start: dict[str, Any] = (
+            {"ExclusiveStartKey": to_item({"order_id": after[0], "attempt": after[1]})} if after else {}
+        )
+        answer = self.client.scan(TableName=self.table, Limit=limit, **start)
+        last = answer.get("LastEvaluatedKey")
+        values = from_item(last) if last else None
+        return [_row(item) for item in answer["Items"]], (values["order_id"], values["attempt"]) if values else None
+
+    def take_over(self, row: ChargeRow, *, now: int, lease_seconds: int) -> ChargeRow | None:
+        """Claim the row as a delivery would, if it still is as it was read and its lease has expired."""
+        try:
+            attributes = self._write(
+                row,
+                {"fencing_token": "fencing_token + :one", "lease_expires_at": ":lease_expires_at"},
+                only_if="lease_expires_at <= :now",
+                one=1,
+                lease_expires_at=now + lease_seconds,
+                now=now,
+            )
+        except LeaseLost:
+            return None
+        return _row(attributes)
+
+    def decide(self, row: ChargeRow, state: ChargeState, *, code: str | None, now: int) -> bool:
+        """Settle a REQUIRES_ACTION row as the customer's bank decided; False if that has been done already."""
+        changes = {"#state": ":state", "settled_at": ":now", **({"decline_code": ":decline_code"} if code else {})}
+        try:
+            self.client.update_item(
+                TableName=self.table,
+                Key=self._key(row.request),
+                UpdateExpression=_set(changes),
+                ConditionExpression="#state = :requires_action",
+                ExpressionAttributeNames={"#state": "state"},
+                ExpressionAttributeValues=_values(
+                    state=state, now=now, decline_code=code, requires_action=ChargeState.REQUIRES_ACTION
+                ),
+            )
+        except self.client.exceptions.ConditionalCheckFailedException:
+            return False
+        return True
+
+    def _write(
+        self, row: ChargeRow, changes: Mapping[str, str], *, remove: str = "", only_if: str = "", **values: Any
+    ) -> dict[str, Any]:
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=self._key(row.request),
                 UpdateExpression=_set(changes) + (f" REMOVE {remove}" if remove else ""),
-                ConditionExpression=_STILL_OURS,
+                ConditionExpression=_STILL_OURS + (f" AND {only_if}" if only_if else ""),
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues=_values(**values, claimed=ChargeState.CLAIMED, ours=row.fencing_token),
                 ReturnValues="ALL_NEW",
@@ -249,6 +305,9 @@ def _row(item: Mapping[str, Any]) -> ChargeRow:
         key_generation=values["key_generation"],
         key_opened_at=values["key_opened_at"],
         looking_since=values.get("looking_since"),
+        payment_intent_id=values.get("payment_intent_id"),
+        settled_at=values.get("settled_at"),
+        correlation_id=values["correlation_id"],
     )
 
 

@@ -79,6 +79,10 @@ class ChargeRow:
     """No request was ever sent under the present key before this time."""
     looking_since: int | None
     """Since when the present key is not used any more until Stripe has been looked at; None while it may be."""
+    payment_intent_id: str | None = None
+    """What Stripe calls the charge; None until the row is settled, or if Stripe never named one."""
+    settled_at: int | None = None
+    correlation_id: str = ""
 
     @property
     def key_unused_since(self) -> int:
@@ -239,6 +243,14 @@ class Confirm:
 
 
 @dataclass(frozen=True)
+class Cancel:
+    """A PaymentIntent of ours was declined. Its customer may have been shown a page that could still confirm it, with
+    another card: only once it is canceled is there room for another attempt. Then settle as what it is."""
+
+    payment_intent_id: str
+
+
+@dataclass(frozen=True)
 class OpenNewKey:
     """There is no charge, and the former key can no longer make one: the next generation may."""
 
@@ -248,7 +260,7 @@ class LookAgain:
     """Too early to tell."""
 
 
-AfterLook = Settle | Confirm | OpenNewKey | LookAgain
+AfterLook = Settle | Confirm | Cancel | OpenNewKey | LookAgain
 
 
 def reply_for(request: FrozenRequest, intent: FoundIntent) -> Reply:
@@ -266,6 +278,8 @@ def reply_for(request: FrozenRequest, intent: FoundIntent) -> Reply:
             return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id, intent.decline_code)
         case "requires_payment_method" if intent.was_declined:
             return Reply(Answer.DECLINED, intent.payment_intent_id, intent.decline_code)
+        case "canceled":
+            return Reply(Answer.DECLINED, intent.payment_intent_id, intent.decline_code or intent.status)
         case _:
             return Reply(Answer.REFUSED, intent.payment_intent_id, f"status {intent.status}")
 
@@ -286,7 +300,55 @@ def after_look(row: ChargeRow, found: list[FoundIntent], now: float) -> AfterLoo
             reply = reply_for(row.request, intent)
             if never_confirmed and reply.answer is not Answer.OTHER_AMOUNT:
                 return Confirm(intent.payment_intent_id)
+            if intent.status != "canceled" and reply.answer is Answer.DECLINED:
+                return Cancel(intent.payment_intent_id)
             return LookAgain() if reply.answer is Answer.PROCESSING else Settle(reply)
         case _:
             # Two PaymentIntents for one attempt should not exist: a person has to see them.
             return Settle(Reply(Answer.REFUSED, code="several PaymentIntents for one attempt"))
+
+
+# ---------------------------------------------------------------- what Stripe tells unasked
+
+
+class Compared(StrEnum):
+    """What a PaymentIntent at Stripe means for the row of its attempt, whatever worker or message there still is."""
+
+    AGREES = "nothing to do"
+    ABANDONED = "take the row over and look; settle only what Stripe shows"
+    PAID = "settle SUCCEEDED"
+    FAILED = "cancel the PaymentIntent, then settle DECLINED"
+    UNKNOWN_CHARGE = "alarm: a charge that no row knows"
+    DIFFERS = "alarm: row and Stripe contradict each other"
+
+
+def compare(row: ChargeRow | None, intent: FoundIntent, now: float) -> Compared:
+    """Whether the row and Stripe say the same of an attempt, and what to do if they do not."""
+    charged = intent.status == "succeeded"
+    if row is None:
+        return Compared.UNKNOWN_CHARGE if charged else Compared.AGREES
+    other_money = charged and reply_for(row.request, intent).answer is Answer.OTHER_AMOUNT
+    its_own = intent.payment_intent_id == row.payment_intent_id
+    match row.state:
+        case ChargeState.CLAIMED:
+            # Whoever holds the lease finds out what Stripe knows without help.
+            return Compared.ABANDONED if now >= row.lease_expires_at else Compared.AGREES
+        case ChargeState.REQUIRES_ACTION if its_own and not other_money:
+            return _decided_by_the_bank(row, intent)
+        case ChargeState.SUCCEEDED if its_own:
+            return Compared.AGREES if charged and not other_money else Compared.DIFFERS
+        case ChargeState.NEEDS_REVIEW:
+            # A person has it already.
+            return Compared.AGREES
+        case _:
+            return Compared.DIFFERS if charged else Compared.AGREES
+
+
+def _decided_by_the_bank(row: ChargeRow, intent: FoundIntent) -> Compared:
+    match reply_for(row.request, intent).answer:
+        case Answer.SUCCEEDED:
+            return Compared.PAID
+        case Answer.DECLINED:
+            return Compared.FAILED
+        case _:
+            return Compared.AGREES

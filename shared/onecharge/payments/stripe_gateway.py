@@ -6,6 +6,7 @@ protocol.py. Source: Stripe documentation, "Error handling", "Idempotent request
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +16,7 @@ import stripe
 from requests.adapters import HTTPAdapter
 
 from onecharge.aws import BATCH_SIZE
+from onecharge.events import ORDER_ID_PATTERN
 from onecharge.payments.protocol import AUTHENTICATION_REQUIRED, Answer, FoundIntent, FrozenRequest, Reply, reply_for
 from onecharge.payments.time_bounds import (
     ABSENCE_GRACE_SECONDS,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _LIST_PAGES_MAX = 20
 _PAGE_SIZE = 100
+_TELLING_EVENTS = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
 
 
 class LookInconclusive(Exception):
@@ -52,6 +55,24 @@ def stripe_client(api_key: str, *, api_base: str, bounds: TimeBounds) -> stripe.
             session=session,
         ),
     )
+
+
+@dataclass(frozen=True)
+class Told:
+    """A PaymentIntent of ours that an event told of, as it was then."""
+
+    event_id: str
+    order_id: str
+    attempt: int
+    intent: FoundIntent
+
+
+@dataclass(frozen=True)
+class Page:
+    """Events, newest first; `next` is the id of the last one if there are more."""
+
+    told: list[Told]
+    next: str | None
 
 
 @dataclass(frozen=True)
@@ -103,6 +124,41 @@ class StripeGateway:
         # What search tells of a status may be old; the object itself is not.
         return [_found(self.client.v1.payment_intents.retrieve(found)) for found in sorted(ids)]
 
+    def retrieve(self, payment_intent_id: str) -> FoundIntent | None:
+        """The PaymentIntent as it is now; None if this Stripe account has none of that id."""
+        try:
+            return _found(self.client.v1.payment_intents.retrieve(payment_intent_id))
+        except stripe.InvalidRequestError as error:
+            if error.http_status == 404:
+                return None
+            raise
+
+    def cancel(self, payment_intent_id: str) -> FoundIntent:
+        """See to it that nobody can confirm it any more; returns what it is then, which may be that it succeeded."""
+        try:
+            return _found(self.client.v1.payment_intents.cancel(payment_intent_id))
+        except stripe.InvalidRequestError:
+            # Its status allows no cancelling: it has succeeded, or is canceled already.
+            return _found(self.client.v1.payment_intents.retrieve(payment_intent_id))
+
+    def told(self, *, since: int, until: int, after: str | None) -> Page:
+        """One page of what events told of our PaymentIntents, from `since` up to before `until`, epoch seconds.
+
+        Stripe keeps events for 30 days (Stripe documentation, "List all events").
+        """
+        page = self.client.v1.events.list(
+            {
+                "types": list(_TELLING_EVENTS),
+                "created": {"gte": since, "lt": until},
+                "limit": _PAGE_SIZE,
+                **({"starting_after": after} if after else {}),
+            }
+        )
+        return Page(
+            told=[told for event in page.data if (told := _told(event)) is not None],
+            next=page.data[-1].id if page.has_more else None,
+        )
+
     def _searched(self, request: FrozenRequest) -> Iterator[stripe.PaymentIntent]:
         query = f"metadata['order_id']:'{request.order_id}' AND metadata['attempt']:'{request.attempt}'"
         page = self.client.v1.payment_intents.search({"query": query, "limit": _PAGE_SIZE})
@@ -117,6 +173,17 @@ class StripeGateway:
                 return
             page = page.next_page()
         raise LookInconclusive
+
+
+def _told(event: Any) -> Told | None:
+    """Whose PaymentIntent it is; None if it is not ours, for others may use the same Stripe account."""
+    intent = event.data.object
+    metadata = getattr(intent, "metadata", None)
+    ours = metadata.to_dict() if metadata is not None else {}
+    order_id, attempt = ours.get("order_id", ""), ours.get("attempt", "")
+    if not (re.match(ORDER_ID_PATTERN, order_id) and attempt.isdecimal()):
+        return None
+    return Told(event.id, order_id, int(attempt), _found(intent))
 
 
 def _found(intent: stripe.PaymentIntent) -> FoundIntent:

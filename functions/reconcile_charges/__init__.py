@@ -1,0 +1,1 @@
+"""reconcile_charges: holds the ledger against Stripe, on a schedule."""
