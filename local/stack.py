@@ -31,6 +31,7 @@ class Stack:
     order_updates_dlq_url: str
     orders_table: str
     charges_table: str
+    reconcile_charges_function: str
     stripe_api_base: str
     stripe_secret_arn: str
     aws_log: str
@@ -98,6 +99,7 @@ def running_stack(
             order_updates_dlq_url=outputs["OrderUpdatesDlqUrl"],
             orders_table=outputs["OrdersTableName"],
             charges_table=outputs["ChargesTableName"],
+            reconcile_charges_function=outputs["ReconcileChargesFunctionName"],
             stripe_api_base=stripe_api_base,
             stripe_secret_arn=secret["ARN"],
             aws_log=str(emulator.log),

@@ -148,6 +148,27 @@ def test_whatever_stripe_does_the_order_is_paid_once(shop: Shop, fault: Fault) -
     assert len(shop.charges(placed.json()["order_id"])) == 1
 
 
+def test_a_charge_that_nobody_settled_is_reconciled(shop: Shop, stack: Stack) -> None:
+    """Its worker was killed before it settled, its message is gone, an hour has passed: the row follows Stripe."""
+    order_id = shop.order().json()["order_id"]
+    assert shop.settled_status(order_id) == "PAID"
+    [charge] = shop.charges(order_id)
+    dynamodb = stack.aws.client("dynamodb")
+    key = {"order_id": {"S": order_id}, "attempt": {"N": "1"}}
+    dynamodb.update_item(
+        TableName=stack.charges_table,
+        Key=key,
+        UpdateExpression="SET #state = :claimed, lease_expires_at = :long_ago REMOVE payment_intent_id, settled_at",
+        ExpressionAttributeNames={"#state": "state"},
+        ExpressionAttributeValues={":claimed": {"S": "CLAIMED"}, ":long_ago": {"N": str(int(time.time()) - 7200)}},
+    )
+    answer = stack.aws.client("lambda").invoke(FunctionName=stack.reconcile_charges_function, Payload=b"{}")
+    assert "FunctionError" not in answer, answer["Payload"].read()
+    row = dynamodb.get_item(TableName=stack.charges_table, Key=key)["Item"]
+    assert (row["state"]["S"], row["payment_intent_id"]["S"]) == ("SUCCEEDED", charge.payment_intent_id)
+    assert len(shop.charges(order_id)) == 1
+
+
 def test_poison_is_in_the_dlq_with_its_reason(shop: Shop, stack: Stack) -> None:
     """At its first receive."""
     drain(stack, stack.payments_dlq_url)

@@ -9,7 +9,9 @@ from onecharge.events import OrderPlaced
 from onecharge.payments.protocol import (
     OUTCOMES,
     Answer,
+    Cancel,
     ChargeRow,
+    Compared,
     Confirm,
     FoundIntent,
     FrozenRequest,
@@ -20,6 +22,7 @@ from onecharge.payments.protocol import (
     Step,
     Then,
     after_look,
+    compare,
     next_step,
     reply_for,
 )
@@ -81,10 +84,14 @@ def test_every_answer_has_an_outcome() -> None:
     assert OUTCOMES.keys() == set(Answer)
 
 
+def documented(section: str) -> list[list[str]]:
+    """The rows of the table in that section of docs/protocol.md, without its head."""
+    text = (PROJECT / "docs/protocol.md").read_text().split(f"## {section}")[1].split("\n## ")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"][2:]
+
+
 def test_the_documented_outcome_table_is_the_code_s() -> None:
     """Row by row: docs/protocol.md says of each answer what the code does."""
-    section = (PROJECT / "docs/protocol.md").read_text().split("## What each answer means")[1].split("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     rows_of_the_row = {
         Then.SAME_KEY_AGAIN: "stays CLAIMED, same key again",
         Then.LOOK_FIRST: "stays CLAIMED, look first",
@@ -97,7 +104,7 @@ def test_the_documented_outcome_table_is_the_code_s() -> None:
         ]
         for answer, outcome in OUTCOMES.items()
     ]
-    assert rows[2:] == in_code
+    assert documented("What each answer means") == in_code
 
 
 def test_only_a_certain_answer_settles() -> None:
@@ -131,7 +138,7 @@ def test_a_500_is_looked_at_before_anything_else() -> None:
             ),
             Answer.ACTION_REQUIRED,
         ),
-        (replace(INTENT, status="canceled"), Answer.REFUSED),
+        (replace(INTENT, status="canceled"), Answer.DECLINED),
         (replace(INTENT, amount_minor=1098), Answer.OTHER_AMOUNT),
         (replace(INTENT, currency="USD"), Answer.OTHER_AMOUNT),
     ],
@@ -181,3 +188,71 @@ def test_the_freshness_rule_itself_bounds_the_last_use_of_a_key() -> None:
     """A row that was lost, or never written: past horizon and grace nothing can be on its way any more."""
     assert after_look(ROW, [], T0 + KEY_HORIZON_SECONDS) == LookAgain()
     assert after_look(ROW, [], T0 + KEY_HORIZON_SECONDS + ABSENCE_GRACE_SECONDS) == OpenNewKey()
+
+
+DECLINED_INTENT = replace(INTENT, status="requires_payment_method", was_declined=True)
+
+
+def test_a_declined_payment_intent_that_is_found_is_canceled_first() -> None:
+    """Its customer may have a page open that could still confirm it; canceled, it is a decline for good."""
+    assert after_look(ROW, [DECLINED_INTENT], T0) == Cancel("pi_1")
+    canceled = replace(DECLINED_INTENT, status="canceled", decline_code="do_not_honor")
+    assert after_look(ROW, [canceled], T0) == Settle(Reply(Answer.DECLINED, "pi_1", "do_not_honor"))
+
+
+SETTLED = replace(ROW, state=ChargeState.SUCCEEDED, payment_intent_id="pi_1")
+WAITING = replace(SETTLED, state=ChargeState.REQUIRES_ACTION)
+DECLINED = replace(SETTLED, state=ChargeState.DECLINED)
+REVIEW = replace(SETTLED, state=ChargeState.NEEDS_REVIEW)
+OTHER = replace(INTENT, payment_intent_id="pi_2")
+LIVE, EXPIRED = ROW.lease_expires_at - 1, ROW.lease_expires_at
+
+COMPARED: list[tuple[str, ChargeRow | None, str, FoundIntent, int, Compared]] = [
+    ("none", None, "a charge", INTENT, LIVE, Compared.UNKNOWN_CHARGE),
+    ("none", None, "none", DECLINED_INTENT, LIVE, Compared.AGREES),
+    ("CLAIMED, its lease alive", ROW, "anything", INTENT, LIVE, Compared.AGREES),
+    ("CLAIMED, its lease expired", ROW, "anything", INTENT, EXPIRED, Compared.ABANDONED),
+    ("REQUIRES_ACTION", WAITING, "its charge", INTENT, EXPIRED, Compared.PAID),
+    ("REQUIRES_ACTION", WAITING, "a decline, or canceled", DECLINED_INTENT, EXPIRED, Compared.FAILED),
+    (
+        *("REQUIRES_ACTION", WAITING, "still waiting for the customer"),
+        *(replace(INTENT, status="requires_action"), EXPIRED, Compared.AGREES),
+    ),
+    ("SUCCEEDED", SETTLED, "its charge", INTENT, EXPIRED, Compared.AGREES),
+    ("SUCCEEDED", SETTLED, "its PaymentIntent, not charged", DECLINED_INTENT, EXPIRED, Compared.DIFFERS),
+    ("DECLINED", DECLINED, "no charge", DECLINED_INTENT, EXPIRED, Compared.AGREES),
+    ("DECLINED", DECLINED, "a charge", INTENT, EXPIRED, Compared.DIFFERS),
+    ("NEEDS_REVIEW", REVIEW, "anything", INTENT, EXPIRED, Compared.AGREES),
+    (
+        "any that is settled, but for NEEDS_REVIEW",
+        SETTLED,
+        "a charge that is not its own",
+        OTHER,
+        EXPIRED,
+        Compared.DIFFERS,
+    ),
+    (
+        *("any that is settled, but for NEEDS_REVIEW", WAITING, "its charge, of other money"),
+        *(replace(INTENT, amount_minor=1), EXPIRED, Compared.DIFFERS),
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "intent", "now", "expected"), [(each[1], *each[3:]) for each in COMPARED])
+def test_what_stripe_tells_is_compared(
+    row: ChargeRow | None, intent: FoundIntent, now: int, expected: Compared
+) -> None:
+    """With the row as it is, whatever worker or message there still is."""
+    assert compare(row, intent, now) is expected
+
+
+def test_the_documented_comparison_is_the_code_s() -> None:
+    """docs/protocol.md lists these cases, and what follows from each."""
+    assert documented("What the reconciler does") == [[each[0], each[2], each[5].value] for each in COMPARED]
+
+
+@pytest.mark.parametrize("row", [SETTLED, WAITING, DECLINED])
+def test_other_money_is_always_a_contradiction(row: ChargeRow) -> None:
+    """Whichever state the row is settled in."""
+    assert compare(row, replace(INTENT, currency="USD"), EXPIRED) is Compared.DIFFERS
+    assert compare(row, OTHER, EXPIRED) is Compared.DIFFERS
