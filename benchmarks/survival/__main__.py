@@ -1,0 +1,74 @@
+"""`make survival`: who survives what, as a table; `--write` also keeps it as JSON, as a picture and in the README.
+
+`--tell FAULT DESIGN` shows one schedule instead, line by line: the first one in which that design fails, if one does.
+"""
+
+import argparse
+import os
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from benchmarks.survival.clock import virtual_clock
+from benchmarks.survival.designs import DESIGNS
+from benchmarks.survival.faults import FAULTS
+from benchmarks.survival.picture import PICTURE, svg
+from benchmarks.survival.results import RESULTS, NeverMet, Results, run_all
+from benchmarks.survival.tables import for_the_terminal, write_into_readme
+from benchmarks.survival.world import schedule
+
+
+def tell(fault: str, design: str, *, schedules: int, seed: int) -> str:
+    """The timeline of the first schedule of that cell that fails; of the last one, if none does."""
+    told = []
+    with virtual_clock() as clock:
+        for number in range(schedules):
+            world = schedule(DESIGNS[design], FAULTS[fault], seed, number, clock, telling=True)
+            charges = world.run().charges
+            told = [f"{seconds:>9,} s  {what}" for seconds, what in world.timeline or []]
+            if charges != 1:
+                break
+    return "\n".join([f"{design} under {fault!r}, schedule {number} of seed {seed}:", *told])
+
+
+def measure(schedules: int, seed: int, processes: int) -> Results:
+    """All cells, with a bar on a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        cells = sum(fault not in design.cannot_meet for fault in FAULTS for design in DESIGNS.values())
+        bar = progress.add_task("schedules", total=cells * schedules)
+        return run_all(schedules, seed, processes=processes, progress=lambda done: progress.update(bar, advance=done))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make survival", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=10_000, help="of each cell of the table")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--write", action="store_true", help="results.json, docs/survival.svg and the README's table")
+    parser.add_argument("--tell", nargs=2, metavar=("FAULT", "DESIGN"), help="show one schedule that fails")
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 170)
+    if options.tell:
+        fault, design = options.tell
+        if fault not in FAULTS or design not in DESIGNS:
+            parser.error(f"faults: {', '.join(FAULTS)}; designs: {', '.join(DESIGNS)}")
+        console.print(tell(fault, design, schedules=options.schedules, seed=options.seed), highlight=False)
+        return 0
+    try:
+        results = measure(options.schedules, options.seed, options.processes)
+    except NeverMet as never:
+        console.print(f"no result: {never}", style="bold red")
+        return 1
+    console.print(for_the_terminal(results))
+    if options.write:
+        RESULTS.write_text(results.to_json())
+        PICTURE.write_text(svg(results))
+        write_into_readme(results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

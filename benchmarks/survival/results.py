@@ -1,0 +1,133 @@
+"""All schedules of all cells, on as many processes as there are, and what they came to."""
+
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.survival.clock import virtual_clock
+from benchmarks.survival.designs import DESIGNS
+from benchmarks.survival.faults import FAULTS
+from benchmarks.survival.world import schedule
+
+RESULTS = Path(__file__).with_name("results.json")
+_CHUNK = 500
+_VERSIONS = ("aws-lambda-powertools", "boto3", "stripe")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the schedules of one design under one fault came to."""
+
+    schedules: int = 0
+    double: int = 0
+    """Orders that were charged more than once."""
+    lost: int = 0
+    """Orders that were never charged."""
+    met: int = 0
+    """Schedules in which the fault has happened."""
+
+    def __add__(self, other: "Cell") -> "Cell":
+        return Cell(
+            self.schedules + other.schedules,
+            self.double + other.double,
+            self.lost + other.lost,
+            self.met + other.met,
+        )
+
+
+@dataclass(frozen=True)
+class Results:
+    """The whole table: by fault, then by design. A cell that cannot be is not there."""
+
+    seed: int
+    schedules: int
+    versions: Mapping[str, str]
+    cells: Mapping[str, Mapping[str, Cell]]
+
+    def to_json(self) -> str:
+        """One line a cell, so that two runs can be compared line by line."""
+        given = asdict(self)
+        rows = [
+            f"  {json.dumps(fault)}: {{\n"
+            + ",\n".join(f"   {json.dumps(design)}: {json.dumps(cell)}" for design, cell in row.items())
+            + "\n  }"
+            for fault, row in given.pop("cells").items()
+        ]
+        head = json.dumps(given, indent=1).removesuffix("\n}")
+        return f'{head},\n "cells": {{\n' + ",\n".join(rows) + "\n }\n}\n"
+
+    @classmethod
+    def of_json(cls, text: str) -> "Results":
+        given: dict[str, Any] = json.loads(text)
+        given["cells"] = {
+            fault: {design: Cell(**cell) for design, cell in row.items()} for fault, row in given["cells"].items()
+        }
+        return cls(**given)
+
+
+class NeverMet(AssertionError):
+    """A fault never happened: the zero beside it would say nothing."""
+
+
+Task = tuple[str, str, int, int, int]
+"""Fault, design, seed, first schedule, number of schedules."""
+
+
+def run_chunk(task: Task) -> tuple[str, str, Cell]:
+    """Some of the schedules of a cell."""
+    fault, design, seed, first, count = task
+    double = lost = met = 0
+    with virtual_clock() as clock:
+        for number in range(first, first + count):
+            outcome = schedule(DESIGNS[design], FAULTS[fault], seed, number, clock).run()
+            double += outcome.charges > 1
+            lost += outcome.charges == 0
+            met += outcome.met
+    return fault, design, Cell(count, double, lost, met)
+
+
+def run_all(
+    schedules: int,
+    seed: int,
+    *,
+    processes: int = 1,
+    faults: Mapping[str, Any] = FAULTS,
+    designs: Mapping[str, Any] = DESIGNS,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Results:
+    """Every cell, each with so many schedules; the same figures for the same seed, on any number of processes.
+
+    Raises:
+        NeverMet: one of the faults did not happen in any schedule of a design, and is not excluded by that design.
+    """
+    pairs = [(fault, design) for fault in faults for design in designs if fault not in DESIGNS[design].cannot_meet]
+    tasks: list[Task] = [
+        (fault, design, seed, first, min(_CHUNK, schedules - first))
+        for fault, design in pairs
+        for first in range(0, schedules, _CHUNK)
+    ]
+    cells = dict.fromkeys(pairs, Cell())
+    for fault, design, cell in _in_processes(processes, tasks):
+        cells[fault, design] += cell
+        progress(cell.schedules)
+    for (fault, design), cell in cells.items():
+        if not cell.met:
+            raise NeverMet(f"{design} never met {fault!r}")
+    return Results(
+        seed,
+        schedules,
+        {name: version(name) for name in _VERSIONS},
+        {fault: {design: cells[fault, design] for design in designs if (fault, design) in cells} for fault in faults},
+    )
+
+
+def _in_processes(processes: int, tasks: Sequence[Task]) -> Iterator[tuple[str, str, Cell]]:
+    if processes == 1:
+        yield from map(run_chunk, tasks)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(run_chunk, tasks)
