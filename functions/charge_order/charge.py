@@ -122,6 +122,7 @@ class ChargeOrder:
                 payment_intent_id=reply.payment_intent_id,
                 code=reply.code,
                 now=self._now(),
+                client_secret=reply.client_secret,
             )
         self.count(f"Charge.{outcome.state or 'UNKNOWN'}")
         if outcome.alarm:

@@ -20,6 +20,7 @@ EVENT_TYPES: Mapping[ChargeState, PaymentEventType] = {
     ChargeState.DECLINED: EventType.PAYMENT_DECLINED,
     ChargeState.REQUIRES_ACTION: EventType.PAYMENT_ACTION_REQUIRED,
     ChargeState.NEEDS_REVIEW: EventType.PAYMENT_REVIEW_NEEDED,
+    ChargeState.CANCELLED: EventType.PAYMENT_CANCELLED,
 }
 
 PublishedEvent = OrderPlacedEvent | PaymentOutcomeEvent
@@ -65,6 +66,7 @@ def _payment_outcome(row: Mapping[str, Any]) -> PaymentOutcomeEvent | None:
         currency=row["currency"],
         payment_intent_id=row.get("payment_intent_id"),
         decline_code=row.get("decline_code"),
+        client_secret=row.get("client_secret") if event_type is EventType.PAYMENT_ACTION_REQUIRED else None,
         occurred_at=datetime.fromtimestamp(row["settled_at"], UTC),
     )
     return PaymentOutcomeEvent.of(event_type, outcome, correlation_id=row["correlation_id"])

@@ -172,7 +172,14 @@ class ReconcileCharges:
                 self.ledger.hand_back(ours, look_first=False, now=self._now())
                 return False
             reply = decision.reply
-            self.ledger.settle(ours, state, payment_intent_id=reply.payment_intent_id, code=reply.code, now=self._now())
+            self.ledger.settle(
+                ours,
+                state,
+                payment_intent_id=reply.payment_intent_id,
+                code=reply.code,
+                now=self._now(),
+                client_secret=reply.client_secret,
+            )
         except LeaseLost:
             return True
         self._settled(ours, state, reply.payment_intent_id)

@@ -22,6 +22,10 @@ MOVES: Mapping[PaymentEventType, tuple[OrderStatus, frozenset[OrderStatus]]] = {
         OrderStatus.IN_REVIEW,
         frozenset({OrderStatus.PENDING, OrderStatus.ACTION_REQUIRED}),
     ),
+    EventType.PAYMENT_CANCELLED: (
+        OrderStatus.CANCELLED,
+        frozenset({OrderStatus.PENDING, OrderStatus.ACTION_REQUIRED}),
+    ),
 }
 """For each outcome: the status that it moves the order to, and the ones that it may move it from.
 

@@ -37,6 +37,7 @@ class EventType(StrEnum):
     PAYMENT_DECLINED = "onecharge.payment.declined"
     PAYMENT_ACTION_REQUIRED = "onecharge.payment.action_required"
     PAYMENT_REVIEW_NEEDED = "onecharge.payment.review_needed"
+    PAYMENT_CANCELLED = "onecharge.payment.cancelled"
 
 
 class Contract(BaseModel):
@@ -71,6 +72,8 @@ class PaymentOutcome(Contract):
     currency: Currency
     payment_intent_id: str | None = Field(default=None, max_length=255)
     decline_code: str | None = Field(default=None, max_length=255)
+    client_secret: str | None = Field(default=None, max_length=255, repr=False)
+    """With which the customer's page goes on where the customer has to act; in no other event, and in no log."""
     occurred_at: AwareDatetime
 
 
@@ -99,6 +102,7 @@ PaymentEventType = Literal[
     EventType.PAYMENT_DECLINED,
     EventType.PAYMENT_ACTION_REQUIRED,
     EventType.PAYMENT_REVIEW_NEEDED,
+    EventType.PAYMENT_CANCELLED,
 ]
 
 
@@ -127,7 +131,7 @@ class OrderPlacedEvent(CloudEvent[OrderPlaced]):
 
 
 class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
-    """`onecharge.payment.succeeded`, `.declined`, `.action_required` or `.review_needed`."""
+    """`onecharge.payment.succeeded`, `.declined`, `.action_required`, `.review_needed` or `.cancelled`."""
 
     type: PaymentEventType
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 class ChargeState(StrEnum):
     """Where one attempt to charge an order stands, in the Charges table.
 
-    CLAIMED ─► SUCCEEDED | DECLINED | REQUIRES_ACTION | NEEDS_REVIEW
+    CLAIMED ─► SUCCEEDED | DECLINED | REQUIRES_ACTION | NEEDS_REVIEW | CANCELLED
 
     All but CLAIMED are settled and never change again, except REQUIRES_ACTION: what the customer then does at
     their bank decides it, and Stripe tells.
@@ -17,6 +17,8 @@ class ChargeState(StrEnum):
     DECLINED = "DECLINED"
     REQUIRES_ACTION = "REQUIRES_ACTION"
     NEEDS_REVIEW = "NEEDS_REVIEW"
+    CANCELLED = "CANCELLED"
+    """The order was cancelled before it was charged: this attempt never will be."""
 
 
 class OrderStatus(StrEnum):
@@ -27,3 +29,4 @@ class OrderStatus(StrEnum):
     PAYMENT_DECLINED = "PAYMENT_DECLINED"
     ACTION_REQUIRED = "ACTION_REQUIRED"
     IN_REVIEW = "IN_REVIEW"
+    CANCELLED = "CANCELLED"

@@ -177,6 +177,7 @@ class Ledger:
         payment_intent_id: str | None,
         code: str | None,
         now: int,
+        client_secret: str | None = None,
     ) -> None:
         """Write what the attempt came to. Raises LeaseLost if the row has been claimed again since."""
         changes = {
@@ -184,6 +185,7 @@ class Ledger:
             "settled_at": ":now",
             **({"payment_intent_id": ":payment_intent_id"} if payment_intent_id else {}),
             **({"decline_code": ":decline_code"} if code else {}),
+            **({"client_secret": ":client_secret"} if client_secret else {}),
         }
         self._write(
             row,
@@ -192,6 +194,7 @@ class Ledger:
             now=now,
             payment_intent_id=payment_intent_id,
             decline_code=code,
+            client_secret=client_secret,
         )
 
     def hand_back(self, row: ChargeRow, *, look_first: bool, now: int) -> None:

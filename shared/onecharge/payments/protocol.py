@@ -9,7 +9,7 @@ docs/protocol.md says why each rule is as it is.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 
 from onecharge.events import OrderPlaced
@@ -211,6 +211,8 @@ class Reply:
     answer: Answer
     payment_intent_id: str | None = None
     code: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    """Of a PaymentIntent that waits for its customer: it lets the customer's page finish it, and nothing else."""
 
 
 # ---------------------------------------------------------------- what a look means
@@ -226,6 +228,7 @@ class FoundIntent:
     currency: str
     was_declined: bool = False
     decline_code: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -271,11 +274,11 @@ def reply_for(request: FrozenRequest, intent: FoundIntent) -> Reply:
         case "succeeded":
             return Reply(Answer.SUCCEEDED, intent.payment_intent_id)
         case "requires_action":
-            return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id)
+            return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id, client_secret=intent.client_secret)
         case "processing":
             return Reply(Answer.PROCESSING, intent.payment_intent_id)
         case "requires_payment_method" if intent.decline_code == AUTHENTICATION_REQUIRED:
-            return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id, intent.decline_code)
+            return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id, intent.decline_code, intent.client_secret)
         case "requires_payment_method" if intent.was_declined:
             return Reply(Answer.DECLINED, intent.payment_intent_id, intent.decline_code)
         case "canceled":

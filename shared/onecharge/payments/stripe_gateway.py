@@ -196,6 +196,7 @@ def _found(intent: stripe.PaymentIntent) -> FoundIntent:
         currency=intent.currency.upper(),
         was_declined=failure is not None,
         decline_code=_decline_code(failure),
+        client_secret=getattr(intent, "client_secret", None),
     )
 
 
@@ -243,5 +244,7 @@ def _reply_for_card_error(request: FrozenRequest, details: Any) -> Reply:
     found = _found(intent) if intent is not None else None
     if found and (found.amount_minor, found.currency) != (request.amount_minor, request.currency):
         return Reply(Answer.OTHER_AMOUNT, found.payment_intent_id)
-    answer = Answer.ACTION_REQUIRED if _decline_code(details) == AUTHENTICATION_REQUIRED else Answer.DECLINED
-    return Reply(answer, found.payment_intent_id if found else None, _decline_code(details))
+    code, payment_intent_id = _decline_code(details), found.payment_intent_id if found else None
+    if code == AUTHENTICATION_REQUIRED:
+        return Reply(Answer.ACTION_REQUIRED, payment_intent_id, code, found.client_secret if found else None)
+    return Reply(Answer.DECLINED, payment_intent_id, code)
