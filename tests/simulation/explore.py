@@ -86,8 +86,8 @@ _RECONCILED = (
     ),
 )
 
-RANDOM_SCENARIOS = (*_ONE_ATTEMPT, *_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_RECONCILED)
-"""In turn; the short ones come twice."""
+RANDOM_SCENARIOS = (*_ONE_ATTEMPT, *_ONE_ATTEMPT, *_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_RECONCILED)
+"""In turn; the short ones come three times."""
 
 
 @dataclass

@@ -5,7 +5,6 @@ it to the same behaviour as the SDK with the Stripe stand-in. Its ledger of char
 against.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,7 +79,7 @@ Answer = Callable[[], PaymentIntent]
 class Stored:
     """What a key stands for; no answer while its first request runs."""
 
-    body: str
+    parameters: Mapping[str, Any]
     created: int
     answer: Answer | None = None
 
@@ -138,14 +137,13 @@ class MemoryStripe:
 
     def create(self, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
         """POST /v1/payment_intents with confirm=true."""
-        body = json.dumps(parameters, sort_keys=True)
         self.reach("create", _BEFORE)
         stored = self.keys.get(key)
         if stored is not None:
             if stored.answer is None:
                 return _KEY_IN_USE()
-            return stored.answer() if stored.body == body else _OTHER_REQUEST()
-        stored = self.keys[key] = Stored(body, self.io.now())
+            return stored.answer() if stored.parameters == parameters else _OTHER_REQUEST()
+        stored = self.keys[key] = Stored(parameters, self.io.now())
         kind = self.io.fault("stripe create", _AROUND)
         try:
             self.io.pause("stripe create in flight")
