@@ -73,7 +73,7 @@ class ChargeOrder:
                 return Done()
             case NotDeclinedBefore(previous):
                 if refusal_after(previous) is Refusal.NEVER:
-                    raise PoisonMessage(f"attempt {request.attempt}: the order is paid by the one before")
+                    raise PoisonMessage(f"attempt {request.attempt}: the one before it is {previous}")
                 self._log(event, "waits for the attempt before it", state=previous)
                 return BackOff()
             case _:

@@ -111,10 +111,10 @@ class MemoryDynamoDB:
         start = given.get("ExclusiveStartKey")
         after = sorted(key for key in table if start is None or key > self._key(name, start))
         shown = after[: given.get("Limit")]
-        self._after("Scan")
         answer: dict[str, Any] = {"Items": [dict(table[key]) for key in shown]}
         if len(shown) < len(after):
             answer["LastEvaluatedKey"] = {attribute: table[shown[-1]][attribute] for attribute in self.keys[name]}
+        self._after("Scan")
         return answer
 
     def put_item(self, **given: Any) -> dict[str, Any]:

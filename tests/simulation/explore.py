@@ -44,7 +44,7 @@ _ONE_ATTEMPT = (
     ),
     Scenario(copies=1, fault_probability=0.2, crash_probability=0.1, redeliveries=1, tampered=True),
     Scenario(orders=((_3DS,),), fault_probability=0.1, crash_probability=0.1, jump_probability=0.05),
-    Scenario(copies=1, fault_probability=0.2, crash_probability=0.1, redrive_probability=0.1, search_lag_seconds=3600),
+    Scenario(copies=1, fault_probability=0.2, crash_probability=0.1, redrive_probability=0.25, search_lag_seconds=3600),
     # Three deliveries at once, and little else.
     Scenario(copies=3, fault_probability=0.02, crash_probability=0.03, jump_probability=0.05),
     # A second card that comes although the first has paid.
@@ -60,6 +60,30 @@ _SEVERAL_ATTEMPTS = (
         crash_probability=0.01,
         jump_probability=0.3,
         zombies=True,
+    ),
+)
+
+_CANCELLED = (
+    # Customers who change their minds, while their card is charged or while they are at their bank.
+    Scenario(copies=1, fault_probability=0.1, crash_probability=0.05, jump_probability=0.05, cancels=True),
+    Scenario(
+        orders=((_3DS,),),
+        copies=1,
+        fault_probability=0.03,
+        crash_probability=0.03,
+        jump_probability=0.05,
+        redrive_probability=0.1,
+        cancels=True,
+        reconciles=True,
+    ),
+    Scenario(
+        copies=1,
+        fault_probability=0.1,
+        jump_probability=0.05,
+        redeliveries=1,
+        lose_rows=True,
+        cancels=True,
+        search_lag_seconds=1800,
     ),
 )
 
@@ -86,7 +110,10 @@ _RECONCILED = (
     ),
 )
 
-RANDOM_SCENARIOS = (*_ONE_ATTEMPT, *_ONE_ATTEMPT, *_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_RECONCILED)
+SCENARIOS = (*_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_CANCELLED, *_RECONCILED)
+"""Each of them once: how mutations are looked for."""
+
+RANDOM_SCENARIOS = (*_ONE_ATTEMPT, *_ONE_ATTEMPT, *SCENARIOS)
 """In turn; the short ones come three times."""
 
 
@@ -128,22 +155,29 @@ class Findings:
         }
 
 
-def random_schedules(
-    schedules: int, seed: int, *, first: int = 0, mutate: Mutate = no_mutation, stop_at_first: bool = False
-) -> Findings:
+def random_schedules(schedules: int, seed: int, *, first: int = 0) -> Findings:
     """So many schedules from the first on, each with choices of its own: the seed repeats all, `seed:number` one."""
     findings, started = Findings(), time.perf_counter()
     for number in range(first, first + schedules):
-        findings.add(f"{seed}:{number}", random_world(seed, number, mutate))
-        if findings.violations and stop_at_first:
-            break
+        findings.add(f"{seed}:{number}", random_world(seed, number))
     findings.seconds = time.perf_counter() - started
+    return findings
+
+
+def caught(schedules: int, seed: int, mutate: Mutate) -> Findings:
+    """Schedules of a broken protocol up to the first that shows it, so many at the most."""
+    findings = Findings()
+    for number in range(schedules):
+        findings.add(f"{seed}:{number}", random_world(seed, number, mutate))
+        if findings.violations:
+            break
     return findings
 
 
 def random_world(seed: int, number: int, mutate: Mutate = no_mutation) -> World:
     """The schedule of that name, to the byte."""
-    scenario = RANDOM_SCENARIOS[number % len(RANDOM_SCENARIOS)]
+    scenarios = RANDOM_SCENARIOS if mutate is no_mutation else SCENARIOS
+    scenario = scenarios[number % len(scenarios)]
     return World(scenario, SeededChoices(seed * 1_000_003 + number), mutate)
 
 

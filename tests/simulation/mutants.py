@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from cancel_charge.cancel import CancelCharge
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent
@@ -188,6 +189,30 @@ def failed_3d_secure_not_canceled(world: World) -> None:
     _replace(world, "gateway", Leaving(world.charge_order.gateway.client))
 
 
+def cancels_without_a_look(world: World) -> None:
+    class Blind(CancelCharge):
+        def _after_look(self, row: ChargeRow) -> ChargeState:
+            return self._settle_cancelled(row)
+
+    world.canceller = Blind
+
+
+def cancel_gives_the_key_up(world: World) -> None:
+    """What was not found is looked for from then on, though Stripe may have no answer stored under the key."""
+
+    class GivingUp(CancelCharge):
+        def _after_look(self, row: ChargeRow) -> ChargeState:
+            state = super()._after_look(row)
+            if state is ChargeState.CLAIMED:
+                now = self._now()
+                again = self.ledger.take_over(replace(row, lease_expires_at=now), now=now, lease_seconds=35)
+                if again is not None:
+                    self.ledger.hand_back(again, look_first=True, now=now)
+            return state
+
+    world.canceller = GivingUp
+
+
 def reconciler_guesses(world: World) -> None:
     """Charges that it does not find it takes for declined."""
 
@@ -229,6 +254,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "a later attempt's claim read back blindly": claim_read_back_blindly,
     "what the message says is charged": _rewrite(_ChargesWhatTheMessageSays),
     "a failed 3-D Secure is not canceled": failed_3d_secure_not_canceled,
+    "cancelled without a look": cancels_without_a_look,
+    "a cancellation gives the key up": cancel_gives_the_key_up,
     "the reconciler takes absence for a decline": reconciler_guesses,
     "to the DLQ after three receives": dlq_after_three_receives,
 }

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from greenlet import greenlet
 
+from cancel_charge.cancel import CancelCharge, Cancellation
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
@@ -46,7 +47,12 @@ RowKey = tuple[str, str]
 _MAY_BECOME = {
     ChargeState.CLAIMED: set(ChargeState),
     **{settled: {settled} for settled in ChargeState if settled is not ChargeState.CLAIMED},
-    ChargeState.REQUIRES_ACTION: {ChargeState.REQUIRES_ACTION, ChargeState.SUCCEEDED, ChargeState.DECLINED},
+    ChargeState.REQUIRES_ACTION: {
+        ChargeState.REQUIRES_ACTION,
+        ChargeState.SUCCEEDED,
+        ChargeState.DECLINED,
+        ChargeState.CANCELLED,
+    },
 }
 """What a row may be after each state."""
 
@@ -108,6 +114,8 @@ class Scenario:
     zombies: bool = False
     """A worker may live on past its timeout, for five minutes: nothing but its fencing token holds it back."""
     search_lag_seconds: int = 0
+    cancels: bool = False
+    """Customers ask to cancel, at any time and more than once."""
     reconciles: bool = False
     """The reconciler runs beside the deliveries, and banks decide what waits for 3-D Secure."""
 
@@ -145,10 +153,12 @@ class World:
         self.broken: str | None = None
         self.reported: Counter[str] = Counter()
         self.reconciled_at = self.time
+        self.told_cancelled: set[RowKey] = set()
         self.secrets_out: set[RowKey] = set()
         self.at_the_bank: set[str] = set()
         self.paid_at_the_bank: set[RowKey] = set()
         self.reconciler: type[ReconcileCharges] = ReconcileCharges
+        self.canceller: type[CancelCharge] = CancelCharge
         self.max_receive_count = MAX_RECEIVE_COUNT
         self.charge_order = ChargeOrder(
             ledger=Ledger(self.dynamodb, CHARGES),  # type: ignore[arg-type]  # The client's methods that are used.
@@ -252,6 +262,8 @@ class World:
 
     def _forget(self, key: RowKey) -> None:
         self.states.pop(key, None)
+        # Of a cancellation there is no trace at Stripe: it is as safe as the ledger is.
+        self.told_cancelled.discard(key)
         self.holders.pop(key, None)
 
     def hide(self, delivery: Delivery, seconds: int) -> None:
@@ -315,7 +327,7 @@ class World:
 
     def step(self) -> None:
         """One worker goes on to its next boundary, or one message is received, or time passes."""
-        if self.scenario.reconciles and self.faults_on:
+        if self.faults_on:
             self._let_others_act()
         ready = [each for each in self.queue if each.visible_at <= self.time and not each.in_flight]
         options = len(self.workers) + len(ready)
@@ -336,9 +348,43 @@ class World:
             self._receive(ready[chosen - len(self.workers)])
 
     def _let_others_act(self) -> None:
+        if self.scenario.cancels and self.choices.happens(0.05):
+            self.ask_to_cancel(self.orders[self.choices.pick(len(self.orders))])
+        if not self.scenario.reconciles:
+            return
         self._let_the_bank_decide(0.05)
         if all(worker.message for worker in self.workers) and self.choices.happens(0.01):
             self.reconcile()
+
+    def ask_to_cancel(self, event: OrderPlacedEvent) -> None:
+        """The order service asks; what it is told must hold for ever."""
+        cancel_charge = self.canceller(
+            ledger=self.charge_order.ledger,
+            gateway=self.charge_order.gateway,
+            lease_seconds=BOUNDS.lease_seconds,
+            clock=lambda: self.time,
+            logger=SILENT,
+            count=SILENT,
+        )
+
+        def ask() -> None:
+            try:
+                answer = cancel_charge(event)
+            except Exception:
+                self.met("cancel: failed")
+                return
+            self.met(f"cancel: {answer}")
+            if answer is Cancellation.CANCELLED:
+                self.told_cancelled.add(_row_of(event))
+            elif answer is Cancellation.PAID and not self._charges_of(_row_of(event)):
+                self.broken = "an order was said to be paid that is not charged"
+
+        self.made += 1
+        timeout_seconds = BOUNDS.function_timeout_seconds
+        self.workers.append(Worker(f"cancel{self.made}", None, self.time, timeout_seconds, greenlet(ask)))
+
+    def _charges_of(self, key: RowKey) -> list[PaymentIntent]:
+        return [charge for charge in self.stripe.charges if _attempt_of(charge) == key]
 
     def reconcile(self) -> None:
         """The schedule starts the reconciler."""
@@ -456,7 +502,7 @@ class World:
             worker.message.in_flight = False
 
     def _wait_for_long(self) -> None:
-        self.pass_time((3600, DAY, 13 * DAY)[self.choices.pick(3)])
+        self.pass_time((3600, 4200, DAY, 13 * DAY)[self.choices.pick(4)])
         if self.scenario.reconciles:
             self.reconcile()
             self.until_quiet()
@@ -503,10 +549,12 @@ class World:
         if not self.changed:
             return
         self.changed = False
-        if charges and ChargeState.DECLINED in self.states.values():
-            for charge in charges:
-                if self.states.get(_attempt_of(charge)) is ChargeState.DECLINED:
-                    raise Violation(f"declined attempt {_attempt_of(charge)} is charged", self.timeline)
+        for charge in charges:
+            state = self.states.get(_attempt_of(charge))
+            if state in (ChargeState.DECLINED, ChargeState.CANCELLED):
+                raise Violation(f"attempt {_attempt_of(charge)} is {state}, and charged", self.timeline)
+            if _attempt_of(charge) in self.told_cancelled:
+                raise Violation(f"{charge.order_id} was said to be cancelled, and is charged", self.timeline)
 
     def _check_charge(self, charge: PaymentIntent, of_the_order: list[PaymentIntent]) -> None:
         if len(of_the_order) > 1:
@@ -522,6 +570,8 @@ class World:
         return [event for event in self.orders if event.data.attempt <= paid.get(event.data.order_id, 100)]
 
     def _pays(self, event: OrderPlacedEvent) -> bool:
+        if self.states.get(_row_of(event)) is ChargeState.CANCELLED or _row_of(event) in self.told_cancelled:
+            return False
         return event.data.payment_method == "pm_card_visa" or _row_of(event) in self.paid_at_the_bank
 
     def _check_nothing_is_lost(self) -> None:
@@ -538,7 +588,7 @@ class World:
         for event in expected:
             key = _row_of(event)
             state = self.states.get(key)
-            charges = [charge for charge in self.stripe.charges if _attempt_of(charge) == key]
+            charges = self._charges_of(key)
             if state in (None, ChargeState.CLAIMED):
                 raise Violation(f"{event.id} is left {state}", self.timeline)
             if self._pays(event) and state is not ChargeState.SUCCEEDED:
@@ -552,7 +602,7 @@ class World:
         if self.reported.keys() & _CONTRADICTIONS and not self.lost_rows:
             raise Violation(f"the reconciler found what should not be: {self.reported}", self.timeline)
         bodies = {event.model_dump_json() for event in expected}
-        payable = [(body, reason) for body, reason in self.dlq if body in bodies or "paid" not in reason]
+        payable = [(body, reason) for body, reason in self.dlq if body in bodies or not reason.startswith("attempt")]
         if payable:
             raise Violation(f"payable messages in the DLQ: {payable}", self.timeline)
         if len(self.states) > len(expected):

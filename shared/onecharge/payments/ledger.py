@@ -198,7 +198,11 @@ class Ledger:
         )
 
     def hand_back(self, row: ChargeRow, *, look_first: bool, now: int) -> None:
-        """End the lease early, so that the next delivery need not wait for it. Raises LeaseLost."""
+        """End the lease early, so that the next delivery need not wait for it. Raises LeaseLost.
+
+        `look_first` gives the key up. That is safe only once Stripe has stored an answer under it, or is old enough
+        to be looked at anyway: a delivery that found the row lost would use the same key again.
+        """
         changes = {"lease_expires_at": ":now"}
         if look_first:
             changes["looking_since"] = "if_not_exists(looking_since, :now)"

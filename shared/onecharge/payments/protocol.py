@@ -110,12 +110,12 @@ class Refusal(Enum):
     NOT_YET = auto()
     """The attempt before it is not decided: it may still be declined."""
     NEVER = auto()
-    """The order is paid."""
+    """The order is paid, or cancelled."""
 
 
 def refusal_after(previous: ChargeState | None) -> Refusal:
     """What it means that the attempt before is in this state (None: unknown so far), and not DECLINED."""
-    return Refusal.NEVER if previous is ChargeState.SUCCEEDED else Refusal.NOT_YET
+    return Refusal.NEVER if previous in (ChargeState.SUCCEEDED, ChargeState.CANCELLED) else Refusal.NOT_YET
 
 
 # ---------------------------------------------------------------- charge or look?

@@ -1,0 +1,1 @@
+"""cancel_charge: the payment service's answer to the question whether an order can still be cancelled."""
