@@ -35,6 +35,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "reconcile_charges": {
         "scheduled": None,
     },
+    "republish_orders": {
+        "scheduled": None,
+    },
     "update_order": {
         "payment_action_required": _ALL_DONE,
         "payment_review_needed": _ALL_DONE,

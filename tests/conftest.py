@@ -90,13 +90,14 @@ def load_template() -> dict[str, Any]:
 
 
 def create_table(dynamodb: Any, name: str, logical_id: str) -> str:
-    """Create the table that template.yaml declares under the logical id, keys and all."""
+    """Create the table that template.yaml declares under the logical id, keys, indexes and all."""
     properties = load_template()["Resources"][logical_id]["Properties"]
     dynamodb.create_table(
         TableName=name,
         AttributeDefinitions=properties["AttributeDefinitions"],
         KeySchema=properties["KeySchema"],
         BillingMode="PAY_PER_REQUEST",
+        **{name: properties[name] for name in ("GlobalSecondaryIndexes",) if name in properties},
     )
     return name
 

@@ -29,6 +29,10 @@ from onecharge.payments.protocol import (
 from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway
 from onecharge.payments.time_bounds import CLOCK_DIFFERENCE_SECONDS
 
+TELL_AGAIN_SECONDS = 15 * 60
+"""Nearly all duplicates come sooner, and cost nothing but the refused claim. One that comes so late may be the order
+service asking again, for an order that is PENDING still."""
+
 
 @dataclass(frozen=True)
 class ChargeOrder:
@@ -66,8 +70,12 @@ class ChargeOrder:
                 self.count("DuplicateWaiting")
                 self._log(event, "duplicate waits for the lease", wait_seconds=wait_seconds)
                 return RetryAfter(wait_seconds)
-            case AlreadySettled(state, fingerprint):
+            case AlreadySettled(state, fingerprint, told_at):
                 self._warn_if_changed(event, request, fingerprint)
+                if now - told_at >= TELL_AGAIN_SECONDS:
+                    # Whoever still asks may never have been told: the outcome's own stream record may be lost.
+                    self.ledger.tell_again(request, state, now=now)
+                    self.count("OutcomeToldAgain")
                 self.count("DuplicateCollapsed")
                 self._log(event, "duplicate of a settled charge", state=state)
                 return Done()

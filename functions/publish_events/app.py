@@ -1,97 +1,82 @@
 """publish_events: from the tables' streams to the topics. What is stored is published, however often it takes."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.aws import client_config
-from onecharge.events import EVENT_TYPE_ATTRIBUTE, OrderPlacedEvent
+from onecharge.events import OrderPlacedEvent
 from onecharge.metrics import Counts
-from publish_events.facts import PublishedEvent, event_in
+from onecharge.topics import PublishedEvent, Topic
+from publish_events.facts import event_in
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
-    from mypy_boto3_sns import SNSClient
-    from mypy_boto3_sns.type_defs import PublishBatchRequestEntryTypeDef
-
-_ENTRIES_MAX = 10
-"""Entries of one PublishBatch call (Amazon SNS API Reference, PublishBatch)."""
 
 
 class NotPublished(Exception):
-    """SNS refused some of the events: the stream delivers the whole batch again, which harms nobody."""
+    """Some of the records are not published: the stream delivers the whole batch again, which harms nobody."""
 
 
 @dataclass(frozen=True)
 class Publisher:
-    """The two topics through boto3's client."""
+    """What the records of a batch stand for, brought to the two topics."""
 
-    client: "SNSClient"
-    order_events_topic_arn: str
-    payment_events_topic_arn: str
+    order_events: Topic
+    payment_events: Topic
     logger: Logger
     counts: Counts
 
     def publish(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Publish what the records stand for. Raises NotPublished unless SNS took all of it."""
-        events = [event for record in records if (event := event_in(record)) is not None]
-        orders = [event for event in events if isinstance(event, OrderPlacedEvent)]
-        outcomes = [event for event in events if not isinstance(event, OrderPlacedEvent)]
-        refused = [
-            *self._publish_to(self.order_events_topic_arn, orders),
-            *self._publish_to(self.payment_events_topic_arn, outcomes),
-        ]
-        if refused:
-            raise NotPublished(f"{len(refused)} of {len(events)} events refused: {', '.join(sorted(set(refused)))}")
+        """Publish all that can be published of the records, whatever becomes of the others.
 
-    def _publish_to(self, topic_arn: str, events: Sequence[PublishedEvent]) -> list[str]:
-        refused = []
-        for batch in batched(events, _ENTRIES_MAX, strict=False):
-            entries = [_entry(str(place), event) for place, event in enumerate(batch)]
-            answer = self.client.publish_batch(TopicArn=topic_arn, PublishBatchRequestEntries=entries)
-            for entry in answer["Successful"]:
-                self._log(batch[int(entry["Id"])])
-            # PublishBatch answers 200 even if it took nothing: each entry has its own fate.
-            refused += [entry["Code"] for entry in answer["Failed"]]
-        return refused
+        Raises:
+            NotPublished: SNS refused some of the events, or some of the records can be no event. On AWS the batch is
+                then tried again in halves, until what fails is alone (BisectBatchOnFunctionError).
+        """
+        failures: list[str] = []
+        events = list(self._events_in(records, failures))
+        for topic, wanted in (self.order_events, True), (self.payment_events, False):
+            for refused in topic.publish([event for event in events if isinstance(event, OrderPlacedEvent) is wanted]):
+                failures.append(refused.code)
+                if refused.for_good:
+                    self._report(refused.event.subject, refused.code)
+        if failures:
+            raise NotPublished(f"{len(failures)} of {len(records)} records: {', '.join(sorted(set(failures)))}")
 
-    def _log(self, event: PublishedEvent) -> None:
-        self.counts("EventPublished")
-        self.logger.info(
-            "event published",
-            extra={
-                "event_type": event.type,
-                "order_id": event.data.order_id,
-                "attempt": event.data.attempt,
-                "correlation_id": event.correlationid,
-            },
-        )
+    def _events_in(self, records: Sequence[Mapping[str, Any]], failures: list[str]) -> Iterator[PublishedEvent]:
+        for record in records:
+            try:
+                event = event_in(record)
+            except Exception as error:  # Whatever is wrong with the one, the others are published.
+                failures.append(type(error).__name__)
+                self._report(record["dynamodb"]["Keys"]["order_id"]["S"], type(error).__name__)
+            else:
+                if event is not None:
+                    yield event
 
-
-def _entry(entry_id: str, event: PublishedEvent) -> "PublishBatchRequestEntryTypeDef":
-    return {
-        "Id": entry_id,
-        "Message": event.model_dump_json(exclude_none=True),
-        "MessageAttributes": {EVENT_TYPE_ATTRIBUTE: {"DataType": "String", "StringValue": event.type}},
-    }
+    def _report(self, order_id: str, error: str) -> None:
+        """No retry helps this one: somebody has to look at the item."""
+        self.counts("Alarm")
+        self.logger.error("can never be published", extra={"order_id": order_id, "error": error})
 
 
 class Application:
     """Everything that outlives an invocation."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        logger = Logger()
+        sns = boto3.client("sns", config=client_config())
         self.counts = Counts(Metrics())
         self.publisher = Publisher(
-            client=boto3.client("sns", config=client_config()),
-            order_events_topic_arn=environment["ORDER_EVENTS_TOPIC_ARN"],
-            payment_events_topic_arn=environment["PAYMENT_EVENTS_TOPIC_ARN"],
-            logger=Logger(),
+            order_events=Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], logger, self.counts),
+            payment_events=Topic(sns, environment["PAYMENT_EVENTS_TOPIC_ARN"], logger, self.counts),
+            logger=logger,
             counts=self.counts,
         )
 

@@ -7,13 +7,13 @@ from typing import Any
 from onecharge.dynamodb import from_item
 from onecharge.events import (
     EventType,
-    OrderPlaced,
-    OrderPlacedEvent,
     PaymentEventType,
     PaymentOutcome,
     PaymentOutcomeEvent,
 )
+from onecharge.orders import order_placed
 from onecharge.states import ChargeState, OrderStatus
+from onecharge.topics import PublishedEvent
 
 EVENT_TYPES: Mapping[ChargeState, PaymentEventType] = {
     ChargeState.SUCCEEDED: EventType.PAYMENT_SUCCEEDED,
@@ -22,8 +22,6 @@ EVENT_TYPES: Mapping[ChargeState, PaymentEventType] = {
     ChargeState.NEEDS_REVIEW: EventType.PAYMENT_REVIEW_NEEDED,
     ChargeState.CANCELLED: EventType.PAYMENT_CANCELLED,
 }
-
-PublishedEvent = OrderPlacedEvent | PaymentOutcomeEvent
 
 
 def event_in(record: Mapping[str, Any]) -> PublishedEvent | None:
@@ -38,21 +36,8 @@ def event_in(record: Mapping[str, Any]) -> PublishedEvent | None:
     if "state" in values:
         return _payment_outcome(values)
     if record["eventName"] == "INSERT" and values["status"] == OrderStatus.PENDING:
-        return _order_placed(values)
+        return order_placed(values)
     return None
-
-
-def _order_placed(order: Mapping[str, Any]) -> OrderPlacedEvent:
-    placed = OrderPlaced(
-        order_id=order["order_id"],
-        attempt=order["attempt"],
-        customer_id=order["customer_id"],
-        amount_minor=order["amount_minor"],
-        currency=order["currency"],
-        payment_method=order["payment_method"],
-        placed_at=datetime.fromisoformat(order["placed_at"]),
-    )
-    return OrderPlacedEvent.of(placed, correlation_id=order["correlation_id"])
 
 
 def _payment_outcome(row: Mapping[str, Any]) -> PaymentOutcomeEvent | None:

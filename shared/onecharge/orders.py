@@ -1,4 +1,7 @@
-"""A new order as it is stored, whoever places it: its id derives from what it is for, so that it is placed once."""
+"""An order as it is stored, and the event that it stands for: the same item and the same event every time.
+
+Whoever places an order, its id derives from what it is for, so that it is placed once.
+"""
 
 import hashlib
 import json
@@ -7,6 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from onecharge.dynamodb import to_item
+from onecharge.events import OrderPlaced, OrderPlacedEvent
 from onecharge.states import OrderStatus
 
 RETENTION_SECONDS = 430 * 24 * 3600
@@ -64,3 +68,22 @@ def new_order_item(
             **details,
         }
     )
+
+
+def attempt_placed_at(order: Mapping[str, Any]) -> datetime:
+    """When the item's attempt began: the order itself for the first, a later moment for every other."""
+    return datetime.fromisoformat(order.get("attempt_placed_at") or order["placed_at"])
+
+
+def order_placed(order: Mapping[str, Any]) -> OrderPlacedEvent:
+    """The event of the item's attempt. Raises KeyError, TypeError or ValueError if the item can be none."""
+    placed = OrderPlaced(
+        order_id=order["order_id"],
+        attempt=order["attempt"],
+        customer_id=order["customer_id"],
+        amount_minor=order["amount_minor"],
+        currency=order["currency"],
+        payment_method=order["payment_method"],
+        placed_at=attempt_placed_at(order),
+    )
+    return OrderPlacedEvent.of(placed, correlation_id=order["correlation_id"])

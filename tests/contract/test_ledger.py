@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from onecharge.dynamodb import from_item, to_item
 from onecharge.payments.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
 from onecharge.payments.protocol import ChargeRow, FrozenRequest
 from onecharge.states import ChargeState
@@ -70,7 +71,32 @@ def test_an_expired_lease_is_taken_over_with_a_higher_token(ledger: Ledger) -> N
 def test_a_settled_row_is_never_claimed_again(ledger: Ledger) -> None:
     """However much later; the duplicate learns what was charged."""
     settle(ledger, claimed(ledger))
-    assert claim(ledger, at=T0 + 10**7) == AlreadySettled(ChargeState.SUCCEEDED, REQUEST.fingerprint)
+    assert claim(ledger, at=T0 + 10**7) == AlreadySettled(ChargeState.SUCCEEDED, REQUEST.fingerprint, T0 + 1)
+
+
+def test_a_settled_row_is_told_of_again(ledger: Ledger) -> None:
+    """By a write that the table's stream carries, and that changes nothing of what the row says."""
+    settle(ledger, claimed(ledger))
+    before = ledger.read(REQUEST.order_id, 1)
+    ledger.tell_again(REQUEST, ChargeState.SUCCEEDED, now=T0 + 10)
+    assert told_again_at(ledger) == T0 + 10
+    assert claim(ledger) == AlreadySettled(ChargeState.SUCCEEDED, REQUEST.fingerprint, T0 + 10)
+    assert ledger.read(REQUEST.order_id, 1) == before
+
+
+def test_a_row_that_moved_on_or_is_gone_is_not_told_of(ledger: Ledger) -> None:
+    """Its move was told, and a row that its time to live deleted is not made anew."""
+    ledger.tell_again(REQUEST, ChargeState.SUCCEEDED, now=T0 + 10)
+    assert ledger.read(REQUEST.order_id, 1) is None
+    settle(ledger, claimed(ledger))
+    ledger.tell_again(REQUEST, ChargeState.REQUIRES_ACTION, now=T0 + 10)
+    assert told_again_at(ledger) is None
+
+
+def told_again_at(ledger: Ledger) -> int | None:
+    key = to_item({"order_id": REQUEST.order_id, "attempt": 1})
+    item = ledger.client.get_item(TableName=ledger.table, Key=key, ConsistentRead=True)["Item"]
+    return from_item(item).get("told_again_at")
 
 
 def test_a_settled_row_never_changes(ledger: Ledger) -> None:
@@ -147,7 +173,7 @@ def test_a_second_attempt_has_duplicates_too(ledger: Ledger) -> None:
     outcome = claim(ledger, SECOND)
     assert claim(ledger, SECOND) == HeldByAnother(T0 + LEASE_SECONDS)
     settle(ledger, outcome.row)
-    assert claim(ledger, SECOND) == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint)
+    assert claim(ledger, SECOND) == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint, T0 + 1)
 
 
 class Overtaken:
@@ -174,7 +200,7 @@ def test_a_second_attempt_that_was_overtaken_holds_nothing(ledger: Ledger) -> No
 
     slow = Ledger(Overtaken(ledger.client, charged_by_another), ledger.table)  # type: ignore[arg-type]
     outcome = claim(slow, SECOND, at=later + LEASE_SECONDS)
-    assert outcome == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint)
+    assert outcome == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint, T0 + 1)
 
 
 def test_a_row_is_read_as_it_is(ledger: Ledger) -> None:

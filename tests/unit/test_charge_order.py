@@ -11,14 +11,15 @@ import boto3
 import pytest
 import stripe
 
-from charge_order.charge import ChargeOrder
+from charge_order.charge import TELL_AGAIN_SECONDS, ChargeOrder
 from onecharge.deliveries import BackOff, Done, PoisonMessage, RetryAfter
-from onecharge.dynamodb import from_item
+from onecharge.dynamodb import from_item, to_item
 from onecharge.events import OrderPlacedEvent
 from onecharge.payments.ledger import Ledger
 from onecharge.payments.protocol import Answer, FoundIntent, FrozenRequest, Reply
 from onecharge.payments.stripe_gateway import LookInconclusive
 from onecharge.payments.time_bounds import ABSENCE_GRACE_SECONDS, CLOCK_DIFFERENCE_SECONDS, KEY_HORIZON_SECONDS
+from publish_events.facts import event_in
 from tests.conftest import Log, Sample
 
 LEASE_SECONDS = 35
@@ -101,6 +102,27 @@ def test_a_duplicate_of_a_settled_order_costs_nothing(worker: Worker) -> None:
     worker.deliver()
     assert [worker.deliver() for _ in range(5)] == [Done()] * 5
     assert len(worker.stripe.charges) == 1
+
+
+def test_whoever_asks_late_is_told_again(worker: Worker) -> None:
+    """What the attempt came to, through the table's stream: the first record of it may be lost. Stripe is not asked."""
+    worker.deliver()
+    worker.now += TELL_AGAIN_SECONDS - 1
+    worker.deliver()
+    assert "told_again_at" not in worker.row
+    worker.now += 2
+    settled = worker.row
+    assert worker.deliver() == Done()
+    assert worker.row == settled | {"told_again_at": int(worker.now)}
+    worker.now += TELL_AGAIN_SECONDS - 1
+    worker.deliver()
+    assert worker.counted.count("OutcomeToldAgain") == 1
+    assert len(worker.stripe.charges) == 1
+    told, told_again = (
+        event_in({"eventName": "MODIFY", "dynamodb": {"NewImage": to_item(row)}}) for row in (settled, worker.row)
+    )
+    assert told is not None
+    assert told == told_again
 
 
 def test_a_duplicate_waits_while_the_order_is_being_charged(worker: Worker) -> None:

@@ -9,6 +9,7 @@ CLAIMED ───┤═══════ lease ══════════�
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ class AlreadySettled:
     state: ChargeState
     fingerprint: str
     """Of the request that was charged."""
+    told_at: int
+    """When the table's stream last carried it, in epoch seconds."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,18 @@ class Ledger:
         )
         return _row(attributes)
 
+    def tell_again(self, request: FrozenRequest, state: ChargeState, *, now: int) -> None:
+        """Make the table's stream carry the settled row once more. A row that has moved on was told of by that."""
+        with suppress(self.client.exceptions.ConditionalCheckFailedException):
+            self.client.update_item(
+                TableName=self.table,
+                Key=self._key(request),
+                UpdateExpression="SET told_again_at = :now",
+                ConditionExpression="#state = :state",
+                ExpressionAttributeNames={"#state": "state"},
+                ExpressionAttributeValues=_values(now=now, state=state),
+            )
+
     # ------------------------------------------------------------ for what is learned from Stripe, not from a message
 
     def read(self, order_id: str, attempt: int) -> ChargeRow | None:
@@ -323,7 +338,8 @@ def _held_or_settled(item: Mapping[str, Any]) -> HeldByAnother | AlreadySettled:
     state = ChargeState(old["state"])
     if state is ChargeState.CLAIMED:
         return HeldByAnother(old["lease_expires_at"])
-    return AlreadySettled(state, old["fingerprint"])
+    told_at = max(old["settled_at"], old.get("told_again_at", 0))
+    return AlreadySettled(state, old["fingerprint"], told_at)
 
 
 def _why_cancelled(cancelled: ClientError, *, now: int) -> HeldByAnother | AlreadySettled | NotDeclinedBefore:

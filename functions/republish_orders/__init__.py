@@ -1,0 +1,1 @@
+"""republish_orders: publishes again what stayed PENDING, on a schedule."""

@@ -1,0 +1,63 @@
+"""republish_orders: the order service's safety net, on a schedule. This file only puts the parts together."""
+
+import os
+import time
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+
+from onecharge.aws import client_config
+from onecharge.metrics import Counts
+from onecharge.topics import Topic
+from republish_orders.pending import PendingOrders
+from republish_orders.progress import ProgressStore
+from republish_orders.republish import RepublishOrders
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+_PAGE_SECONDS = 30
+"""Far more than a page takes, unless AWS is slow; a run that is cut off within one repeats it the next time."""
+
+
+class Application:
+    """Everything that outlives an invocation."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        config = client_config()
+        self._logger = Logger()
+        self.counts = Counts(Metrics())
+        dynamodb = boto3.client("dynamodb", config=config)
+        self._orders = PendingOrders(dynamodb, environment["ORDERS_TABLE"])
+        self._progress = ProgressStore(dynamodb, environment["REPUBLICATION_TABLE"])
+        sns = boto3.client("sns", config=config)
+        self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
+
+    def republish(self, context: "LambdaContext") -> None:
+        """One run, which ends before the invocation does."""
+        RepublishOrders(
+            orders=self._orders,
+            topic=self._topic,
+            progress=self._progress,
+            clock=time.time,
+            has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= _PAGE_SECONDS,
+            logger=self._logger,
+            count=self.counts,
+        )()
+
+
+@cache
+def _application() -> Application:
+    return Application(os.environ)
+
+
+def handler(event: dict[str, Any], context: "LambdaContext") -> None:
+    """Publish again what stayed PENDING, from where the last run stopped; what the schedule says does not matter."""
+    application = _application()
+    try:
+        application.republish(context)
+    finally:
+        application.counts.flush()

@@ -1,0 +1,265 @@
+"""republish_orders: what stayed PENDING is published again, and nothing else; its charge is made once all the same.
+
+The Orders table is moto's, index and all. Where an order is charged, the Charges table and Stripe are in memory.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from charge_order.charge import ChargeOrder
+from onecharge.deliveries import Done
+from onecharge.dynamodb import to_item
+from onecharge.events import OrderPlacedEvent
+from onecharge.payments.ledger import Ledger
+from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.topics import Topic
+from publish_events.app import Publisher
+from republish_orders.pending import DAY_SECONDS, FIRST_WAIT_SECONDS, PendingOrders, times_due
+from republish_orders.progress import ProgressStore
+from republish_orders.republish import RepublishOrders
+from tests.conftest import Log, create_table
+from tests.silent import SILENT
+from tests.simulation.dynamodb import MemoryDynamoDB, NoFaults
+from tests.simulation.stripe import MemoryStripe, stripe_in_memory
+
+T0 = 1_800_000_000
+HOUR = 3600
+EVERY_SECONDS = 900
+"""The schedule in template.yaml."""
+
+
+class Sns:
+    """PublishBatch, which takes everything, or refuses the orders that it is told to."""
+
+    def __init__(self) -> None:
+        self.published: list[OrderPlacedEvent] = []
+        self.refuses: Callable[[OrderPlacedEvent], bool] = lambda event: False
+        self.sender_fault = self.is_down = False
+
+    def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
+        if self.is_down:
+            raise EndpointConnectionError(endpoint_url="https://sns")
+        answer: dict[str, Any] = {"Successful": [], "Failed": []}
+        for entry in PublishBatchRequestEntries:
+            event = OrderPlacedEvent.model_validate_json(entry["Message"])
+            if self.refuses(event):
+                answer["Failed"].append({"Id": entry["Id"], "Code": "Refused", "SenderFault": self.sender_fault})
+            else:
+                self.published.append(event)
+                answer["Successful"].append({"Id": entry["Id"], "MessageId": "m"})
+        return answer
+
+
+def order_id(place: int) -> str:
+    return f"ord_{place:032x}"
+
+
+def at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+@dataclass
+class Shop:
+    """An Orders table, a topic, and a clock that the test sets."""
+
+    log: Log
+    now: float = T0
+    pages_left: int = 10**6
+    sns: Sns = field(default_factory=Sns)
+    counted: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.dynamodb: Any = boto3.client("dynamodb")
+        create_table(self.dynamodb, "orders", "OrdersTable")
+        create_table(self.dynamodb, "republication", "RepublicationTable")
+        self.topic = Topic(self.sns, "orders-topic", SILENT, SILENT)  # type: ignore[arg-type]  # The one method.
+
+    def place(self, place: int = 1, **changes: Any) -> dict[str, Any]:
+        """Store an order now; gives the stream's record of it."""
+        item = to_item(
+            {
+                "order_id": order_id(place),
+                "status": "PENDING",
+                "attempt": 1,
+                "customer_id": "cus_1",
+                "amount_minor": 1099,
+                "currency": "EUR",
+                "payment_method": "pm_card_visa",
+                "placed_at": at(self.now),
+                "correlation_id": "c",
+                **changes,
+            }
+        )
+        self.dynamodb.put_item(TableName="orders", Item=item)
+        return {"eventName": "INSERT", "dynamodb": {"Keys": {"order_id": item["order_id"]}, "NewImage": item}}
+
+    def republish(self, *, seconds_later: float = 0) -> list[int]:
+        """One run, so much later; gives the orders that it published."""
+        self.now += seconds_later
+        before = len(self.sns.published)
+        RepublishOrders(
+            orders=PendingOrders(self.dynamodb, "orders"),
+            topic=self.topic,
+            progress=ProgressStore(self.dynamodb, "republication"),
+            clock=lambda: self.now,
+            has_time=self._has_time,
+            logger=self.log.logger,
+            count=lambda name: self.counted.update([name]),
+        )()
+        return [int(event.subject[4:], 16) for event in self.sns.published[before:]]
+
+    def _has_time(self) -> bool:
+        self.pages_left -= 1
+        return self.pages_left >= 0
+
+    def publish(self, record: dict[str, Any]) -> None:
+        """What publish_events does with a record of the stream."""
+        Publisher(self.topic, self.topic, SILENT, SILENT).publish([record])
+
+
+@pytest.fixture
+def shop(aws: None, log: Log) -> Shop:
+    return Shop(log)
+
+
+def test_an_order_that_stayed_pending_is_published_again(shop: Shop) -> None:
+    """As the very event that its stream record makes, and it is counted."""
+    shop.publish(shop.place())
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1]
+    by_the_stream, again = shop.sns.published
+    assert by_the_stream == again
+    assert shop.counted == {"OrderRepublished": 1}
+
+
+def test_an_order_that_is_young_or_has_moved_is_left_alone(shop: Shop) -> None:
+    """Whatever it has moved to."""
+    statuses = ["PAID", "PAYMENT_DECLINED", "ACTION_REQUIRED", "IN_REVIEW", "CANCELLED"]
+    for place, status in enumerate(statuses, start=2):
+        shop.place(place, status=status)
+    shop.now += FIRST_WAIT_SECONDS
+    shop.place(1)
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
+    assert shop.republish(seconds_later=1) == [1]
+
+
+def test_an_order_that_moves_while_the_index_lags_is_left_alone(shop: Shop) -> None:
+    """What counts is the order as it is, read consistently."""
+    shop.place()
+    shop.now += FIRST_WAIT_SECONDS
+    stale = PendingOrders(shop.dynamodb, "orders").page(placed_until=shop.now, after=None, limit=1)
+    shop.place(status="PAID", placed_at=at(T0))
+    assert stale[0] == [(order_id(1), at(T0))]
+    assert PendingOrders(shop.dynamodb, "orders").read(stale[0][0]) is None
+
+
+def test_a_later_attempt_counts_from_its_own_beginning(shop: Shop) -> None:
+    """Its order was placed days ago; the event is the attempt's own."""
+    began = T0 + 3 * DAY_SECONDS
+    shop.place(attempt=2, attempt_placed_at=at(began))
+    shop.now = began
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
+    assert shop.republish(seconds_later=1) == [1]
+    [event] = shop.sns.published
+    assert (event.id, event.data.attempt, event.data.placed_at.timestamp()) == (f"{order_id(1)}:2:placed", 2, began)
+    assert "Alarm" not in shop.counted
+
+
+def test_an_order_is_published_again_ever_more_rarely(shop: Shop) -> None:
+    """After 15 and 30 minutes, 1, 2, 4, 8 and 16 hours, then daily: an outage of Stripe's makes no flood."""
+    shop.place()
+    published = [(shop.now - T0) / HOUR for _ in range(3 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
+    assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48, 72]
+
+
+def test_times_due_never_falls() -> None:
+    """Nor rises by two at once, at any second of three days."""
+    due = [times_due(seconds) for seconds in range(-1000, 3 * DAY_SECONDS)]
+    assert {later - earlier for earlier, later in pairwise(due)} == {0, 1}
+
+
+def test_a_run_is_bounded_and_the_next_goes_on(shop: Shop) -> None:
+    """Where it stopped, the oldest first; a round has an end, and another begins."""
+    for place in range(250):
+        shop.place(place, placed_at=at(T0 + place / 1000))
+    runs = []
+    for _ in range(4):
+        shop.pages_left = 1
+        runs.append(shop.republish(seconds_later=FIRST_WAIT_SECONDS + 1))
+    assert runs == [list(range(100)), list(range(100, 200)), list(range(200, 250)), list(range(100))]
+
+
+def test_orders_that_stay_pending_for_a_day_raise_the_alarm(shop: Shop) -> None:
+    """In every run; the line that says which appears with each publication, and says no more than ids."""
+    shop.place()
+    shop.republish(seconds_later=DAY_SECONDS - 1)
+    assert "Alarm" not in shop.counted
+    shop.republish(seconds_later=1)
+    shop.republish(seconds_later=EVERY_SECONDS)
+    assert (shop.counted["Alarm"], shop.counted["PendingForADay"], shop.counted["OrderRepublished"]) == (2, 2, 2)
+    [line] = [line for line in shop.log.lines if line["level"] == "ERROR"]
+    assert (line["order_id"], line["attempt"], line["pending_seconds"]) == (order_id(1), 1, DAY_SECONDS)
+
+
+@pytest.mark.parametrize("spoiled", [{"amount_minor": -1}, {"attempt_placed_at": "yesterday"}, {"currency": "XXX"}])
+def test_an_order_that_can_be_no_event_holds_up_no_other(shop: Shop, spoiled: dict[str, Any]) -> None:
+    """It raises the alarm, in every round."""
+    for place in (1, 2, 3):
+        shop.place(place, **(spoiled if place == 2 else {}))
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3]
+    assert shop.counted["Alarm"] == 1
+    assert [line["order_id"] for line in shop.log.lines if line["level"] == "ERROR"] == [order_id(2)]
+
+
+def test_what_sns_refuses_is_due_until_it_is_taken(shop: Shop) -> None:
+    """Though its time to be published again is over by then."""
+    shop.place()
+    shop.sns.refuses = lambda event: True
+    shop.republish(seconds_later=FIRST_WAIT_SECONDS)
+    shop.sns.is_down = True
+    shop.republish(seconds_later=60)
+    assert shop.counted == {"RepublishInterrupted": 2}
+    shop.sns.is_down, shop.sns.refuses = False, lambda event: False
+    assert shop.republish(seconds_later=60) == [1]
+    assert shop.republish(seconds_later=60) == []
+
+
+def test_what_sns_refuses_for_good_holds_up_no_other(shop: Shop) -> None:
+    """It raises the alarm, and the round comes to its end."""
+    for place in range(150):
+        shop.place(place, placed_at=at(T0 + place / 1000))
+    shop.sns.refuses, shop.sns.sender_fault = lambda event: event.subject == order_id(7), True
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS + 1) == [place for place in range(150) if place != 7]
+    assert shop.counted == {"OrderRepublished": 149, "Alarm": 1}
+
+
+def test_nothing_is_lost_though_the_stream_forgets(shop: Shop) -> None:
+    """SNS refuses for more than a day, the stream gives the record up: the order is charged, and once."""
+    record = shop.place()
+    shop.sns.is_down = True
+    while shop.now < T0 + DAY_SECONDS + HOUR:
+        with pytest.raises(EndpointConnectionError):
+            shop.publish(record)
+        assert shop.republish(seconds_later=EVERY_SECONDS) == []
+    shop.sns.is_down = False
+    assert shop.republish(seconds_later=EVERY_SECONDS) == [1]
+    shop.republish(seconds_later=2 * DAY_SECONDS)
+    io = NoFaults(int(shop.now))
+    stripe = MemoryStripe(io=io)
+    charge_order = ChargeOrder(
+        ledger=Ledger(MemoryDynamoDB(keys={"Charges": ("order_id", "attempt")}, io=io), "Charges"),  # type: ignore[arg-type]
+        gateway=StripeGateway(stripe_in_memory(stripe)),
+        lease_seconds=35,
+        clock=io.now,
+        logger=SILENT,
+        count=SILENT,
+    )
+    assert [charge_order(event) for event in shop.sns.published] == [Done(), Done()]
+    assert [(charge.order_id, charge.amount) for charge in stripe.charges] == [(order_id(1), 1099)]
