@@ -19,10 +19,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
 from onecharge.aws import client_config
+from onecharge.card_numbers import holds_card_number
 from onecharge.events import ORDER_ID_PATTERN
 from onecharge.metrics import Counts
 from onecharge.states import OrderStatus
-from place_order.card_numbers import holds_card_number
 from place_order.orders import KeyReused, OrderRequest, Orders, StoredOrder
 from place_order.problems import Problem, invalid_request
 

@@ -5,7 +5,6 @@ that could be lost between "stored" and "published".
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,14 +16,11 @@ from pydantic_core import PydanticCustomError
 from onecharge.dynamodb import from_item, to_item
 from onecharge.events import CustomerId, PaymentMethodId
 from onecharge.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable
+from onecharge.orders import new_order_item, order_id_for
 from onecharge.states import OrderStatus
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-
-RETENTION_SECONDS = 430 * 24 * 3600
-"""How long an order is kept, and with it its idempotency key: a month longer than the row of its charge (400 days). An
-order that the table no longer has could else be placed anew and meet the settled row of the former one."""
 
 
 class Item(BaseModel):
@@ -62,12 +58,6 @@ class OrderRequest(BaseModel):
             raise PydanticCustomError("amount_too_large", "The order's amount is larger than can be charged at once")
         require_chargeable(self.amount_minor, self.currency)
         return self
-
-
-def order_id_for(customer_id: str, idempotency_key: str) -> str:
-    """The order's id: the same for every retry of the customer's request, and telling nothing of either."""
-    digest = hashlib.sha256(json.dumps([customer_id, idempotency_key]).encode()).hexdigest()
-    return f"ord_{digest[:32]}"
 
 
 @dataclass(frozen=True)
@@ -114,22 +104,8 @@ class Orders:
             KeyReused: the customer used this key before, for an order with another body.
         """
         order_id = order_id_for(request.customer_id, idempotency_key)
-        item = to_item(
-            {
-                "order_id": order_id,
-                "status": OrderStatus.PENDING,
-                "attempt": 1,
-                "customer_id": request.customer_id,
-                "amount_minor": request.amount_minor,
-                "currency": request.currency,
-                "payment_method": request.payment_method,
-                "items": [line.model_dump() for line in request.items],
-                "fingerprint": request.fingerprint,
-                "placed_at": now.isoformat(),
-                "correlation_id": correlation_id,
-                "expires_at": int(now.timestamp()) + RETENTION_SECONDS,
-            }
-        )
+        lines = [line.model_dump() for line in request.items]
+        item = new_order_item(order_id, request, correlation_id=correlation_id, now=now, items=lines)
         try:
             self.client.put_item(
                 TableName=self.table,

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from place_order.card_numbers import holds_card_number
+from onecharge.card_numbers import holds_card_number
 
 CARDS = [
     "4242424242424242",

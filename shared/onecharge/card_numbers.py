@@ -1,4 +1,4 @@
-"""Card numbers have no business here: a request that holds one is refused before it is stored, hashed or logged.
+"""Card numbers have no business here: what holds one is refused before it is stored, hashed or logged.
 
 A payment method id (`pm_…`) is what a shop sends; the card itself goes from the customer's browser to Stripe.
 """

@@ -1,0 +1,91 @@
+"""What falls due: a document that is to be paid on a date, as the DueDocuments table holds it, and the order it makes.
+
+DUE ─► ORDERED      one order is placed for it; what becomes of that is the order's own story
+DUE ─► INVALID      no order can be made of it; `reason` says why. Corrected, it is set to DUE again
+DUE ─► WITHDRAWN    set by its owner, on the condition that it is still DUE: it will not be ordered
+"""
+
+import hashlib
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from onecharge.card_numbers import holds_card_number
+from onecharge.deliveries import reason_of
+from onecharge.dynamodb import from_item
+from onecharge.events import CustomerId, PaymentMethodId
+from onecharge.money import AmountMinor, Currency, require_chargeable
+from onecharge.orders import order_id_for
+
+
+class DocumentState(StrEnum):
+    """Where a document stands, in the DueDocuments table."""
+
+    DUE = "DUE"
+    ORDERED = "ORDERED"
+    INVALID = "INVALID"
+    WITHDRAWN = "WITHDRAWN"
+
+
+class InvalidDocument(Exception):
+    """No order can be made of the document; `reason` names the field and the rule, and nothing of what it says."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _no_card_number(text: str) -> str:
+    if holds_card_number(text):
+        raise PydanticCustomError("card_number", "Input should not hold a card number")
+    return text
+
+
+_NoCardNumber = AfterValidator(_no_card_number)
+
+
+class DueDocument(BaseModel):
+    """An invoice, or one period of a subscription. What else its item holds is its owner's business."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, hide_input_in_errors=True)
+
+    due_date: str
+    document_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$"), _NoCardNumber]
+    customer_id: Annotated[CustomerId, _NoCardNumber]
+    amount_minor: AmountMinor
+    currency: Currency
+    payment_method: Annotated[PaymentMethodId, _NoCardNumber]
+    state: Literal["DUE"]
+
+    @model_validator(mode="after")
+    def _can_be_charged(self) -> Self:
+        require_chargeable(self.amount_minor, self.currency)
+        return self
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> Self:
+        """Read an item of the table. Raises InvalidDocument."""
+        try:
+            return cls.model_validate(from_item({name: item[name] for name in FIELDS if name in item}))
+        except ValidationError as invalid:
+            raise InvalidDocument(reason_of(invalid)) from None
+        except ValueError:
+            # The table's numbers may be fractions, which nothing here is read as.
+            raise InvalidDocument("message: not_a_whole_number") from None
+
+    @property
+    def order_id(self) -> str:
+        """The id of the one order of this document and due date."""
+        return order_id_for("due", self.document_id, self.due_date)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for two documents that are to be paid alike."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+FIELDS = tuple(DueDocument.model_fields)
+"""All that is read of an item."""
