@@ -32,6 +32,8 @@ class Stack:
     orders_table: str
     charges_table: str
     reconcile_charges_function: str
+    due_documents_table: str
+    place_due_orders_function: str
     stripe_api_base: str
     stripe_secret_arn: str
     aws_log: str
@@ -100,6 +102,8 @@ def running_stack(
             orders_table=outputs["OrdersTableName"],
             charges_table=outputs["ChargesTableName"],
             reconcile_charges_function=outputs["ReconcileChargesFunctionName"],
+            due_documents_table=outputs["DueDocumentsTableName"],
+            place_due_orders_function=outputs["PlaceDueOrdersFunctionName"],
             stripe_api_base=stripe_api_base,
             stripe_secret_arn=secret["ARN"],
             aws_log=str(emulator.log),
