@@ -18,6 +18,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "same_key_other_body": 422,
         "get_order": 200,
     },
+    "place_due_orders": {
+        "scheduled": None,
+    },
     "publish_events": {
         "order_stored": None,
         "charge_settled": None,

@@ -33,6 +33,8 @@ class Stack:
     charges_table: str
     reconcile_charges_function: str
     republish_orders_function: str
+    due_documents_table: str
+    place_due_orders_function: str
     stripe_api_base: str
     stripe_secret_arn: str
     aws_log: str
@@ -102,6 +104,8 @@ def running_stack(
             charges_table=outputs["ChargesTableName"],
             reconcile_charges_function=outputs["ReconcileChargesFunctionName"],
             republish_orders_function=outputs["RepublishOrdersFunctionName"],
+            due_documents_table=outputs["DueDocumentsTableName"],
+            place_due_orders_function=outputs["PlaceDueOrdersFunctionName"],
             stripe_api_base=stripe_api_base,
             stripe_secret_arn=secret["ARN"],
             aws_log=str(emulator.log),

@@ -105,16 +105,31 @@ class MemoryDynamoDB:
         return {"Item": dict(item)} if item is not None else {}
 
     def scan(self, **given: Any) -> dict[str, Any]:
-        self._before("Scan")
+        return self._read_on("Scan", given, lambda *_: True)
+
+    def query(self, **given: Any) -> dict[str, Any]:
+        return self._read_on("Query", given, _condition(given["KeyConditionExpression"]))
+
+    def _read_on(self, operation: str, given: Mapping[str, Any], key_condition: "_Condition") -> dict[str, Any]:
+        """A page in the order of the keys; the limit counts what the filter leaves out, too."""
+        self._before(operation)
         name = given["TableName"]
         table = self._table(name)
         start = given.get("ExclusiveStartKey")
-        after = sorted(key for key in table if start is None or key > self._key(name, start))
-        shown = after[: given.get("Limit")]
-        answer: dict[str, Any] = {"Items": [dict(table[key]) for key in shown]}
-        if len(shown) < len(after):
-            answer["LastEvaluatedKey"] = {attribute: table[shown[-1]][attribute] for attribute in self.keys[name]}
-        self._after("Scan")
+        expressions = (given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {}))
+        after = sorted(
+            key
+            for key, item in table.items()
+            if (start is None or key > self._key(name, start)) and key_condition(item, *expressions)
+        )
+        read = after[: given.get("Limit")]
+        shown = [dict(table[key]) for key in read]
+        if "FilterExpression" in given:
+            shown = [item for item in shown if _condition(given["FilterExpression"])(item, *expressions)]
+        answer: dict[str, Any] = {"Items": shown}
+        if len(read) < len(after):
+            answer["LastEvaluatedKey"] = {attribute: table[read[-1]][attribute] for attribute in self.keys[name]}
+        self._after(operation)
         return answer
 
     def put_item(self, **given: Any) -> dict[str, Any]:

@@ -1,0 +1,56 @@
+"""place_due_orders: the order service's calendar, on a schedule. This file only puts the parts together."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+
+from onecharge.aws import client_config
+from onecharge.metrics import Counts
+from place_due_orders.due import ONE_STEP_SECONDS, PlaceDueOrders
+from place_due_orders.tables import DueDocuments
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+class Application:
+    """Everything that outlives an invocation."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._logger = Logger()
+        self.counts = Counts(Metrics())
+        self._documents = DueDocuments(
+            boto3.client("dynamodb", config=client_config()),
+            environment["DUE_DOCUMENTS_TABLE"],
+            environment["ORDERS_TABLE"],
+        )
+
+    def place_due_orders(self, context: "LambdaContext") -> None:
+        """One run, which ends before the invocation does."""
+        PlaceDueOrders(
+            documents=self._documents,
+            clock=lambda: datetime.now(UTC),
+            has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= ONE_STEP_SECONDS,
+            run_id=context.aws_request_id,
+            logger=self._logger,
+            count=self.counts,
+        )()
+
+
+@cache
+def _application() -> Application:
+    return Application(os.environ)
+
+
+def handler(event: dict[str, Any], context: "LambdaContext") -> None:
+    """Order what is due by now; what the schedule says does not matter."""
+    application = _application()
+    try:
+        application.place_due_orders(context)
+    finally:
+        application.counts.flush()

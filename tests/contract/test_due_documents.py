@@ -1,0 +1,190 @@
+"""A due document is ordered in one transaction, and under conditions, on every DynamoDB that we can run."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from onecharge.dynamodb import from_item, to_item
+from onecharge.orders import new_order_item
+from place_due_orders.documents import DueDocument
+from place_due_orders.due import PlaceDueOrders
+from place_due_orders.tables import DocumentChanged, DueDocuments, Placed, PlacedBefore
+from tests.conftest import create_table
+from tests.contract.conftest import Endpoint
+from tests.silent import SILENT
+from tests.simulation.dynamodb import MemoryDynamoDB
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+TODAY = "2026-11-21"
+RUNS_AT_ONCE = 8
+DOCUMENTS = 40
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The two tables on one DynamoDB, and the adapter over them."""
+
+    client: Any
+    documents: DueDocuments
+
+    @classmethod
+    def on(cls, client: Any) -> "Tables":
+        names = f"due-{uuid4()}", f"orders-{uuid4()}"
+        if isinstance(client, MemoryDynamoDB):
+            client.keys = {names[0]: ("due_date", "document_id"), names[1]: ("order_id",)}
+        else:
+            create_table(client, names[0], "DueDocumentsTable")
+            create_table(client, names[1], "OrdersTable")
+        return cls(client, DueDocuments(client, *names))
+
+    def enter(self, document_id: str = "inv-1", **changes: Any) -> dict[str, Any]:
+        values = {
+            "due_date": TODAY,
+            "document_id": document_id,
+            "customer_id": "cus_1",
+            "amount_minor": 1099,
+            "currency": "eur",
+            "payment_method": "pm_card_visa",
+            "state": "DUE",
+            **changes,
+        }
+        item = to_item(values)
+        self.client.put_item(TableName=self.documents.table, Item=item)
+        return item
+
+    def order_of(self, item: dict[str, Any]) -> Any:
+        document = DueDocument.of(item)
+        return new_order_item(document.order_id, document, correlation_id="c", now=NOON)
+
+    def stored(self, document_id: str = "inv-1") -> dict[str, Any] | None:
+        key = to_item({"due_date": TODAY, "document_id": document_id})
+        answer = self.client.get_item(TableName=self.documents.table, Key=key, ConsistentRead=True)
+        return from_item(answer["Item"]) if "Item" in answer else None
+
+    def orders(self) -> list[dict[str, Any]]:
+        return [from_item(item) for item in self.client.scan(TableName=self.documents.orders_table)["Items"]]
+
+    def delete(self) -> None:
+        key = to_item({"due_date": TODAY, "document_id": "inv-1"})
+        self.client.delete_item(TableName=self.documents.table, Key=key)
+
+
+@pytest.fixture
+def tables(dynamodb: Any) -> Tables:
+    return Tables.on(dynamodb)
+
+
+def test_an_order_and_its_document_are_written_together(tables: Tables) -> None:
+    """The document says which order it has become."""
+    read = tables.enter()
+    assert tables.documents.place(read, tables.order_of(read)) == Placed()
+    [order] = tables.orders()
+    stored = tables.stored()
+    assert stored is not None
+    assert (stored["state"], stored["order_id"]) == ("ORDERED", order["order_id"])
+
+
+def test_a_document_is_ordered_once(tables: Tables) -> None:
+    """The second time it is not as it was read any more."""
+    read = tables.enter()
+    tables.documents.place(read, tables.order_of(read))
+    assert tables.documents.place(read, tables.order_of(read)) == DocumentChanged()
+    assert len(tables.orders()) == 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{"amount_minor": 5}, {"currency": "usd"}, {"payment_method": "pm_2"}, {"state": "WITHDRAWN"}]
+)
+def test_a_document_that_has_changed_is_not_ordered(tables: Tables, changes: dict[str, Any]) -> None:
+    """Neither of the two is written."""
+    read = tables.enter()
+    tables.enter(**changes)
+    assert tables.documents.place(read, tables.order_of(read)) == DocumentChanged()
+    assert tables.orders() == []
+    stored = tables.stored()
+    assert stored is not None
+    assert "order_id" not in stored
+
+
+def test_a_document_that_is_gone_is_neither_ordered_nor_made(tables: Tables) -> None:
+    """An update alone would make an item of the key."""
+    read = tables.enter()
+    tables.delete()
+    assert tables.documents.place(read, tables.order_of(read)) == DocumentChanged()
+    assert not tables.documents.mark(read, {"state": "INVALID", "reason": "r"})
+    assert (tables.orders(), tables.stored()) == ([], None)
+
+
+def test_an_order_that_is_there_already_is_told_by_its_fingerprint(tables: Tables) -> None:
+    """And stays as it is; the document is left as it was."""
+    read = tables.enter()
+    tables.documents.place(read, tables.order_of(read))
+    again = tables.enter(amount_minor=5)
+    assert tables.documents.place(again, tables.order_of(again)) == PlacedBefore(DueDocument.of(read).fingerprint)
+    assert [order["amount_minor"] for order in tables.orders()] == [1099]
+    stored = tables.stored()
+    assert stored is not None
+    assert stored["state"] == "DUE"
+
+
+def test_a_mark_is_written_only_on_what_was_read(tables: Tables) -> None:
+    """Fields that were missing have to be missing still."""
+    read = tables.enter(currency=None, state=None)
+    tables.enter()
+    assert not tables.documents.mark(read, {"state": "INVALID", "reason": "r"})
+    read = tables.enter(currency=None, state=None)
+    assert tables.documents.mark(read, {"state": "INVALID", "reason": "r"})
+    stored = tables.stored()
+    assert stored is not None
+    assert (stored["state"], stored["reason"], stored["amount_minor"]) == ("INVALID", "r", 1099)
+
+
+def test_what_is_not_done_is_read_page_by_page(tables: Tables) -> None:
+    """Also what has no state, or one that nobody knows; and nothing of another day."""
+    done = {1: "ORDERED", 2: "ORDERED", 3: "INVALID", 5: "WITHDRAWN"}
+    for number in range(9):
+        tables.enter(f"inv-{number}", state={**done, 7: None, 8: "?"}.get(number, "DUE"))
+    tables.enter("inv-x", due_date="2026-11-22")
+    seen: list[str] = []
+    after = None
+    for _ in range(6):
+        page = tables.documents.page(TODAY, after=after, limit=2)
+        seen += [item["document_id"]["S"] for item in page.items]
+        after = page.next
+        if after is None:
+            break
+    assert after is None
+    assert seen == ["inv-0", "inv-4", "inv-6", "inv-7", "inv-8"]
+
+
+def test_eight_runs_at_once_place_one_order_of_each_document(endpoint: Endpoint) -> None:
+    """Nobody waits for anybody; and the next run finds what they left to each other."""
+    tables = Tables.on(endpoint.client())
+    for number in range(DOCUMENTS):
+        tables.enter(f"inv-{number:02}")
+    counted: list[str] = []
+
+    def run(number: int) -> None:
+        PlaceDueOrders(
+            documents=DueDocuments(endpoint.client(), tables.documents.table, tables.documents.orders_table),
+            clock=lambda: NOON,
+            has_time=lambda: True,
+            run_id=f"run-{number}",
+            logger=SILENT,
+            count=counted.append,
+        )()
+
+    with ThreadPoolExecutor(RUNS_AT_ONCE) as threads:
+        list(threads.map(run, range(RUNS_AT_ONCE)))
+    run(RUNS_AT_ONCE)
+    stored = [tables.stored(f"inv-{number:02}") for number in range(DOCUMENTS)]
+    assert Counter(document["state"] for document in stored if document) == {"ORDERED": DOCUMENTS}
+    assert {document["order_id"] for document in stored if document} == {o["order_id"] for o in tables.orders()}
+    assert len(tables.orders()) == DOCUMENTS
+    assert Counter(counted)["DueOrderPlaced"] == DOCUMENTS
+    assert set(counted) <= {"DueOrderPlaced", "DueDocumentChanged"}

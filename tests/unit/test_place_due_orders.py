@@ -1,0 +1,533 @@
+"""place_due_orders: one order of each document and due date, however often, however many at once, and however it ends.
+
+DynamoDB is in memory here, held to the others' behaviour by tests/contract.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from onecharge.dynamodb import from_item, to_item
+from onecharge.events import OrderPlacedEvent
+from onecharge.orders import order_id_for
+from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS, PlaceDueOrders
+from place_due_orders.tables import DueDocuments
+from publish_events.facts import event_in
+from tests.conftest import Log, load_template
+from tests.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+TODAY = "2026-11-21"
+RUN_ID = "8f1e64a2-5d0f-4b83-9a56-2f8e3b17d940"
+CARD = "4242424242424242"
+
+
+class Crash(BaseException):
+    """The invocation is gone, as when Lambda kills it: nothing in it handles this."""
+
+
+class World(NoFaults):
+    """Between the runs and DynamoDB: what the Orders table's stream carries, and what happens at which boundary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stream: list[dict[str, Any]] = []
+        self.boundaries = 0
+        self.at: Callable[[int, str], None] = lambda number, where: None
+        self.faults: Callable[[str, Sequence[str]], str | None] = lambda where, kinds: None
+
+    def pause(self, where: str) -> None:
+        self.boundaries += 1
+        self.at(self.boundaries, where)
+
+    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        return self.faults(where, kinds)
+
+    def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
+        if table == "Orders" and new is not None:
+            name = "MODIFY" if old else "INSERT"
+            self.stream.append({"eventName": name, "dynamodb": {"NewImage": dict(new)}})
+
+
+@dataclass
+class Calendar:
+    """The two tables, and runs over them."""
+
+    log: Log
+    io: World = field(default_factory=World)
+    now: datetime = NOON
+    counted: list[str] = field(default_factory=list)
+    steps_left: int = 10**6
+
+    def __post_init__(self) -> None:
+        self.dynamodb: Any = MemoryDynamoDB(
+            keys={"DueDocuments": ("due_date", "document_id"), "Orders": ("order_id",)}, io=self.io
+        )
+
+    def enter(self, document_id: str = "inv-1", due_date: str = TODAY, **changes: Any) -> None:
+        """Put a document; a change to None leaves the field out."""
+        document = {
+            "customer_id": "cus_1",
+            "amount_minor": 1099,
+            "currency": "eur",
+            "payment_method": "pm_card_visa",
+            "state": "DUE",
+            **changes,
+        }
+        item = to_item({"due_date": due_date, "document_id": document_id, **document})
+        self.dynamodb.tables.setdefault("DueDocuments", {})[due_date, document_id] = item
+
+    def owner_sets(self, document_id: str, **changes: Any) -> bool:
+        """The owner's own write, on the condition that the document is still DUE; says whether it was."""
+        try:
+            self.dynamodb.update_item(
+                TableName="DueDocuments",
+                Key=to_item({"due_date": TODAY, "document_id": document_id}),
+                UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in changes),
+                ConditionExpression="#state = :due",
+                ExpressionAttributeNames={"#state": "state"} | {f"#{name}": name for name in changes},
+                ExpressionAttributeValues=to_item({":due": "DUE"} | {f":{name}": v for name, v in changes.items()}),
+            )
+        except ConditionalCheckFailed:
+            return False
+        return True
+
+    def run(self, *, page_size: int = 1000) -> None:
+        PlaceDueOrders(
+            documents=DueDocuments(self.dynamodb, "DueDocuments", "Orders"),
+            clock=lambda: self.now,
+            has_time=self._has_time,
+            run_id=RUN_ID,
+            logger=self.log.logger,
+            count=self.counted.append,
+            page_size=page_size,
+        )()
+
+    def _has_time(self) -> bool:
+        self.steps_left -= 1
+        return self.steps_left >= 0
+
+    def document(self, document_id: str = "inv-1", due_date: str = TODAY) -> dict[str, Any]:
+        return from_item(self.dynamodb.tables["DueDocuments"][due_date, document_id])
+
+    def states(self) -> Counter[str]:
+        return Counter(item["state"]["S"] for item in self.dynamodb.tables["DueDocuments"].values())
+
+    def ordered(self) -> Counter[str]:
+        """How many events each document's orders have published."""
+        return Counter(
+            from_item(record["dynamodb"]["NewImage"])["document_id"]
+            for record in self.io.stream
+            if event_in(record) is not None
+        )
+
+
+@pytest.fixture
+def calendar(log: Log) -> Calendar:
+    return Calendar(log)
+
+
+@pytest.fixture
+def new_calendar(log: Log) -> Callable[[], Calendar]:
+    """Another one for each of the schedules that a test tries."""
+    return lambda: Calendar(log)
+
+
+def days_ago(days: int) -> str:
+    return (NOON.date() - timedelta(days)).isoformat()
+
+
+# ---------------------------------------------------------------- one order
+
+
+def test_a_document_that_is_due_becomes_one_order(calendar: Calendar) -> None:
+    """Its stored item publishes one OrderPlaced event, of the document's money; the document says which order it is."""
+    calendar.enter()
+    calendar.run()
+    [event] = [event_in(record) for record in calendar.io.stream]
+    assert isinstance(event, OrderPlacedEvent)
+    assert (event.data.amount_minor, event.data.currency, event.data.customer_id) == (1099, "EUR", "cus_1")
+    assert (event.data.payment_method, event.data.attempt, event.data.placed_at) == ("pm_card_visa", 1, NOON)
+    assert event.correlationid == f"{RUN_ID}:inv-1"
+    document = calendar.document()
+    assert (document["state"], document["order_id"]) == ("ORDERED", event.data.order_id)
+    assert calendar.counted == ["DueOrderPlaced"]
+    [line] = [line for line in calendar.log.lines if "order_id" in line]
+    assert (line["order_id"], line["attempt"], line["correlation_id"]) == (event.subject, 1, event.correlationid)
+
+
+def test_however_often_it_runs_there_is_one_order_of_each_document(calendar: Calendar) -> None:
+    """On the same day, and on the days after."""
+    for number in range(5):
+        calendar.enter(f"inv-{number}")
+    for days in (0, 0, 0, 1, CATCH_UP_DAYS, CATCH_UP_DAYS + 1):
+        calendar.now = NOON + timedelta(days)
+        calendar.run()
+    assert calendar.ordered() == {f"inv-{number}": 1 for number in range(5)}
+    assert calendar.states() == {"ORDERED": 5}
+
+
+def test_the_key_is_the_document_and_its_due_date(calendar: Calendar) -> None:
+    """A subscription has one order for each date; two documents of one date have one each."""
+    calendar.enter("sub-1", days_ago(1))
+    calendar.enter("sub-1")
+    calendar.enter("sub-2")
+    calendar.run()
+    assert calendar.ordered() == {"sub-1": 2, "sub-2": 1}
+    assert len(calendar.dynamodb.tables["Orders"]) == 3
+
+
+def test_no_customer_can_choose_the_order_id_of_a_document(calendar: Calendar) -> None:
+    """Whatever customer id and idempotency key are sent to the API: the parts of the id are two there, three here."""
+    calendar.enter("inv-1")
+    calendar.run()
+    order_id = calendar.document()["order_id"]
+    parts = ["due", "inv-1", TODAY]
+    assert order_id == order_id_for(*parts)
+    chosen = [(one, other) for one in (*parts, "".join(parts)) for other in (*parts, "".join(parts))]
+    assert order_id not in {order_id_for(one, other) for one, other in chosen}
+
+
+# ---------------------------------------------------------------- retries, double starts, crashes
+
+
+def boundaries_of(calendar: Calendar) -> int:
+    """At how many places one undisturbed run can be interrupted."""
+    calendar.run()
+    return calendar.io.boundaries
+
+
+def three_documents(calendar: Calendar) -> Calendar:
+    for number in range(3):
+        calendar.enter(f"inv-{number}")
+    return calendar
+
+
+ONCE_EACH = {"inv-0": 1, "inv-1": 1, "inv-2": 1}
+
+
+def test_a_second_run_started_anywhere_in_the_first_orders_nothing_twice(new_calendar: Callable[[], Calendar]) -> None:
+    """At every boundary before and after every request, wherever the other one is."""
+    for place in range(1, boundaries_of(three_documents(new_calendar())) + 1):
+        calendar = three_documents(new_calendar())
+
+        def start_second(number: int, _: str, place: int = place, calendar: Calendar = calendar) -> None:
+            if number == place:
+                calendar.run()
+
+        calendar.io.at = start_second
+        calendar.run()
+        assert calendar.ordered() == ONCE_EACH, place
+        assert calendar.states() == {"ORDERED": 3}, place
+        assert set(calendar.counted) <= {"DueOrderPlaced", "DueDocumentChanged"}
+
+
+def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(new_calendar: Callable[[], Calendar]) -> None:
+    """Before or after any request: no document is left, and none ordered twice."""
+    for place in range(1, boundaries_of(three_documents(new_calendar())) + 1):
+        calendar = three_documents(new_calendar())
+
+        def kill(number: int, _: str, place: int = place) -> None:
+            if number == place:
+                raise Crash
+
+        calendar.io.at = kill
+        with pytest.raises(Crash):
+            calendar.run()
+        calendar.run()
+        assert calendar.ordered() == ONCE_EACH, place
+        assert calendar.states() == {"ORDERED": 3}, place
+
+
+def test_an_answer_that_is_lost_is_no_order_lost_and_none_too_many(calendar: Calendar) -> None:
+    """The write took effect, or did not: the next run finds out."""
+    three_documents(calendar)
+    lost = ["answer lost", "throttled"]
+
+    def fault(where: str, kinds: Sequence[str]) -> str | None:
+        return lost.pop(0) if where == "dynamodb TransactWriteItems" and lost and lost[0] in kinds else None
+
+    calendar.io.faults = fault
+    calendar.run()
+    assert lost == []
+    assert Counter(calendar.counted) == {"DueDocumentFailed": 2, "DueOrderPlaced": 1}
+    calendar.run()
+    assert calendar.ordered() == ONCE_EACH
+    assert calendar.states() == {"ORDERED": 3}
+
+
+def test_a_conflict_with_another_run_is_left_to_it(calendar: Calendar) -> None:
+    """DynamoDB refuses both at times: then the next run has its turn."""
+    calendar.enter()
+    calendar.io.faults = lambda where, kinds: "transaction conflict" if "transaction conflict" in kinds else None
+    calendar.run()
+    assert (calendar.counted, calendar.states()) == (["DueDocumentChanged"], {"DUE": 1})
+    calendar.io.faults = lambda where, kinds: None
+    calendar.run()
+    assert calendar.states() == {"ORDERED": 1}
+
+
+# ---------------------------------------------------------------- the owner of the document
+
+
+def test_a_document_is_withdrawn_or_ordered_never_both(new_calendar: Callable[[], Calendar]) -> None:
+    """Whenever its owner withdraws it, the condition that it is still DUE says truly which of the two it is."""
+    outcomes = set()
+    for place in range(1, boundaries_of(three_documents(new_calendar())) + 1):
+        calendar = three_documents(new_calendar())
+        withdrawn: list[bool] = []
+
+        def withdraw(
+            number: int,
+            _: str,
+            place: int = place,
+            calendar: Calendar = calendar,
+            withdrawn: list[bool] = withdrawn,
+        ) -> None:
+            if number == place:
+                withdrawn.append(calendar.owner_sets("inv-1", state="WITHDRAWN"))
+
+        calendar.io.at = withdraw
+        calendar.run()
+        assert calendar.ordered()["inv-1"] == (0 if withdrawn == [True] else 1), place
+        assert calendar.document("inv-1")["state"] == ("WITHDRAWN" if withdrawn == [True] else "ORDERED")
+        outcomes.add(withdrawn[0])
+    assert outcomes == {True, False}
+
+
+def test_what_is_ordered_is_what_the_document_says(new_calendar: Callable[[], Calendar]) -> None:
+    """Whenever its owner changes the amount: the order has the one that the document has ever after."""
+    amounts = set()
+    for place in range(1, boundaries_of(three_documents(new_calendar())) + 1):
+        calendar = three_documents(new_calendar())
+
+        def change(number: int, _: str, place: int = place, calendar: Calendar = calendar) -> None:
+            if number == place:
+                calendar.owner_sets("inv-1", amount_minor=500)
+
+        calendar.io.at = change
+        calendar.run()
+        calendar.run()
+        assert calendar.ordered()["inv-1"] == 1, place
+        document = calendar.document("inv-1")
+        order = from_item(calendar.dynamodb.tables["Orders"][document["order_id"],])
+        assert order["amount_minor"] == document["amount_minor"], place
+        amounts.add(order["amount_minor"])
+    assert amounts == {1099, 500}
+
+
+def test_a_document_that_is_entered_again_has_the_order_that_it_had(calendar: Calendar) -> None:
+    """As when the table is restored from a backup: no second order, and it is said which one there is."""
+    calendar.enter()
+    calendar.run()
+    calendar.enter()
+    calendar.run()
+    assert calendar.ordered() == {"inv-1": 1}
+    assert calendar.document()["state"] == "ORDERED"
+    assert calendar.counted == ["DueOrderPlaced", "DueOrderRepeated"]
+
+
+def test_a_document_that_is_entered_again_for_other_money_is_not_ordered(calendar: Calendar) -> None:
+    """Its key has had its order: a person has to see it."""
+    calendar.enter()
+    calendar.run()
+    calendar.enter(amount_minor=2)
+    calendar.run()
+    calendar.run()
+    assert calendar.ordered() == {"inv-1": 1}
+    document = calendar.document()
+    assert (document["state"], document["reason"]) == ("INVALID", "document: ordered_before_with_other_content")
+    assert calendar.counted == ["DueOrderPlaced", "DueDocumentInvalid", "Alarm"]
+
+
+# ---------------------------------------------------------------- many documents, little time
+
+
+def test_all_pages_of_a_due_date_are_read(calendar: Calendar) -> None:
+    """Whatever the size of a page, though documents that are done with fill some of them."""
+    for number in range(23):
+        calendar.enter(f"inv-{number:02}", state="ORDERED" if 4 <= number < 12 else "DUE")
+    calendar.run(page_size=4)
+    assert calendar.states() == {"ORDERED": 23}
+    assert sum(calendar.ordered().values()) == 15
+
+
+def test_a_run_without_time_stops_and_the_next_one_goes_on(calendar: Calendar) -> None:
+    """With time for a few steps each, the runs together order all of it, and nothing twice."""
+    for number in range(20):
+        calendar.enter(f"inv-{number:02}")
+    runs = 0
+    while calendar.states()["DUE"]:
+        before = calendar.states()["DUE"]
+        calendar.steps_left = CATCH_UP_DAYS + 5
+        calendar.run(page_size=10)
+        assert calendar.states()["DUE"] < before
+        runs += 1
+    assert runs > 3
+    assert set(calendar.ordered().values()) == {1}
+    assert calendar.counted.count("DueRunUnfinished") == runs
+
+
+def test_a_step_fits_into_the_function() -> None:
+    """Twenty times at least, or a run would be over before it began."""
+    timeout = load_template()["Resources"]["PlaceDueOrdersFunction"]["Properties"]["Timeout"]
+    assert ONE_STEP_SECONDS * 20 <= timeout <= 900
+
+
+# ---------------------------------------------------------------- days
+
+
+@pytest.mark.parametrize("days", range(CATCH_UP_DAYS + 1))
+def test_a_missed_day_is_caught_up(calendar: Calendar, days: int) -> None:
+    """For a week."""
+    calendar.enter("inv-1", days_ago(days))
+    calendar.run()
+    assert calendar.ordered() == {"inv-1": 1}
+
+
+@pytest.mark.parametrize("days", [CATCH_UP_DAYS + 1, REPORTED_DAYS])
+def test_what_is_due_too_long_ago_is_reported_and_not_ordered(calendar: Calendar, days: int) -> None:
+    """A customer who is charged weeks late has not been asked: a person decides, and until then each run says so."""
+    calendar.enter("inv-1", days_ago(days))
+    calendar.run()
+    assert calendar.states() == {"DUE": 1}
+    assert calendar.counted == ["DueDateMissed", "Alarm"]
+    calendar.enter("inv-1", days_ago(days), state="WITHDRAWN")
+    calendar.run()
+    assert calendar.counted == ["DueDateMissed", "Alarm"]
+
+
+def test_the_oldest_day_comes_first(calendar: Calendar) -> None:
+    """It is the next to fall out of the week."""
+    for days in (0, 3, CATCH_UP_DAYS):
+        calendar.enter(f"inv-{days}", days_ago(days))
+    calendar.run()
+    assert list(calendar.ordered()) == [f"inv-{CATCH_UP_DAYS}", "inv-3", "inv-0"]
+
+
+def test_a_day_begins_at_midnight_utc(calendar: Calendar) -> None:
+    """Not a second before."""
+    calendar.enter("inv-1", "2026-11-22")
+    calendar.now = datetime(2026, 11, 21, 23, 59, 59, tzinfo=UTC)
+    calendar.run()
+    assert calendar.states() == {"DUE": 1}
+    calendar.now += timedelta(seconds=1)
+    calendar.run()
+    assert calendar.states() == {"ORDERED": 1}
+
+
+# ---------------------------------------------------------------- documents of which no order can be made
+
+INVALID: dict[str, tuple[dict[str, Any], str]] = {
+    "amount zero": ({"amount_minor": 0}, "amount_minor: greater_than_equal"),
+    "a negative amount": ({"amount_minor": -1}, "amount_minor: greater_than_equal"),
+    "an amount as text": ({"amount_minor": "1099"}, "amount_minor: int_type"),
+    "no amount": ({"amount_minor": None}, "amount_minor: missing"),
+    "unknown currency": ({"currency": "xxx"}, "currency: unknown_currency"),
+    "a fils that Stripe cannot charge": ({"currency": "kwd", "amount_minor": 1255}, "message: amount_not_chargeable"),
+    "a card number as payment method": ({"payment_method": CARD}, "payment_method: card_number"),
+    "a card number as customer": ({"customer_id": CARD}, "customer_id: card_number"),
+    "no payment method": ({"payment_method": None}, "payment_method: missing"),
+    "a payment method that is a list": ({"payment_method": [CARD]}, "payment_method: string_type"),
+    "an unknown state": ({"state": "due"}, "state: literal_error"),
+    "no state": ({"state": None}, "state: missing"),
+    "nothing at all": (
+        dict.fromkeys(["customer_id", "amount_minor", "currency", "payment_method", "state"]),
+        "customer_id: missing",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), INVALID.values(), ids=INVALID.keys())
+def test_an_invalid_document_is_marked_and_holds_up_nobody(
+    calendar: Calendar, changes: dict[str, Any], reason: str
+) -> None:
+    """With the reason, and an alarm that is raised once; no digit of a card number is logged."""
+    three_documents(calendar)
+    calendar.enter("inv-1", **changes)
+    calendar.run()
+    calendar.run()
+    assert calendar.ordered() == {"inv-0": 1, "inv-2": 1}
+    document = calendar.document("inv-1")
+    assert (document["state"], document["reason"]) == ("INVALID", reason)
+    assert Counter(calendar.counted) == {"DueOrderPlaced": 2, "DueDocumentInvalid": 1, "Alarm": 1}
+    assert reason in calendar.log.text
+    assert "4242" not in calendar.log.text
+
+
+def test_a_fractional_amount_is_invalid(calendar: Calendar) -> None:
+    """DynamoDB's numbers may be fractions; money's are not."""
+    calendar.enter("inv-1")
+    calendar.dynamodb.tables["DueDocuments"][TODAY, "inv-1"]["amount_minor"] = {"N": "10.5"}
+    calendar.enter("inv-2")
+    calendar.run()
+    assert calendar.ordered() == {"inv-2": 1}
+    item = calendar.dynamodb.tables["DueDocuments"][TODAY, "inv-1"]
+    assert (item["state"]["S"], item["reason"]["S"]) == ("INVALID", "message: not_a_whole_number")
+
+
+@pytest.mark.parametrize("document_id", [CARD, "inv 1", "x" * 65])
+def test_an_id_that_cannot_be_followed_through_the_logs_is_invalid(calendar: Calendar, document_id: str) -> None:
+    """It is part of the correlation id; and the log does not repeat it."""
+    calendar.enter(document_id)
+    calendar.run()
+    assert calendar.document(document_id)["state"] == "INVALID"
+    assert document_id not in calendar.log.text
+
+
+def test_a_corrected_document_is_ordered(calendar: Calendar) -> None:
+    """Set to DUE again, by the next run."""
+    calendar.enter(amount_minor=0)
+    calendar.run()
+    calendar.enter(amount_minor=1)
+    calendar.run()
+    assert calendar.ordered() == {"inv-1": 1}
+
+
+def test_a_document_that_is_corrected_or_deleted_meanwhile_is_not_marked(calendar: Calendar) -> None:
+    """What was read of it does not hold any more, and a deleted one does not come back to life."""
+    for document_id in ("inv-1", "inv-2"):
+        calendar.enter(document_id, **INVALID["nothing at all"][0])
+
+    def corrected_and_deleted(number: int, where: str) -> None:
+        if where == "dynamodb UpdateItem":
+            calendar.io.at = lambda number, where: None
+            calendar.enter("inv-1")
+            calendar.dynamodb.tables["DueDocuments"].pop((TODAY, "inv-2"))
+
+    calendar.io.at = corrected_and_deleted
+    calendar.run()
+    assert calendar.counted == []
+    assert calendar.states() == {"DUE": 1}
+
+
+def test_what_fails_unexpectedly_holds_up_nobody(calendar: Calendar) -> None:
+    """It stays DUE, with an alarm, and the next run tries again."""
+    three_documents(calendar)
+
+    def fail(number: int, where: str) -> None:
+        if where == "dynamodb TransactWriteItems":
+            calendar.io.at = lambda number, where: None
+            raise RuntimeError("nobody has thought of this")
+
+    calendar.io.at = fail
+    calendar.run()
+    assert Counter(calendar.counted) == {"DueDocumentFailed": 1, "Alarm": 1, "DueOrderPlaced": 2}
+    assert calendar.states() == {"DUE": 1, "ORDERED": 2}
+    calendar.run()
+    assert calendar.ordered() == ONCE_EACH
+
+
+def test_a_table_that_cannot_be_read_ends_the_run_and_not_the_job(calendar: Calendar) -> None:
+    """The next run goes on."""
+    calendar.enter()
+    calendar.io.faults = lambda where, kinds: "throttled" if where == "dynamodb Query" else None
+    calendar.run()
+    assert calendar.counted == ["DueRunInterrupted"]
+    calendar.io.faults = lambda where, kinds: None
+    calendar.run()
+    assert calendar.states() == {"ORDERED": 1}
