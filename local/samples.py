@@ -17,6 +17,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "place_order": 202,
         "same_key_other_body": 422,
         "get_order": 200,
+        "list_orders": 200,
+        "pay_again": 409,
+        "cancel_unknown_order": 404,
     },
     "place_due_orders": {
         "scheduled": None,
@@ -34,6 +37,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "action_required": _ALL_DONE,
         "poison": _ALL_DONE,
         "batch": _ALL_DONE,
+    },
+    "cancel_charge": {
+        "cancel": {"cancellation": "CANCELLED"},
     },
     "reconcile_charges": {
         "scheduled": None,

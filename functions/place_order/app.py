@@ -1,6 +1,9 @@
-"""place_order: POST /orders and GET /orders/{order_id}. An order's way begins here.
+"""place_order: the order service's HTTP API. An order's way begins here.
 
-POST /orders ─► refuse card numbers ─► validate ─► one conditional write ─► 202
+POST /orders                       ─► refuse card numbers ─► validate ─► one conditional write ─► 202
+POST /orders/{order_id}/payments   ─► the same: another card, after a decline
+POST /orders/{order_id}/cancel     ─► ask the payment service ─► one conditional write ─► 200, or 409: it is paid
+GET  /orders/{order_id}, /orders?customer_id=…
 """
 
 import os
@@ -15,6 +18,7 @@ from urllib.parse import unquote
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
@@ -23,7 +27,19 @@ from onecharge.card_numbers import holds_card_number
 from onecharge.events import ORDER_ID_PATTERN
 from onecharge.metrics import Counts
 from onecharge.states import OrderStatus
-from place_order.orders import KeyReused, OrderRequest, Orders, StoredOrder
+from place_order.declines import message_for
+from place_order.orders import (
+    KeyReused,
+    NoSuchOrder,
+    NotNow,
+    OrderRequest,
+    Orders,
+    Outcome,
+    PaymentRequest,
+    StoredOrder,
+)
+from place_order.pages import OrdersQuery, cursor_of
+from place_order.payments import CANCELLED, IN_PROGRESS, IN_REVIEW, PAID, NoAnswer, Payments
 from place_order.problems import Problem, invalid_request
 
 if TYPE_CHECKING:
@@ -33,20 +49,40 @@ _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 """Visible ASCII without spaces, no longer than Stripe allows for its own keys."""
 
 
+_CANCEL_TRIES = 3
+"""How often the order may move while it is being cancelled, before the client is asked to try again."""
+
+_TOO_LATE = {
+    PAID: Problem(HTTPStatus.CONFLICT, "already-paid", "The order is paid. It can be refunded, not cancelled."),
+    IN_REVIEW: Problem(HTTPStatus.CONFLICT, "in-review", "A person is looking at this order's payment."),
+    IN_PROGRESS: Problem(
+        HTTPStatus.CONFLICT, "payment-in-progress", "The order is being charged at this moment. Ask again."
+    ),
+}
+"""Why an order is not cancelled, by what the payment service answers or the order's own status says."""
+
+
 class OrdersApi:
     """The routes over the Orders table; `clock` gives the present time in UTC."""
 
-    def __init__(self, orders: Orders, logger: Logger, counts: Counts, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, orders: Orders, payments: Payments, logger: Logger, counts: Counts, clock: Callable[[], datetime]
+    ) -> None:
         self._orders = orders
+        self._payments = payments
         self._logger = logger
         self._counts = counts
         self._clock = clock
         self.resolver = APIGatewayHttpResolver()
         self.resolver.post("/orders")(self.place_order)
+        self.resolver.get("/orders")(self.list_orders)
         self.resolver.get("/orders/<order_id>")(self.get_order)
+        self.resolver.post("/orders/<order_id>/payments")(self.pay_again)
+        self.resolver.post("/orders/<order_id>/cancel")(self.cancel_order)
         self.resolver.not_found(lambda _: self._not_found().response(self._correlation_id()))
         self.resolver.exception_handler(Problem)(self._refuse)
-        self.resolver.exception_handler([BotoCoreError, ClientError])(self._unavailable)
+        self.resolver.exception_handler(NoSuchOrder)(lambda _: self._refuse(self._not_found()))
+        self.resolver.exception_handler([BotoCoreError, ClientError, NoAnswer])(self._unavailable)
         self.resolver.exception_handler(Exception)(self._failed)
 
     def place_order(self) -> Response[dict[str, Any]]:
@@ -77,10 +113,72 @@ class OrdersApi:
 
     def get_order(self, order_id: str) -> Response[dict[str, Any]]:
         """Tell where the order stands."""
-        order = self._orders.find(order_id) if re.fullmatch(ORDER_ID_PATTERN, order_id) else None
+        return self._shown(HTTPStatus.OK, self._find(order_id))
+
+    def list_orders(self) -> Response[dict[str, Any]]:
+        """A customer's orders, the newest first, page by page."""
+        given = self.resolver.current_event.query_string_parameters or {}
+        try:
+            query = OrdersQuery.model_validate(given)
+        except ValidationError as invalid:
+            raise invalid_request(invalid, "The query does not ask for a customer's orders.") from None
+        page = self._orders.of_customer(query.customer_id, after=query.place, limit=query.limit)
+        body = {"orders": [_customers_view(order) for order in page.orders], "next_cursor": cursor_of(page.after)}
+        return self._json(HTTPStatus.OK, body, {})
+
+    def pay_again(self, order_id: str) -> Response[dict[str, Any]]:
+        """Make another attempt, with another card, once however often the client asks; its charge follows."""
+        key, body = self._idempotency_key(), self._body()
+        self._refuse_card_numbers(key, body)
+        self._require_id(order_id)
+        try:
+            request = PaymentRequest.model_validate_json(body)
+        except ValidationError as invalid:
+            raise invalid_request(invalid, "The body does not name a payment method.") from None
+        try:
+            order, is_new = self._orders.pay_again(order_id, request.payment_method, key, now=self._clock())
+        except NotNow as refused:
+            raise Problem(
+                HTTPStatus.CONFLICT,
+                "not-declined",
+                f"The order is {refused.order.status}: another card can be tried only while it is PAYMENT_DECLINED.",
+            ) from None
+        self._counts("AttemptMade" if is_new else "AttemptRepeated")
+        self._log("attempt made" if is_new else "attempt found, made before", order)
+        replayed = {} if is_new else {"Idempotent-Replayed": "true"}
+        return self._answer(HTTPStatus.ACCEPTED, order, OrderStatus.PENDING, replayed)
+
+    def cancel_order(self, order_id: str) -> Response[dict[str, Any]]:
+        """Cancel the order unless it is paid; asked again, the answer is the same."""
+        order = self._find(order_id)
+        for _ in range(_CANCEL_TRIES):
+            if order.status in (OrderStatus.PAID, OrderStatus.IN_REVIEW):
+                raise _TOO_LATE[order.status]
+            if order.status is not OrderStatus.CANCELLED:
+                cancellation = self._payments.cancel(order.event)
+                if cancellation != CANCELLED:
+                    raise _TOO_LATE[cancellation]
+            try:
+                cancelled = self._orders.cancel(order)
+            except NotNow as moved:
+                # Another card was tried meanwhile, or the bank has decided: the question is a new one.
+                order = moved.order
+                continue
+            self._counts("OrderCancelled")
+            self._log("order cancelled", cancelled)
+            return self._shown(HTTPStatus.OK, cancelled)
+        raise _TOO_LATE[IN_PROGRESS]
+
+    def _find(self, order_id: str) -> StoredOrder:
+        self._require_id(order_id)
+        order = self._orders.find(order_id)
         if order is None:
             raise self._not_found()
-        return self._answer(HTTPStatus.OK, order, order.status, {})
+        return order
+
+    def _require_id(self, order_id: str) -> None:
+        if not re.fullmatch(ORDER_ID_PATTERN, order_id):
+            raise self._not_found()
 
     def _idempotency_key(self) -> str:
         key = self.resolver.current_event.headers.get("idempotency-key") or ""
@@ -121,13 +219,13 @@ class OrdersApi:
 
     def _unavailable(self, error: BotoCoreError | ClientError) -> Response[str]:
         self._logger.error(
-            "table not reached",
+            "not reached: a table, or the payment service",
             extra={"error": type(error).__name__, "correlation_id": self._correlation_id()},
         )
         return Problem(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "try-again",
-            "The order may or may not be stored. Send it again with the same Idempotency-Key.",
+            "Nobody can tell what became of it. Send the request again, with the same Idempotency-Key if it had one.",
         ).response(self._correlation_id())
 
     def _failed(self, _: Exception) -> Response[str]:
@@ -135,22 +233,29 @@ class OrdersApi:
         return Problem(
             HTTPStatus.INTERNAL_SERVER_ERROR,
             "internal",
-            "Something went wrong here. Sending the order again with the same Idempotency-Key is safe.",
+            "Something went wrong here. Sending the request again, with the same Idempotency-Key, is safe.",
         ).response(self._correlation_id())
 
     def _answer(
         self, status: HTTPStatus, order: StoredOrder, shown: OrderStatus, headers: dict[str, str]
     ) -> Response[dict[str, Any]]:
+        body = {
+            "order_id": order.order_id,
+            "status": shown,
+            "amount": order.amount_minor,
+            "currency": order.currency,
+        }
+        return self._json(status, body, {"X-Correlation-Id": order.correlation_id, **headers})
+
+    def _shown(self, status: HTTPStatus, order: StoredOrder) -> Response[dict[str, Any]]:
+        return self._json(status, _customers_view(order), {"X-Correlation-Id": order.correlation_id})
+
+    def _json(self, status: HTTPStatus, body: dict[str, Any], headers: dict[str, str]) -> Response[dict[str, Any]]:
         return Response(
             status_code=status.value,
             content_type=content_types.APPLICATION_JSON,
-            body={
-                "order_id": order.order_id,
-                "status": shown,
-                "amount": order.amount_minor,
-                "currency": order.currency,
-            },
-            headers={"X-Correlation-Id": order.correlation_id, **headers},
+            body=body,
+            headers={"X-Correlation-Id": self._correlation_id(), "Cache-Control": "no-store", **headers},
         )
 
     def _correlation_id(self) -> str:
@@ -158,8 +263,38 @@ class OrdersApi:
 
     def _log(self, message: str, order: StoredOrder) -> None:
         self._logger.info(
-            message, extra={"order_id": order.order_id, "attempt": 1, "correlation_id": order.correlation_id}
+            message,
+            extra={
+                "order_id": order.order_id,
+                "attempt": order.attempt,
+                "correlation_id": order.correlation_id,
+            },
         )
+
+
+def _customers_view(order: StoredOrder) -> dict[str, Any]:
+    """The order as its customer sees it."""
+    present = () if any(each.attempt == order.attempt for each in order.outcomes) else (order.attempt,)
+    attempts = [*map(_attempt, order.outcomes), *({"attempt": each, "status": order.status} for each in present)]
+    shown = {
+        "order_id": order.order_id,
+        "status": order.status,
+        "amount": order.amount_minor,
+        "currency": order.currency,
+        "placed_at": order.placed_at,
+        "attempts": attempts,
+    }
+    waiting = [each for each in order.outcomes if each.attempt == order.attempt and each.client_secret]
+    if order.status is OrderStatus.ACTION_REQUIRED and waiting:
+        shown["client_secret"] = waiting[0].client_secret
+    return shown
+
+
+def _attempt(outcome: Outcome) -> dict[str, Any]:
+    shown: dict[str, Any] = {"attempt": outcome.attempt, "status": outcome.status}
+    if outcome.status is OrderStatus.PAYMENT_DECLINED:
+        shown |= {"decline_code": outcome.decline_code, "message": message_for(outcome.decline_code)}
+    return shown
 
 
 def _unescaped(body: str) -> str:
@@ -174,6 +309,13 @@ class Application:
         self.counts = Counts(Metrics())
         self.api = OrdersApi(
             Orders(boto3.client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]),
+            Payments(
+                # As long as cancel_charge may take, and once: who asks again is answered the same.
+                boto3.client(
+                    "lambda", config=Config(connect_timeout=1, read_timeout=22, retries={"total_max_attempts": 1})
+                ),
+                environment["CANCEL_CHARGE_FUNCTION"],
+            ),
             Logger(),
             self.counts,
             clock=lambda: datetime.now(UTC),

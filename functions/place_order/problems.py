@@ -36,7 +36,9 @@ class Problem(Exception):
         )
 
 
-def invalid_request(invalid: ValidationError) -> Problem:
+def invalid_request(
+    invalid: ValidationError, detail: str = "The body does not describe an order that can be charged."
+) -> Problem:
     """Where the body breaks the contract (JSON Pointers, RFC 6901) and how, without repeating what it says."""
     errors = invalid.errors(include_input=False, include_url=False, include_context=False)
     if errors[0]["type"] == "json_invalid":
@@ -44,7 +46,7 @@ def invalid_request(invalid: ValidationError) -> Problem:
     return Problem(
         HTTPStatus.BAD_REQUEST,
         "invalid-request",
-        "The body does not describe an order that can be charged.",
+        detail,
         [{"pointer": _pointer(error["type"], error["loc"]), "detail": error["msg"]} for error in errors[:20]],
     )
 

@@ -35,7 +35,8 @@ def event_in(record: Mapping[str, Any]) -> PublishedEvent | None:
     values = from_item(image)
     if "state" in values:
         return _payment_outcome(values)
-    if record["eventName"] == "INSERT" and values["status"] == OrderStatus.PENDING:
+    if values["status"] == OrderStatus.PENDING:
+        # A new order, or a new attempt to pay one.
         return order_placed(values)
     return None
 

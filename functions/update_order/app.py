@@ -13,7 +13,7 @@ from aws_lambda_powertools import Logger, Metrics
 from onecharge.aws import BATCH_SIZE, client_config
 from onecharge.deliveries import Consumer, Disposition, Done, Queue
 from onecharge.dynamodb import to_item
-from onecharge.events import PaymentOutcomeEvent
+from onecharge.events import PaymentOutcome, PaymentOutcomeEvent
 from onecharge.metrics import Counts
 from onecharge.states import OrderStatus
 from update_order.order_states import MOVES
@@ -39,7 +39,7 @@ class UpdateOrder:
 
     def __call__(self, event: PaymentOutcomeEvent) -> Disposition:
         status, movable_from = MOVES[event.type]
-        moved = self._move(event.data.order_id, status, movable_from)
+        moved = self._move(event.data, status, movable_from)
         self.count(f"Order.{status}" if moved else "OrderUnmoved")
         self.logger.info(
             "order moved" if moved else "order stands where it stood",
@@ -52,21 +52,29 @@ class UpdateOrder:
         )
         return Done()
 
-    def _move(self, order_id: str, status: OrderStatus, movable_from: frozenset[OrderStatus]) -> bool:
+    def _move(self, outcome: PaymentOutcome, status: OrderStatus, movable_from: frozenset[OrderStatus]) -> bool:
         allowed = {f":from_{place}": state for place, state in enumerate(sorted(movable_from))}
+        remembered = {
+            "status": status,
+            **({"decline_code": outcome.decline_code} if outcome.decline_code else {}),
+            **({"client_secret": outcome.client_secret} if outcome.client_secret else {}),
+        }
         try:
             self.client.update_item(
                 TableName=self.table,
-                Key=to_item({"order_id": order_id}),
-                UpdateExpression="SET #status = :status",
-                ConditionExpression=f"#status IN ({', '.join(allowed)})",
-                ExpressionAttributeNames={"#status": "status"},
-                ExpressionAttributeValues=to_item({":status": status, **allowed}),
+                Key=to_item({"order_id": outcome.order_id}),
+                UpdateExpression="SET #status = :status, outcomes.#attempt = :remembered",
+                # What an earlier attempt came to says nothing about the present one.
+                ConditionExpression=f"attempt = :attempt AND #status IN ({', '.join(allowed)})",
+                ExpressionAttributeNames={"#status": "status", "#attempt": str(outcome.attempt)},
+                ExpressionAttributeValues=to_item(
+                    {":status": status, ":attempt": outcome.attempt, ":remembered": remembered, **allowed}
+                ),
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except self.client.exceptions.ConditionalCheckFailedException as refused:
             if "Item" not in refused.response:
-                raise NoSuchOrder(order_id) from None
+                raise NoSuchOrder(outcome.order_id) from None
             return False
         return True
 

@@ -57,6 +57,7 @@ def new_order_item(
             "order_id": order_id,
             "status": OrderStatus.PENDING,
             "attempt": 1,
+            "outcomes": {},
             "customer_id": payable.customer_id,
             "amount_minor": payable.amount_minor,
             "currency": payable.currency,

@@ -66,7 +66,7 @@ def test_dead_letters_are_kept_as_long_as_sqs_can() -> None:
 def test_one_thread_and_connection_for_each_record_of_a_batch() -> None:
     """The template's batch size is the code's."""
     functions = [resource for resource in RESOURCES.values() if resource["Type"] == "AWS::Serverless::Function"]
-    sources = [event for function in functions for event in function["Properties"]["Events"].values()]
+    sources = [event for function in functions for event in function["Properties"].get("Events", {}).values()]
     queues = [source["Properties"] for source in sources if source["Type"] == "SQS"]
     assert [queue["BatchSize"] for queue in queues] == [BATCH_SIZE, BATCH_SIZE]
     assert all(queue["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for queue in queues)
