@@ -52,6 +52,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "payment_review_needed": _ALL_DONE,
         "payment_succeeded": _ALL_DONE,
         "payment_declined": _ALL_DONE,
+        "payment_cancelled": _ALL_DONE,
         "duplicate": _ALL_DONE,
         "poison": _ALL_DONE,
     },

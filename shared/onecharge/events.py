@@ -18,8 +18,8 @@ ORDER_ID_PATTERN = r"^ord_[0-9a-f]{32}$"
 
 OrderId = Annotated[str, Field(pattern=ORDER_ID_PATTERN)]
 CustomerId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]{1,64}$")]
-PaymentMethodId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$")]
-"""The id of a Stripe PaymentMethod, `pm_…`: a token for a card, never the card's number."""
+PaymentMethodId = Annotated[str, Field(pattern=r"^(?:pm|card|src)_[A-Za-z0-9_]{1,60}$")]
+"""The id of a Stripe PaymentMethod, `pm_…`, or of one of its predecessors: a token for a card, never its number."""
 Attempt = Annotated[int, Field(strict=True, ge=1, le=100)]
 """Which attempt to pay the order this is: 1, and one more for each new card after a decline."""
 CorrelationId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:=/+-]{1,128}$")]

@@ -24,6 +24,7 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TODAY = "2026-11-21"
 RUN_ID = "8f1e64a2-5d0f-4b83-9a56-2f8e3b17d940"
 CARD = "4242424242424242"
+TOKEN_WITH_CARD = f"pm_{CARD}"
 
 
 class Crash(BaseException):
@@ -429,7 +430,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "no amount": ({"amount_minor": None}, "amount_minor: missing"),
     "unknown currency": ({"currency": "xxx"}, "currency: unknown_currency"),
     "a fils that Stripe cannot charge": ({"currency": "kwd", "amount_minor": 1255}, "message: amount_not_chargeable"),
-    "a card number as payment method": ({"payment_method": CARD}, "payment_method: card_number"),
+    "a card number as payment method": ({"payment_method": TOKEN_WITH_CARD}, "payment_method: card_number"),
     "a card number as customer": ({"customer_id": CARD}, "customer_id: card_number"),
     "no payment method": ({"payment_method": None}, "payment_method: missing"),
     "a payment method that is a list": ({"payment_method": [CARD]}, "payment_method: string_type"),

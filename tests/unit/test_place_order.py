@@ -2,19 +2,41 @@
 
 import base64
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import boto3
 import pytest
 from aws_lambda_powertools import Metrics
 
+from onecharge.dynamodb import to_item
+from onecharge.events import OrderPlacedEvent
 from onecharge.metrics import Counts
 from place_order.app import OrdersApi
 from place_order.orders import Orders
+from place_order.payments import NoAnswer
 from tests.conftest import LambdaContext, Log, Sample
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
+
+
+class AnsweringPayments:
+    """The payment service's answers to the question whether an order can be cancelled."""
+
+    def __init__(self) -> None:
+        self.answers: list[str | Exception] = []
+        self.asked: list[OrderPlacedEvent] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def cancel(self, event: OrderPlacedEvent) -> str:
+        self.asked.append(event)
+        self.meanwhile()
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 class Client:
@@ -23,7 +45,14 @@ class Client:
     def __init__(self, table: str, sample: Sample, context: LambdaContext, log: Log) -> None:
         self.dynamodb = boto3.client("dynamodb")
         self.table, self.sample, self.context, self.log = table, sample, context, log
-        self.api = OrdersApi(Orders(self.dynamodb, table), log.logger, Counts(Metrics()), clock=lambda: NOW)
+        self.payments = AnsweringPayments()
+        self.api = OrdersApi(
+            Orders(self.dynamodb, table),
+            self.payments,  # type: ignore[arg-type]  # Its one method.
+            log.logger,
+            Counts(Metrics()),
+            clock=lambda: NOW,
+        )
 
     def send(self, event: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
         answer = self.api.resolver.resolve(event, self.context)
@@ -37,6 +66,32 @@ class Client:
         else:
             event["headers"]["idempotency-key"] = key
         return self.send(event)
+
+    def to(self, path: str, body: Any = None, *, key: str = "key-2") -> tuple[int, dict[str, Any], dict[str, str]]:
+        """POST to a path below /orders."""
+        event = self.sample("place_order/pay_again")
+        event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{path}"
+        event["headers"]["idempotency-key"] = key
+        event["body"] = json.dumps(body or {})
+        return self.send(event)
+
+    def get(self, path: str, **query: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+        event = self.sample("place_order/list_orders")
+        event["rawPath"] = event["requestContext"]["http"]["path"] = path
+        event["queryStringParameters"], event["rawQueryString"] = query, urlencode(query)
+        return self.send(event)
+
+    def stands(self, order_id: str, status: str, **outcomes: dict[str, str]) -> None:
+        """Move the order as update_order does."""
+        self.dynamodb.update_item(
+            TableName=self.table,
+            Key={"order_id": {"S": order_id}},
+            UpdateExpression="SET #status = :status, outcomes = :outcomes",
+            ExpressionAttributeNames={"#status": "status"},
+            ExpressionAttributeValues=to_item(
+                {":status": status, ":outcomes": {name.strip("_"): each for name, each in outcomes.items()}}
+            ),
+        )
 
     def stored(self) -> list[dict[str, Any]]:
         return self.dynamodb.scan(TableName=self.table)["Items"]
@@ -204,7 +259,8 @@ def test_an_order_is_found_again(client: Client) -> None:
     _, placed, _ = client.post(order())
     event = client.sample("place_order/get_order")
     event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{placed['order_id']}"
-    assert client.send(event)[:2] == (200, placed)
+    status, found, _ = client.send(event)
+    assert (status, placed.items() <= found.items()) == (200, True)
 
 
 @pytest.mark.parametrize("order_id", ["ord_" + "0" * 32, "4242424242424242", "%00", "ord_'"])
@@ -231,3 +287,203 @@ def test_the_correlation_id_is_the_request_id(client: Client) -> None:
     assert headers["X-Correlation-Id"] == request_id
     assert client.stored()[0]["correlation_id"]["S"] == request_id
     assert client.log.lines[-1]["correlation_id"] == request_id
+
+
+# ---------------------------------------------------------------- where an order stands
+
+
+def placed(client: Client, **changes: Any) -> str:
+    return str(client.post(order(**changes), key=f"key-{len(client.stored())}")[1]["order_id"])
+
+
+def test_an_order_shows_its_attempts(client: Client) -> None:
+    """With the decline in words that a shop can show, and its code."""
+    order_id = placed(client)
+    assert client.get(f"/orders/{order_id}")[1]["attempts"] == [{"attempt": 1, "status": "PENDING"}]
+    client.stands(order_id, "PAYMENT_DECLINED", _1={"status": "PAYMENT_DECLINED", "decline_code": "insufficient_funds"})
+    [attempt] = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert (attempt["status"], attempt["decline_code"]) == ("PAYMENT_DECLINED", "insufficient_funds")
+    assert attempt["message"] == "This card has insufficient funds. Please try another card."
+
+
+@pytest.mark.parametrize("code", ["fraudulent", "lost_card", "stolen_card", "a_code_of_tomorrow"])
+def test_what_the_issuer_suspects_is_not_for_the_customer(client: Client, code: str) -> None:
+    """The card was declined, and no more."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED", _1={"status": "PAYMENT_DECLINED", "decline_code": code})
+    [attempt] = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert attempt["message"] == "The card was declined. Please try another card."
+
+
+def test_the_client_secret_is_shown_while_the_customer_has_to_act(client: Client) -> None:
+    """And not after."""
+    order_id, outcome = placed(client), {"status": "ACTION_REQUIRED", "client_secret": "pi_1_secret"}
+    client.stands(order_id, "ACTION_REQUIRED", _1=outcome)
+    status, body, headers = client.get(f"/orders/{order_id}")
+    assert (status, body["client_secret"], headers["Cache-Control"]) == (200, "pi_1_secret", "no-store")
+    client.stands(order_id, "PAID", _1=outcome)
+    assert "secret" not in json.dumps(client.get(f"/orders/{order_id}")[1])
+    assert "secret" not in client.log.text
+
+
+def test_a_customer_s_orders_are_paged(client: Client) -> None:
+    """Each of them once, and nobody else's."""
+    mine = {placed(client) for _ in range(5)}
+    placed(client, customer_id="cus_2")
+    seen, cursor = [], None
+    while True:
+        query = {"customer_id": "cus_1", "limit": "2", **({"cursor": cursor} if cursor else {})}
+        status, body, _ = client.get("/orders", **query)
+        assert status == 200
+        seen += [each["order_id"] for each in body["orders"]]
+        cursor = body["next_cursor"]
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(mine)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"customer_id": "no spaces"},
+        {"customer_id": "cus_1", "limit": "0"},
+        {"customer_id": "cus_1", "limit": "51"},
+        {"customer_id": "cus_1", "limit": "many"},
+        {"customer_id": "cus_1", "cursor": "x"},
+        {"customer_id": "cus_1", "cursor": "bnVsbA=="},
+        {"customer_id": "cus_1", "cursor": "\u00e9"},
+        {"customer_id": "cus_1", "colour": "red"},
+    ],
+    ids=str,
+)
+def test_a_query_that_asks_for_something_else_is_refused(client: Client, query: dict[str, str]) -> None:
+    """400 problem+json that says where."""
+    status, problem, _ = client.get("/orders", **query)
+    assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
+
+
+# ---------------------------------------------------------------- another card
+
+OTHER_CARD = {"payment_method": "pm_card_mastercard"}
+
+
+def test_another_card_is_another_attempt(client: Client) -> None:
+    """Accepted while the order is declined: it is pending again, with the new card."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED", _1={"status": "PAYMENT_DECLINED", "decline_code": "expired_card"})
+    status, body, _ = client.to(f"{order_id}/payments", OTHER_CARD)
+    assert (status, body["status"]) == (202, "PENDING")
+    [item] = client.stored()
+    assert (item["attempt"]["N"], item["payment_method"]["S"]) == ("2", "pm_card_mastercard")
+    assert item["attempt_placed_at"]["S"] == NOW.isoformat()
+    attempts = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert [(each["attempt"], each["status"]) for each in attempts] == [(1, "PAYMENT_DECLINED"), (2, "PENDING")]
+
+
+def test_two_of_these_make_one_attempt(client: Client) -> None:
+    """The second finds the order pending; a retry of the first gets its answer again."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    first = client.to(f"{order_id}/payments", OTHER_CARD, key="first")
+    second = client.to(f"{order_id}/payments", OTHER_CARD, key="second")
+    again = client.to(f"{order_id}/payments", OTHER_CARD, key="first")
+    assert [first[0], second[0], again[0]] == [202, 409, 202]
+    assert (again[1], again[2]["Idempotent-Replayed"]) == (first[1], "true")
+    assert client.stored()[0]["attempt"]["N"] == "2"
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PAID", "ACTION_REQUIRED", "IN_REVIEW", "CANCELLED"])
+def test_another_card_is_for_a_declined_order_alone(client: Client, status: str) -> None:
+    """409 that says where it stands."""
+    order_id = placed(client)
+    client.stands(order_id, status)
+    code, problem, _ = client.to(f"{order_id}/payments", OTHER_CARD)
+    assert (code, problem["type"]) == (409, "urn:onecharge:problem:not-declined")
+    assert status in problem["detail"]
+    assert client.stored()[0]["attempt"]["N"] == "1"
+
+
+@pytest.mark.parametrize("body", [{}, {"payment_method": 1}, {**OTHER_CARD, "amount": 1}], ids=str)
+def test_a_payment_that_names_no_method_is_refused(client: Client, body: dict[str, Any]) -> None:
+    """400, and nothing changes."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    assert client.to(f"{order_id}/payments", body)[0] == 400
+    assert client.stored()[0]["attempt"]["N"] == "1"
+
+
+def test_a_card_number_is_no_payment_method(client: Client) -> None:
+    """400, and it is nowhere to be read."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    status, problem, _ = client.to(f"{order_id}/payments", {"payment_method": "4242424242424242"})
+    assert (status, problem["type"]) == (400, "urn:onecharge:problem:card-number")
+    assert "4242" not in client.log.text + json.dumps(client.stored())
+
+
+@pytest.mark.parametrize("path", ["ord_00000000000000000000000000000000", "nothing"])
+@pytest.mark.parametrize("action", ["payments", "cancel"])
+def test_an_order_that_is_not_there_is_not_found(client: Client, path: str, action: str) -> None:
+    """404, whatever is asked of it."""
+    assert client.to(f"{path}/{action}", OTHER_CARD)[0] == 404
+
+
+# ---------------------------------------------------------------- a cancellation
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "ACTION_REQUIRED"])
+def test_an_order_is_cancelled_once_the_payment_service_agrees(client: Client, status: str) -> None:
+    """It is asked about the present attempt; asked again, the answer is the same."""
+    order_id = placed(client)
+    client.stands(order_id, status)
+    client.payments.answers = ["CANCELLED"]
+    for _ in range(2):
+        code, body, _ = client.to(f"{order_id}/cancel")
+        assert (code, body["status"]) == (200, "CANCELLED")
+    assert [(event.subject, event.data.attempt) for event in client.payments.asked] == [(order_id, 1)]
+    assert client.to(f"{order_id}/payments", OTHER_CARD)[0] == 409
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [("PAID", "already-paid"), ("IN_PROGRESS", "payment-in-progress"), ("IN_REVIEW", "in-review")],
+)
+def test_if_the_charge_won_the_answer_says_so(client: Client, answer: str, problem: str) -> None:
+    """409, and the order stands."""
+    order_id = placed(client)
+    client.payments.answers = [answer]
+    code, body, _ = client.to(f"{order_id}/cancel")
+    assert (code, body["type"]) == (409, f"urn:onecharge:problem:{problem}")
+    assert client.stored()[0]["status"]["S"] == "PENDING"
+
+
+def test_a_paid_order_is_not_even_asked_about(client: Client) -> None:
+    """409."""
+    order_id = placed(client)
+    client.stands(order_id, "PAID")
+    assert client.to(f"{order_id}/cancel")[1]["type"] == "urn:onecharge:problem:already-paid"
+    assert client.payments.asked == []
+
+
+def test_a_card_that_was_tried_meanwhile_is_cancelled_too(client: Client) -> None:
+    """A second attempt was made while the service was asked about the first: it is asked about that one as well."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    client.payments.answers = ["CANCELLED", "CANCELLED"]
+
+    def another_card() -> None:
+        client.payments.meanwhile = lambda: None
+        assert client.to(f"{order_id}/payments", OTHER_CARD)[0] == 202
+
+    client.payments.meanwhile = another_card
+    assert client.to(f"{order_id}/cancel")[1]["status"] == "CANCELLED"
+    assert [event.data.attempt for event in client.payments.asked] == [1, 2]
+
+
+def test_without_an_answer_nothing_is_cancelled(client: Client) -> None:
+    """503: ask again."""
+    order_id = placed(client)
+    client.payments.answers = [NoAnswer()]
+    assert client.to(f"{order_id}/cancel")[0] == 503
+    assert client.stored()[0]["status"]["S"] == "PENDING"

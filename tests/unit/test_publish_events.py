@@ -41,6 +41,20 @@ def test_a_settled_charge_is_a_payment_outcome(sample: Sample, name: str, event_
     assert (event.type, event.correlationid) == (event_type, "JKJaXmPLvHcESHA=")
 
 
+def test_a_new_attempt_is_an_order_placed_too(sample: Sample) -> None:
+    """With the new card, and the time at which it was tried: the freshness rule counts from there."""
+    again = {**record(sample, "order_stored"), "eventName": "MODIFY"}
+    again["dynamodb"]["NewImage"] |= {
+        "attempt": {"N": "2"},
+        "payment_method": {"S": "pm_2"},
+        "attempt_placed_at": {"S": "2026-11-03T09:00:00+00:00"},
+    }
+    event = event_in(again)
+    assert isinstance(event, OrderPlacedEvent)
+    assert (event.data.attempt, event.data.payment_method, event.id) == (2, "pm_2", f"{event.subject}:2:placed")
+    assert event.data.placed_at.isoformat() == "2026-11-03T09:00:00+00:00"
+
+
 def test_a_record_makes_the_same_event_every_time(sample: Sample) -> None:
     """Id and all, so that a repeated delivery is seen to be one."""
     stored = record(sample, "order_stored")
@@ -52,6 +66,7 @@ def test_what_is_nobody_elses_business_is_not_published(sample: Sample) -> None:
     claimed = record(sample, "charge_settled")
     claimed["dynamodb"]["NewImage"]["state"] = {"S": "CLAIMED"}
     paid = {**record(sample, "order_stored"), "eventName": "MODIFY"}
+    paid["dynamodb"]["NewImage"]["status"] = {"S": "PAID"}
     assert [event_in(each) for each in (claimed, paid, record(sample, "order_expired"))] == [None] * 3
 
 

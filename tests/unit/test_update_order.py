@@ -6,6 +6,7 @@ import boto3
 import pytest
 
 from onecharge.deliveries import Done
+from onecharge.dynamodb import from_item
 from onecharge.events import PaymentOutcomeEvent
 from tests.conftest import Log, Sample
 from update_order.app import NoSuchOrder, UpdateOrder
@@ -16,6 +17,7 @@ KINDS = {
     "declined": "PAYMENT_DECLINED",
     "action_required": "ACTION_REQUIRED",
     "review_needed": "IN_REVIEW",
+    "cancelled": "CANCELLED",
 }
 
 
@@ -26,11 +28,21 @@ class Order:
         self.dynamodb, self.table, self.sample = boto3.client("dynamodb"), table, sample
         self.update = UpdateOrder(self.dynamodb, table, log.logger, count=lambda name: None)
         self.key = {"order_id": {"S": self.event("succeeded").subject}}
-        self.dynamodb.put_item(TableName=table, Item={**self.key, "status": {"S": "PENDING"}})
+        self.stands("PENDING", attempt=1)
 
-    def event(self, kind: str) -> PaymentOutcomeEvent:
+    def stands(self, status: str, *, attempt: int) -> None:
+        item = {**self.key, "status": {"S": status}, "attempt": {"N": str(attempt)}, "outcomes": {"M": {}}}
+        self.dynamodb.put_item(TableName=self.table, Item=item)
+
+    def event(self, kind: str, *, attempt: int = 1) -> PaymentOutcomeEvent:
         body = self.sample(f"update_order/payment_{kind}")["Records"][0]["body"]
-        return PaymentOutcomeEvent.model_validate_json(body)
+        event = PaymentOutcomeEvent.model_validate_json(body)
+        return event.model_copy(update={"data": event.data.model_copy(update={"attempt": attempt})})
+
+    @property
+    def outcomes(self) -> dict[str, Any]:
+        item = self.dynamodb.get_item(TableName=self.table, Key=self.key)["Item"]
+        return dict(from_item({"outcomes": item["outcomes"]})["outcomes"])
 
     @property
     def status(self) -> Any:
@@ -49,7 +61,7 @@ def test_each_outcome_moves_the_order(order: Order, kind: str, status: str) -> N
     assert order.status == status
 
 
-@pytest.mark.parametrize("late", ["succeeded", "declined", "action_required", "review_needed"])
+@pytest.mark.parametrize("late", KINDS)
 def test_a_paid_order_stays_paid(order: Order, late: str) -> None:
     """Whatever arrives late or again."""
     order.update(order.event("succeeded"))
@@ -62,6 +74,42 @@ def test_an_action_that_the_customer_took_is_followed(order: Order) -> None:
     order.update(order.event("action_required"))
     order.update(order.event("succeeded"))
     assert order.status == "PAID"
+
+
+def test_each_attempt_s_outcome_is_remembered(order: Order) -> None:
+    """With why it was declined, and with the secret that lets the customer act."""
+    order.update(order.event("declined"))
+    order.stands("PENDING", attempt=2)
+    waiting = order.event("action_required", attempt=2)
+    order.update(waiting.model_copy(update={"data": waiting.data.model_copy(update={"client_secret": "pi_1_secret"})}))
+    assert order.outcomes == {"2": {"status": "ACTION_REQUIRED", "client_secret": "pi_1_secret"}}
+    order.update(order.event("declined", attempt=2))
+    assert order.outcomes["2"]["status"] == "PAYMENT_DECLINED"
+    assert order.outcomes["2"]["decline_code"]
+
+
+@pytest.mark.parametrize("late", KINDS)
+def test_what_an_earlier_attempt_came_to_does_not_move_the_order(order: Order, late: str) -> None:
+    """A decline of the first card that arrives again says nothing of the second."""
+    order.stands("PENDING", attempt=2)
+    assert order.update(order.event(late, attempt=1)) == Done()
+    assert (order.status, order.outcomes) == ("PENDING", {})
+
+
+@pytest.mark.parametrize("late", KINDS)
+def test_a_cancelled_order_stays_cancelled(order: Order, late: str) -> None:
+    """Whatever arrives late."""
+    order.stands("CANCELLED", attempt=1)
+    order.update(order.event(late))
+    assert order.status == "CANCELLED"
+
+
+def test_the_client_secret_is_in_no_log(order: Order, log: Log) -> None:
+    """It lets whoever has it go on with the payment."""
+    waiting = order.event("action_required")
+    order.update(waiting.model_copy(update={"data": waiting.data.model_copy(update={"client_secret": "pi_1_secret"})}))
+    assert "order moved" in log.text
+    assert "secret" not in log.text
 
 
 def test_no_move_leads_back_to_where_an_order_came_from() -> None:

@@ -1,0 +1,100 @@
+"""The whole life of an order on the deployed stack: declined, another card, cancelled, whichever wins."""
+
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+import requests
+
+from tests.e2e.test_orders import Shop, eventually
+from tests.e2e.test_orders import shop as shop
+
+DECLINED_CARD = "pm_card_visa_chargeDeclinedInsufficientFunds"
+_3DS = "pm_card_threeDSecure2Required"
+
+
+def post(shop: Shop, path: str, **body: str) -> requests.Response:
+    headers = {"Idempotency-Key": str(uuid4())}
+    return shop.http.post(f"{shop.stack.api_url}/orders/{path}", json=body, headers=headers, timeout=40)
+
+
+def placed(shop: Shop, payment_method: str, status: str) -> str:
+    order_id = str(shop.order(payment_method=payment_method).json()["order_id"])
+    assert shop.settled_status(order_id) == status
+    return order_id
+
+
+def test_a_declined_order_is_paid_with_another_card(shop: Shop) -> None:
+    """Both attempts are shown, the first with the reason in words; one charge."""
+    order_id = placed(shop, DECLINED_CARD, "PAYMENT_DECLINED")
+    assert post(shop, f"{order_id}/payments", payment_method="pm_card_visa").status_code == 202
+    assert shop.settled_status(order_id) == "PAID"
+    first, second = shop.get(order_id).json()["attempts"]
+    assert (first["status"], first["decline_code"]) == ("PAYMENT_DECLINED", "insufficient_funds")
+    assert first["message"] == "This card has insufficient funds. Please try another card."
+    assert (second["attempt"], second["status"]) == (2, "PAID")
+    [charge] = shop.charges(order_id)
+    assert charge.attempt == "2"
+
+
+def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
+    """One is accepted, the other refused; one charge."""
+    order_id = placed(shop, DECLINED_CARD, "PAYMENT_DECLINED")
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(
+            threads.map(lambda card: post(shop, f"{order_id}/payments", payment_method=card), ["pm_card_visa"] * 2)
+        )
+    assert sorted(answer.status_code for answer in answers) == [202, 409]
+    assert shop.settled_status(order_id) == "PAID"
+    assert len(shop.charges(order_id)) == 1
+
+
+@pytest.mark.parametrize(
+    ("card", "status"), [(DECLINED_CARD, "PAYMENT_DECLINED"), (_3DS, "ACTION_REQUIRED")], ids=["declined", "3DS"]
+)
+def test_an_order_that_is_not_paid_is_cancelled(shop: Shop, card: str, status: str) -> None:
+    """For good: no other card is taken, no page can confirm it, nothing is charged."""
+    order_id = placed(shop, card, status)
+    cancelled = post(shop, f"{order_id}/cancel")
+    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "CANCELLED")
+    assert post(shop, f"{order_id}/payments", payment_method="pm_card_visa").status_code == 409
+    intents = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
+    assert {each["status"] for each in intents} <= {"canceled", "requires_payment_method"}
+    assert shop.charges(order_id) == []
+
+
+def test_a_paid_order_is_not_cancelled(shop: Shop) -> None:
+    """409 says so."""
+    order_id = placed(shop, "pm_card_visa", "PAID")
+    refused = post(shop, f"{order_id}/cancel")
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:onecharge:problem:already-paid")
+
+
+def test_whichever_wins_the_race_the_answer_is_true(shop: Shop) -> None:
+    """Cancelled the moment they were placed: either cancelled and never charged, or charged once and said to be."""
+    for _ in range(6):
+        order_id = shop.order().json()["order_id"]
+        answer = eventually(
+            lambda order_id=order_id: post(shop, f"{order_id}/cancel"),  # type: ignore[misc]
+            lambda answer: "payment-in-progress" not in answer.text,
+        )
+        if answer.status_code == 200:
+            assert shop.settled_status(order_id) == "CANCELLED"
+            assert shop.charges(order_id) == []
+        else:
+            assert answer.json()["type"] == "urn:onecharge:problem:already-paid"
+            assert shop.settled_status(order_id) == "PAID"
+            assert len(shop.charges(order_id)) == 1
+
+
+def test_a_customer_sees_all_their_orders(shop: Shop) -> None:
+    """Page by page, the newest first."""
+    customer = f"cus_{uuid4().hex}"
+    orders = [shop.order(customer_id=customer).json()["order_id"] for _ in range(3)]
+    seen, cursor = [], ""
+    while cursor is not None:
+        query = {"customer_id": customer, "limit": "2", **({"cursor": cursor} if cursor else {})}
+        page = shop.http.get(f"{shop.stack.api_url}/orders", params=query, timeout=30).json()
+        seen += [each["order_id"] for each in page["orders"]]
+        cursor = page["next_cursor"]
+    assert seen == orders[::-1]
