@@ -21,10 +21,11 @@ from pydantic import ValidationError
 from onecharge.aws import client_config
 from onecharge.events import ORDER_ID_PATTERN
 from onecharge.metrics import Counts
+from onecharge.problems import Problem
 from onecharge.states import OrderStatus
 from place_order.card_numbers import holds_card_number
 from place_order.orders import KeyReused, OrderRequest, Orders, StoredOrder
-from place_order.problems import Problem, invalid_request
+from place_order.problems import invalid_request
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

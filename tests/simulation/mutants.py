@@ -10,10 +10,10 @@ from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent
 from onecharge.payments.ledger import Claim, LeaseLost, Ledger
 from onecharge.payments.protocol import Answer, ChargeRow, FoundIntent, FrozenRequest, Reply
+from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import KEY_HORIZON_SECONDS, SEARCH_LAG_SECONDS
 from onecharge.states import ChargeState
-from reconcile_charges.reconcile import ReconcileCharges
 from tests.simulation.explore import Mutate
 from tests.simulation.world import World
 
@@ -191,9 +191,9 @@ def failed_3d_secure_not_canceled(world: World) -> None:
 def reconciler_guesses(world: World) -> None:
     """Charges that it does not find it takes for declined."""
 
-    class Guessing(ReconcileCharges):
-        def _look(self, row: ChargeRow) -> bool:
-            looked = super()._look(row)
+    class Guessing(Settler):
+        def look(self, row: ChargeRow) -> bool:
+            looked = super().look(row)
             ours = None if looked else self.ledger.take_over(self._again(row), now=self._now(), lease_seconds=125)
             if ours is not None:
                 self.ledger.settle(ours, ChargeState.DECLINED, payment_intent_id=None, code=None, now=self._now())
@@ -202,7 +202,7 @@ def reconciler_guesses(world: World) -> None:
         def _again(self, row: ChargeRow) -> ChargeRow:
             return self.ledger.read(row.request.order_id, row.request.attempt) or row
 
-    world.reconciler = Guessing
+    world.settler = Guessing
 
 
 MUTANTS: Mapping[str, Mutate] = {

@@ -15,6 +15,7 @@ from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
 from onecharge.payments.ledger import Ledger
+from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.states import ChargeState
@@ -148,7 +149,7 @@ class World:
         self.secrets_out: set[RowKey] = set()
         self.at_the_bank: set[str] = set()
         self.paid_at_the_bank: set[RowKey] = set()
-        self.reconciler: type[ReconcileCharges] = ReconcileCharges
+        self.settler: type[Settler] = Settler
         self.max_receive_count = MAX_RECEIVE_COUNT
         self.charge_order = ChargeOrder(
             ledger=Ledger(self.dynamodb, CHARGES),  # type: ignore[arg-type]  # The client's methods that are used.
@@ -343,24 +344,38 @@ class World:
     def reconcile(self) -> None:
         """The schedule starts the reconciler."""
         started_at = self.reconciled_at = self.time
-        run = self.reconciler(
+        report = self._reporter("reconciler")
+        run = ReconcileCharges(
             ledger=self.charge_order.ledger,
             gateway=self.charge_order.gateway,
+            settler=self._settler(RECONCILE_BOUNDS, report),
             progress=ProgressStore(self.dynamodb, RECONCILIATION),  # type: ignore[arg-type]
-            lease_seconds=RECONCILE_BOUNDS.lease_seconds,
             clock=lambda: self.time,
             has_time=lambda: started_at + RECONCILE_BOUNDS.function_timeout_seconds - self.time >= 30,
             logger=SILENT,
-            count=self._report,
+            count=report,
         )
         self.made += 1
         timeout_seconds = RECONCILE_BOUNDS.function_timeout_seconds
         self.workers.append(Worker(f"reconciler{self.made}", None, self.time, timeout_seconds, greenlet(run)))
         self.coverage["reconciler runs"] += 1
 
-    def _report(self, metric: str) -> None:
-        self.reported[metric] += 1
-        self.coverage[f"reconciler: {metric}"] += 1
+    def _settler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Settler:
+        return self.settler(
+            ledger=self.charge_order.ledger,
+            gateway=self.charge_order.gateway,
+            lease_seconds=bounds.lease_seconds,
+            clock=lambda: self.time,
+            logger=SILENT,
+            count=report,
+        )
+
+    def _reporter(self, who: str) -> Callable[[str], None]:
+        def report(metric: str) -> None:
+            self.reported[metric] += 1
+            self.coverage[f"{who}: {metric}"] += 1
+
+        return report
 
     def _let_the_bank_decide(self, probability: float) -> None:
         """The customer finishes 3-D Secure, or fails to and tries again on the same page; no webhook tells."""

@@ -11,6 +11,7 @@ import pytest
 
 from onecharge.payments.ledger import Claimed, Ledger
 from onecharge.payments.protocol import ChargeRow
+from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.states import ChargeState
 from reconcile_charges.progress import ProgressStore
@@ -62,11 +63,19 @@ class Shop:
 
     def reconcile(self, *, seconds_later: int = 0) -> None:
         self.io.time += seconds_later
+        settler = Settler(
+            ledger=self.ledger,
+            gateway=self.gateway,
+            lease_seconds=125,
+            clock=lambda: self.io.time,
+            logger=self.log.logger,
+            count=self.counted.append,
+        )
         ReconcileCharges(
             ledger=self.ledger,
             gateway=self.gateway,
+            settler=settler,
             progress=ProgressStore(self.dynamodb, "Reconciliation"),
-            lease_seconds=125,
             clock=lambda: self.io.time,
             has_time=self._has_time,
             logger=self.log.logger,
