@@ -33,7 +33,8 @@ ABANDONED_SECONDS = 3600
 """A row whose lease expired this long ago has no message left that comes back for it: backoff is capped far below."""
 
 ROWS_HELD_FOR_SECONDS = 30 * 24 * 3600
-"""Rows that were settled longer ago are not held against Stripe any more."""
+"""Rows that were settled longer ago are not held against Stripe any more. One that waits for its customer always is:
+what was missed of it in an outage of a month, no event tells again."""
 
 EVENT_PAGES_MAX = 60
 """Of 100 events: 6,000 in a run, one every five minutes, keep up with 20 charges a second."""
@@ -118,7 +119,9 @@ class ReconcileCharges:
                 self.settler.report(
                     row, "AbandonedClaim", "no worker and no message is left, and Stripe shows no charge"
                 )
-        elif row.payment_intent_id and (row.settled_at or 0) > now - ROWS_HELD_FOR_SECONDS:
+        elif row.payment_intent_id and (
+            row.state is ChargeState.REQUIRES_ACTION or (row.settled_at or 0) > now - ROWS_HELD_FOR_SECONDS
+        ):
             intent = self.gateway.retrieve(row.payment_intent_id)
             if intent is None:
                 self.settler.report(row, "RowUnknownToStripe", "Stripe knows no such PaymentIntent")

@@ -145,6 +145,15 @@ def test_three_d_secure_is_settled_as_the_bank_decided(shop: Shop) -> None:
     assert shop.row().state is ChargeState.SUCCEEDED
 
 
+def test_three_d_secure_is_settled_however_late_it_is_noticed(shop: Shop) -> None:
+    """A reconciler that failed for longer than Stripe keeps events, and a webhook that was lost: its row has a turn."""
+    intent = shop.charge(state=ChargeState.REQUIRES_ACTION, payment_method=_3DS)
+    shop.stripe.becomes(intent, "succeeded")
+    shop.stripe.events.clear()
+    shop.reconcile(seconds_later=ROWS_HELD_FOR_SECONDS + 1)
+    assert shop.row().state is ChargeState.SUCCEEDED
+
+
 def test_a_failed_three_d_secure_is_canceled_before_it_counts_as_declined(shop: Shop) -> None:
     """Or the customer's page could confirm it once more, beside the next attempt."""
     intent = shop.charge(state=ChargeState.REQUIRES_ACTION, payment_method=_3DS)
