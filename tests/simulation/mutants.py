@@ -2,8 +2,11 @@
 
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+
+import stripe
 
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
@@ -11,9 +14,10 @@ from onecharge.events import OrderPlacedEvent
 from onecharge.payments.ledger import Claim, LeaseLost, Ledger
 from onecharge.payments.protocol import Answer, ChargeRow, FoundIntent, FrozenRequest, Reply
 from onecharge.payments.settling import Settler
-from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.stripe_gateway import StripeGateway, Told, ToldOfCharge
 from onecharge.payments.time_bounds import KEY_HORIZON_SECONDS, SEARCH_LAG_SECONDS
 from onecharge.states import ChargeState
+from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from tests.simulation.explore import Mutate
 from tests.simulation.world import World
 
@@ -205,6 +209,35 @@ def reconciler_guesses(world: World) -> None:
     world.settler = Guessing
 
 
+def an_event_is_believed(world: World) -> None:
+    """What an event shows is taken for what holds now."""
+
+    class Believing(Settler):
+        def told(self, told: Told) -> None:
+            row = self.ledger.read(told.order_id, told.attempt)
+            self.bring_together(row, told.intent, order_id=told.order_id, attempt=told.attempt)
+
+    world.settler = Believing
+
+
+def events_kept_before_they_are_handled(world: World) -> None:
+    class Hasty(ReceiveStripeEvent):
+        def _handle(self, told: Told | ToldOfCharge) -> None:
+            self.handled.keep(told.event_id, now=int(self.clock()))
+            super()._handle(told)
+
+    world.receiver = Hasty
+
+
+def failed_events_acknowledged(world: World) -> None:
+    class Careless(ReceiveStripeEvent):
+        def __call__(self, event: stripe.Event) -> None:
+            with suppress(*OUTAGES):
+                super().__call__(event)
+
+    world.receiver = Careless
+
+
 MUTANTS: Mapping[str, Mutate] = {
     "no condition on the claim": no_condition_on_the_claim,
     "no lease": no_lease,
@@ -230,5 +263,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "what the message says is charged": _rewrite(_ChargesWhatTheMessageSays),
     "a failed 3-D Secure is not canceled": failed_3d_secure_not_canceled,
     "the reconciler takes absence for a decline": reconciler_guesses,
+    "an event is taken for what holds now": an_event_is_believed,
+    "events kept before they are handled": events_kept_before_they_are_handled,
+    "events acknowledged that were not handled": failed_events_acknowledged,
     "to the DLQ after three receives": dlq_after_three_receives,
 }
