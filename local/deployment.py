@@ -38,7 +38,11 @@ class Sam:
         self._run(
             "build",
             ["--build-dir", str(self.build_dir), "--cached", "--cache-dir", str(self.work_dir / "build-cache")],
-            {"Architecture": self.architecture_here(), "StripeSecretArn": "arn:given:at:deployment"},
+            {
+                "Architecture": self.architecture_here(),
+                "StripeSecretArn": "arn:given:at:deployment",
+                "StripeWebhookSecretArn": "arn:given:at:deployment",
+            },
             {},
         )
         return self.build_dir / "template.yaml"

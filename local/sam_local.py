@@ -75,6 +75,7 @@ def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path
         "AwsEndpointUrl": stack.aws_endpoint_url,
         "StripeApiBase": stack.stripe_api_base,
         "StripeSecretArn": stack.stripe_secret_arn,
+        "StripeWebhookSecretArn": stack.stripe_webhook_secret_arn,
     }
     command += ["--parameter-overrides", *(f"{name}={value}" for name, value in overrides.items())]
     quiet = {"SAM_CLI_TELEMETRY": "0", "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}

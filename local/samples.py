@@ -41,6 +41,19 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "cancel_charge": {
         "cancel": {"cancellation": "CANCELLED"},
     },
+    # Signed with the local run's secret, for the year 2100: Stripe's verifier refuses only what is too old.
+    "receive_stripe_event": {
+        "payment_intent_succeeded": 200,
+        "duplicate": 200,
+        "payment_intent_payment_failed": 200,
+        "charge_refunded": 200,
+        "charge_disputed": 200,
+        "unknown_type": 200,
+        "not_ours": 200,
+        "forged": 400,
+        "too_old": 400,
+        "unsigned": 400,
+    },
     "reconcile_charges": {
         "scheduled": None,
     },

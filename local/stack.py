@@ -12,10 +12,13 @@ from local.deployment import STACK_NAME, Sam
 from local.emulator import Emulator, running_emulator
 from local.http_api_routes import create_routes
 from local.processes import DidNotStart, running
+from local.stripe_standin.admin import StandInAdmin
 
 PROJECT = Path(__file__).resolve().parent.parent
 STRIPE_API_KEY = "sk_test_local"
 """Whatever the shell holds: a real key has no business in a local run."""
+STRIPE_WEBHOOK_SECRET = "whsec_local"
+"""The stand-in signs with it, and the sample events are signed with it."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Stack:
     place_due_orders_function: str
     stripe_api_base: str
     stripe_secret_arn: str
+    stripe_webhook_secret_arn: str
     aws_log: str
 
     @property
@@ -89,12 +93,25 @@ def running_stack(
         news("building the functions and the layer (sam build)")
         sam.build()
         news("deploying template.yaml (sam deploy)")
-        secret = emulator.client("secretsmanager").create_secret(Name="stripe-api-key", SecretString=STRIPE_API_KEY)
-        outputs = sam.deploy(emulator, {"StripeSecretArn": secret["ARN"], "StripeApiBase": stripe_api_base})
+        secrets = emulator.client("secretsmanager")
+        api_key = secrets.create_secret(Name="stripe-api-key", SecretString=STRIPE_API_KEY)
+        webhook_secret = secrets.create_secret(Name="stripe-webhook-secret", SecretString=STRIPE_WEBHOOK_SECRET)
+        outputs = sam.deploy(
+            emulator,
+            {
+                "StripeSecretArn": api_key["ARN"],
+                "StripeWebhookSecretArn": webhook_secret["ARN"],
+                "StripeApiBase": stripe_api_base,
+            },
+        )
         create_routes(emulator, STACK_NAME)
+        api_url = f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default"
+        StandInAdmin(stripe_api_base).settings(
+            webhook_url=f"{api_url}/stripe/events", webhook_secret=STRIPE_WEBHOOK_SECRET
+        )
         yield Stack(
             aws_endpoint_url=emulator.endpoint_url,
-            api_url=f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default",
+            api_url=api_url,
             payments_queue_url=outputs["PaymentsQueueUrl"],
             payments_dlq_url=outputs["PaymentsDlqUrl"],
             order_events_topic_arn=outputs["OrderEventsTopicArn"],
@@ -107,7 +124,8 @@ def running_stack(
             due_documents_table=outputs["DueDocumentsTableName"],
             place_due_orders_function=outputs["PlaceDueOrdersFunctionName"],
             stripe_api_base=stripe_api_base,
-            stripe_secret_arn=secret["ARN"],
+            stripe_secret_arn=api_key["ARN"],
+            stripe_webhook_secret_arn=webhook_secret["ARN"],
             aws_log=str(emulator.log),
         )
 

@@ -26,6 +26,7 @@ from onecharge.aws import client_config
 from onecharge.card_numbers import holds_card_number
 from onecharge.events import ORDER_ID_PATTERN
 from onecharge.metrics import Counts
+from onecharge.problems import Problem
 from onecharge.states import OrderStatus
 from place_order.declines import message_for
 from place_order.orders import (
@@ -40,7 +41,7 @@ from place_order.orders import (
 )
 from place_order.pages import OrdersQuery, cursor_of
 from place_order.payments import CANCELLED, IN_PROGRESS, IN_REVIEW, PAID, NoAnswer, Payments
-from place_order.problems import Problem, invalid_request
+from place_order.problems import invalid_request
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -12,6 +12,7 @@ from aws_lambda_powertools import Logger, Metrics
 from onecharge.aws import client_config
 from onecharge.metrics import Counts
 from onecharge.payments.ledger import Ledger
+from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
 from reconcile_charges.progress import ProgressStore
@@ -39,11 +40,20 @@ class Application:
 
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
+        gateway = self._stripe.gateway()
+        settler = Settler(
+            ledger=self._ledger,
+            gateway=gateway,
+            lease_seconds=self._bounds.lease_seconds,
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        )
         ReconcileCharges(
             ledger=self._ledger,
-            gateway=self._stripe.gateway(),
+            gateway=gateway,
+            settler=settler,
             progress=self._progress,
-            lease_seconds=self._bounds.lease_seconds,
             clock=time.time,
             has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= _ONE_STEP.record_seconds,
             logger=self._logger,

@@ -3,8 +3,7 @@
 Stripe ─► ledger    each PaymentIntent of ours that an event told of since the last run
 ledger ─► Stripe    the next rows of the table, round and round
 
-What is found is decided by `compare` in protocol.py, and settled by the same rules as a delivery. Nothing is ever
-charged here.
+What is found is settled by the layer's Settler, as when a webhook tells of it; this module knows where to look next.
 """
 
 from collections.abc import Callable
@@ -14,9 +13,9 @@ import stripe
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.payments.ledger import LeaseLost, Ledger
-from onecharge.payments.looking import look
-from onecharge.payments.protocol import OUTCOMES, ChargeRow, Compared, FoundIntent, Reply, Settle, compare, reply_for
+from onecharge.payments.ledger import Ledger
+from onecharge.payments.protocol import ChargeRow
+from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway
 from onecharge.states import ChargeState
 from reconcile_charges.progress import AnotherRun, Progress, ProgressStore
@@ -34,15 +33,14 @@ ABANDONED_SECONDS = 3600
 """A row whose lease expired this long ago has no message left that comes back for it: backoff is capped far below."""
 
 ROWS_HELD_FOR_SECONDS = 30 * 24 * 3600
-"""Rows that were settled longer ago are not held against Stripe any more."""
+"""Rows that were settled longer ago are not held against Stripe any more. One that waits for its customer always is:
+what was missed of it in an outage of a month, no event tells again."""
 
 EVENT_PAGES_MAX = 60
 """Of 100 events: 6,000 in a run, one every five minutes, keep up with 20 charges a second."""
 
 ROWS_MAX = 200
 _ROWS_A_PAGE = 50
-
-_ALARMS = (Compared.UNKNOWN_CHARGE, Compared.DIFFERS)
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class ReconcileCharges:
 
     ledger: Ledger
     gateway: StripeGateway
+    settler: Settler
     progress: ProgressStore
-    lease_seconds: int
     clock: Callable[[], float]
     has_time: Callable[[], bool]
     logger: Logger
@@ -89,20 +87,11 @@ class ReconcileCharges:
             for told in page.told:
                 if not self.has_time():
                     return self.progress.write(progress)
-                self._told(told.order_id, told.attempt, told.intent)
+                self.settler.told(told)
                 progress = replace(progress, after_event=told.event_id)
             since = progress.since if page.next else progress.until
             progress = self.progress.write(replace(progress, since=since, after_event=page.next))
         return progress
-
-    def _told(self, order_id: str, attempt: int, then: FoundIntent) -> None:
-        row = self.ledger.read(order_id, attempt)
-        if compare(row, then, self._now()) is Compared.AGREES:
-            return
-        # An event is a snapshot: what holds is what the PaymentIntent is now.
-        intent = self.gateway.retrieve(then.payment_intent_id)
-        if intent is not None:
-            self._bring_together(row, intent, order_id=order_id, attempt=attempt)
 
     # ------------------------------------------------------------ ledger ─► Stripe
 
@@ -126,91 +115,18 @@ class ReconcileCharges:
     def _row(self, row: ChargeRow) -> None:
         now = self._now()
         if row.state is ChargeState.CLAIMED:
-            if now - row.lease_expires_at >= ABANDONED_SECONDS and not self._look(row):
-                self._report(row, "AbandonedClaim", "no worker and no message is left, and Stripe shows no charge")
-        elif row.payment_intent_id and (row.settled_at or 0) > now - ROWS_HELD_FOR_SECONDS:
+            if now - row.lease_expires_at >= ABANDONED_SECONDS and not self.settler.look(row):
+                self.settler.report(
+                    row, "AbandonedClaim", "no worker and no message is left, and Stripe shows no charge"
+                )
+        elif row.payment_intent_id and (
+            row.state is ChargeState.REQUIRES_ACTION or (row.settled_at or 0) > now - ROWS_HELD_FOR_SECONDS
+        ):
             intent = self.gateway.retrieve(row.payment_intent_id)
             if intent is None:
-                self._report(row, "RowUnknownToStripe", "Stripe knows no such PaymentIntent")
+                self.settler.report(row, "RowUnknownToStripe", "Stripe knows no such PaymentIntent")
             else:
-                self._bring_together(row, intent, order_id=row.request.order_id, attempt=row.request.attempt)
-
-    # ------------------------------------------------------------ both
-
-    def _bring_together(self, row: ChargeRow | None, intent: FoundIntent, *, order_id: str, attempt: int) -> None:
-        compared = compare(row, intent, self._now())
-        match compared:
-            case Compared.UNKNOWN_CHARGE:
-                self.count("ChargeUnknownToLedger")
-                self.count("Alarm")
-                self.logger.error(compared, extra={"order_id": order_id, "attempt": attempt, **_about(intent)})
-            case Compared.DIFFERS if row:
-                self._report(row, "LedgerDiffersFromStripe", compared, **_about(intent))
-            case Compared.ABANDONED if row:
-                self._look(row)
-            case Compared.PAID if row:
-                self._decide(row, reply_for(row.request, intent))
-            case Compared.FAILED if row:
-                # Its customer's page could still confirm it: only a canceled one makes room for another attempt.
-                self._decide(row, reply_for(row.request, self.gateway.cancel(intent.payment_intent_id)))
-
-    def _decide(self, row: ChargeRow, reply: Reply) -> None:
-        """The customer's bank has said yes or no."""
-        state = OUTCOMES[reply.answer].state
-        if state and self.ledger.decide(row, state, code=reply.code, now=self._now()):
-            self._settled(row, state, reply.payment_intent_id)
-
-    def _look(self, row: ChargeRow) -> bool:
-        """What a delivery does first with a row whose worker is gone, and no more: settled, if Stripe shows it."""
-        ours = self.ledger.take_over(row, now=self._now(), lease_seconds=self.lease_seconds)
-        if ours is None:
-            return True
-        decision = look(self.gateway, ours, self._now)
-        state = OUTCOMES[decision.reply.answer].state if isinstance(decision, Settle) else None
-        try:
-            if not isinstance(decision, Settle) or state is None:
-                self.ledger.hand_back(ours, look_first=False, now=self._now())
-                return False
-            reply = decision.reply
-            self.ledger.settle(
-                ours,
-                state,
-                payment_intent_id=reply.payment_intent_id,
-                code=reply.code,
-                now=self._now(),
-                client_secret=reply.client_secret,
-            )
-        except LeaseLost:
-            return True
-        self._settled(ours, state, reply.payment_intent_id)
-        return True
-
-    # ------------------------------------------------------------ what is said of it
-
-    def _settled(self, row: ChargeRow, state: ChargeState, payment_intent_id: str | None) -> None:
-        self.count(f"Reconciled.{state}")
-        if state is ChargeState.NEEDS_REVIEW:
-            self.count("Alarm")
-        self.logger.info(
-            "settled as Stripe shows it", extra={**_of(row), "state": state, "payment_intent_id": payment_intent_id}
-        )
-
-    def _report(self, row: ChargeRow, metric: str, message: str, **details: str) -> None:
-        self.count(metric)
-        self.count("Alarm")
-        self.logger.error(message, extra={**_of(row), "state": row.state, **details})
+                self.settler.bring_together(row, intent, order_id=row.request.order_id, attempt=row.request.attempt)
 
     def _now(self) -> int:
         return int(self.clock())
-
-
-def _of(row: ChargeRow) -> dict[str, object]:
-    return {
-        "order_id": row.request.order_id,
-        "attempt": row.request.attempt,
-        "correlation_id": row.correlation_id,
-    }
-
-
-def _about(intent: FoundIntent) -> dict[str, str]:
-    return {"payment_intent_id": intent.payment_intent_id, "status_at_stripe": intent.status}

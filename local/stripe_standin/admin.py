@@ -87,6 +87,10 @@ class StandInAdmin:
         """Finish the 3-D Secure step as the customer would, or fail it."""
         self._send("POST", f"payment_intents/{payment_intent_id}/authenticate", {"succeed": succeed})
 
+    def events(self) -> list[Mapping[str, Any]]:
+        """All events so far, oldest first; their places are what `deliver_webhooks` takes."""
+        return list(self._send("GET", "webhooks")["events"])
+
     def deliver_webhooks(self, order: Sequence[int] | None = None) -> list[int]:
         """Send the events, in this order and as often as named; gives the statuses that came back."""
         answer = self._send("POST", "webhooks/deliver", {} if order is None else {"order": list(order)})

@@ -240,6 +240,15 @@ def test_a_canceled_payment_intent_can_succeed_no_more(gateway: StripeGateway) -
 def test_a_payment_intent_that_stripe_does_not_know(gateway: StripeGateway) -> None:
     """Is None, and no error."""
     assert gateway.retrieve("pi_unknown") is None
+    assert gateway.whose("pi_unknown") is None
+
+
+def test_a_payment_intent_names_its_order(gateway: StripeGateway) -> None:
+    """As the events about its charge do not."""
+    request = request_for(attempt=3)
+    intent_id = gateway.charge(request, "charge:1").payment_intent_id
+    assert intent_id
+    assert gateway.whose(intent_id) == (request.order_id, 3)
 
 
 def script(gateway: Any) -> list[Any]:

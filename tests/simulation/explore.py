@@ -110,7 +110,41 @@ _RECONCILED = (
     ),
 )
 
-SCENARIOS = (*_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_CANCELLED, *_RECONCILED)
+_TOLD_BY_WEBHOOK = (
+    # The same customer, with Stripe's events beside it all: early, late, repeated, in any order, and some never.
+    Scenario(
+        orders=((_3DS, _GOOD),),
+        copies=1,
+        fault_probability=0.05,
+        crash_probability=0.03,
+        jump_probability=0.05,
+        reconciles=True,
+        webhooks=True,
+    ),
+    # Rows that are lost while the customer is at the bank.
+    Scenario(
+        orders=((_3DS,),),
+        copies=1,
+        fault_probability=0.05,
+        crash_probability=0.05,
+        redeliveries=1,
+        redrive_probability=0.1,
+        lose_rows=True,
+        reconciles=True,
+        webhooks=True,
+    ),
+    # Nobody but the webhooks tells what the bank decided, and no message waits for it.
+    Scenario(
+        orders=((_3DS,), (_3DS,)),
+        fault_probability=0.1,
+        crash_probability=0.05,
+        jump_probability=0.05,
+        search_lag_seconds=600,
+        webhooks=True,
+    ),
+)
+
+SCENARIOS = (*_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_CANCELLED, *_RECONCILED, *_TOLD_BY_WEBHOOK)
 """Each of them once: how mutations are looked for."""
 
 RANDOM_SCENARIOS = (*_ONE_ATTEMPT, *_ONE_ATTEMPT, *SCENARIOS)

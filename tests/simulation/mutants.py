@@ -2,8 +2,11 @@
 
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+
+import stripe
 
 from cancel_charge.cancel import CancelCharge
 from charge_order.charge import ChargeOrder
@@ -11,10 +14,11 @@ from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent
 from onecharge.payments.ledger import Claim, LeaseLost, Ledger
 from onecharge.payments.protocol import Answer, ChargeRow, FoundIntent, FrozenRequest, Reply
-from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.settling import Settler
+from onecharge.payments.stripe_gateway import StripeGateway, Told, ToldOfCharge
 from onecharge.payments.time_bounds import KEY_HORIZON_SECONDS, SEARCH_LAG_SECONDS
 from onecharge.states import ChargeState
-from reconcile_charges.reconcile import ReconcileCharges
+from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from tests.simulation.explore import Mutate
 from tests.simulation.world import World
 
@@ -216,9 +220,9 @@ def cancel_gives_the_key_up(world: World) -> None:
 def reconciler_guesses(world: World) -> None:
     """Charges that it does not find it takes for declined."""
 
-    class Guessing(ReconcileCharges):
-        def _look(self, row: ChargeRow) -> bool:
-            looked = super()._look(row)
+    class Guessing(Settler):
+        def look(self, row: ChargeRow) -> bool:
+            looked = super().look(row)
             ours = None if looked else self.ledger.take_over(self._again(row), now=self._now(), lease_seconds=125)
             if ours is not None:
                 self.ledger.settle(ours, ChargeState.DECLINED, payment_intent_id=None, code=None, now=self._now())
@@ -227,7 +231,36 @@ def reconciler_guesses(world: World) -> None:
         def _again(self, row: ChargeRow) -> ChargeRow:
             return self.ledger.read(row.request.order_id, row.request.attempt) or row
 
-    world.reconciler = Guessing
+    world.settler = Guessing
+
+
+def an_event_is_believed(world: World) -> None:
+    """What an event shows is taken for what holds now."""
+
+    class Believing(Settler):
+        def told(self, told: Told) -> None:
+            row = self.ledger.read(told.order_id, told.attempt)
+            self.bring_together(row, told.intent, order_id=told.order_id, attempt=told.attempt)
+
+    world.settler = Believing
+
+
+def events_kept_before_they_are_handled(world: World) -> None:
+    class Hasty(ReceiveStripeEvent):
+        def _handle(self, told: Told | ToldOfCharge) -> None:
+            self.handled.keep(told.event_id, now=int(self.clock()))
+            super()._handle(told)
+
+    world.receiver = Hasty
+
+
+def failed_events_acknowledged(world: World) -> None:
+    class Careless(ReceiveStripeEvent):
+        def __call__(self, event: stripe.Event) -> None:
+            with suppress(*OUTAGES):
+                super().__call__(event)
+
+    world.receiver = Careless
 
 
 MUTANTS: Mapping[str, Mutate] = {
@@ -257,5 +290,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "cancelled without a look": cancels_without_a_look,
     "a cancellation gives the key up": cancel_gives_the_key_up,
     "the reconciler takes absence for a decline": reconciler_guesses,
+    "an event is taken for what holds now": an_event_is_believed,
+    "events kept before they are handled": events_kept_before_they_are_handled,
+    "events acknowledged that were not handled": failed_events_acknowledged,
     "to the DLQ after three receives": dlq_after_three_receives,
 }

@@ -25,6 +25,8 @@ MET = {
     *("3-D Secure decided", "3-D Secure tried again", "reconciler: Reconciled.SUCCEEDED", "reconciler: AbandonedClaim"),
     *("reconciler: Reconciled.DECLINED", "reconciler: ReconcileInterrupted", "reconciler: ChargeUnknownToLedger"),
     *("cancel: CANCELLED", "cancel: PAID", "cancel: IN_PROGRESS", "cancel: failed"),
+    *("webhook: Reconciled.SUCCEEDED", "webhook: Reconciled.DECLINED", "webhook: Reconciled.REQUIRES_ACTION"),
+    *("webhook: EventHandled", "webhook: EventRepeated", "webhook: EventPutOff"),
     *("dynamodb Scan: throttled", "stripe events: drop before", "stripe cancel: drop before"),
     *("stripe search: drop before", "stripe list: drop before", "stripe retrieve: drop before"),
 }

@@ -16,15 +16,18 @@ from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
 from onecharge.payments.ledger import Ledger
+from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.states import ChargeState
+from receive_stripe_event.handled_events import HandledEvents
+from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from reconcile_charges.progress import ProgressStore
 from reconcile_charges.reconcile import ReconcileCharges
 from tests.silent import SILENT
 from tests.simulation.choices import Choices
 from tests.simulation.dynamodb import Item, MemoryDynamoDB
-from tests.simulation.stripe import MemoryStripe, PaymentIntent, stripe_in_memory
+from tests.simulation.stripe import Event, MemoryStripe, PaymentIntent, stripe_in_memory
 
 BOUNDS = TimeBounds.of(30)
 VISIBILITY_SECONDS = 180
@@ -35,6 +38,8 @@ CHARGES = "Charges"
 RECONCILIATION = "Reconciliation"
 RECONCILE_EVERY_SECONDS = 1800
 RECONCILE_BOUNDS = TimeBounds.of(120)
+STRIPE_EVENTS = "StripeEvents"
+WEBHOOK_BOUNDS = TimeBounds.of(20)
 _CONTRADICTIONS = {"ChargeUnknownToLedger", "RowUnknownToStripe", "LedgerDiffersFromStripe"}
 _STEPS_MAX = 4000
 _ZOMBIE_SECONDS = 300
@@ -82,7 +87,7 @@ class Message:
 
 @dataclass
 class Worker:
-    """One running invocation: a delivery, or a run of the reconciler, which has no message."""
+    """One running invocation: a delivery; or a run of the reconciler, or a webhook, which have no message."""
 
     name: str
     message: Message | None
@@ -118,6 +123,13 @@ class Scenario:
     """Customers ask to cancel, at any time and more than once."""
     reconciles: bool = False
     """The reconciler runs beside the deliveries, and banks decide what waits for 3-D Secure."""
+    webhooks: bool = False
+    """Stripe sends its events, and banks decide: in any order, repeated, late or, if there is a reconciler, never.
+    Without one, each is sent until it is acknowledged, as Stripe does for three days."""
+
+    @property
+    def banks_decide(self) -> bool:
+        return self.reconciles or self.webhooks
 
 
 @dataclass
@@ -134,7 +146,9 @@ class World:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self.dynamodb = MemoryDynamoDB(keys={CHARGES: ("order_id", "attempt"), RECONCILIATION: ("name",)}, io=self)
+        self.dynamodb = MemoryDynamoDB(
+            keys={CHARGES: ("order_id", "attempt"), RECONCILIATION: ("name",), STRIPE_EVENTS: ("event_id",)}, io=self
+        )
         self.stripe = MemoryStripe(io=self, search_lag_seconds=self.scenario.search_lag_seconds)
         self.queue: list[Message] = []
         self.dlq: list[tuple[str, str]] = []
@@ -157,8 +171,10 @@ class World:
         self.secrets_out: set[RowKey] = set()
         self.at_the_bank: set[str] = set()
         self.paid_at_the_bank: set[RowKey] = set()
-        self.reconciler: type[ReconcileCharges] = ReconcileCharges
         self.canceller: type[CancelCharge] = CancelCharge
+        self.acknowledged: set[str] = set()
+        self.settler: type[Settler] = Settler
+        self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
         self.max_receive_count = MAX_RECEIVE_COUNT
         self.charge_order = ChargeOrder(
             ledger=Ledger(self.dynamodb, CHARGES),  # type: ignore[arg-type]  # The client's methods that are used.
@@ -306,7 +322,15 @@ class World:
         if self.scenario.reconciles:
             self.reconcile()
             self.until_quiet()
+        elif self.scenario.webhooks:
+            self._send_what_is_not_acknowledged()
         self._check_the_end()
+
+    def _send_what_is_not_acknowledged(self) -> None:
+        while left := [event for event in self.stripe.events if event.id not in self.acknowledged]:
+            for event in left:
+                self.send_webhook(event)
+            self.until_quiet()
 
     def send(self, event: OrderPlacedEvent) -> None:
         """A new message, as a first delivery, a redrive or a republication makes one."""
@@ -337,6 +361,8 @@ class World:
                 self._redrive()
                 return
             self._let_the_bank_decide(1.0)
+            if self._stripe_sends(0.5):
+                return
             self.pass_time(min(each.visible_at for each in self.queue) - self.time)
             if self.scenario.reconciles and self.time >= self.reconciled_at + RECONCILE_EVERY_SECONDS:
                 self.reconcile()
@@ -350,10 +376,11 @@ class World:
     def _let_others_act(self) -> None:
         if self.scenario.cancels and self.choices.happens(0.05):
             self.ask_to_cancel(self.orders[self.choices.pick(len(self.orders))])
-        if not self.scenario.reconciles:
-            return
         self._let_the_bank_decide(0.05)
-        if all(worker.message for worker in self.workers) and self.choices.happens(0.01):
+        self._stripe_sends(0.05)
+        if not self.scenario.reconciles or any(worker.name.startswith("reconciler") for worker in self.workers):
+            return
+        if self.choices.happens(0.01):
             self.reconcile()
 
     def ask_to_cancel(self, event: OrderPlacedEvent) -> None:
@@ -386,31 +413,79 @@ class World:
     def _charges_of(self, key: RowKey) -> list[PaymentIntent]:
         return [charge for charge in self.stripe.charges if _attempt_of(charge) == key]
 
+    def _stripe_sends(self, probability: float) -> bool:
+        """One of its events, whichever; whether it did. Which were handled may be forgotten: it only saves work."""
+        if not (self.scenario.webhooks and self.stripe.events and self.choices.happens(probability)):
+            return False
+        if self.choices.happens(0.1):
+            self.dynamodb.tables.pop(STRIPE_EVENTS, None)
+        self.send_webhook(self.stripe.events[self.choices.pick(len(self.stripe.events))])
+        return True
+
+    def send_webhook(self, event: Event) -> None:
+        """Stripe sends the event to the function, which acknowledges it, or has it sent again."""
+        report = self._reporter("webhook")
+        receive = self.receiver(
+            gateway=self.charge_order.gateway,
+            settler=self._settler(WEBHOOK_BOUNDS, report),
+            handled=HandledEvents(self.dynamodb, STRIPE_EVENTS),  # type: ignore[arg-type]
+            clock=lambda: self.time,
+            logger=SILENT,
+            count=report,
+        )
+
+        def run() -> None:
+            try:
+                receive(event)  # type: ignore[arg-type]  # As the SDK shows it.
+            except OUTAGES:
+                report("EventPutOff")
+            else:
+                self.acknowledged.add(event.id)
+
+        self.made += 1
+        timeout_seconds = WEBHOOK_BOUNDS.function_timeout_seconds
+        self.workers.append(Worker(f"webhook{self.made}", None, self.time, timeout_seconds, greenlet(run)))
+        self._note(f"webhook{self.made} sent: {event.id} {event.type}")
+
     def reconcile(self) -> None:
         """The schedule starts the reconciler."""
         started_at = self.reconciled_at = self.time
-        run = self.reconciler(
+        report = self._reporter("reconciler")
+        run = ReconcileCharges(
             ledger=self.charge_order.ledger,
             gateway=self.charge_order.gateway,
+            settler=self._settler(RECONCILE_BOUNDS, report),
             progress=ProgressStore(self.dynamodb, RECONCILIATION),  # type: ignore[arg-type]
-            lease_seconds=RECONCILE_BOUNDS.lease_seconds,
             clock=lambda: self.time,
             has_time=lambda: started_at + RECONCILE_BOUNDS.function_timeout_seconds - self.time >= 30,
             logger=SILENT,
-            count=self._report,
+            count=report,
         )
         self.made += 1
         timeout_seconds = RECONCILE_BOUNDS.function_timeout_seconds
         self.workers.append(Worker(f"reconciler{self.made}", None, self.time, timeout_seconds, greenlet(run)))
         self.coverage["reconciler runs"] += 1
 
-    def _report(self, metric: str) -> None:
-        self.reported[metric] += 1
-        self.coverage[f"reconciler: {metric}"] += 1
+    def _settler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Settler:
+        return self.settler(
+            ledger=self.charge_order.ledger,
+            gateway=self.charge_order.gateway,
+            lease_seconds=bounds.lease_seconds,
+            clock=lambda: self.time,
+            logger=SILENT,
+            count=report,
+        )
+
+    def _reporter(self, who: str) -> Callable[[str], None]:
+        def report(metric: str) -> None:
+            self.reported[metric] += 1
+            self.coverage[f"{who}: {metric}"] += 1
+
+        return report
 
     def _let_the_bank_decide(self, probability: float) -> None:
-        """The customer finishes 3-D Secure, or fails to and tries again on the same page; no webhook tells."""
-        for intent in self.stripe.intents if self.scenario.reconciles else ():
+        """The customer finishes 3-D Secure, or fails to and tries again on the same page."""
+        for intent in self.stripe.intents if self.scenario.banks_decide else ():
             if _attempt_of(intent) not in self.secrets_out:
                 # Only a row that says so hands out the client secret that the customer's page needs.
                 continue

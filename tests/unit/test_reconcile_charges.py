@@ -11,6 +11,7 @@ import pytest
 
 from onecharge.payments.ledger import Claimed, Ledger
 from onecharge.payments.protocol import ChargeRow
+from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.states import ChargeState
 from reconcile_charges.progress import ProgressStore
@@ -62,11 +63,19 @@ class Shop:
 
     def reconcile(self, *, seconds_later: int = 0) -> None:
         self.io.time += seconds_later
+        settler = Settler(
+            ledger=self.ledger,
+            gateway=self.gateway,
+            lease_seconds=125,
+            clock=lambda: self.io.time,
+            logger=self.log.logger,
+            count=self.counted.append,
+        )
         ReconcileCharges(
             ledger=self.ledger,
             gateway=self.gateway,
+            settler=settler,
             progress=ProgressStore(self.dynamodb, "Reconciliation"),
-            lease_seconds=125,
             clock=lambda: self.io.time,
             has_time=self._has_time,
             logger=self.log.logger,
@@ -133,6 +142,15 @@ def test_three_d_secure_is_settled_as_the_bank_decided(shop: Shop) -> None:
     assert shop.row().state is ChargeState.REQUIRES_ACTION
     shop.stripe.becomes(intent, "succeeded")
     shop.reconcile(seconds_later=SETTLING_SECONDS + 1)
+    assert shop.row().state is ChargeState.SUCCEEDED
+
+
+def test_three_d_secure_is_settled_however_late_it_is_noticed(shop: Shop) -> None:
+    """A reconciler that failed for longer than Stripe keeps events, and a webhook that was lost: its row has a turn."""
+    intent = shop.charge(state=ChargeState.REQUIRES_ACTION, payment_method=_3DS)
+    shop.stripe.becomes(intent, "succeeded")
+    shop.stripe.events.clear()
+    shop.reconcile(seconds_later=ROWS_HELD_FOR_SECONDS + 1)
     assert shop.row().state is ChargeState.SUCCEEDED
 
 

@@ -70,3 +70,13 @@ def test_one_thread_and_connection_for_each_record_of_a_batch() -> None:
     queues = [source["Properties"] for source in sources if source["Type"] == "SQS"]
     assert [queue["BatchSize"] for queue in queues] == [BATCH_SIZE, BATCH_SIZE]
     assert all(queue["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for queue in queues)
+
+
+@pytest.mark.parametrize("function", ["ReceiveStripeEventFunction", "ReconcileChargesFunction"])
+def test_a_function_that_takes_rows_over_knows_its_timeout(function: str) -> None:
+    """The lease that it takes outlives it; and an HTTP API, which waits for 30 s, outlives the one behind it."""
+    properties = RESOURCES[function]["Properties"]
+    assert properties["Environment"]["Variables"]["FUNCTION_TIMEOUT_SECONDS"] == str(properties["Timeout"])
+    assert TimeBounds.of(properties["Timeout"]).lease_seconds > properties["Timeout"]
+    if any(event["Type"] == "HttpApi" for event in properties["Events"].values()):
+        assert properties["Timeout"] < 30

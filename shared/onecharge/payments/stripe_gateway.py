@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 
 import requests
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _LIST_PAGES_MAX = 20
 _PAGE_SIZE = 100
 _TELLING_EVENTS = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
+_WEBHOOK_EVENTS = (*_TELLING_EVENTS, "payment_intent.requires_action")
 
 
 class LookInconclusive(Exception):
@@ -57,6 +59,10 @@ def stripe_client(api_key: str, *, api_base: str, bounds: TimeBounds) -> stripe.
     )
 
 
+AttemptKey = tuple[str, int]
+"""Order id and attempt."""
+
+
 @dataclass(frozen=True)
 class Told:
     """A PaymentIntent of ours that an event told of, as it was then."""
@@ -65,6 +71,25 @@ class Told:
     order_id: str
     attempt: int
     intent: FoundIntent
+
+
+class Aftermath(StrEnum):
+    """What may befall a charge after it was made, by the type of Stripe's event."""
+
+    REFUNDED = "charge.refunded"
+    DISPUTED = "charge.dispute.created"
+
+
+@dataclass(frozen=True)
+class ToldOfCharge:
+    """Something has befallen a charge, of ours or not."""
+
+    event_id: str
+    what: Aftermath
+    payment_intent_id: str | None
+    """None for a charge that was made without one, and so is not ours."""
+    whose: AttemptKey | None
+    """What its own metadata say: those of a charge repeat its PaymentIntent's, a dispute has none of them."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +151,13 @@ class StripeGateway:
 
     def retrieve(self, payment_intent_id: str) -> FoundIntent | None:
         """The PaymentIntent as it is now; None if this Stripe account has none of that id."""
-        try:
-            return _found(self.client.v1.payment_intents.retrieve(payment_intent_id))
-        except stripe.InvalidRequestError as error:
-            if error.http_status == 404:
-                return None
-            raise
+        intent = self._retrieved(payment_intent_id)
+        return _found(intent) if intent is not None else None
+
+    def whose(self, payment_intent_id: str) -> AttemptKey | None:
+        """The order and attempt that a PaymentIntent was made for; None if it is not ours."""
+        intent = self._retrieved(payment_intent_id)
+        return _whose(intent) if intent is not None else None
 
     def cancel(self, payment_intent_id: str) -> FoundIntent:
         """See to it that nobody can confirm it any more; returns what it is then, which may be that it succeeded."""
@@ -159,6 +185,14 @@ class StripeGateway:
             next=page.data[-1].id if page.has_more else None,
         )
 
+    def _retrieved(self, payment_intent_id: str) -> stripe.PaymentIntent | None:
+        try:
+            return self.client.v1.payment_intents.retrieve(payment_intent_id)
+        except stripe.InvalidRequestError as error:
+            if error.http_status == 404:
+                return None
+            raise
+
     def _searched(self, request: FrozenRequest) -> Iterator[stripe.PaymentIntent]:
         query = f"metadata['order_id']:'{request.order_id}' AND metadata['attempt']:'{request.attempt}'"
         page = self.client.v1.payment_intents.search({"query": query, "limit": _PAGE_SIZE})
@@ -175,15 +209,37 @@ class StripeGateway:
         raise LookInconclusive
 
 
+def told_by(event: Any) -> Told | ToldOfCharge | None:
+    """What a webhook's event tells; None if it is of another type, or of a PaymentIntent that is not ours.
+
+    `event` is a stripe.Event whose signature has been verified.
+    """
+    if event.type in _WEBHOOK_EVENTS:
+        return _told(event)
+    if event.type in list(Aftermath):
+        charge_or_dispute = event.data.object
+        return ToldOfCharge(
+            event.id,
+            Aftermath(event.type),
+            getattr(charge_or_dispute, "payment_intent", None),
+            _whose(charge_or_dispute),
+        )
+    return None
+
+
 def _told(event: Any) -> Told | None:
-    """Whose PaymentIntent it is; None if it is not ours, for others may use the same Stripe account."""
-    intent = event.data.object
-    metadata = getattr(intent, "metadata", None)
+    whose = _whose(event.data.object)
+    return Told(event.id, *whose, _found(event.data.object)) if whose else None
+
+
+def _whose(made: Any) -> AttemptKey | None:
+    """Whose it is, by its metadata; None if it is not ours, for others may use the same Stripe account."""
+    metadata = getattr(made, "metadata", None)
     ours = metadata.to_dict() if metadata is not None else {}
     order_id, attempt = ours.get("order_id", ""), ours.get("attempt", "")
     if not (re.match(ORDER_ID_PATTERN, order_id) and attempt.isdecimal()):
         return None
-    return Told(event.id, order_id, int(attempt), _found(intent))
+    return order_id, int(attempt)
 
 
 def _found(intent: stripe.PaymentIntent) -> FoundIntent:

@@ -1,0 +1,31 @@
+"""Whether a request is Stripe's: decided by Stripe's own library, over the body as it came."""
+
+import stripe
+
+TOLERANCE_SECONDS = 300
+"""How old a signature may be (Stripe documentation, "Webhooks", "Preventing replay attacks"). Each delivery is signed
+anew, Stripe's own repetitions too."""
+
+
+class NotFromStripe(Exception):
+    """The signature is missing, too old, or not of this body and secret. Which of them is nobody's business."""
+
+
+def verified(body: str, signature: str | None, secret: str) -> stripe.Event:
+    """The event in the body of a webhook.
+
+    Args:
+        body: as it was received; parsed and written anew it would have another signature.
+        signature: the header Stripe-Signature, `t=…,v1=…`; with a secret that is being rolled, one for each.
+        secret: the endpoint's signing secret, `whsec_…`.
+
+    Raises:
+        NotFromStripe: nothing in the body may be believed.
+    """
+    try:
+        event: stripe.Event = stripe.Webhook.construct_event(body, signature, secret, TOLERANCE_SECONDS)
+    except (stripe.SignatureVerificationError, ValueError, TypeError):
+        # A body that is no JSON is a ValueError, a signature that is no ASCII is a TypeError of its comparison. The
+        # library's error holds the body and the signature, so that it goes no further.
+        raise NotFromStripe from None
+    return event
