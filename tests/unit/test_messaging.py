@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 import yaml
 
+from charge_order.charge import TELL_AGAIN_SECONDS
 from onecharge.events import OrderPlacedEvent
 from onecharge.topics import Topic
+from republish_orders.pending import FIRST_WAIT_SECONDS
 from tests.conftest import PROJECT, Sample
 from tests.silent import SILENT
 
@@ -92,6 +94,13 @@ def test_a_fifo_topic_has_a_name_that_ends_so() -> None:
     names = [fifo[name]["TopicName"]["Sub"] for name in sorted(TOPICS)]
     assert names == ["${AWS::StackName}-order-events.fifo", "${AWS::StackName}-payment-events.fifo"]
     assert not any("TopicName" in standard[name] for name in TOPICS)
+
+
+def test_the_deduplication_of_five_minutes_swallows_nothing_that_is_told_again() -> None:
+    """A republished order, and an outcome that is told again, have the ids that they had before."""
+    five_minutes = 300
+    assert five_minutes < FIRST_WAIT_SECONDS
+    assert five_minutes < TELL_AGAIN_SECONDS
 
 
 def test_standard_is_what_nobody_has_to_choose() -> None:
