@@ -63,6 +63,7 @@ def running_stack(
     stripe_api_base: str | None = None,
     host: str = "127.0.0.1",
     seed: int = 0,
+    messaging: str = "standard",
     news: Callable[[str], None] = no_news,
 ) -> Iterator[Stack]:
     """The stack of a copy of the project, for as long as the block lasts.
@@ -71,6 +72,7 @@ def running_stack(
         work_dir: takes the build, the logs and all that is temporary.
         stripe_api_base: a stand-in that is running already; without one, one is started.
         host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
+        messaging: standard or fifo, as the template's parameter.
         news: is told what happens next, since the build takes a while.
 
     Raises:
@@ -102,6 +104,7 @@ def running_stack(
                 "StripeSecretArn": api_key["ARN"],
                 "StripeWebhookSecretArn": webhook_secret["ARN"],
                 "StripeApiBase": stripe_api_base,
+                "Messaging": messaging,
             },
         )
         create_routes(emulator, STACK_NAME)

@@ -7,10 +7,14 @@ What becomes of one delivery:
     the handler says RetryAfter    ──►  invisible for that long, and reported as failed
     the handler says BackOff       ──►  the same, for longer with each receive
     the handler raises             ──►  the same
+
+The records of a FIFO queue come in groups: those of one group are handled one after the other, and once one of them
+is not done with, the rest of its group is handed back unhandled.
 """
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -48,6 +52,8 @@ class Delivery:
     receipt_handle: str
     receive_count: int
     body: str
+    group: str | None = None
+    """The message group; on a FIFO queue every message has one."""
 
     @classmethod
     def of(cls, record: SQSRecord) -> "Delivery":
@@ -56,6 +62,7 @@ class Delivery:
             receipt_handle=record.receipt_handle,
             receive_count=int(record.attributes.approximate_receive_count),
             body=record.body,
+            group=record.attributes.message_group_id,
         )
 
 
@@ -104,6 +111,11 @@ class Queue:
     url: str
     dlq_url: str
 
+    @property
+    def is_fifo(self) -> bool:
+        """Whether the queue is a FIFO queue, as its name says; then its DLQ is one too."""
+        return self.url.endswith(".fifo")
+
     def hide(self, delivery: Delivery, seconds: int) -> None:
         """Keep the message invisible for so many seconds from now (SQS allows 12 hours)."""
         self.client.change_message_visibility(
@@ -111,7 +123,13 @@ class Queue:
         )
 
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """Put the message, unchanged, into the DLQ, with the reason and its former id as attributes."""
+        """Put the message, unchanged, into the DLQ, with the reason and its former id as attributes.
+
+        In a FIFO DLQ it stays in its group, and stands there once though it be sent twice.
+        """
+        place: dict[str, Any] = (
+            {"MessageGroupId": delivery.group, "MessageDeduplicationId": delivery.message_id} if self.is_fifo else {}
+        )
         self.client.send_message(
             QueueUrl=self.dlq_url,
             MessageBody=delivery.body,
@@ -122,11 +140,21 @@ class Queue:
                     "StringValue": delivery.message_id,
                 },
             },
+            **place,
         )
 
 
 class _NotDone(Exception):
     """Tells the batch processor to report the record as failed, so that SQS delivers it again."""
+
+
+class _Turns:
+    """The message groups of one batch: whose turn it is, and which of them have failed."""
+
+    def __init__(self) -> None:
+        self.of: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """A lock for each group, which is taken in the order of the records."""
+        self.failed = set[str]()
 
 
 class Consumer[Event: CloudEvent[Any]]:
@@ -168,25 +196,42 @@ class Consumer[Event: CloudEvent[Any]]:
         """Handle a batch; returns the ids of the messages that SQS is to deliver again."""
         return async_process_partial_response(
             event=event,
-            record_handler=partial(self._on_a_thread, context),
+            record_handler=partial(self._in_turn, _Turns(), context),
             # A batch that failed as a whole is reported record by record too: raising would count as a crash of
             # the function, for which Lambda slows the polling of the whole queue down.
             processor=AsyncBatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False),
             context=context,
         )
 
-    async def _on_a_thread(self, context: "LambdaContext", record: SQSRecord) -> None:
-        loop = asyncio.get_running_loop()
-        if not await loop.run_in_executor(self._threads, self._deliver_in_time, Delivery.of(record), context):
-            raise _NotDone
+    async def _in_turn(self, turns: _Turns, context: "LambdaContext", record: SQSRecord) -> None:
+        """Deliver the record on a thread: at once, or when the records of its group before it are done with.
+
+        Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": of a FIFO queue, what comes after
+        the first failure is to be reported as well. SQS keeps the order within a group, so groups fail one by one.
+        """
+        delivery = Delivery.of(record)
+        group = delivery.group if self._queue.is_fifo and delivery.group else delivery.message_id
+        on_a_thread = partial(asyncio.get_running_loop().run_in_executor, self._threads)
+        async with turns.of[group]:
+            if group in turns.failed:
+                await on_a_thread(self._hand_back, delivery, "another of its group goes first")
+                raise _NotDone
+            turns.failed.add(group)  # Until it is known to be done, whatever happens.
+            if not await on_a_thread(self._deliver_in_time, delivery, context):
+                raise _NotDone
+            turns.failed.remove(group)
 
     def _deliver_in_time(self, delivery: Delivery, context: "LambdaContext") -> bool:
         if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
-            self._count("HandedBack")
-            self._logger.info("too little time left: handed back", extra={"message_id": delivery.message_id})
-            self._hide(delivery, 0)
+            self._hand_back(delivery, "too little time left")
             return False
         return self.deliver(delivery)
+
+    def _hand_back(self, delivery: Delivery, why: str) -> None:
+        """Unhandled, and visible at once: as long as a message is invisible, nothing of its group is delivered."""
+        self._count("HandedBack")
+        self._logger.info(f"handed back: {why}", extra={"message_id": delivery.message_id})
+        self._hide(delivery, 0)
 
     def deliver(self, delivery: Delivery) -> bool:
         """Handle one delivery; returns whether its message is done with."""

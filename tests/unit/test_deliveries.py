@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 from threading import Barrier
 from typing import Any
+from uuid import uuid4
 
 import boto3
 import pytest
@@ -32,10 +34,11 @@ class Sqs:
     client: Any
     queue: Queue
 
-    def receive(self, *bodies: str) -> dict[str, Any]:
-        """Send the bodies, receive them, and wrap them as Lambda's event."""
-        for body in bodies:
-            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body)
+    def receive(self, *bodies: str, groups: str = "") -> dict[str, Any]:
+        """Send the bodies, into the groups if the queue is FIFO, receive them, and wrap them as Lambda's event."""
+        for body, group in zip_longest(bodies, groups):
+            place = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())} if group else {}
+            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body, **place)
         answer = self.client.receive_message(
             QueueUrl=self.queue.url, MaxNumberOfMessages=10, AttributeNames=["All"], VisibilityTimeout=60
         )
@@ -52,6 +55,12 @@ class Sqs:
                 for message in answer.get("Messages", [])
             ]
         }
+
+    def visible(self) -> int:
+        """How many messages of the queue could be received now."""
+        wanted = "ApproximateNumberOfMessages"
+        answer = self.client.get_queue_attributes(QueueUrl=self.queue.url, AttributeNames=[wanted])
+        return int(answer["Attributes"][wanted])
 
     def dead_letters(self) -> list[tuple[str, str]]:
         answer = self.client.receive_message(
@@ -71,6 +80,15 @@ def sqs(aws: None) -> Sqs:
 
 
 @pytest.fixture
+def fifo(aws: None) -> Sqs:
+    client = boto3.client("sqs")
+    attributes = {"FifoQueue": "true"}
+    names = ("payments.fifo", "payments-dlq.fifo")
+    urls = [client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"] for name in names]
+    return Sqs(client, Queue(client, *urls))
+
+
+@pytest.fixture
 def body(sample: Sample) -> str:
     return str(sample("charge_order/order_placed")["Records"][0]["body"])
 
@@ -79,8 +97,9 @@ Consume = Callable[..., list[str]]
 
 
 @pytest.fixture
-def consume(sqs: Sqs, log: Log, lambda_context: LambdaContext) -> Consume:
+def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaContext) -> Consume:
     """Consumes a batch with a handler; gives the ids of the messages that SQS is to deliver again."""
+    queue: Queue = request.getfixturevalue("fifo" if "fifo" in request.fixturenames else "sqs").queue
 
     def run(
         event: dict[str, Any], handle: Callable[[OrderPlacedEvent], Disposition], record_seconds: float = 0
@@ -89,7 +108,7 @@ def consume(sqs: Sqs, log: Log, lambda_context: LambdaContext) -> Consume:
             consumer = Consumer(
                 model=OrderPlacedEvent,
                 handle=handle,
-                queue=sqs.queue,
+                queue=queue,
                 logger=log.logger,
                 count=lambda name: None,
                 threads=threads,
@@ -208,6 +227,91 @@ def test_a_record_that_cannot_be_finished_is_handed_back(
     event = sqs.receive(body)
     assert consume(event, lambda _: pytest.fail("handled"), left + 1) == [event["Records"][0]["messageId"]]
     assert consume(sqs.receive(), lambda _: Done(), left) == []
+
+
+# ---------------------------------------------------------------- FIFO
+
+
+def of(body: str, place: int) -> str:
+    """The event of another order, which its amount tells."""
+    return poison(body, amount_minor=place + 100)
+
+
+def test_the_records_of_a_group_are_handled_one_after_the_other(fifo: Sqs, consume: Consume, body: str) -> None:
+    """In order, while the records of other groups run beside them: two of different groups meet in the middle."""
+    places = [0, 1, 2, 3, 4, 5]
+    handled: list[int] = []
+    running: list[int] = []
+    together = Barrier(2, timeout=20)
+
+    def handle(event: OrderPlacedEvent) -> Disposition:
+        place = event.data.amount_minor - 100
+        group = place % 2
+        assert group not in running, "two of one group at once"
+        running.append(group)
+        together.wait()
+        handled.append(place)
+        running.remove(group)
+        return Done()
+
+    event = fifo.receive(*[of(body, place) for place in places], groups="ababab")
+    assert consume(event, handle) == []
+    assert [place for place in handled if place % 2 == 0] == [0, 2, 4]
+    assert [place for place in handled if place % 2 == 1] == [1, 3, 5]
+
+
+@pytest.mark.parametrize("failure", [RetryAfter(600), BackOff(), None])
+def test_after_the_first_failure_of_a_group_its_rest_is_handed_back(
+    fifo: Sqs, consume: Consume, body: str, failure: Disposition | None
+) -> None:
+    """Unhandled, and visible at once: what is invisible holds up its group. Other groups are not touched."""
+    handled: list[int] = []
+
+    def handle(event: OrderPlacedEvent) -> Disposition:
+        place = event.data.amount_minor - 100
+        handled.append(place)
+        if place != 2:
+            return Done()
+        if failure is None:
+            raise ZeroDivisionError
+        return failure
+
+    event = fifo.receive(*[of(body, place) for place in range(6)], groups="abaaab")
+    failed = consume(event, handle)
+    by_body = {record["messageId"]: record["body"] for record in event["Records"]}
+    assert sorted(by_body[each] for each in failed) == [of(body, place) for place in (2, 3, 4)]
+    assert sorted(handled) == [0, 1, 2, 5]
+    assert fifo.visible() == 2
+
+
+def test_poison_leaves_its_group_and_holds_up_nobody(fifo: Sqs, consume: Consume, body: str) -> None:
+    """It is in the FIFO DLQ, in its group, once though it be sent there twice."""
+    event = fifo.receive("{}", of(body, 1), groups="aa")
+    handled: list[int] = []
+
+    def handle(event: OrderPlacedEvent) -> Disposition:
+        handled.append(event.data.amount_minor - 100)
+        return Done()
+
+    assert consume(event, handle) == []
+    assert handled == [1]
+    event["Records"] = event["Records"][:1]
+    assert consume(event, handle) == []
+    assert fifo.dead_letters() == [("{}", "id: missing")]
+
+
+def test_a_standard_queue_knows_no_groups(sqs: Sqs, consume: Consume, body: str) -> None:
+    """A group id is there for fair queues only: its records run at the same time all the same."""
+    event = sqs.receive(*[body] * 10)
+    for record in event["Records"]:
+        record["attributes"]["MessageGroupId"] = "a"
+    barrier = Barrier(10, timeout=20)
+
+    def handle(_: OrderPlacedEvent) -> Disposition:
+        barrier.wait()
+        return Done()
+
+    assert consume(event, handle) == []
 
 
 def test_waits_grow_and_are_capped() -> None:

@@ -25,7 +25,7 @@ from publish_events.app import Publisher
 from republish_orders.pending import DAY_SECONDS, FIRST_WAIT_SECONDS, PendingOrders, times_due
 from republish_orders.progress import ProgressStore
 from republish_orders.republish import RepublishOrders
-from tests.conftest import Log, create_table
+from tests.conftest import Log, create_table, load_template
 from tests.silent import SILENT
 from tests.simulation.dynamodb import MemoryDynamoDB, NoFaults
 from tests.simulation.stripe import MemoryStripe, stripe_in_memory
@@ -177,6 +177,12 @@ def test_an_order_is_published_again_ever_more_rarely(shop: Shop) -> None:
     shop.place()
     published = [(shop.now - T0) / HOUR for _ in range(3 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48, 72]
+
+
+def test_the_schedule_is_the_tests() -> None:
+    """Every 15 minutes, in template.yaml too."""
+    events = load_template()["Resources"]["RepublishOrdersFunction"]["Properties"]["Events"]
+    assert [event["Properties"]["Schedule"] for event in events.values()] == [f"rate({EVERY_SECONDS // 60} minutes)"]
 
 
 def test_times_due_never_falls() -> None:

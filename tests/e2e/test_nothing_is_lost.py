@@ -1,0 +1,87 @@
+"""On the deployed stack: what the streams never told, or were the only ones to tell, still comes to its end, once."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from local.stack import Stack
+from tests.e2e.test_orders import Shop, eventually
+
+
+@pytest.fixture
+def shop(stack: Stack) -> Shop:
+    return Shop(stack)
+
+
+@contextmanager
+def orders_unpublished(stack: Stack) -> Iterator[None]:
+    """Nobody reads the stream of the Orders table, for as long as the block lasts."""
+    client = stack.aws.client("lambda")
+    mappings = client.list_event_source_mappings()["EventSourceMappings"]
+    [mapping] = [each for each in mappings if f":table/{stack.orders_table}/stream/" in each["EventSourceArn"]]
+    client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+    try:
+        yield
+    finally:
+        client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
+
+
+def stays_pending_for_an_hour(shop: Shop, stack: Stack, order_id: str) -> None:
+    """The order is PENDING, and placed just so long ago that it is due, whatever an earlier run has published."""
+    stack.aws.client("dynamodb").update_item(
+        TableName=stack.orders_table,
+        Key={"order_id": {"S": order_id}},
+        UpdateExpression="SET #status = :pending, placed_at = :an_hour_ago",
+        ExpressionAttributeNames={"#status": "status"},
+        ExpressionAttributeValues={
+            ":pending": {"S": "PENDING"},
+            ":an_hour_ago": {"S": datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()},
+        },
+    )
+    time.sleep(5)
+    assert shop.get(order_id).json()["status"] == "PENDING"
+
+
+def republish(stack: Stack) -> None:
+    answer = stack.aws.client("lambda").invoke(FunctionName=stack.republish_orders_function, Payload=b"{}")
+    assert "FunctionError" not in answer, answer["Payload"].read()
+
+
+def lines(shop: Shop, *parts: str) -> list[str]:
+    """The lines of the functions' logs that hold all of these."""
+    return [line for line in shop.log().splitlines() if all(part in line for part in parts)]
+
+
+def test_an_order_that_was_never_published_is_charged(shop: Shop, stack: Stack) -> None:
+    """It is found by its status, published, and charged; once, though the stream's record comes late in the end."""
+    with orders_unpublished(stack):
+        order_id = shop.order().json()["order_id"]
+        stays_pending_for_an_hour(shop, stack, order_id)
+        assert shop.charges(order_id) == []
+        republish(stack)
+        assert shop.settled_status(order_id) == "PAID"
+    republish(stack)
+    assert eventually(lambda: lines(shop, "duplicate of a settled charge", order_id), bool)
+    assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500]
+
+
+def test_an_outcome_that_was_never_published_moves_the_order(shop: Shop, stack: Stack) -> None:
+    """The order was charged an hour ago and does not know: it asks again, is answered again, and is charged no more."""
+    order_id = shop.order().json()["order_id"]
+    assert shop.settled_status(order_id) == "PAID"
+    stack.aws.client("dynamodb").update_item(
+        TableName=stack.charges_table,
+        Key={"order_id": {"S": order_id}, "attempt": {"N": "1"}},
+        UpdateExpression="SET settled_at = settled_at - :an_hour",
+        ExpressionAttributeValues={":an_hour": {"N": "3600"}},
+    )
+    # That change of ours was published as well: it must be over before the order forgets.
+    assert eventually(lambda: lines(shop, "order stands where it stood", order_id), bool)
+    with orders_unpublished(stack):
+        stays_pending_for_an_hour(shop, stack, order_id)
+        republish(stack)
+        assert shop.settled_status(order_id) == "PAID"
+    assert len(shop.charges(order_id)) == 1
