@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from local.__main__ import Stopped, sole_user_of, stop_on_signals
-from local.demo_plan import Door, Expected, Plan, PlannedOrder, make_plan
+from local.demo_plan import Afterwards, Door, Expected, Plan, PlannedOrder, make_plan
 from local.demo_report import Report, judge, show
 from local.processes import DidNotStart
 from local.quiet import StillBusy, wait_until_quiet
@@ -132,6 +132,44 @@ class Traffic:
                 for door in by_key[key].extra_deliveries:
                     self.deliver(message["Body"], door)
 
+    # ------------------------------------------------------------ once the orders have come to rest
+
+    def afterwards(self, admin: StandInAdmin) -> None:
+        """What the customers do next: another card, 3-D Secure, or a cancellation."""
+        at_the_bank = set()
+        for order_id, order in self.orders.items():
+            match order.afterwards:
+                case Afterwards.ANOTHER_CARD:
+                    self.ask(f"{order_id}/payments", {"payment_method": "pm_card_visa"})
+                case Afterwards.CANCEL:
+                    self.ask(f"{order_id}/cancel", {})
+                case Afterwards.AT_THE_BANK:
+                    at_the_bank.add(order_id)
+        for intent in admin.ledger().payment_intents:
+            if intent["metadata"].get("order_id") in at_the_bank and intent["status"] == "requires_action":
+                admin.authenticate(intent["id"], succeed=True)
+        told = [event["data"]["object"]["metadata"].get("order_id") in at_the_bank for event in admin.events()]
+        # Each twice, and the newest first.
+        places = [place for place, theirs in enumerate(told) if theirs for _ in range(2)]
+        admin.deliver_webhooks(order=places[::-1])
+
+    def ask(self, path: str, body: dict[str, str]) -> None:
+        headers = {"Idempotency-Key": f"demo-{path}"}
+        url = f"{self.stack.api_url}/orders/{path}"
+        self.http.post(url, json=body, headers=headers, timeout=60)
+
+    def as_wanted(self) -> int:
+        """How many orders show what their customers did afterwards."""
+        return sum(
+            self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=60).json()["status"]
+            == ("CANCELLED" if order.afterwards is Afterwards.CANCEL else "PAID")
+            for order_id, order in self.orders.items()
+            if order.afterwards
+        )
+
+    def count_afterwards(self, what: Afterwards) -> int:
+        return sum(order.afterwards is what for order in self.plan.orders)
+
 
 def _identity(body: str) -> tuple[str, str, int] | None:
     """Which planned order a message is about; None for poison."""
@@ -167,6 +205,8 @@ def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> R
             timeout_seconds=_QUIET_SECONDS,
             on_poll=lambda _: bars.progress.update(bars.settled, completed=_settled(stack)),
         )
+        traffic.afterwards(admin)
+        wait_until_quiet(stack, timeout_seconds=_QUIET_SECONDS, on_poll=lambda _: None)
         quiet = True
     except StillBusy:
         quiet = False
@@ -183,7 +223,7 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
     """The report, from the ledger, the DLQ, and what was sent."""
     plan, ledger = traffic.plan, admin.ledger()
     verdict = judge(traffic.orders, ledger)
-    expected = [order for order in plan.orders if order.expected is Expected.CHARGED]
+    expected = [order for order in plan.orders if order.pays]
     dead = drain(traffic.stack, traffic.stack.payments_dlq_url)
     poison_bodies = {poison.body for poison in plan.poison}
     with_reason = {message["Body"] for message in dead if "reason" in message.get("MessageAttributes", {})}
@@ -203,6 +243,10 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
         action_required=sum(order.expected is Expected.ACTION_REQUIRED for order in plan.orders),
         action_required_but_charged=len(offenders["charged without the customer's authentication"]),
         charges_of_nobody=len(offenders["charges of nobody"]),
+        another_card=traffic.count_afterwards(Afterwards.ANOTHER_CARD),
+        at_the_bank=traffic.count_afterwards(Afterwards.AT_THE_BANK),
+        cancelled=traffic.count_afterwards(Afterwards.CANCEL),
+        afterwards_as_wanted=traffic.as_wanted(),
         poison=len(plan.poison),
         poison_in_dlq=len(poison_bodies & with_reason),
         payable_in_dlq=len(offenders["in the DLQ though payable"]),

@@ -31,6 +31,17 @@ class Expected(StrEnum):
     ACTION_REQUIRED = "action required"
 
 
+class Afterwards(StrEnum):
+    """What the customer does once the order has come to that."""
+
+    ANOTHER_CARD = "another card"
+    """After a decline: pays with a good one."""
+    AT_THE_BANK = "at the bank"
+    """Finishes 3-D Secure; Stripe's webhooks tell of it, twice and in the wrong order."""
+    CANCEL = "cancel"
+    """Wants the order no more."""
+
+
 class Door(StrEnum):
     """Where another delivery of a message comes in: published again, or sent to the queue as a redrive does."""
 
@@ -48,6 +59,12 @@ class PlannedOrder:
     fault: Fault | None
     client_retries: int
     extra_deliveries: tuple[Door, ...]
+    afterwards: Afterwards | None
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is charged in the end."""
+        return self.expected is Expected.CHARGED or self.afterwards in (Afterwards.ANOTHER_CARD, Afterwards.AT_THE_BANK)
 
     @property
     def amount_minor(self) -> int:
@@ -87,21 +104,34 @@ def make_plan(orders: int, seed: int) -> Plan:
     kinds = _kinds(orders)
     chance.shuffle(kinds)
     faults = iter(_FAULTS)
+    # Of each kind one at least: the rest stays as it is.
+    afterwards = {
+        Expected.DECLINED: iter([Afterwards.ANOTHER_CARD, Afterwards.CANCEL, Afterwards.ANOTHER_CARD]),
+        Expected.ACTION_REQUIRED: iter([Afterwards.AT_THE_BANK, Afterwards.CANCEL, Afterwards.AT_THE_BANK]),
+        Expected.CHARGED: iter(()),
+    }
     planned = []
     for place, expected in enumerate(kinds):
         fault = next(faults, None) if expected is Expected.CHARGED else None
-        planned.append(_order(chance, seed, place, expected, fault))
+        planned.append(_order(chance, seed, place, expected, fault, next(afterwards[expected], None)))
     poison = tuple(Poison(body, _doors(chance, chance.randint(1, _DELIVERIES_MAX))) for body in _POISON_BODIES)
     return Plan(tuple(planned), poison, _malformed())
 
 
 def _kinds(orders: int) -> list[Expected]:
-    declined, action_required = max(1, orders // 8), max(1, orders // 12)
+    declined, action_required = max(2, orders // 8), max(2, orders // 12)
     charged = orders - declined - action_required
     return [Expected.CHARGED] * charged + [Expected.DECLINED] * declined + [Expected.ACTION_REQUIRED] * action_required
 
 
-def _order(chance: random.Random, seed: int, place: int, expected: Expected, fault: Fault | None) -> PlannedOrder:
+def _order(
+    chance: random.Random,
+    seed: int,
+    place: int,
+    expected: Expected,
+    fault: Fault | None,
+    afterwards: Afterwards | None,
+) -> PlannedOrder:
     match expected:
         case Expected.CHARGED:
             payment_method = chance.choice(_CARDS)
@@ -125,6 +155,7 @@ def _order(chance: random.Random, seed: int, place: int, expected: Expected, fau
         fault=fault,
         client_retries=chance.choice((0, 0, 1, 2)),
         extra_deliveries=_doors(chance, chance.randint(0, _DELIVERIES_MAX - 1)),
+        afterwards=afterwards,
     )
 
 

@@ -26,6 +26,10 @@ class Report:
     action_required: int
     action_required_but_charged: int
     charges_of_nobody: int
+    another_card: int
+    at_the_bank: int
+    cancelled: int
+    afterwards_as_wanted: int
     poison: int
     poison_in_dlq: int
     payable_in_dlq: int
@@ -57,6 +61,7 @@ class Report:
             and self.amount_charged == self.amount_expected
             and not any(self.offenders.values())
             and self.poison_in_dlq == self.poison
+            and self.afterwards_as_wanted == self.another_card + self.at_the_bank + self.cancelled
             and self.malformed_refused == self.malformed
             and self.client_retries_answered_alike == self.client_retries
             # A run in which nothing was repeated and nothing broke would prove nothing.
@@ -80,7 +85,7 @@ class Verdict:
 def judge(orders: Mapping[str, PlannedOrder], ledger: Ledger) -> Verdict:
     """Hold the ledger against the plan; `orders` by their order id."""
     charges: dict[str, list[LedgerCharge]] = {order_id: ledger.charges_of(order_id) for order_id in orders}
-    payable = [order_id for order_id, order in orders.items() if order.expected is Expected.CHARGED]
+    payable = [order_id for order_id, order in orders.items() if order.pays]
     right = {
         order_id: [(each.amount_minor, each.currency) for each in charges[order_id]]
         == [(orders[order_id].amount_minor, CURRENCY)]
@@ -88,7 +93,8 @@ def judge(orders: Mapping[str, PlannedOrder], ledger: Ledger) -> Verdict:
     }
 
     def charged_although(expected: Expected) -> list[str]:
-        return [order_id for order_id, order in orders.items() if order.expected is expected and charges[order_id]]
+        unpaid = {order_id: order for order_id, order in orders.items() if not order.pays}
+        return [order_id for order_id, order in unpaid.items() if order.expected is expected and charges[order_id]]
 
     return Verdict(
         charged_once=[order_id for order_id in payable if right[order_id]],
@@ -134,10 +140,16 @@ def show(report: Report, console: Console) -> None:
     row("  charged exactly once", report.charged_once, report.charged_once == report.orders_payable)
     row("  charged more than once", report.charged_more_than_once, report.charged_more_than_once == 0)
     row("  not charged", report.not_charged, report.not_charged == 0)
+    row("  of them with another card, after a decline", report.another_card)
+    row("  of them at the bank, as a webhook told", report.at_the_bank)
+    table.add_section()
     row("declined orders", report.declined)
     row("  charged all the same", report.declined_but_charged, report.declined_but_charged == 0)
     row("orders that wait for 3-D Secure", report.action_required)
     row("  charged all the same", report.action_required_but_charged, report.action_required_but_charged == 0)
+    row("orders cancelled by their customers", report.cancelled)
+    wanted = report.another_card + report.at_the_bank + report.cancelled
+    row("orders that show what was done afterwards", wanted, report.afterwards_as_wanted == wanted)
     row("poison messages", report.poison)
     row("  in the DLQ, with a reason", report.poison_in_dlq, report.poison_in_dlq == report.poison)
     table.add_section()
