@@ -77,7 +77,7 @@ def test_each_document_is_charged_once_however_often_the_job_runs(calendar: Cale
     due = [calendar.enter(amount_minor=1900 + number) for number in range(12)]
     missed = calendar.enter(days_ago=1, amount_minor=2900)
     declined = calendar.enter(payment_method="pm_card_visa_chargeDeclinedInsufficientFunds")
-    invalid = calendar.enter(payment_method="4000056655665556")
+    invalid = calendar.enter(payment_method="pm_4000056655665556")
     tomorrow = calendar.enter(days_ago=-1)
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(lambda _: calendar.run(), range(2)))
@@ -97,7 +97,7 @@ def test_each_document_is_charged_once_however_often_the_job_runs(calendar: Cale
 def test_a_run_says_what_it_did_and_no_card_number(calendar: Calendar) -> None:
     """One line an order, with its order, attempt and correlation id; of the invalid document only the reason."""
     key = calendar.enter(amount_minor=3100)
-    calendar.enter(payment_method="4000056655665556")
+    calendar.enter(payment_method="pm_4000056655665556")
     calendar.run()
     order_id = calendar.document(key)["order_id"]
     log = eventually(calendar.log, lambda log: order_id in log and "card_number" in log)
