@@ -2,8 +2,10 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +16,9 @@ from aws_lambda_powertools import Metrics
 from onecharge.dynamodb import to_item
 from onecharge.events import OrderPlacedEvent
 from onecharge.metrics import Counts
+from place_order.answers import ProblemDetails
 from place_order.app import OrdersApi
+from place_order.operations import EVERYWHERE, OPERATIONS
 from place_order.orders import Orders
 from place_order.payments import NoAnswer
 from tests.conftest import LambdaContext, Log, Sample
@@ -39,6 +43,21 @@ class AnsweringPayments:
         return answer
 
 
+def _require_described(http: dict[str, str], status: int, body: dict[str, Any]) -> None:
+    """Whatever any test makes the API answer is in its description: the problem's kind, under this status."""
+    [operation] = [
+        each
+        for each in OPERATIONS
+        if each.method == http["method"] and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each.path), http["path"])
+    ]
+    if status == operation.status:
+        operation.answer.model_validate(body)
+    else:
+        ProblemDetails.model_validate(body)
+        kinds = {**operation.problems, **EVERYWHERE}[HTTPStatus(status)]
+        assert body["type"].removeprefix("urn:onecharge:problem:") in kinds
+
+
 class Client:
     """Sends HTTP API events to the routes, and reads what they answer and store."""
 
@@ -56,7 +75,9 @@ class Client:
 
     def send(self, event: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
         answer = self.api.resolver.resolve(event, self.context)
-        return answer["statusCode"], json.loads(answer["body"]), answer["headers"]
+        status, body = answer["statusCode"], json.loads(answer["body"])
+        _require_described(event["requestContext"]["http"], status, body)
+        return status, body, answer["headers"]
 
     def post(self, body: Any, key: str | None = "key-1") -> tuple[int, dict[str, Any], dict[str, str]]:
         event = self.sample("place_order/place_order")
