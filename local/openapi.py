@@ -21,8 +21,9 @@ DOCUMENT = PROJECT / "docs/openapi.json"
 _ABOUT = """\
 Places orders and tells where they stand; each is charged once, however often anything on the way is repeated.
 
-Amounts are integers in the minor unit of the currency: 1099 with EUR is 10.99 euro, 500 with JPY is 500 yen. An order's
-amount is at most 99999999, and ends with 0 in a currency with three decimals. A currency may be sent in lower case.
+Amounts are integers in the minor unit of the currency: 1099 with EUR is 10.99 euro, 500 with JPY is 500 yen. They are
+written without a decimal point, so that 10.0 is refused. An order's amount is at most 99999999, and ends with 0 in a
+currency with three decimals. A currency may be sent in lower case.
 
 Send a request whose answer is lost again, with the same Idempotency-Key. A request that holds what looks like a card
 number is refused. Every problem is `application/problem+json` and repeats nothing of what was sent. What API Gateway

@@ -1,6 +1,6 @@
 """What the API answers with: the handlers build these, and docs/openapi.json is generated from them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,10 +10,17 @@ from onecharge.states import OrderStatus
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
-class Answer(BaseModel):
-    """A field that is not described cannot be answered, and what is wrong with an answer is logged without it."""
+def _may_grow(schema: dict[str, Any]) -> None:
+    del schema["additionalProperties"]
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+class Answer(BaseModel):
+    """A field that is not described cannot be answered, and what is wrong with an answer is logged without it.
+
+    To clients this is no promise: an answer may get more fields, which the document must not rule out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, json_schema_extra=_may_grow)
 
 
 class AcceptedOrder(Answer):

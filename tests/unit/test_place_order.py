@@ -204,6 +204,10 @@ BAD_BODIES: dict[str, Any] = {
     "no customer": {name: value for name, value in order().items() if name != "customer_id"},
     "an unknown field": order(coupon="HELLO"),
     "NaN": json.dumps(line(unit_amount=float("nan"))),
+    "a lone surrogate": line(sku="\ud800"),
+    "an unknown field named by a lone surrogate": order(**{"\udfff": 1}),
+    "NUL": line(sku="\x00"),
+    "a byte order mark": "\ufeff" + json.dumps(order()),
 }
 
 
@@ -284,7 +288,7 @@ def test_an_order_is_found_again(client: Client) -> None:
     assert (status, placed.items() <= found.items()) == (200, True)
 
 
-@pytest.mark.parametrize("order_id", ["ord_" + "0" * 32, "4242424242424242", "%00", "ord_'"])
+@pytest.mark.parametrize("order_id", ["ord_" + "0" * 32, "4242424242424242", "%00", "ord_'", "\x00", "\ud800"])
 def test_an_unknown_order_is_not_found(client: Client, order_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     """404, and the id that was asked for is not repeated."""
     event = client.sample("place_order/get_order")
@@ -368,6 +372,7 @@ def test_a_customer_s_orders_are_paged(client: Client) -> None:
     [
         {},
         {"customer_id": "no spaces"},
+        {"customer_id": "cus_1,cus_2"},  # As API Gateway joins a parameter that is repeated.
         {"customer_id": "cus_1", "limit": "0"},
         {"customer_id": "cus_1", "limit": "51"},
         {"customer_id": "cus_1", "limit": "many"},
