@@ -11,14 +11,15 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local test check format lint types validate simulate mutants survival sam-local requirements clean
+.PHONY: help install demo local test check format lint types validate simulate mutants survival openapi sam-local requirements clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-install: $(VENV)/.dev $(VENV)/opt/.emulator $(VENV)/opt/.sam ## Install everything into .venv.
+install: $(VENV)/.dev $(VENV)/opt/.emulator $(VENV)/opt/.sam $(VENV)/opt/.openapi ## Install everything into .venv.
 
-# The SAM CLI and the emulator pin other versions of boto3, so that each has an environment of its own inside .venv.
+# The SAM CLI and the emulator pin other versions of boto3, and what reads the API's description brings a pytest plugin:
+# each has an environment of its own inside .venv.
 $(VENV)/.dev: requirements/dev.txt
 	@echo "installing the development environment into .venv"
 	@$(PYTHON) -m venv $(VENV)
@@ -82,6 +83,9 @@ types: $(VENV)/.dev ## Check types, strictly.
 validate: $(VENV)/opt/.sam ## Validate template.yaml.
 	@AWS_DEFAULT_REGION=us-east-1 $(VENV)/opt/sam/bin/sam validate --lint
 
+openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
+	@PYTHONPATH=functions:shared:. $(PY) -m local.openapi
+
 sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
 	@$(PY) -m local.sam_local
 
@@ -92,7 +96,7 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
 	@for each in cancel_charge charge_order receive_stripe_event reconcile_charges; do \
 	  $(COMPILE) requirements/stripe.in -o functions/$$each/requirements.txt || exit 1; done
-	@for each in dev emulator sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
+	@for each in dev emulator openapi sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 
 clean: ## Remove everything that was installed or built.
 	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache

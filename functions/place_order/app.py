@@ -28,7 +28,9 @@ from onecharge.events import ORDER_ID_PATTERN
 from onecharge.metrics import Counts
 from onecharge.problems import Problem
 from onecharge.states import OrderStatus
+from place_order.answers import AcceptedOrder, Answer, Order, OrderList
 from place_order.declines import message_for
+from place_order.operations import IDEMPOTENCY_KEY_PATTERN, OPERATIONS
 from place_order.orders import (
     KeyReused,
     NoSuchOrder,
@@ -45,10 +47,6 @@ from place_order.problems import invalid_request
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
-"""Visible ASCII without spaces, no longer than Stripe allows for its own keys."""
-
 
 _CANCEL_TRIES = 3
 """How often the order may move while it is being cancelled, before the client is asked to try again."""
@@ -75,11 +73,9 @@ class OrdersApi:
         self._counts = counts
         self._clock = clock
         self.resolver = APIGatewayHttpResolver()
-        self.resolver.post("/orders")(self.place_order)
-        self.resolver.get("/orders")(self.list_orders)
-        self.resolver.get("/orders/<order_id>")(self.get_order)
-        self.resolver.post("/orders/<order_id>/payments")(self.pay_again)
-        self.resolver.post("/orders/<order_id>/cancel")(self.cancel_order)
+        # By name, so that the table which describes the API is the only place where a route can be added.
+        for operation in OPERATIONS:
+            self.resolver.route(operation.route, operation.method)(getattr(self, operation.handler))
         self.resolver.not_found(lambda _: self._not_found().response(self._correlation_id()))
         self.resolver.exception_handler(Problem)(self._refuse)
         self.resolver.exception_handler(NoSuchOrder)(lambda _: self._refuse(self._not_found()))
@@ -105,12 +101,8 @@ class OrdersApi:
         self._counts("OrderPlaced" if is_new else "OrderRepeated")
         self._log("order placed" if is_new else "order found, placed before", order)
         # A retry gets the very answer that the first try got, wherever the order stands by now.
-        return self._answer(
-            HTTPStatus.ACCEPTED,
-            order,
-            OrderStatus.PENDING,
-            {"Location": f"/orders/{order.order_id}"} | ({} if is_new else {"Idempotent-Replayed": "true"}),
-        )
+        replayed = {} if is_new else {"Idempotent-Replayed": "true"}
+        return self._accepted(order, {"Location": f"/orders/{order.order_id}", **replayed})
 
     def get_order(self, order_id: str) -> Response[dict[str, Any]]:
         """Tell where the order stands."""
@@ -124,8 +116,8 @@ class OrdersApi:
         except ValidationError as invalid:
             raise invalid_request(invalid, "The query does not ask for a customer's orders.") from None
         page = self._orders.of_customer(query.customer_id, after=query.place, limit=query.limit)
-        body = {"orders": [_customers_view(order) for order in page.orders], "next_cursor": cursor_of(page.after)}
-        return self._json(HTTPStatus.OK, body, {})
+        shown = OrderList(orders=[_customers_view(order) for order in page.orders], next_cursor=cursor_of(page.after))
+        return self._json(HTTPStatus.OK, shown, {})
 
     def pay_again(self, order_id: str) -> Response[dict[str, Any]]:
         """Make another attempt, with another card, once however often the client asks; its charge follows."""
@@ -147,7 +139,7 @@ class OrdersApi:
         self._counts("AttemptMade" if is_new else "AttemptRepeated")
         self._log("attempt made" if is_new else "attempt found, made before", order)
         replayed = {} if is_new else {"Idempotent-Replayed": "true"}
-        return self._answer(HTTPStatus.ACCEPTED, order, OrderStatus.PENDING, replayed)
+        return self._accepted(order, replayed)
 
     def cancel_order(self, order_id: str) -> Response[dict[str, Any]]:
         """Cancel the order unless it is paid; asked again, the answer is the same."""
@@ -183,7 +175,7 @@ class OrdersApi:
 
     def _idempotency_key(self) -> str:
         key = self.resolver.current_event.headers.get("idempotency-key") or ""
-        if not _IDEMPOTENCY_KEY.fullmatch(key):
+        if not re.fullmatch(IDEMPOTENCY_KEY_PATTERN, key):
             raise Problem(
                 HTTPStatus.BAD_REQUEST,
                 "idempotency-key-missing",
@@ -237,25 +229,20 @@ class OrdersApi:
             "Something went wrong here. Sending the request again, with the same Idempotency-Key, is safe.",
         ).response(self._correlation_id())
 
-    def _answer(
-        self, status: HTTPStatus, order: StoredOrder, shown: OrderStatus, headers: dict[str, str]
-    ) -> Response[dict[str, Any]]:
-        body = {
-            "order_id": order.order_id,
-            "status": shown,
-            "amount": order.amount_minor,
-            "currency": order.currency,
-        }
-        return self._json(status, body, {"X-Correlation-Id": order.correlation_id, **headers})
+    def _accepted(self, order: StoredOrder, headers: dict[str, str]) -> Response[dict[str, Any]]:
+        accepted = AcceptedOrder(
+            order_id=order.order_id, status=OrderStatus.PENDING, amount=order.amount_minor, currency=order.currency
+        )
+        return self._json(HTTPStatus.ACCEPTED, accepted, {"X-Correlation-Id": order.correlation_id, **headers})
 
     def _shown(self, status: HTTPStatus, order: StoredOrder) -> Response[dict[str, Any]]:
         return self._json(status, _customers_view(order), {"X-Correlation-Id": order.correlation_id})
 
-    def _json(self, status: HTTPStatus, body: dict[str, Any], headers: dict[str, str]) -> Response[dict[str, Any]]:
+    def _json(self, status: HTTPStatus, answer: Answer, headers: dict[str, str]) -> Response[dict[str, Any]]:
         return Response(
             status_code=status.value,
             content_type=content_types.APPLICATION_JSON,
-            body=body,
+            body=answer.model_dump(mode="json", exclude_unset=True),
             headers={"X-Correlation-Id": self._correlation_id(), "Cache-Control": "no-store", **headers},
         )
 
@@ -273,11 +260,11 @@ class OrdersApi:
         )
 
 
-def _customers_view(order: StoredOrder) -> dict[str, Any]:
+def _customers_view(order: StoredOrder) -> Order:
     """The order as its customer sees it."""
     present = () if any(each.attempt == order.attempt for each in order.outcomes) else (order.attempt,)
     attempts = [*map(_attempt, order.outcomes), *({"attempt": each, "status": order.status} for each in present)]
-    shown = {
+    shown: dict[str, Any] = {
         "order_id": order.order_id,
         "status": order.status,
         "amount": order.amount_minor,
@@ -288,7 +275,7 @@ def _customers_view(order: StoredOrder) -> dict[str, Any]:
     waiting = [each for each in order.outcomes if each.attempt == order.attempt and each.client_secret]
     if order.status is OrderStatus.ACTION_REQUIRED and waiting:
         shown["client_secret"] = waiting[0].client_secret
-    return shown
+    return Order(**shown)
 
 
 def _attempt(outcome: Outcome) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def supported_currency(code: str) -> str:
     return upper
 
 
-Currency = Annotated[str, AfterValidator(supported_currency)]
+Currency = Annotated[str, AfterValidator(supported_currency), Field(json_schema_extra={"enum": sorted(CURRENCIES)})]
 """An ISO 4217 alphabetic code, in upper case whatever the case it came in."""
 
 AmountMinor = Annotated[int, Field(strict=True, ge=1, le=MAX_AMOUNT_MINOR)]

@@ -10,7 +10,7 @@ from tests.e2e.test_orders import Shop, eventually
 from tests.e2e.test_orders import shop as shop
 
 DECLINED_CARD = "pm_card_visa_chargeDeclinedInsufficientFunds"
-_3DS = "pm_card_threeDSecure2Required"
+THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
 
 
 def post(shop: Shop, path: str, **body: str) -> requests.Response:
@@ -50,7 +50,9 @@ def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("card", "status"), [(DECLINED_CARD, "PAYMENT_DECLINED"), (_3DS, "ACTION_REQUIRED")], ids=["declined", "3DS"]
+    ("card", "status"),
+    [(DECLINED_CARD, "PAYMENT_DECLINED"), (THREE_D_SECURE_CARD, "ACTION_REQUIRED")],
+    ids=["declined", "3DS"],
 )
 def test_an_order_that_is_not_paid_is_cancelled(shop: Shop, card: str, status: str) -> None:
     """For good: no other card is taken, no page can confirm it, nothing is charged."""

@@ -2,8 +2,10 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +16,9 @@ from aws_lambda_powertools import Metrics
 from onecharge.dynamodb import to_item
 from onecharge.events import OrderPlacedEvent
 from onecharge.metrics import Counts
+from place_order.answers import ProblemDetails
 from place_order.app import OrdersApi
+from place_order.operations import EVERYWHERE, OPERATIONS
 from place_order.orders import Orders
 from place_order.payments import NoAnswer
 from tests.conftest import LambdaContext, Log, Sample
@@ -39,6 +43,21 @@ class AnsweringPayments:
         return answer
 
 
+def _require_described(http: dict[str, str], status: int, body: dict[str, Any]) -> None:
+    """Whatever any test makes the API answer is in its description: the problem's kind, under this status."""
+    [operation] = [
+        each
+        for each in OPERATIONS
+        if each.method == http["method"] and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each.path), http["path"])
+    ]
+    if status == operation.status:
+        operation.answer.model_validate(body)
+    else:
+        ProblemDetails.model_validate(body)
+        kinds = {**operation.problems, **EVERYWHERE}[HTTPStatus(status)]
+        assert body["type"].removeprefix("urn:onecharge:problem:") in kinds
+
+
 class Client:
     """Sends HTTP API events to the routes, and reads what they answer and store."""
 
@@ -56,7 +75,9 @@ class Client:
 
     def send(self, event: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
         answer = self.api.resolver.resolve(event, self.context)
-        return answer["statusCode"], json.loads(answer["body"]), answer["headers"]
+        status, body = answer["statusCode"], json.loads(answer["body"])
+        _require_described(event["requestContext"]["http"], status, body)
+        return status, body, answer["headers"]
 
     def post(self, body: Any, key: str | None = "key-1") -> tuple[int, dict[str, Any], dict[str, str]]:
         event = self.sample("place_order/place_order")
@@ -183,6 +204,10 @@ BAD_BODIES: dict[str, Any] = {
     "no customer": {name: value for name, value in order().items() if name != "customer_id"},
     "an unknown field": order(coupon="HELLO"),
     "NaN": json.dumps(line(unit_amount=float("nan"))),
+    "a lone surrogate": line(sku="\ud800"),
+    "an unknown field named by a lone surrogate": order(**{"\udfff": 1}),
+    "NUL": line(sku="\x00"),
+    "a byte order mark": "\ufeff" + json.dumps(order()),
 }
 
 
@@ -263,7 +288,7 @@ def test_an_order_is_found_again(client: Client) -> None:
     assert (status, placed.items() <= found.items()) == (200, True)
 
 
-@pytest.mark.parametrize("order_id", ["ord_" + "0" * 32, "4242424242424242", "%00", "ord_'"])
+@pytest.mark.parametrize("order_id", ["ord_" + "0" * 32, "4242424242424242", "%00", "ord_'", "\x00", "\ud800"])
 def test_an_unknown_order_is_not_found(client: Client, order_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     """404, and the id that was asked for is not repeated."""
     event = client.sample("place_order/get_order")
@@ -347,6 +372,7 @@ def test_a_customer_s_orders_are_paged(client: Client) -> None:
     [
         {},
         {"customer_id": "no spaces"},
+        {"customer_id": "cus_1,cus_2"},  # As API Gateway joins a parameter that is repeated.
         {"customer_id": "cus_1", "limit": "0"},
         {"customer_id": "cus_1", "limit": "51"},
         {"customer_id": "cus_1", "limit": "many"},

@@ -1,0 +1,180 @@
+"""docs/openapi.json: the API as OpenAPI 3.1, generated from the table and the models that the handlers work with.
+
+`make openapi` writes it; a test says when it is not what the code says. Nothing of this is deployed.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, JsonValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
+
+from local.stack import PROJECT
+from onecharge.events import ORDER_ID_PATTERN
+from place_order.answers import ProblemDetails
+from place_order.operations import EVERYWHERE, IDEMPOTENCY_KEY_PATTERN, OPERATIONS, Operation
+
+DOCUMENT = PROJECT / "docs/openapi.json"
+
+_ABOUT = """\
+Places orders and tells where they stand; each is charged once, however often anything on the way is repeated.
+
+Amounts are integers in the minor unit of the currency: 1099 with EUR is 10.99 euro, 500 with JPY is 500 yen. They are
+written without a decimal point, so that 10.0 is refused. An order's amount is at most 99999999, and ends with 0 in a
+currency with three decimals. A currency may be sent in lower case.
+
+Send a request whose answer is lost again, with the same Idempotency-Key. A request that holds what looks like a card
+number is refused. Every problem is `application/problem+json` and repeats nothing of what was sent. What API Gateway
+answers by itself (429, 413, or 503 when nobody answered in time) is `application/json` with a `message`."""
+
+_HEADERS: Mapping[str, dict[str, JsonValue]] = {
+    "X-Correlation-Id": {
+        "description": "Found in every log line and event of the order, or of the refused request.",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+    "Location": {
+        "description": "Where the order is found.",
+        "required": True,
+        "schema": {"type": "string", "pattern": ORDER_ID_PATTERN.replace("^", "^/orders/")},
+    },
+    "Idempotent-Replayed": {
+        "description": "`true` where an earlier try with this key had already done it.",
+        "schema": {"type": "string", "const": "true"},
+    },
+    "Cache-Control": {"required": True, "schema": {"type": "string", "const": "no-store"}},
+}
+
+_IDEMPOTENCY_KEY: dict[str, JsonValue] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": True,
+    "description": "Visible ASCII, the same for every try of one request and new for each new one.",
+    "schema": {"type": "string", "pattern": IDEMPOTENCY_KEY_PATTERN},
+}
+
+_ORDER_ID: dict[str, JsonValue] = {
+    "name": "order_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": ORDER_ID_PATTERN},
+}
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """A field's title would only be its name in other letters."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def document() -> dict[str, Any]:
+    """The whole document, as JSON."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+    return {
+        "openapi": "3.1.0",
+        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
+        "info": {"title": "onecharge", "version": "1", "description": _ABOUT},
+        "servers": [
+            {
+                "url": "https://{api_id}.execute-api.{region}.amazonaws.com",
+                "description": "The output ApiUrl of the stack.",
+                "variables": {"api_id": {"default": "a1b2c3d4e5"}, "region": {"default": "us-east-1"}},
+            }
+        ],
+        "paths": paths,
+        "components": {"headers": dict(_HEADERS), "schemas": _schemas()},
+    }
+
+
+def text() -> str:
+    """The document as it is committed: the same for the same code."""
+    return json.dumps(document(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.handler,
+        "summary": operation.summary,
+        "parameters": list(_parameters(operation)),
+        "responses": dict(_responses(operation)),
+    }
+    if operation.body:
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(operation.body)}}}
+    return described
+
+
+def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+    if "{order_id}" in operation.path:
+        yield _ORDER_ID
+    if operation.is_idempotent_by_key:
+        yield _IDEMPOTENCY_KEY
+    if operation.query:
+        schema = operation.query.model_json_schema(schema_generator=_WithoutTitles)
+        for name, each in schema["properties"].items():
+            yield {"name": name, "in": "query", "required": name in schema["required"], "schema": _not_null(each)}
+
+
+def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that is left out is not null: a query has no null."""
+    if "anyOf" not in schema:
+        return schema
+    [of_value] = [each for each in schema["anyOf"] if each != {"type": "null"}]
+    return dict(of_value)
+
+
+def _responses(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
+    headers = ["X-Correlation-Id", "Cache-Control"]
+    headers += ["Location"] if operation.makes_a_resource else []
+    headers += ["Idempotent-Replayed"] if operation.is_idempotent_by_key else []
+    answer = _response(operation.status, "application/json", _ref(operation.answer), headers)
+    if "order_id" in operation.answer.model_fields:
+        answer["links"] = dict(_links())
+    yield str(operation.status.value), answer
+    for status, kinds in {**operation.problems, **EVERYWHERE}.items():
+        said = {
+            "type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]},
+            "status": {"const": status.value},
+        }
+        schema = {**_ref(ProblemDetails), "properties": said}
+        yield str(status.value), _response(status, "application/problem+json", schema, ["X-Correlation-Id"])
+
+
+def _response(status: HTTPStatus, content_type: str, schema: dict[str, Any], headers: list[str]) -> dict[str, Any]:
+    return {
+        "description": status.phrase,
+        "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
+        "content": {content_type: {"schema": schema}},
+    }
+
+
+def _links() -> Iterator[tuple[str, dict[str, Any]]]:
+    """From an order that was answered to all that can be done with it."""
+    for operation in OPERATIONS:
+        if "{order_id}" in operation.path:
+            parameters = {"order_id": "$response.body#/order_id"}
+            yield operation.handler, {"operationId": operation.handler, "parameters": parameters}
+
+
+def _ref(model: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+def _schemas() -> dict[str, Any]:
+    bodies = [operation.body for operation in OPERATIONS if operation.body]
+    answers: list[type[BaseModel]] = [ProblemDetails, *(operation.answer for operation in OPERATIONS)]
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "validation") for each in bodies]
+    models += [(each, "serialization") for each in dict.fromkeys(answers)]
+    _, schemas = models_json_schema(
+        models, ref_template="#/components/schemas/{model}", schema_generator=_WithoutTitles
+    )
+    return dict(schemas["$defs"])
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(text())
+    print(f"wrote {DOCUMENT.relative_to(PROJECT)}")

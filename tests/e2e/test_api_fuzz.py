@@ -1,0 +1,53 @@
+"""The deployed API against its own description: whatever is sent, it answers as described, and never with 5xx."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from local.openapi import DOCUMENT
+from tests.conftest import PROJECT
+from tests.e2e.test_life_of_an_order import DECLINED_CARD, THREE_D_SECURE_CARD
+from tests.e2e.test_orders import Shop
+from tests.e2e.test_orders import shop as shop
+
+_EXAMPLES_PER_OPERATION = 40
+_CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+)
+_CARDS = {"pm_card_visa": "PAID", DECLINED_CARD: "PAYMENT_DECLINED", THREE_D_SECURE_CARD: "ACTION_REQUIRED"}
+
+
+def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -> None:
+    """Data that the description allows and data that it does not: headers, paths, queries, bodies and methods."""
+    placed = {str(shop.order(payment_method=card).json()["order_id"]): status for card, status in _CARDS.items()}
+    assert {order_id: shop.settled_status(order_id) for order_id in placed} == placed
+
+    exchanges = tmp_path / "exchanges.har"
+    # The same requests in every run, one after the other: the emulator has a process for each request at once.
+    fuzz = subprocess.run(
+        [
+            PROJECT / ".venv/opt/openapi/bin/schemathesis",
+            *("run", DOCUMENT, "--url", shop.stack.api_url, "--no-color"),
+            *("--phases", "coverage,fuzzing,stateful", "--mode", "all", "--checks", ",".join(_CHECKS)),
+            *("--max-examples", str(_EXAMPLES_PER_OPERATION), "--generation-deterministic", "--workers", "1"),
+            *("--suppress-health-check", "all", "--no-shrink", "--request-timeout", "60", "--continue-on-failure"),
+            *("--report", "har", "--report-har-path", exchanges),
+        ],
+        cwd=tmp_path,
+        env=os.environ
+        | {"SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(Path(__file__).parent)}
+        | {"FUZZ_ORDER_IDS": ",".join(placed)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert fuzz.returncode == 0, fuzz.stdout + fuzz.stderr
+
+    entries = json.loads(exchanges.read_text())["log"]["entries"]
+    seen = {(each["request"]["method"], each["response"]["status"]) for each in entries}
+    assert {("GET", 200), ("POST", 200), ("POST", 202), ("POST", 400), ("POST", 404), ("POST", 409)} <= seen

@@ -1,0 +1,38 @@
+"""docs/openapi.json says what the code does: every route, nothing else, in valid OpenAPI 3.1."""
+
+import subprocess
+
+from local import openapi
+from place_order.operations import OPERATIONS
+from tests.conftest import PROJECT, LambdaContext, Log, Sample, load_template
+from tests.unit.test_place_order import Client
+
+
+def described() -> set[tuple[str, str]]:
+    return {(method.upper(), path) for path, methods in openapi.document()["paths"].items() for method in methods}
+
+
+def test_the_committed_document_is_what_the_code_says() -> None:
+    """Who changes a route, a model or a problem runs `make openapi` and sees in the diff what clients will see."""
+    assert openapi.DOCUMENT.read_text() == openapi.text(), "run `make openapi`"
+
+
+def test_it_is_valid() -> None:
+    """By the schema of OpenAPI 3.1."""
+    validator = PROJECT / ".venv/opt/openapi/bin/openapi-spec-validator"
+    subprocess.run([validator, "--schema", "3.1", openapi.DOCUMENT], check=True, timeout=120)
+
+
+def test_every_route_is_described(orders_table: str, sample: Sample, lambda_context: LambdaContext, log: Log) -> None:
+    """A route that was registered past the table is found here; and the template sends what is described, no more."""
+    resolver = Client(orders_table, sample, lambda_context, log).api.resolver
+    routes = resolver._static_routes + resolver._dynamic_routes
+    registered = {(route.method, route.openapi_path) for route in routes}
+    events = load_template()["Resources"]["PlaceOrderFunction"]["Properties"]["Events"].values()
+    deployed = {(event["Properties"]["Method"], event["Properties"]["Path"]) for event in events}
+    assert registered == deployed == described()
+
+
+def test_no_description_hides_another() -> None:
+    """Each operation has a method and path, and a name, of its own."""
+    assert len(described()) == len({operation.handler for operation in OPERATIONS}) == len(OPERATIONS)
