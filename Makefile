@@ -90,7 +90,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --uni
   --no-header --no-emit-index-url --no-annotate
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
-	@for each in charge_order cancel_charge reconcile_charges; do \
+	@for each in charge_order cancel_charge refund_charge reconcile_charges; do \
 	  $(COMPILE) requirements/stripe.in -o functions/$$each/requirements.txt || exit 1; done
 	@for each in dev emulator sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 

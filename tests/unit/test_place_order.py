@@ -17,7 +17,8 @@ from onecharge.metrics import Counts
 from place_order.app import OrdersApi
 from place_order.orders import Orders
 from place_order.payments import NoAnswer
-from tests.conftest import LambdaContext, Log, Sample
+from place_order.refunds import Refunds
+from tests.conftest import LambdaContext, Log, Sample, create_table
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
@@ -48,6 +49,7 @@ class Client:
         self.payments = AnsweringPayments()
         self.api = OrdersApi(
             Orders(self.dynamodb, table),
+            Refunds(self.dynamodb, create_table(self.dynamodb, "refunds", "RefundsTable"), table),
             self.payments,  # type: ignore[arg-type]  # Its one method.
             log.logger,
             Counts(Metrics()),
