@@ -88,8 +88,10 @@ class RefundCharge:
             return BackOff()
 
     def _look_first(self, event: RefundRequestedEvent, row: RefundRow) -> Disposition:
+        # What is absent was so when the look began; it may have taken long.
+        looked_at = self._now()
         try:
-            decision = after_look(row, self.refunds.look(row.request), self._now())
+            decision = after_look(row, self.refunds.look(row.request), looked_at)
         except (LookInconclusive, stripe.StripeError) as error:
             # These do not pass by themselves: somebody has to see them.
             alarm = isinstance(error, LookInconclusive | stripe.AuthenticationError | stripe.PermissionError)
