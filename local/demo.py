@@ -143,6 +143,9 @@ class Traffic:
                     self.ask(f"{order_id}/payments", {"payment_method": "pm_card_visa"})
                 case Afterwards.CANCEL:
                     self.ask(f"{order_id}/cancel", {})
+                case Afterwards.REFUND:
+                    for _ in range(2):
+                        self.ask(f"{order_id}/refunds", {"amount": order.refunded_minor})
                 case Afterwards.AT_THE_BANK:
                     at_the_bank.add(order_id)
         for intent in admin.ledger().payment_intents:
@@ -153,16 +156,22 @@ class Traffic:
         places = [place for place, theirs in enumerate(told) if theirs for _ in range(2)]
         admin.deliver_webhooks(order=places[::-1])
 
-    def ask(self, path: str, body: dict[str, str]) -> None:
+    def ask(self, path: str, body: dict[str, Any]) -> None:
         headers = {"Idempotency-Key": f"demo-{path}"}
         url = f"{self.stack.api_url}/orders/{path}"
         self.http.post(url, json=body, headers=headers, timeout=60)
 
     def as_wanted(self) -> int:
         """How many orders show what their customers did afterwards."""
+        shown = {
+            order_id: self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=60).json()
+            for order_id, order in self.orders.items()
+            if order.afterwards
+        }
         return sum(
-            self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=60).json()["status"]
-            == ("CANCELLED" if order.afterwards is Afterwards.CANCEL else "PAID")
+            shown[order_id]["status"] == ("CANCELLED" if order.afterwards is Afterwards.CANCEL else "PAID")
+            and sum(each["amount"] for each in shown[order_id]["refunds"] if each["status"] == "SUCCEEDED")
+            == order.refunded_minor
             for order_id, order in self.orders.items()
             if order.afterwards
         )
@@ -246,6 +255,7 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
         another_card=traffic.count_afterwards(Afterwards.ANOTHER_CARD),
         at_the_bank=traffic.count_afterwards(Afterwards.AT_THE_BANK),
         cancelled=traffic.count_afterwards(Afterwards.CANCEL),
+        refunded=traffic.count_afterwards(Afterwards.REFUND),
         afterwards_as_wanted=traffic.as_wanted(),
         poison=len(plan.poison),
         poison_in_dlq=len(poison_bodies & with_reason),
@@ -264,6 +274,8 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
         workers_killed=Path(traffic.stack.aws_log).read_text(errors="replace").count(_KILLED),
         amount_expected=sum(order.amount_minor for order in expected),
         amount_charged=sum(charge.amount_minor for charge in ledger.charges),
+        refunds_expected=sum(order.refunded_minor for order in plan.orders),
+        refunds_made=sum(refund["amount"] for refund in ledger.refunds),
         seconds=round(seconds, 1),
         seed=seed,
         quiet=quiet,

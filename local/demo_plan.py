@@ -40,6 +40,8 @@ class Afterwards(StrEnum):
     """Finishes 3-D Secure; Stripe's webhooks tell of it, twice and in the wrong order."""
     CANCEL = "cancel"
     """Wants the order no more."""
+    REFUND = "refund"
+    """Sends half of it back, and asks for that twice."""
 
 
 class Door(StrEnum):
@@ -65,6 +67,11 @@ class PlannedOrder:
     def pays(self) -> bool:
         """Whether it is charged in the end."""
         return self.expected is Expected.CHARGED or self.afterwards in (Afterwards.ANOTHER_CARD, Afterwards.AT_THE_BANK)
+
+    @property
+    def refunded_minor(self) -> int:
+        """How much of it goes back to the customer."""
+        return self.amount_minor // 2 if self.afterwards is Afterwards.REFUND else 0
 
     @property
     def amount_minor(self) -> int:
@@ -108,7 +115,7 @@ def make_plan(orders: int, seed: int) -> Plan:
     afterwards = {
         Expected.DECLINED: iter([Afterwards.ANOTHER_CARD, Afterwards.CANCEL, Afterwards.ANOTHER_CARD]),
         Expected.ACTION_REQUIRED: iter([Afterwards.AT_THE_BANK, Afterwards.CANCEL, Afterwards.AT_THE_BANK]),
-        Expected.CHARGED: iter(()),
+        Expected.CHARGED: iter([Afterwards.REFUND] * 3),
     }
     planned = []
     for place, expected in enumerate(kinds):

@@ -29,6 +29,7 @@ class Report:
     another_card: int
     at_the_bank: int
     cancelled: int
+    refunded: int
     afterwards_as_wanted: int
     poison: int
     poison_in_dlq: int
@@ -47,6 +48,8 @@ class Report:
     workers_killed: int
     amount_expected: int
     amount_charged: int
+    refunds_expected: int
+    refunds_made: int
     seconds: float
     seed: int
     quiet: bool
@@ -61,7 +64,8 @@ class Report:
             and self.amount_charged == self.amount_expected
             and not any(self.offenders.values())
             and self.poison_in_dlq == self.poison
-            and self.afterwards_as_wanted == self.another_card + self.at_the_bank + self.cancelled
+            and self.afterwards_as_wanted == self.another_card + self.at_the_bank + self.cancelled + self.refunded
+            and self.refunds_made == self.refunds_expected
             and self.malformed_refused == self.malformed
             and self.client_retries_answered_alike == self.client_retries
             # A run in which nothing was repeated and nothing broke would prove nothing.
@@ -148,7 +152,8 @@ def show(report: Report, console: Console) -> None:
     row("orders that wait for 3-D Secure", report.action_required)
     row("  charged all the same", report.action_required_but_charged, report.action_required_but_charged == 0)
     row("orders cancelled by their customers", report.cancelled)
-    wanted = report.another_card + report.at_the_bank + report.cancelled
+    row("orders refunded in part, asked for twice", report.refunded)
+    wanted = report.another_card + report.at_the_bank + report.cancelled + report.refunded
     row("orders that show what was done afterwards", wanted, report.afterwards_as_wanted == wanted)
     row("poison messages", report.poison)
     row("  in the DLQ, with a reason", report.poison_in_dlq, report.poison_in_dlq == report.poison)
@@ -159,6 +164,7 @@ def show(report: Report, console: Console) -> None:
         _money(report.amount_charged),
         report.amount_charged == report.amount_expected,
     )
+    row("money refunded", _money(report.refunds_made), report.refunds_made == report.refunds_expected)
     console.print(table)
     for what, who in report.offenders.items():
         if who:

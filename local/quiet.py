@@ -26,14 +26,15 @@ def messages_in(stack: Stack, queue_url: str) -> int:
 def wait_until_quiet(
     stack: Stack, *, timeout_seconds: float, on_poll: Callable[[int], None] = lambda waiting: None
 ) -> None:
-    """Return when both queues have been empty for a while; raises StillBusy if that takes too long.
+    """Return when all queues have been empty for a while; raises StillBusy if that takes too long.
 
     Several polls in a row, since an event may be between a table's stream and its queue.
     """
     deadline = time.monotonic() + timeout_seconds
     quiet_polls = 0
+    queues = (stack.payments_queue_url, stack.refunds_queue_url, stack.order_updates_queue_url)
     while quiet_polls < _QUIET_POLLS:
-        waiting = sum(messages_in(stack, url) for url in (stack.payments_queue_url, stack.order_updates_queue_url))
+        waiting = sum(messages_in(stack, url) for url in queues)
         on_poll(waiting)
         quiet_polls = quiet_polls + 1 if waiting == 0 else 0
         if time.monotonic() > deadline:

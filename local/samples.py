@@ -20,6 +20,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "list_orders": 200,
         "pay_again": 409,
         "cancel_unknown_order": 404,
+        "refund_too_much": 409,
+        "refund_invalid": 400,
+        "refund_unknown_order": 404,
     },
     "place_due_orders": {
         "scheduled": None,
@@ -29,6 +32,8 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "charge_settled": None,
         "charge_declined": None,
         "order_expired": None,
+        "refund_stored": None,
+        "refund_settled": None,
     },
     "charge_order": {
         "order_placed": _ALL_DONE,
@@ -37,6 +42,11 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "action_required": _ALL_DONE,
         "poison": _ALL_DONE,
         "batch": _ALL_DONE,
+    },
+    "refund_charge": {
+        "refund_requested": _ALL_DONE,
+        "duplicate": _ALL_DONE,
+        "poison": _ALL_DONE,
     },
     "cancel_charge": {
         "cancel": {"cancellation": "CANCELLED"},
@@ -66,6 +76,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "payment_succeeded": _ALL_DONE,
         "payment_declined": _ALL_DONE,
         "payment_cancelled": _ALL_DONE,
+        # Nobody has requested this refund: its outcome comes back, and ends in the DLQ.
+        "refund_succeeded": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-5cbbdad1513f"}]},
+        "refund_failed": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-e722b3a92326"}]},
         "duplicate": _ALL_DONE,
         "poison": _ALL_DONE,
     },

@@ -30,6 +30,8 @@ class Stack:
     payments_queue_url: str
     payments_dlq_url: str
     order_events_topic_arn: str
+    refunds_queue_url: str
+    refunds_dlq_url: str
     order_updates_queue_url: str
     order_updates_dlq_url: str
     orders_table: str
@@ -118,6 +120,8 @@ def running_stack(
             payments_queue_url=outputs["PaymentsQueueUrl"],
             payments_dlq_url=outputs["PaymentsDlqUrl"],
             order_events_topic_arn=outputs["OrderEventsTopicArn"],
+            refunds_queue_url=outputs["RefundsQueueUrl"],
+            refunds_dlq_url=outputs["RefundsDlqUrl"],
             order_updates_queue_url=outputs["OrderUpdatesQueueUrl"],
             order_updates_dlq_url=outputs["OrderUpdatesDlqUrl"],
             orders_table=outputs["OrdersTableName"],

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from onecharge.events import OrderId
-from onecharge.states import OrderStatus
+from onecharge.states import OrderStatus, RefundStatus
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
@@ -50,11 +50,34 @@ class Order(Answer):
     currency: str
     placed_at: Timestamp
     attempts: list[Attempt] = Field(description="The oldest first.")
+    amount_refunded: int = Field(description="What is refunded, or being refunded.")
     client_secret: str | None = Field(
         default=None,
         repr=False,
         description="Only while ACTION_REQUIRED: with it the customer's page confirms the payment at Stripe.",
     )
+
+
+class Refund(Answer):
+    """A refund of an order, whole or in part."""
+
+    refund_id: str
+    status: RefundStatus
+    amount: int = Field(description="In the minor unit of the order's currency.")
+    requested_at: Timestamp
+
+
+class OrderWithRefunds(Order):
+    """Where an order stands, and what was refunded of it."""
+
+    refunds: list[Refund] = Field(description="The oldest first.")
+
+
+class AcceptedRefund(Refund):
+    """The amount is reserved, and will be refunded."""
+
+    order_id: OrderId
+    currency: str
 
 
 class OrderList(Answer):

@@ -2,6 +2,7 @@
 
 POST /orders                       ─► refuse card numbers ─► validate ─► one conditional write ─► 202
 POST /orders/{order_id}/payments   ─► the same: another card, after a decline
+POST /orders/{order_id}/refunds    ─► the same, in one transaction with the reservation of the amount
 POST /orders/{order_id}/cancel     ─► ask the payment service ─► one conditional write ─► 200, or 409: it is paid
 GET  /orders/{order_id}, /orders?customer_id=…
 """
@@ -21,14 +22,15 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from onecharge.aws import client_config
 from onecharge.card_numbers import holds_card_number
 from onecharge.events import ORDER_ID_PATTERN
 from onecharge.metrics import Counts
 from onecharge.problems import Problem
-from onecharge.states import OrderStatus
-from place_order.answers import AcceptedOrder, Answer, Order, OrderList
+from onecharge.states import OrderStatus, RefundStatus
+from place_order.answers import AcceptedOrder, AcceptedRefund, Answer, Order, OrderList, OrderWithRefunds, Refund
 from place_order.declines import message_for
 from place_order.operations import IDEMPOTENCY_KEY_PATTERN, OPERATIONS
 from place_order.orders import (
@@ -44,12 +46,16 @@ from place_order.orders import (
 from place_order.pages import OrdersQuery, cursor_of
 from place_order.payments import CANCELLED, IN_PROGRESS, IN_REVIEW, PAID, NoAnswer, Payments
 from place_order.problems import invalid_request
+from place_order.refunds import OrderMoved, RefundRequest, Refunds, StoredRefund, TooMuch
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 _CANCEL_TRIES = 3
 """How often the order may move while it is being cancelled, before the client is asked to try again."""
+
+_REFUND_TRIES = 3
+"""How often other refunds of the same order may come in between, before the client is asked to try again."""
 
 _TOO_LATE = {
     PAID: Problem(HTTPStatus.CONFLICT, "already-paid", "The order is paid. It can be refunded, not cancelled."),
@@ -62,12 +68,19 @@ _TOO_LATE = {
 
 
 class OrdersApi:
-    """The routes over the Orders table; `clock` gives the present time in UTC."""
+    """The routes over the Orders and Refunds tables; `clock` gives the present time in UTC."""
 
     def __init__(
-        self, orders: Orders, payments: Payments, logger: Logger, counts: Counts, clock: Callable[[], datetime]
+        self,
+        orders: Orders,
+        refunds: Refunds,
+        payments: Payments,
+        logger: Logger,
+        counts: Counts,
+        clock: Callable[[], datetime],
     ) -> None:
         self._orders = orders
+        self._refunds = refunds
         self._payments = payments
         self._logger = logger
         self._counts = counts
@@ -105,8 +118,12 @@ class OrdersApi:
         return self._accepted(order, {"Location": f"/orders/{order.order_id}", **replayed})
 
     def get_order(self, order_id: str) -> Response[dict[str, Any]]:
-        """Tell where the order stands."""
-        return self._shown(HTTPStatus.OK, self._find(order_id))
+        """Tell where the order stands, and what was refunded of it."""
+        order = self._find(order_id)
+        refunds = self._refunds.of_order(order_id) if order.status is OrderStatus.PAID else []
+        view = _customers_view(order).model_dump(exclude_unset=True)
+        shown = OrderWithRefunds(**view, refunds=[Refund(**_refund(each)) for each in refunds])
+        return self._json(HTTPStatus.OK, shown, {"X-Correlation-Id": order.correlation_id})
 
     def list_orders(self) -> Response[dict[str, Any]]:
         """A customer's orders, the newest first, page by page."""
@@ -161,6 +178,55 @@ class OrdersApi:
             self._log("order cancelled", cancelled)
             return self._shown(HTTPStatus.OK, cancelled)
         raise _TOO_LATE[IN_PROGRESS]
+
+    def refund_order(self, order_id: str) -> Response[dict[str, Any]]:
+        """Reserve a part of what was paid, or all that is left, once however often the client asks; it follows."""
+        key, body = self._idempotency_key(), self._body()
+        self._refuse_card_numbers(key, body)
+        self._require_id(order_id)
+        try:
+            request = RefundRequest.model_validate_json(body or "{}")
+        except ValidationError as invalid:
+            raise invalid_request(invalid, "The body does not name an amount that can be refunded.") from None
+        refund, is_new = self._requested(order_id, request, key)
+        self._counts("RefundRequested" if is_new else "RefundRepeated")
+        self._logger.info(
+            "refund requested" if is_new else "refund found, requested before",
+            extra={"order_id": order_id, "refund_id": refund.refund_id, "correlation_id": refund.correlation_id},
+        )
+        # A retry gets the very answer that the first try got, wherever the refund stands by now.
+        return self._json(
+            HTTPStatus.ACCEPTED,
+            AcceptedRefund(
+                **{**_refund(refund), "status": RefundStatus.PENDING}, order_id=order_id, currency=refund.currency
+            ),
+            {"Location": f"/orders/{order_id}", "X-Correlation-Id": refund.correlation_id}
+            | ({} if is_new else {"Idempotent-Replayed": "true"}),
+        )
+
+    def _requested(self, order_id: str, request: RefundRequest, key: str) -> tuple[StoredRefund, bool]:
+        for _ in range(_REFUND_TRIES):
+            try:
+                return self._refunds.request(
+                    self._find(order_id), request, key, correlation_id=self._correlation_id(), now=self._clock()
+                )
+            except OrderMoved:
+                continue
+            except NotNow as refused:
+                detail = f"The order is {refused.order.status}: only what is PAID can be refunded."
+                raise Problem(HTTPStatus.CONFLICT, "not-paid", detail) from None
+            except TooMuch:
+                detail = "The amount is more than is left of what was paid."
+                raise Problem(HTTPStatus.CONFLICT, "more-than-is-left", detail) from None
+            except KeyReused:
+                raise Problem(
+                    HTTPStatus.UNPROCESSABLE_ENTITY,
+                    "idempotency-key-reused",
+                    "This Idempotency-Key was used for a refund of another amount. Use a new key for a new refund.",
+                ) from None
+            except PydanticCustomError as unfit:
+                raise Problem(HTTPStatus.BAD_REQUEST, "invalid-request", unfit.message()) from None
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", "The order is being refunded elsewhere. Ask again.")
 
     def _find(self, order_id: str) -> StoredOrder:
         self._require_id(order_id)
@@ -271,6 +337,7 @@ def _customers_view(order: StoredOrder) -> Order:
         "currency": order.currency,
         "placed_at": order.placed_at,
         "attempts": attempts,
+        "amount_refunded": order.refunded_minor,
     }
     waiting = [each for each in order.outcomes if each.attempt == order.attempt and each.client_secret]
     if order.status is OrderStatus.ACTION_REQUIRED and waiting:
@@ -285,6 +352,15 @@ def _attempt(outcome: Outcome) -> dict[str, Any]:
     return shown
 
 
+def _refund(refund: StoredRefund) -> dict[str, Any]:
+    return {
+        "refund_id": refund.refund_id,
+        "status": refund.status,
+        "amount": refund.amount_minor,
+        "requested_at": refund.requested_at,
+    }
+
+
 def _unescaped(body: str) -> str:
     r"""The body with its `\u0034` escapes resolved, in which a card number could hide from a search."""
     return re.sub(r"\\u([0-9a-fA-F]{4})", lambda escape: chr(int(escape.group(1), 16)), body)
@@ -295,8 +371,10 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.counts = Counts(Metrics())
+        dynamodb, orders_table = boto3.client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]
         self.api = OrdersApi(
-            Orders(boto3.client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]),
+            Orders(dynamodb, orders_table),
+            Refunds(dynamodb, environment["REFUNDS_TABLE"], orders_table),
             Payments(
                 # As long as cancel_charge may take, and once: who asks again is answered the same.
                 boto3.client(

@@ -6,9 +6,10 @@ from http import HTTPStatus
 
 from pydantic import BaseModel
 
-from place_order.answers import AcceptedOrder, Order, OrderList
+from place_order.answers import AcceptedOrder, AcceptedRefund, Order, OrderList, OrderWithRefunds
 from place_order.orders import OrderRequest, PaymentRequest
 from place_order.pages import OrdersQuery
+from place_order.refunds import RefundRequest
 
 IDEMPOTENCY_KEY_PATTERN = r"^[!-~]{1,255}$"
 """Visible ASCII without spaces, no longer than Stripe allows for its own keys."""
@@ -79,9 +80,9 @@ OPERATIONS = (
         "get_order",
         "GET",
         "/orders/{order_id}",
-        "Where an order stands.",
+        "Where an order stands, and what was refunded of it.",
         HTTPStatus.OK,
-        Order,
+        OrderWithRefunds,
         {_NOT_FOUND: ("not-found",)},
     ),
     Operation(
@@ -103,5 +104,22 @@ OPERATIONS = (
         HTTPStatus.OK,
         Order,
         {_NOT_FOUND: ("not-found",), _CONFLICT: ("already-paid", "in-review", "payment-in-progress")},
+    ),
+    Operation(
+        "refund_order",
+        "POST",
+        "/orders/{order_id}/refunds",
+        "Refund a part of what was paid, or all that is left; once however often it is asked with the same key.",
+        HTTPStatus.ACCEPTED,
+        AcceptedRefund,
+        {
+            _BAD_REQUEST: _BAD_BODY,
+            _NOT_FOUND: ("not-found",),
+            _CONFLICT: ("not-paid", "more-than-is-left"),
+            HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
+        },
+        body=RefundRequest,
+        is_idempotent_by_key=True,
+        makes_a_resource=True,
     ),
 )

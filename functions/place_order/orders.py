@@ -102,6 +102,8 @@ class StoredOrder:
     """Which attempt to pay it is the present one."""
     attempt_key: str | None
     """Digest of the idempotency key and payment method that made the present attempt, if it is not the first."""
+    refunded_minor: int
+    """What is refunded, or being refunded."""
     outcomes: tuple[Outcome, ...]
     event: OrderPlacedEvent
     """What the present attempt was published as."""
@@ -120,6 +122,7 @@ class StoredOrder:
             placed_at=values["placed_at"],
             attempt=values["attempt"],
             attempt_key=values.get("attempt_key"),
+            refunded_minor=values.get("refunded_minor", 0),
             outcomes=_outcomes_of(values.get("outcomes", {})),
             event=order_placed(values),
         )

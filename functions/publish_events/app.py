@@ -10,13 +10,17 @@ import boto3
 from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.aws import client_config
-from onecharge.events import OrderPlacedEvent
+from onecharge.events import OrderPlacedEvent, RefundRequestedEvent
 from onecharge.metrics import Counts
 from onecharge.topics import PublishedEvent, Topic
 from publish_events.facts import event_in
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+_ORDER_EVENTS = (OrderPlacedEvent, RefundRequestedEvent)
+"""What the order service has to say; all else is the payment service's."""
 
 
 class NotPublished(Exception):
@@ -42,7 +46,7 @@ class Publisher:
         failures: list[str] = []
         events = list(self._events_in(records, failures))
         for topic, wanted in (self.order_events, True), (self.payment_events, False):
-            for refused in topic.publish([event for event in events if isinstance(event, OrderPlacedEvent) is wanted]):
+            for refused in topic.publish([event for event in events if isinstance(event, _ORDER_EVENTS) is wanted]):
                 failures.append(refused.code)
                 if refused.for_good:
                     self._report(refused.event.subject, refused.code)

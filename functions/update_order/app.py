@@ -5,23 +5,31 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
+from pydantic import Field, TypeAdapter
 
 from onecharge.aws import BATCH_SIZE, client_config
 from onecharge.deliveries import Consumer, Disposition, Done, Queue
 from onecharge.dynamodb import to_item
-from onecharge.events import PaymentOutcome, PaymentOutcomeEvent
+from onecharge.events import PaymentOutcome, PaymentOutcomeEvent, RefundOutcomeEvent
 from onecharge.metrics import Counts
 from onecharge.states import OrderStatus
 from update_order.order_states import MOVES
+from update_order.refunds import UpdateRefund
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
     from mypy_boto3_dynamodb import DynamoDBClient
+
+
+PAYMENT_EVENT: TypeAdapter[PaymentOutcomeEvent | RefundOutcomeEvent] = TypeAdapter(
+    Annotated[PaymentOutcomeEvent | RefundOutcomeEvent, Field(discriminator="type")]
+)
+"""Everything that the payment service publishes."""
 
 
 class NoSuchOrder(Exception):
@@ -84,19 +92,23 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         config = client_config()
-        sqs = boto3.client("sqs", config=config)
+        sqs, dynamodb = boto3.client("sqs", config=config), boto3.client("dynamodb", config=config)
         logger = Logger()
         self.counts = Counts(Metrics())
+        orders_table = environment["ORDERS_TABLE"]
+        self._update_order = UpdateOrder(dynamodb, orders_table, logger, self.counts)
+        self._update_refund = UpdateRefund(dynamodb, orders_table, environment["REFUNDS_TABLE"], logger, self.counts)
         self.consumer = Consumer(
-            model=PaymentOutcomeEvent,
-            handle=UpdateOrder(
-                boto3.client("dynamodb", config=config), environment["ORDERS_TABLE"], logger, self.counts
-            ),
+            model=PAYMENT_EVENT,
+            handle=self._update,
             queue=Queue(sqs, environment["ORDER_UPDATES_QUEUE_URL"], environment["ORDER_UPDATES_DLQ_URL"]),
             logger=logger,
             count=self.counts,
             threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),
         )
+
+    def _update(self, event: PaymentOutcomeEvent | RefundOutcomeEvent) -> Disposition:
+        return self._update_refund(event) if isinstance(event, RefundOutcomeEvent) else self._update_order(event)
 
 
 @cache

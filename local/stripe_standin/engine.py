@@ -46,6 +46,7 @@ _LIST_PARAMETERS = re.compile(
     r"customer|limit|starting_after|ending_before|created(\[(gte|gt|lte|lt)\])?|expand\[\d*\]"
 )
 _EVENT_PARAMETERS = re.compile(_LIST_PARAMETERS.pattern + r"|type|types\[\d*\]")
+_REFUND_LIST_PARAMETERS = re.compile(_LIST_PARAMETERS.pattern + r"|payment_intent|charge")
 _REFUND_PARAMETERS = re.compile(r"payment_intent|charge|amount|reason|metadata\[.+\]|expand\[\d*\]")
 
 
@@ -266,6 +267,8 @@ class StripeEngine:
                 return self._cancel(self._intent(intent_id))
             case "POST", ["refunds"]:
                 return self._refund(request)
+            case "GET", ["refunds"]:
+                return self._list_refunds(request)
             case "GET", ["events"]:
                 return self._list_events(request)
             case "GET", ["events", event_id]:
@@ -394,6 +397,11 @@ class StripeEngine:
         self.refunds.append(refund)
         self._emit("charge.refunded", intent)
         return Response(200, refund)
+
+    def _list_refunds(self, request: Request) -> Response:
+        wanted = {name: request.parameters[name] for name in ("payment_intent", "charge") if name in request.parameters}
+        refunds = [each for each in self.refunds if wanted.items() <= each.items()]
+        return self._list(request, _REFUND_LIST_PARAMETERS, refunds)
 
     def _search(self, request: Request) -> Response:
         wanted, statuses = _parse_query(request.parameters.get("query", ""))

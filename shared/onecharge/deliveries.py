@@ -30,6 +30,7 @@ from aws_lambda_powertools.utilities.batch import (
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.parser import ValidationError
 from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import TypeAdapter
 
 from onecharge.events import CloudEvent
 
@@ -161,7 +162,7 @@ class Consumer[Event: CloudEvent[Any]]:
     """Handles each record of a Lambda event with one function, in parallel.
 
     Args:
-        model: the CloudEvent that the queue carries; anything else is poison.
+        model: the CloudEvent that the queue carries, or an adapter for one of several; anything else is poison.
         handle: what to do with one event; it must bear being called again with the same event at any time.
         queue: where the deliveries come from.
         logger: gets one line for each delivery, with order id, attempt and correlation id.
@@ -174,7 +175,7 @@ class Consumer[Event: CloudEvent[Any]]:
     def __init__(
         self,
         *,
-        model: type[Event],
+        model: type[Event] | TypeAdapter[Event],
         handle: Callable[[Event], Disposition],
         queue: Queue,
         logger: Logger,
@@ -183,7 +184,7 @@ class Consumer[Event: CloudEvent[Any]]:
         record_seconds: float = 0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._model = model
+        self._model = model if isinstance(model, TypeAdapter) else TypeAdapter(model)
         self._handle = handle
         self._queue = queue
         self._logger = logger
@@ -251,7 +252,7 @@ class Consumer[Event: CloudEvent[Any]]:
 
     def _parse(self, body: str) -> Event:
         try:
-            return self._model.model_validate_json(body)
+            return self._model.validate_json(body)
         except ValidationError as invalid:
             raise PoisonMessage(reason_of(invalid)) from None
 

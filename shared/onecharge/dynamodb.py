@@ -20,6 +20,16 @@ def from_item(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _deserialized(value) for name, value in item.items()}
 
 
+def setting(changes: Mapping[str, str]) -> str:
+    """An update expression that sets each name to its value."""
+    return "SET " + ", ".join(f"{name} = {value}" for name, value in changes.items())
+
+
+def expression_values(**values: Any) -> dict[str, Any]:
+    """`now=1` as `{":now": {"N": "1"}}`; values that are None are left out."""
+    return {f":{name}": value for name, value in to_item(values).items()}
+
+
 # Nearly all that is stored is text or whole numbers, which need none of boto3's search for the right type.
 
 

@@ -5,6 +5,8 @@ id twice, so that everybody downstream can see that it is the same fact.
 
     OrderPlaced      onecharge.order.placed       place_order ► stream ► publish_events ► charge_order
     PaymentOutcome   onecharge.payment.*          charge_order ► stream ► publish_events ► update_order
+    RefundRequested  onecharge.refund.requested   place_order ► stream ► publish_events ► refund_charge
+    RefundOutcome    onecharge.refund.*           refund_charge ► stream ► publish_events ► update_order
 """
 
 from enum import StrEnum
@@ -17,6 +19,7 @@ from onecharge.money import AmountMinor, Currency, require_chargeable
 ORDER_ID_PATTERN = r"^ord_[0-9a-f]{32}$"
 
 OrderId = Annotated[str, Field(pattern=ORDER_ID_PATTERN)]
+RefundId = Annotated[str, Field(pattern=r"^rfd_[0-9a-f]{32}$")]
 CustomerId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]{1,64}$")]
 PaymentMethodId = Annotated[str, Field(pattern=r"^(?:pm|card|src)_[A-Za-z0-9_]{1,60}$")]
 """The id of a Stripe PaymentMethod, `pm_…`, or of one of its predecessors: a token for a card, never its number."""
@@ -38,6 +41,10 @@ class EventType(StrEnum):
     PAYMENT_ACTION_REQUIRED = "onecharge.payment.action_required"
     PAYMENT_REVIEW_NEEDED = "onecharge.payment.review_needed"
     PAYMENT_CANCELLED = "onecharge.payment.cancelled"
+    REFUND_REQUESTED = "onecharge.refund.requested"
+    REFUND_SUCCEEDED = "onecharge.refund.succeeded"
+    REFUND_FAILED = "onecharge.refund.failed"
+    REFUND_REVIEW_NEEDED = "onecharge.refund.review_needed"
 
 
 class Contract(BaseModel):
@@ -77,6 +84,36 @@ class PaymentOutcome(Contract):
     occurred_at: AwareDatetime
 
 
+class RefundRequested(Contract):
+    """So much of a paid order is to be given back, and is reserved for it: once for each refund id."""
+
+    order_id: OrderId
+    refund_id: RefundId
+    attempt: Attempt
+    """The attempt that paid the order."""
+    amount_minor: AmountMinor
+    currency: Currency
+    requested_at: AwareDatetime
+
+    @model_validator(mode="after")
+    def _can_be_refunded(self) -> Self:
+        require_chargeable(self.amount_minor, self.currency)
+        return self
+
+
+class RefundOutcome(Contract):
+    """What one refund came to; the event's type says which of the outcomes it is."""
+
+    order_id: OrderId
+    refund_id: RefundId
+    attempt: Attempt
+    amount_minor: AmountMinor
+    currency: Currency
+    stripe_refund_id: str | None = Field(default=None, max_length=255)
+    failure_code: str | None = Field(default=None, max_length=255)
+    occurred_at: AwareDatetime
+
+
 class CloudEvent[Data: Contract](BaseModel):
     """The envelope, CloudEvents 1.0 in its JSON format, with `correlationid` as an extension attribute.
 
@@ -103,6 +140,13 @@ PaymentEventType = Literal[
     EventType.PAYMENT_ACTION_REQUIRED,
     EventType.PAYMENT_REVIEW_NEEDED,
     EventType.PAYMENT_CANCELLED,
+]
+
+
+RefundEventType = Literal[
+    EventType.REFUND_SUCCEEDED,
+    EventType.REFUND_FAILED,
+    EventType.REFUND_REVIEW_NEEDED,
 ]
 
 
@@ -141,6 +185,49 @@ class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
         kind = event_type.rpartition(".")[2]
         return cls(
             id=f"{outcome.order_id}:{outcome.attempt}:{kind}",
+            source="/onecharge/payments",
+            type=event_type,
+            subject=outcome.order_id,
+            time=outcome.occurred_at,
+            correlationid=correlation_id,
+            data=outcome,
+        )
+
+
+class RefundRequestedEvent(CloudEvent[RefundRequested]):
+    """`onecharge.refund.requested`."""
+
+    type: Literal[EventType.REFUND_REQUESTED] = EventType.REFUND_REQUESTED
+
+    @classmethod
+    def of(cls, refund: RefundRequested, *, correlation_id: str) -> Self:
+        """The one event of this refund, with the same id however often it is made."""
+        return cls(
+            id=f"{refund.refund_id}:requested",
+            source="/onecharge/orders",
+            subject=refund.order_id,
+            time=refund.requested_at,
+            correlationid=correlation_id,
+            data=refund,
+        )
+
+    @model_validator(mode="after")
+    def _subject_is_the_order(self) -> Self:
+        if self.subject != self.data.order_id:
+            raise ValueError("subject is not the order that the data is about")
+        return self
+
+
+class RefundOutcomeEvent(CloudEvent[RefundOutcome]):
+    """`onecharge.refund.succeeded`, `.failed` or `.review_needed`."""
+
+    type: RefundEventType
+
+    @classmethod
+    def of(cls, event_type: RefundEventType, outcome: RefundOutcome, *, correlation_id: str) -> Self:
+        """The one event of this outcome of this refund, with the same id however often it is made."""
+        return cls(
+            id=f"{outcome.refund_id}:{event_type.rpartition('.')[2]}",
             source="/onecharge/payments",
             type=event_type,
             subject=outcome.order_id,

@@ -21,6 +21,32 @@ class ChargeState(StrEnum):
     """The order was cancelled before it was charged: this attempt never will be."""
 
 
+class RefundState(StrEnum):
+    """Where one refund stands at Stripe, in the RefundLedger table.
+
+    CLAIMED ─► SUCCEEDED | FAILED | NEEDS_REVIEW
+
+    All but CLAIMED are settled and never change again.
+    """
+
+    CLAIMED = "CLAIMED"
+    SUCCEEDED = "SUCCEEDED"
+    """Stripe has accepted it: the money is on its way back."""
+    FAILED = "FAILED"
+    """Stripe has refused it: no money has moved."""
+    NEEDS_REVIEW = "NEEDS_REVIEW"
+
+
+class RefundStatus(StrEnum):
+    """Where a refund stands for the order's customer, in the Refunds table."""
+
+    PENDING = "PENDING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    """It was not made, and its amount can be refunded again."""
+    IN_REVIEW = "IN_REVIEW"
+
+
 class OrderStatus(StrEnum):
     """Where an order stands for its customer, in the Orders table."""
 

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 
 from aws_lambda_powertools import Logger
 
-from onecharge.events import EVENT_TYPE_ATTRIBUTE, OrderPlacedEvent, PaymentOutcomeEvent
+from onecharge.events import (
+    EVENT_TYPE_ATTRIBUTE,
+    OrderPlacedEvent,
+    PaymentOutcomeEvent,
+    RefundOutcomeEvent,
+    RefundRequestedEvent,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sns.type_defs import PublishBatchRequestEntryTypeDef
 
-PublishedEvent = OrderPlacedEvent | PaymentOutcomeEvent
+PublishedEvent = OrderPlacedEvent | PaymentOutcomeEvent | RefundRequestedEvent | RefundOutcomeEvent
 
 _ENTRIES_MAX = 10
 """Entries of one PublishBatch call (Amazon SNS API Reference, PublishBatch)."""

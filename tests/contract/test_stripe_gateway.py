@@ -12,7 +12,7 @@ import pytest
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
-from onecharge.events import OrderPlaced
+from onecharge.events import OrderPlaced, RefundRequested
 from onecharge.payments.protocol import Answer, FrozenRequest, Reply
 from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway, stripe_client
 from onecharge.payments.time_bounds import (
@@ -21,6 +21,8 @@ from onecharge.payments.time_bounds import (
     SEARCH_LAG_SECONDS,
     TimeBounds,
 )
+from refund_charge.protocol import FrozenRefund
+from refund_charge.stripe_refunds import StripeRefunds
 from tests.simulation.dynamodb import NoFaults
 from tests.simulation.stripe import MemoryStripe, stripe_in_memory
 
@@ -272,3 +274,64 @@ def test_the_stripe_in_memory_answers_as_the_stand_in_does(gateway: StripeGatewa
     """The simulation stands on it: charges, replays, other requests, declines, 3-D Secure, looks."""
     in_memory = MemoryStripe(io=NoFaults(int(time.time())))
     assert script(StripeGateway(stripe_in_memory(in_memory))) == script(gateway)
+
+
+def refund_of(payment_intent_id: str | None, refund: str, amount_minor: int) -> FrozenRefund:
+    requested = {
+        "order_id": f"ord_{'a' * 32}",
+        "refund_id": f"rfd_{refund * 32}",
+        "attempt": 1,
+        "amount_minor": amount_minor,
+        "currency": "EUR",
+        "requested_at": datetime(2026, 11, 1, tzinfo=UTC),
+    }
+    return FrozenRefund.of(RefundRequested.model_validate(requested), payment_intent_id or "")
+
+
+def refund_script(gateway: StripeGateway) -> list[Any]:
+    """What Stripe answers to refunds, replays, refunds of too much; and what a look finds."""
+    refunds = StripeRefunds(gateway.client)
+    paid = gateway.charge(request_for("a"), "charge:a").payment_intent_id
+    waiting = gateway.charge(request_for("b", payment_method="pm_card_threeDSecure2Required"), "charge:b")
+    part, rest = refund_of(paid, "a", 1000), refund_of(paid, "b", 99)
+    sent = [
+        (part, "refund:a"),
+        (part, "refund:a"),
+        (refund_of(paid, "a", 1), "refund:a"),
+        (refund_of(paid, "c", 100), "refund:c"),
+        (rest, "refund:b"),
+        (refund_of(paid, "d", 1), "refund:d"),
+        (refund_of(waiting.payment_intent_id, "e", 1), "refund:e"),
+        (refund_of("pi_unknown", "f", 1), "refund:f"),
+    ]
+    replies = [refunds.refund(request, key) for request, key in sent]
+    looks = [[(each.status, each.amount_minor, each.currency) for each in refunds.look(of)] for of, _ in sent[:5]]
+    return [[(reply.answer, reply.code, reply.stripe_refund_id is not None) for reply in replies], looks]
+
+
+def test_refunds_in_memory_are_answered_as_the_stand_in_answers_them(gateway: StripeGateway) -> None:
+    """Once under each key, never more than was paid; a look finds what carries the refund's id, and nothing else."""
+    answers, looks = refund_script(gateway)
+    made, refused = (Answer.SUCCEEDED, None, True), (Answer.REFUSED, None, False)
+    already = (Answer.REFUSED, "charge_already_refunded", False)
+    unknown = (Answer.REFUSED, "resource_missing", False)
+    assert answers == [made, made, (Answer.OTHER_REQUEST, None, False), refused, made, already, already, unknown]
+    assert looks == [[("succeeded", 1000, "EUR")]] * 3 + [[], [("succeeded", 99, "EUR")]]
+    assert refund_script(StripeGateway(stripe_in_memory(MemoryStripe(io=NoFaults(int(time.time())))))) == [
+        answers,
+        looks,
+    ]
+
+
+def test_a_look_for_a_refund_reads_every_page(gateway: StripeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of many is found; a list too long to read proves nothing."""
+    refunds = StripeRefunds(gateway.client)
+    paid = gateway.charge(request_for("a"), "charge:a").payment_intent_id
+    oldest = refund_of(paid, "a", 1)
+    for refund in "abcde":
+        refunds.refund(refund_of(paid, refund, 1), f"refund:{refund}")
+    monkeypatch.setattr("refund_charge.stripe_refunds._PAGE_SIZE", 2)
+    assert len(refunds.look(oldest)) == 1
+    monkeypatch.setattr("refund_charge.stripe_refunds._PAGES_MAX", 2)
+    with pytest.raises(LookInconclusive):
+        refunds.look(oldest)

@@ -28,6 +28,7 @@ STATUS_OF_CARD = {
 
 _BEFORE = ("drop before", "429", "503", "401")
 _AROUND = ("500 before", "500 after", "500, charged later", "drop after", "time-out")
+_AROUND_REFUND = ("500 before", "500 after", "drop after", "time-out")
 _TIME_OUT_SECONDS = 10
 _EVENT_OF_STATUS = {
     "succeeded": "payment_intent.succeeded",
@@ -62,6 +63,18 @@ class PaymentIntent:
 
 
 @dataclass(frozen=True)
+class Refund:
+    """As the SDK shows it."""
+
+    id: str
+    amount: int
+    currency: str
+    payment_intent: str
+    metadata: _Metadata
+    status: str = "succeeded"
+
+
+@dataclass(frozen=True)
 class Event:
     """What Stripe tells, and keeps for its list of events."""
 
@@ -71,7 +84,7 @@ class Event:
     data: Any
 
 
-Answer = Callable[[], PaymentIntent]
+Answer = Callable[[], PaymentIntent | Refund]
 """What a request is answered with: returns or raises the same each time it is called."""
 
 
@@ -93,8 +106,8 @@ class RollForward:
     parameters: Mapping[str, Any]
 
 
-def _error(make: Callable[..., stripe.StripeError], status: int | None, **details: Any) -> Answer:
-    def answer() -> PaymentIntent:
+def _error(make: Callable[..., stripe.StripeError], status: int | None, **details: Any) -> Callable[[], Any]:
+    def answer() -> Any:
         error = make("in memory", http_status=status)
         error.error = SimpleNamespace(**details)  # type: ignore[assignment]  # What the body of the answer says.
         raise error
@@ -117,6 +130,8 @@ _ANSWERS = {
 _KEY_IN_USE = _error(stripe.APIError, 409, code="idempotency_key_in_use", type="idempotency_error")
 _OTHER_REQUEST = _error(stripe.IdempotencyError, 400, type="idempotency_error")
 _NOT_FOUND = _error(_invalid_request, 404, type="invalid_request_error", code="resource_missing")
+_ALREADY_REFUNDED = _error(_invalid_request, 400, type="invalid_request_error", code="charge_already_refunded")
+_TOO_MUCH = _error(_invalid_request, 400, type="invalid_request_error", code=None)
 _RETRIED = (None, 409, 500, 503)
 
 
@@ -128,6 +143,7 @@ class MemoryStripe:
     keys: dict[str, Stored] = field(default_factory=dict)
     intents: list[PaymentIntent] = field(default_factory=list)
     charges: list[PaymentIntent] = field(default_factory=list)
+    refunds: list[Refund] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     rolling_forward: list[RollForward] = field(default_factory=list)
     search_lag_seconds: int = 0
@@ -137,23 +153,62 @@ class MemoryStripe:
 
     def create(self, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
         """POST /v1/payment_intents with confirm=true."""
-        self.reach("create", _BEFORE)
+        return self._under_key("create", parameters, key, _AROUND, self._execute)
+
+    def _under_key(
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        key: str,
+        faults: Sequence[str],
+        execute: "Callable[[Mapping[str, Any], int, str | None], Answer]",
+    ) -> Any:
+        self.reach(name, _BEFORE)
         stored = self.keys.get(key)
         if stored is not None:
             if stored.answer is None:
                 return _KEY_IN_USE()
             return stored.answer() if stored.parameters == parameters else _OTHER_REQUEST()
         stored = self.keys[key] = Stored(parameters, self.io.now())
-        kind = self.io.fault("stripe create", _AROUND)
+        kind = self.io.fault(f"stripe {name}", faults)
         try:
-            self.io.pause("stripe create in flight")
+            self.io.pause(f"stripe {name} in flight")
         finally:
             # Stripe goes on with what it has received, whether or not anybody still waits for it.
-            stored.answer = self._execute(parameters, stored.created, kind)
+            stored.answer = execute(parameters, stored.created, kind)
         if kind == "time-out":
             self.io.pass_time(_TIME_OUT_SECONDS)
-        self.io.pause("stripe create answered")
+        self.io.pause(f"stripe {name} answered")
         return (_NO_ANSWER if kind in ("drop after", "time-out") else stored.answer)()
+
+    def refund(self, parameters: Mapping[str, Any], key: str) -> Refund:
+        """POST /v1/refunds."""
+        refund: Refund = self._under_key("refund", parameters, key, _AROUND_REFUND, self._refund)
+        return refund
+
+    def _refund(self, parameters: Mapping[str, Any], received: int, kind: str | None) -> Answer:
+        if kind == "500 before":
+            return _SERVER_ERROR
+        intent = next((each for each in self.intents if each.id == parameters["payment_intent"]), None)
+        if intent is None:
+            return _NOT_FOUND
+        left = (intent.amount if intent.status == "succeeded" else 0) - self.refunded(intent.id)
+        amount = parameters.get("amount", left)
+        if amount > left:
+            return _TOO_MUCH if left else _ALREADY_REFUNDED
+        metadata = _Metadata(parameters.get("metadata", {}))
+        refund = Refund(f"re_{len(self.refunds)}", amount, intent.currency, intent.id, metadata)
+        self.refunds.append(refund)
+        return _SERVER_ERROR if kind == "500 after" else lambda: refund
+
+    def refunded(self, intent_id: str) -> int:
+        """How much of it was given back."""
+        return sum(refund.amount for refund in self.refunds if refund.payment_intent == intent_id)
+
+    def list_refunds(self, intent_id: str) -> list[Refund]:
+        """GET /v1/refunds: at once, and complete."""
+        self.reach("refunds", _BEFORE)
+        return [refund for refund in reversed(self.refunds) if refund.payment_intent == intent_id]
 
     def _execute(self, parameters: Mapping[str, Any], received: int, kind: str | None) -> Answer:
         if kind == "500, charged later":
@@ -290,6 +345,10 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
         key = (options or {}).get("idempotency_key") or f"made up {next(made)}"
         return sent(lambda: stripe_.create(parameters, key))
 
+    def refund(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Refund:
+        key = (options or {}).get("idempotency_key") or f"made up {next(made)}"
+        return sent(lambda: stripe_.refund(parameters, key))
+
     def page(items: Sequence[Any]) -> Any:
         return SimpleNamespace(data=list(items), has_more=False)
 
@@ -306,4 +365,7 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
             sent(lambda: stripe_.list_events(given["types"], given["created"], given.get("starting_after")))
         )
     )
-    return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events))
+    refunds = SimpleNamespace(
+        create=refund, list=lambda given: page(sent(lambda: stripe_.list_refunds(given["payment_intent"])))
+    )
+    return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds))

@@ -21,7 +21,8 @@ from place_order.app import OrdersApi
 from place_order.operations import EVERYWHERE, OPERATIONS
 from place_order.orders import Orders
 from place_order.payments import NoAnswer
-from tests.conftest import LambdaContext, Log, Sample
+from place_order.refunds import Refunds
+from tests.conftest import LambdaContext, Log, Sample, create_table
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
@@ -67,6 +68,7 @@ class Client:
         self.payments = AnsweringPayments()
         self.api = OrdersApi(
             Orders(self.dynamodb, table),
+            Refunds(self.dynamodb, create_table(self.dynamodb, "refunds", "RefundsTable"), table),
             self.payments,  # type: ignore[arg-type]  # Its one method.
             log.logger,
             Counts(Metrics()),
@@ -113,6 +115,12 @@ class Client:
                 {":status": status, ":outcomes": {name.strip("_"): each for name, each in outcomes.items()}}
             ),
         )
+
+    def paid(self) -> str:
+        """An order of 2500 that is paid."""
+        order_id = str(self.post(order())[1]["order_id"])
+        self.stands(order_id, "PAID", _1={"status": "PAID"})
+        return order_id
 
     def stored(self) -> list[dict[str, Any]]:
         return self.dynamodb.scan(TableName=self.table)["Items"]
@@ -513,3 +521,83 @@ def test_without_an_answer_nothing_is_cancelled(client: Client) -> None:
     client.payments.answers = [NoAnswer()]
     assert client.to(f"{order_id}/cancel")[0] == 503
     assert client.stored()[0]["status"]["S"] == "PENDING"
+
+
+def test_a_part_of_a_paid_order_is_refunded(client: Client) -> None:
+    """202 with the refund, which the order shows from then on; its currency is the order's."""
+    order_id = client.paid()
+    status, refund, headers = client.to(f"{order_id}/refunds", {"amount": 1000})
+    assert (status, headers["Location"]) == (202, f"/orders/{order_id}")
+    assert (refund["status"], refund["amount"], refund["currency"]) == ("PENDING", 1000, "EUR")
+    _, shown, _ = client.get(f"/orders/{order_id}")
+    assert shown["amount_refunded"] == 1000
+    assert [(each["refund_id"], each["amount"]) for each in shown["refunds"]] == [(refund["refund_id"], 1000)]
+
+
+def test_a_refund_without_an_amount_is_of_all_that_is_left(client: Client) -> None:
+    """And then nothing is."""
+    order_id = client.paid()
+    client.to(f"{order_id}/refunds", {"amount": 1000}, key="a")
+    assert client.to(f"{order_id}/refunds", key="b")[1]["amount"] == 1500
+    status, problem, _ = client.to(f"{order_id}/refunds", key="c")
+    assert (status, problem["type"]) == (409, "urn:onecharge:problem:more-than-is-left")
+
+
+def test_a_client_that_retries_a_refund_has_one(client: Client) -> None:
+    """The same answer each time, though by then nothing more is left."""
+    order_id = client.paid()
+    answers = [client.to(f"{order_id}/refunds")[:2] for _ in range(3)]
+    assert answers == [answers[0]] * 3
+    assert client.get(f"/orders/{order_id}")[1]["amount_refunded"] == 2500
+
+
+@pytest.mark.parametrize(("first", "second"), [({"amount": 10}, {"amount": 11}), ({}, {"amount": 2500})])
+def test_a_key_of_another_refund_is_refused(client: Client, first: Any, second: Any) -> None:
+    """422, and nothing more is reserved."""
+    order_id = client.paid()
+    client.to(f"{order_id}/refunds", first)
+    before = client.stored()
+    status, problem, _ = client.to(f"{order_id}/refunds", second)
+    assert (status, problem["type"]) == (422, "urn:onecharge:problem:idempotency-key-reused")
+    assert client.stored() == before
+
+
+@pytest.mark.parametrize("amount", [2501, 99_999_999])
+def test_no_more_is_refunded_than_was_paid(client: Client, amount: int) -> None:
+    """409, and nothing is reserved."""
+    order_id = client.paid()
+    assert client.to(f"{order_id}/refunds", {"amount": amount})[0] == 409
+    assert client.get(f"/orders/{order_id}")[1]["amount_refunded"] == 0
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "ACTION_REQUIRED", "IN_REVIEW", "CANCELLED"])
+def test_only_a_paid_order_is_refunded(client: Client, status: str) -> None:
+    """409 says where it stands."""
+    order_id = client.paid()
+    client.stands(order_id, status)
+    answer, problem, _ = client.to(f"{order_id}/refunds", {"amount": 1})
+    assert (answer, problem["type"]) == (409, "urn:onecharge:problem:not-paid")
+    assert status in problem["detail"]
+
+
+BAD_REFUNDS = [{"amount": 0}, {"amount": -1}, {"amount": 10.5}, {"amount": "10"}, {"sum": 10}, [10]]
+
+
+@pytest.mark.parametrize("body", BAD_REFUNDS, ids=str)
+def test_a_bad_refund_is_refused(client: Client, body: Any) -> None:
+    """400 says where and how."""
+    status, problem, _ = client.to(f"{client.paid()}/refunds", body)
+    assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
+
+
+def test_a_refund_of_three_decimals_ends_with_a_zero(client: Client) -> None:
+    """As a charge does: Stripe takes no other."""
+    order_id = str(client.post(order(currency="kwd"))[1]["order_id"])
+    client.stands(order_id, "PAID")
+    assert client.to(f"{order_id}/refunds", {"amount": 15})[0] == 400
+    assert client.to(f"{order_id}/refunds", {"amount": 20})[0] == 202
+
+
+def test_a_refund_of_no_order_is_not_found(client: Client) -> None:
+    """404."""
+    assert client.to("ord_" + "0" * 32 + "/refunds")[0] == 404

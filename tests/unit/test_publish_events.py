@@ -8,7 +8,7 @@ import pytest
 from aws_lambda_powertools import Metrics
 
 from onecharge.dynamodb import from_item
-from onecharge.events import OrderPlacedEvent, PaymentOutcomeEvent
+from onecharge.events import OrderPlacedEvent, PaymentOutcomeEvent, RefundOutcomeEvent, RefundRequestedEvent
 from onecharge.metrics import Counts
 from onecharge.orders import order_placed
 from onecharge.topics import Topic
@@ -115,6 +115,22 @@ def test_each_event_goes_to_its_topic_with_its_type_as_an_attribute(sample: Samp
         ("orders-topic", "onecharge.order.placed", "onecharge.order.placed"),
         ("payments-topic", "onecharge.payment.succeeded", "onecharge.payment.succeeded"),
     ]
+
+
+def test_a_stored_refund_and_its_outcome_are_published(sample: Sample, log: Log) -> None:
+    """To the same two topics as an order and its payment; neither a claim nor a refund that was told of."""
+    sns, records = Sns(), [record(sample, "refund_stored"), record(sample, "refund_settled")]
+    stored, settled = [event_in(each) for each in records]
+    assert isinstance(stored, RefundRequestedEvent)
+    assert isinstance(settled, RefundOutcomeEvent)
+    publisher(sns, log).publish(records)
+    assert [(topic, json.loads(entry["Message"])["type"]) for topic, entry in sns.published] == [
+        ("orders-topic", "onecharge.refund.requested"),
+        ("payments-topic", "onecharge.refund.succeeded"),
+    ]
+    records[0]["dynamodb"]["NewImage"]["status"] = {"S": "SUCCEEDED"}
+    records[1]["dynamodb"]["NewImage"]["state"] = {"S": "CLAIMED"}
+    assert [event_in(each) for each in records] == [None, None]
 
 
 def test_a_large_batch_is_published_in_tens(sample: Sample, log: Log) -> None:

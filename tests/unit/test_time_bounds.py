@@ -59,7 +59,7 @@ def test_an_outage_of_a_day_sends_no_payable_order_to_the_dlq() -> None:
 def test_dead_letters_are_kept_as_long_as_sqs_can() -> None:
     """14 days, in every DLQ."""
     dlqs = {name: resource for name, resource in RESOURCES.items() if name.endswith("Dlq")}
-    assert len(dlqs) == 4
+    assert len(dlqs) == 5
     assert {dlq["Properties"]["MessageRetentionPeriod"] for dlq in dlqs.values()} == {14 * DAY}
 
 
@@ -68,7 +68,7 @@ def test_one_thread_and_connection_for_each_record_of_a_batch() -> None:
     functions = [resource for resource in RESOURCES.values() if resource["Type"] == "AWS::Serverless::Function"]
     sources = [event for function in functions for event in function["Properties"].get("Events", {}).values()]
     queues = [source["Properties"] for source in sources if source["Type"] == "SQS"]
-    assert [queue["BatchSize"] for queue in queues] == [BATCH_SIZE, BATCH_SIZE]
+    assert [queue["BatchSize"] for queue in queues] == [BATCH_SIZE] * 3
     assert all(queue["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for queue in queues)
 
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import boto3
 import pytest
+from pydantic import ValidationError
 
-from onecharge.deliveries import Done
+from onecharge.deliveries import Done, reason_of
 from onecharge.dynamodb import from_item
-from onecharge.events import PaymentOutcomeEvent
+from onecharge.events import PaymentOutcomeEvent, RefundOutcomeEvent
 from tests.conftest import Log, Sample
-from update_order.app import NoSuchOrder, UpdateOrder
+from update_order.app import PAYMENT_EVENT, NoSuchOrder, UpdateOrder
 from update_order.order_states import MOVES
 
 KINDS = {
@@ -127,3 +128,27 @@ def test_an_order_that_is_not_there_is_an_error(order: Order) -> None:
     order.dynamodb.delete_item(TableName=order.table, Key=order.key)
     with pytest.raises(NoSuchOrder):
         order.update(order.event("succeeded"))
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("payment_succeeded", PaymentOutcomeEvent),
+        ("payment_cancelled", PaymentOutcomeEvent),
+        ("refund_succeeded", RefundOutcomeEvent),
+        ("refund_failed", RefundOutcomeEvent),
+    ],
+)
+def test_both_kinds_of_outcome_are_understood(sample: Sample, name: str, model: type) -> None:
+    """Told apart by the event's type."""
+    event = PAYMENT_EVENT.validate_json(sample(f"update_order/{name}")["Records"][0]["body"])
+    assert type(event) is model
+
+
+@pytest.mark.parametrize("type_", ["onecharge.refund.requested", "onecharge.refund.succeeded", "4000056655665556"])
+def test_the_data_of_another_kind_is_poison(sample: Sample, type_: str) -> None:
+    """And the reason repeats nothing of what it says."""
+    body = sample("update_order/payment_succeeded")["Records"][0]["body"]
+    with pytest.raises(ValidationError) as invalid:
+        PAYMENT_EVENT.validate_json(body.replace("onecharge.payment.succeeded", type_))
+    assert "4000056655665556" not in reason_of(invalid.value)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from onecharge.dynamodb import from_item, to_item
+from onecharge.dynamodb import expression_values, from_item, setting, to_item
 from onecharge.payments.protocol import ChargeRow, FrozenRequest
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.states import ChargeState
@@ -67,10 +67,6 @@ class LeaseLost(Exception):
     """Another worker has claimed the row since: nothing was written."""
 
 
-def _set(changes: Mapping[str, str]) -> str:
-    return "SET " + ", ".join(f"{name} = {value}" for name, value in changes.items())
-
-
 _ROW_IS_NEW = "attribute_not_exists(order_id)"
 _LEASE_HAS_EXPIRED = "(#state = :claimed AND lease_expires_at <= :now)"
 _CLAIMABLE = f"{_ROW_IS_NEW} OR {_LEASE_HAS_EXPIRED}"
@@ -91,7 +87,7 @@ _THE_FIRST_CLAIM_FREEZES = {
     "key_opened_at": ":placed_at",
     "expires_at": ":expires_at",
 }
-_CLAIM = _set(
+_CLAIM = setting(
     _EVERY_CLAIM_SETS | {name: f"if_not_exists({name}, {value})" for name, value in _THE_FIRST_CLAIM_FREEZES.items()}
 )
 _STILL_OURS = "#state = :claimed AND fencing_token = :ours"
@@ -123,7 +119,7 @@ class Ledger:
             "UpdateExpression": _CLAIM,
             "ConditionExpression": _CLAIMABLE,
             "ExpressionAttributeNames": {"#state": "state"},
-            "ExpressionAttributeValues": _values(
+            "ExpressionAttributeValues": expression_values(
                 claimed=ChargeState.CLAIMED,
                 lease_expires_at=now + lease_seconds,
                 now=now,
@@ -157,7 +153,7 @@ class Ledger:
             "Key": to_item({"order_id": request.order_id, "attempt": request.attempt - 1}),
             "ConditionExpression": "#state = :declined",
             "ExpressionAttributeNames": {"#state": "state"},
-            "ExpressionAttributeValues": _values(declined=ChargeState.DECLINED),
+            "ExpressionAttributeValues": expression_values(declined=ChargeState.DECLINED),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         try:
@@ -231,7 +227,7 @@ class Ledger:
                 UpdateExpression="SET told_again_at = :now",
                 ConditionExpression="#state = :state",
                 ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=_values(now=now, state=state),
+                ExpressionAttributeValues=expression_values(now=now, state=state),
             )
 
     # ------------------------------------------------------------ for what is learned from Stripe, not from a message
@@ -274,10 +270,10 @@ class Ledger:
             self.client.update_item(
                 TableName=self.table,
                 Key=self._key(row.request),
-                UpdateExpression=_set(changes),
+                UpdateExpression=setting(changes),
                 ConditionExpression="#state = :requires_action",
                 ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=_values(
+                ExpressionAttributeValues=expression_values(
                     state=state, now=now, decline_code=code, requires_action=ChargeState.REQUIRES_ACTION
                 ),
             )
@@ -292,10 +288,12 @@ class Ledger:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=self._key(row.request),
-                UpdateExpression=_set(changes) + (f" REMOVE {remove}" if remove else ""),
+                UpdateExpression=setting(changes) + (f" REMOVE {remove}" if remove else ""),
                 ConditionExpression=_STILL_OURS + (f" AND {only_if}" if only_if else ""),
                 ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=_values(**values, claimed=ChargeState.CLAIMED, ours=row.fencing_token),
+                ExpressionAttributeValues=expression_values(
+                    **values, claimed=ChargeState.CLAIMED, ours=row.fencing_token
+                ),
                 ReturnValues="ALL_NEW",
             )
         except self.client.exceptions.ConditionalCheckFailedException as refused:
@@ -304,10 +302,6 @@ class Ledger:
 
     def _key(self, request: FrozenRequest) -> dict[str, Any]:
         return to_item({"order_id": request.order_id, "attempt": request.attempt})
-
-
-def _values(**values: Any) -> dict[str, Any]:
-    return {f":{name}": value for name, value in to_item(values).items()}
 
 
 def _row(item: Mapping[str, Any]) -> ChargeRow:

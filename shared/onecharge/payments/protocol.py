@@ -63,26 +63,19 @@ class FrozenRequest:
         return hashlib.sha256(self.parameters_json.encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class ChargeRow:
-    """One row of the Charges table, as a worker that claimed it holds it. Times are whole epoch seconds."""
+@dataclass(frozen=True, kw_only=True)
+class KeyedRow:
+    """What the row of a charge and that of a refund have in common. Times are whole epoch seconds."""
 
-    request: FrozenRequest
-    state: ChargeState
     fencing_token: int
     """Grows with every claim; only the holder of the newest one can write."""
     lease_expires_at: int
-    placed_at: int
     key_generation: int
-    """0, and one more each time a look proved that the former key can no longer charge."""
+    """0, and one more each time a look proved that the former key can no longer move money."""
     key_opened_at: int
     """No request was ever sent under the present key before this time."""
     looking_since: int | None
     """Since when the present key is not used any more until Stripe has been looked at; None while it may be."""
-    payment_intent_id: str | None = None
-    """What Stripe calls the charge; None until the row is settled, or if Stripe never named one."""
-    settled_at: int | None = None
-    correlation_id: str = ""
 
     @property
     def key_unused_since(self) -> int:
@@ -92,8 +85,21 @@ class ChargeRow:
 
     @property
     def appears_until(self) -> int:
-        """No charge under the present key appears at Stripe after this time."""
+        """Nothing that was sent under the present key appears at Stripe after this time."""
         return self.key_unused_since + ABSENCE_GRACE_SECONDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChargeRow(KeyedRow):
+    """One row of the Charges table, as a worker that claimed it holds it."""
+
+    request: FrozenRequest
+    state: ChargeState
+    placed_at: int
+    payment_intent_id: str | None = None
+    """What Stripe calls the charge; None until the row is settled, or if Stripe never named one."""
+    settled_at: int | None = None
+    correlation_id: str = ""
 
     @property
     def idempotency_key(self) -> str:
@@ -128,7 +134,7 @@ class Step(Enum):
     LOOK = auto()
 
 
-def next_step(row: ChargeRow, now: float) -> Step:
+def next_step(row: KeyedRow, now: float) -> Step:
     """The freshness rule: the key is relied on only while Stripe is sure to remember its first use."""
     key_may_be_forgotten = now - row.key_opened_at >= KEY_HORIZON_SECONDS
     if row.looking_since is not None or key_may_be_forgotten:

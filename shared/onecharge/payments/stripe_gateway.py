@@ -262,6 +262,11 @@ def _decline_code(failure: object) -> str | None:
 
 
 def _reply_for_error(request: FrozenRequest, error: stripe.StripeError) -> Reply:
+    reply = reply_for_error(error)
+    return _reply_for_card_error(request, error.error) if reply.answer is Answer.DECLINED else reply
+
+
+def reply_for_error(error: stripe.StripeError) -> Reply:
     """Which of the protocol's answers an error is; what is not recognised is never taken for a decline."""
     # A 409 arrives with `error.code` None; the code stands in the body alone.
     details: Any = error.error
@@ -270,7 +275,7 @@ def _reply_for_error(request: FrozenRequest, error: stripe.StripeError) -> Reply
         case None | 408 | 424:
             return Reply(Answer.NO_ANSWER)
         case 402 if getattr(details, "type", None) == "card_error":
-            return _reply_for_card_error(request, details)
+            return Reply(Answer.DECLINED, code=_decline_code(details))
         case 402:
             return Reply(Answer.SERVER_ERROR)
         case 409:

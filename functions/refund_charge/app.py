@@ -1,0 +1,77 @@
+"""refund_charge: the payment service's function, fed by the refunds queue. This file only puts the parts together."""
+
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+
+from onecharge.aws import BATCH_SIZE, client_config
+from onecharge.deliveries import Consumer, Queue
+from onecharge.events import RefundRequestedEvent
+from onecharge.metrics import Counts
+from onecharge.payments.ledger import Ledger
+from onecharge.payments.stripe_account import StripeAccount
+from onecharge.payments.time_bounds import TimeBounds
+from refund_charge.ledger import RefundLedger
+from refund_charge.refund import RefundCharge
+from refund_charge.stripe_refunds import StripeRefunds
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+class Application:
+    """Everything that outlives an invocation: clients with their connections, threads, derived time bounds."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        config = client_config()
+        self._logger = Logger()
+        self.counts = Counts(Metrics())
+        self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
+        dynamodb = boto3.client("dynamodb", config=config)
+        self._charges = Ledger(dynamodb, environment["CHARGES_TABLE"])
+        self._ledger = RefundLedger(dynamodb, environment["REFUND_LEDGER_TABLE"])
+        self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
+        self.consumer = Consumer(
+            model=RefundRequestedEvent,
+            # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
+            handle=lambda event: self._refund_charge()(event),
+            queue=Queue(
+                boto3.client("sqs", config=config), environment["REFUNDS_QUEUE_URL"], environment["REFUNDS_DLQ_URL"]
+            ),
+            logger=self._logger,
+            count=self.counts,
+            threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),
+            record_seconds=self._bounds.record_seconds,
+        )
+
+    def _refund_charge(self) -> RefundCharge:
+        return RefundCharge(
+            charges=self._charges,
+            ledger=self._ledger,
+            refunds=StripeRefunds(self._stripe.gateway().client),
+            lease_seconds=self._bounds.lease_seconds,
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        )
+
+
+@cache
+def _application() -> Application:
+    return Application(os.environ)
+
+
+def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+    """Make the refunds of one batch; returns the messages that SQS is to deliver again."""
+    application = _application()
+    try:
+        return application.consumer.consume(event, context)
+    finally:
+        application.counts.flush()

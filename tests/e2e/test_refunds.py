@@ -1,0 +1,128 @@
+"""Refunds on the deployed stack: from HTTP to Stripe's ledger and back to the order, each of them once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import requests
+
+from local.demo import drain
+from local.stack import Stack
+from tests.e2e.test_orders import Shop, eventually
+from tests.e2e.test_orders import shop as shop
+
+
+def paid(shop: Shop) -> str:
+    """An order of 2500 that is paid."""
+    order_id = str(shop.order().json()["order_id"])
+    assert shop.settled_status(order_id) == "PAID"
+    return order_id
+
+
+def refund(shop: Shop, order_id: str, key: str | None = None, **body: Any) -> requests.Response:
+    url, headers = f"{shop.stack.api_url}/orders/{order_id}/refunds", {"Idempotency-Key": key or str(uuid4())}
+    return shop.http.post(url, json=body, headers=headers, timeout=40)
+
+
+def settled(shop: Shop, order_id: str) -> dict[str, Any]:
+    """The order, once none of its refunds is PENDING."""
+
+    def see() -> dict[str, Any]:
+        return dict(shop.get(order_id).json())
+
+    return eventually(see, lambda order: all(each["status"] != "PENDING" for each in order["refunds"]))
+
+
+def refunded(shop: Shop, order_id: str) -> list[int]:
+    """What Stripe's ledger says was given back; never more than was taken."""
+    amounts = [each["amount"] for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id]
+    assert sum(charge.amount_minor for charge in shop.charges(order_id)) - sum(amounts) >= 0
+    return amounts
+
+
+def test_two_parts_are_refunded_and_a_third_is_too_much(shop: Shop) -> None:
+    """202, 202, 409; the order shows both, and so does Stripe."""
+    order_id = paid(shop)
+    answers = [refund(shop, order_id, amount=amount) for amount in (1000, 1400, 101)]
+    assert [answer.status_code for answer in answers] == [202, 202, 409]
+    assert answers[2].headers["Content-Type"] == "application/problem+json"
+    order = settled(shop, order_id)
+    assert order["amount_refunded"] == 2400
+    assert {(each["amount"], each["status"]) for each in order["refunds"]} == {
+        (1000, "SUCCEEDED"),
+        (1400, "SUCCEEDED"),
+    }
+    assert sorted(refunded(shop, order_id)) == [1000, 1400]
+
+
+def test_a_client_that_retries_has_one_refund_of_all(shop: Shop) -> None:
+    """The same answer each time, also once it is made."""
+    order_id, key = paid(shop), str(uuid4())
+    answers = [refund(shop, order_id, key) for _ in range(3)]
+    settled(shop, order_id)
+    answers.append(refund(shop, order_id, key))
+    assert {answer.status_code for answer in answers} == {202}
+    assert {answer.text for answer in answers} == {answers[0].text}
+    assert refund(shop, order_id, key, amount=1).status_code == 422
+    assert refunded(shop, order_id) == [2500]
+
+
+def test_refunds_at_once_are_never_more_than_was_paid(shop: Shop) -> None:
+    """Eight of 600: at most four have room, and what is accepted is made."""
+    order_id = paid(shop)
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: refund(shop, order_id, amount=600).status_code, range(8)))
+    assert set(answers) <= {202, 409, 503}
+    assert 1 <= answers.count(202) <= 4
+    settled(shop, order_id)
+    assert refunded(shop, order_id) == [600] * answers.count(202)
+
+
+def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
+    """Under new message ids, before and after it is settled."""
+    sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
+    order_id = paid(shop)
+    tap = sqs.create_queue(QueueName=f"tap-{uuid4()}")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=tap, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    attributes = {"RawMessageDelivery": "true", "FilterPolicy": '{"event_type": ["onecharge.refund.requested"]}'}
+    subscribed = sns.subscribe(
+        TopicArn=stack.order_events_topic_arn, Protocol="sqs", Endpoint=arn, Attributes=attributes
+    )
+    refund_id = refund(shop, order_id, amount=700).json()["refund_id"]
+    [message] = eventually(lambda: drain(stack, tap), bool)
+    sns.unsubscribe(SubscriptionArn=subscribed["SubscriptionArn"])
+
+    def deliver(times: int) -> None:
+        for _ in range(times):
+            sqs.send_message(QueueUrl=stack.refunds_queue_url, MessageBody=message["Body"])
+
+    deliver(5)
+    [shown] = settled(shop, order_id)["refunds"]
+    assert (shown["refund_id"], shown["status"]) == (refund_id, "SUCCEEDED")
+    deliver(5)
+
+    def duplicates() -> int:
+        lines = [line for line in shop.log().splitlines() if refund_id in line]
+        return sum("duplicate of a settled refund" in line for line in lines)
+
+    assert eventually(duplicates, lambda count: count >= 10) >= 10
+    assert refunded(shop, order_id) == [700]
+
+
+def test_a_refund_that_stripe_refuses_can_be_asked_for_again(shop: Shop, stack: Stack) -> None:
+    """Somebody has refunded by hand: the refund has failed, and its amount is reserved no more."""
+    order_id = paid(shop)
+    [charge] = shop.charges(order_id)
+    by_hand = requests.post(
+        f"{stack.stripe_api_base}/v1/refunds",
+        data={"payment_intent": charge.payment_intent_id, "amount": "2000", "metadata[order_id]": order_id},
+        headers={"Authorization": "Bearer sk_test_local"},
+        timeout=30,
+    )
+    assert by_hand.status_code == 200
+    assert refund(shop, order_id, amount=1000).status_code == 202
+    order = settled(shop, order_id)
+    assert ([each["status"] for each in order["refunds"]], order["amount_refunded"]) == (["FAILED"], 0)
+    assert refund(shop, order_id, amount=500).status_code == 202
+    settled(shop, order_id)
+    assert refunded(shop, order_id) == [2000, 500]
