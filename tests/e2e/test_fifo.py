@@ -55,7 +55,7 @@ def test_all_of_it_is_fifo(fifo_stack: Stack) -> None:
     sqs, sns = fifo_stack.aws.client("sqs"), fifo_stack.aws.client("sns")
     queues = [url.rpartition("/")[2] for url in sqs.list_queues()["QueueUrls"]]
     standard = [name for name in queues if not name.endswith(".fifo")]
-    assert (len(queues), len(standard)) == (6, 1)
+    assert (len(queues), len(standard)) == (8, 1)
     assert "PublishEventsDlq" in standard[0]
     assert all(topic["TopicArn"].endswith(".fifo") for topic in sns.list_topics()["Topics"])
 
