@@ -13,7 +13,15 @@ from tests.conftest import PROJECT, Sample
 from tests.silent import SILENT
 
 TOPICS = {"OrderEventsTopic", "PaymentEventsTopic"}
-QUEUES = {"PaymentsQueue", "PaymentsDlq", "SubscriptionsDlq", "OrderUpdatesQueue", "OrderUpdatesDlq", "RefundsQueue", "RefundsDlq"}
+QUEUES = {
+    "PaymentsQueue",
+    "PaymentsDlq",
+    "SubscriptionsDlq",
+    "OrderUpdatesQueue",
+    "OrderUpdatesDlq",
+    "RefundsQueue",
+    "RefundsDlq",
+}
 STREAM_DLQ = "PublishEventsDlq"
 _LEFT_OUT = object()
 
