@@ -59,6 +59,18 @@ def _require_described(http: dict[str, str], status: int, body: dict[str, Any]) 
         assert body["type"].removeprefix("urn:onecharge:problem:") in kinds
 
 
+class Overtaken:
+    """A DynamoDB client through which something else may happen just before each transaction."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.meanwhile = client, list[Callable[[], object]]()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "transact_write_items" and self.meanwhile:
+            self.meanwhile.pop(0)()
+        return getattr(self.client, name)
+
+
 class Client:
     """Sends HTTP API events to the routes, and reads what they answer and store."""
 
@@ -66,9 +78,12 @@ class Client:
         self.dynamodb = boto3.client("dynamodb")
         self.table, self.sample, self.context, self.log = table, sample, context, log
         self.payments = AnsweringPayments()
+        self.overtaken = Overtaken(self.dynamodb)
+        refunds_table = create_table(self.dynamodb, "refunds", "RefundsTable")
+        self.refunds = Refunds(self.overtaken, refunds_table, table)  # type: ignore[arg-type]  # It passes all on.
         self.api = OrdersApi(
             Orders(self.dynamodb, table),
-            Refunds(self.dynamodb, create_table(self.dynamodb, "refunds", "RefundsTable"), table),
+            self.refunds,
             self.payments,  # type: ignore[arg-type]  # Its one method.
             log.logger,
             Counts(Metrics()),
@@ -601,3 +616,28 @@ def test_a_refund_of_three_decimals_ends_with_a_zero(client: Client) -> None:
 def test_a_refund_of_no_order_is_not_found(client: Client) -> None:
     """404."""
     assert client.to("ord_" + "0" * 32 + "/refunds")[0] == 404
+
+
+@pytest.mark.parametrize(("body", "decided"), [({}, (202, 500)), ({"amount": 1000}, (409, None))], ids=str)
+def test_a_refund_that_was_overtaken_is_decided_anew(client: Client, body: Any, decided: Any) -> None:
+    """Another one was faster: what is left by then decides."""
+    order_id = client.paid()
+    client.overtaken.meanwhile.append(lambda: client.to(f"{order_id}/refunds", {"amount": 2000}, key="faster"))
+    status, shown, _ = client.to(f"{order_id}/refunds", body, key="slower")
+    assert (status, shown.get("amount")) == decided
+
+
+def test_a_refund_that_is_always_overtaken_is_to_be_asked_for_again(client: Client) -> None:
+    """503, and nothing of it is stored."""
+    order_id = client.paid()
+
+    def overtake() -> None:
+        # The faster one itself meets nobody.
+        waiting, client.overtaken.meanwhile = client.overtaken.meanwhile, []
+        client.to(f"{order_id}/refunds", {"amount": 1}, key=f"faster-{len(waiting)}")
+        client.overtaken.meanwhile = waiting
+
+    client.overtaken.meanwhile += [overtake] * 3
+    status, problem, _ = client.to(f"{order_id}/refunds", key="slow")
+    assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
+    assert client.get(f"/orders/{order_id}")[1]["amount_refunded"] == 3

@@ -47,9 +47,10 @@ def test_a_row_outlives_every_message_about_it() -> None:
     assert RETENTION_SECONDS > (23 + 14 + 14) * DAY
 
 
-def test_an_outage_of_a_day_sends_no_payable_order_to_the_dlq() -> None:
+@pytest.mark.parametrize("queue", ["PaymentsQueue", "RefundsQueue"])
+def test_an_outage_of_a_day_sends_no_payable_order_to_the_dlq(queue: str) -> None:
     """Even with the shortest jitter, maxReceiveCount receives last longer than that."""
-    receives = RESOURCES["PaymentsQueue"]["Properties"]["RedrivePolicy"]["maxReceiveCount"]
+    receives = RESOURCES[queue]["Properties"]["RedrivePolicy"]["maxReceiveCount"]
     waited = sum(backoff_seconds(count, jitter=0) for count in range(1, receives))
     assert waited > DAY
     assert receives * PACES["live"]["PaymentsVisibilityTimeoutSeconds"] > DAY

@@ -27,10 +27,12 @@ def look(
         LookInconclusive: Stripe showed too much to prove that a charge is absent.
         stripe.StripeError: Stripe gave no answer.
     """
-    found = gateway.look(row.request, placed_at=row.placed_at, appears_until=row.appears_until, now=clock())
+    # The time before the look: what it did not show may have appeared while it was slow.
+    now = clock()
+    found = gateway.look(row.request, placed_at=row.placed_at, appears_until=row.appears_until, now=now)
     if never_sent and not found:
         return OpenNewKey()
-    decision = after_look(row, found, clock())
+    decision = after_look(row, found, now)
     if isinstance(decision, Cancel):
         return Settle(reply_for(row.request, gateway.cancel(decision.payment_intent_id)))
     return decision
