@@ -10,7 +10,30 @@ from local.demo import drain
 from local.stack import Stack, running_stack
 from onecharge.dynamodb import from_item
 from onecharge.orders import order_placed
+from tests.e2e.test_due_payments import calendar as calendar
+from tests.e2e.test_due_payments import (
+    test_each_document_is_charged_once_however_often_the_job_runs as test_each_document_is_charged_once_however_often_the_job_runs,  # noqa: E501
+)
+from tests.e2e.test_life_of_an_order import (
+    test_a_declined_order_is_paid_with_another_card as test_a_declined_order_is_paid_with_another_card,
+)
+from tests.e2e.test_life_of_an_order import (
+    test_an_order_that_is_not_paid_is_cancelled as test_an_order_that_is_not_paid_is_cancelled,
+)
+from tests.e2e.test_life_of_an_order import (
+    test_whichever_wins_the_race_the_answer_is_true as test_whichever_wins_the_race_the_answer_is_true,
+)
+from tests.e2e.test_nothing_is_lost import (
+    test_an_order_that_was_never_published_is_charged as test_an_order_that_was_never_published_is_charged,
+)
 from tests.e2e.test_orders import Shop, eventually
+from tests.e2e.test_refunds import (
+    test_two_parts_are_refunded_and_a_third_is_too_much as test_two_parts_are_refunded_and_a_third_is_too_much,
+)
+from tests.e2e.test_webhooks import customer as customer
+from tests.e2e.test_webhooks import (
+    test_an_order_paid_at_the_bank_is_paid_by_webhook as test_an_order_paid_at_the_bank_is_paid_by_webhook,
+)
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +41,12 @@ def fifo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The template with FIFO topics and queues, deployed to an emulator of its own."""
     with running_stack(work_dir=tmp_path_factory.mktemp("fifo-stack"), messaging="fifo") as stack:
         yield stack
+
+
+@pytest.fixture(scope="module")
+def stack(fifo_stack: Stack) -> Stack:
+    """The claims that are imported above are made of this stack too."""
+    return fifo_stack
 
 
 class FifoShop(Shop):
