@@ -147,8 +147,8 @@ _TOLD_BY_WEBHOOK = (
 SCENARIOS = (*_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_CANCELLED, *_RECONCILED, *_TOLD_BY_WEBHOOK)
 """Each of them once: how mutations are looked for."""
 
-RANDOM_SCENARIOS = (*_ONE_ATTEMPT, *_ONE_ATTEMPT, *SCENARIOS)
-"""In turn; the short ones come three times."""
+RANDOM_SCENARIOS = (*_ONE_ATTEMPT * 4, *SCENARIOS)
+"""In turn; the short ones come five times."""
 
 
 @dataclass
