@@ -254,16 +254,15 @@ def every_script(explore: Callable[[ScriptedChoices], None]) -> Iterator[Scripte
         script = [*taken[:-1], taken[-1] + 1]
 
 
-def exhaustive_schedules(*, mutate: Mutate = no_mutation, stop_at_first: bool = False) -> Findings:
+def exhaustive_schedules() -> Findings:
     """Two deliveries of one order: every interleaving at every boundary, with every single crash point, and none."""
     findings, started = Findings(), time.perf_counter()
     scenario = Scenario(copies=2, crash_probability=1.0)
 
     def explore(choices: ScriptedChoices) -> None:
-        findings.add(",".join(map(str, choices.script)), World(scenario, choices, mutate))
+        findings.add(",".join(map(str, choices.script)), World(scenario, choices))
 
     for _ in every_script(explore):
-        if findings.violations and stop_at_first:
-            break
+        pass
     findings.seconds = time.perf_counter() - started
     return findings
