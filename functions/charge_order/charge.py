@@ -9,7 +9,8 @@ from aws_lambda_powertools import Logger
 
 from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from onecharge.events import OrderPlacedEvent
-from onecharge.payments.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
+from onecharge.payments.leases import HeldByAnother, LeaseLost
+from onecharge.payments.ledger import AlreadySettled, Claimed, Ledger, NotDeclinedBefore
 from onecharge.payments.looking import look
 from onecharge.payments.protocol import (
     OUTCOMES,

@@ -9,7 +9,8 @@ from aws_lambda_powertools import Logger
 
 from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from onecharge.events import RefundRequestedEvent
-from onecharge.payments.ledger import HeldByAnother, LeaseLost, Ledger
+from onecharge.payments.leases import HeldByAnother, LeaseLost
+from onecharge.payments.ledger import Ledger
 from onecharge.payments.protocol import LookAgain, OpenNewKey, Step, Then, next_step
 from onecharge.payments.stripe_gateway import LookInconclusive
 from onecharge.payments.time_bounds import CLOCK_DIFFERENCE_SECONDS

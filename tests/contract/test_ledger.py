@@ -11,7 +11,8 @@ from uuid import uuid4
 import pytest
 
 from onecharge.dynamodb import from_item, to_item
-from onecharge.payments.ledger import AlreadySettled, Claimed, HeldByAnother, LeaseLost, Ledger, NotDeclinedBefore
+from onecharge.payments.leases import HeldByAnother, LeaseLost
+from onecharge.payments.ledger import AlreadySettled, Claimed, Ledger, NotDeclinedBefore
 from onecharge.payments.protocol import ChargeRow, FrozenRequest
 from onecharge.states import ChargeState
 from tests.conftest import PROJECT, create_table

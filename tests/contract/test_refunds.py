@@ -14,7 +14,7 @@ import pytest
 from onecharge.deliveries import Done
 from onecharge.dynamodb import from_item, to_item
 from onecharge.events import EventType, RefundEventType, RefundOutcome, RefundOutcomeEvent
-from onecharge.payments.ledger import HeldByAnother, LeaseLost
+from onecharge.payments.leases import HeldByAnother, LeaseLost
 from onecharge.states import OrderStatus, RefundState, RefundStatus
 from place_order.orders import KeyReused, NotNow, OrderRequest, Orders, StoredOrder
 from place_order.refunds import OrderMoved, RefundRequest, Refunds, StoredRefund, TooMuch

@@ -10,9 +10,9 @@ from tests.conftest import PROJECT
 
 # Without the condition every delivery claims; with a key of its own every delivery charges.
 BREAKS = {
-    "shared/onecharge/payments/ledger.py": (
-        '_CLAIMABLE = f"{_ROW_IS_NEW} OR {_LEASE_HAS_EXPIRED}"\n',
-        '_CLAIMABLE = f"{_ROW_IS_NEW} OR {_LEASE_HAS_EXPIRED} OR attribute_exists(order_id)"\n',
+    "shared/onecharge/payments/leases.py": (
+        'CLAIMABLE = f"{_ROW_IS_NEW} OR {_LEASE_HAS_EXPIRED}"\n',
+        'CLAIMABLE = f"{_ROW_IS_NEW} OR {_LEASE_HAS_EXPIRED} OR attribute_exists(order_id)"\n',
     ),
     "functions/charge_order/charge.py": (
         "self.gateway.charge(row.request, row.idempotency_key)",

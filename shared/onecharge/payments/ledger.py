@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from onecharge.dynamodb import expression_values, from_item, setting, to_item
+from onecharge.payments.leases import CLAIMABLE, CLAIMED, HeldByAnother, LeasedRows, LeaseLost, claiming
 from onecharge.payments.protocol import ChargeRow, FrozenRequest
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.states import ChargeState
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import ConditionCheckTypeDef, UpdateTypeDef
 
 
@@ -30,13 +30,6 @@ class Claimed:
     """The row is ours until its lease expires."""
 
     row: ChargeRow
-
-
-@dataclass(frozen=True)
-class HeldByAnother:
-    """Another delivery of the same order holds the row until then."""
-
-    lease_expires_at: int
 
 
 @dataclass(frozen=True)
@@ -63,45 +56,27 @@ RowKey = tuple[str, int]
 Claim = Claimed | HeldByAnother | AlreadySettled | NotDeclinedBefore
 
 
-class LeaseLost(Exception):
-    """Another worker has claimed the row since: nothing was written."""
-
-
-_ROW_IS_NEW = "attribute_not_exists(order_id)"
-_LEASE_HAS_EXPIRED = "(#state = :claimed AND lease_expires_at <= :now)"
-_CLAIMABLE = f"{_ROW_IS_NEW} OR {_LEASE_HAS_EXPIRED}"
-_EVERY_CLAIM_SETS = {
-    "#state": ":claimed",
-    "lease_expires_at": ":lease_expires_at",
-    "claimed_at": ":now",
-    "fencing_token": "if_not_exists(fencing_token, :zero) + :one",
-}
-_THE_FIRST_CLAIM_FREEZES = {
-    "amount_minor": ":amount_minor",
-    "currency": ":currency",
-    "stripe_parameters": ":stripe_parameters",
-    "fingerprint": ":fingerprint",
-    "correlation_id": ":correlation_id",
-    "placed_at": ":placed_at",
-    "key_generation": ":zero",
-    "key_opened_at": ":placed_at",
-    "expires_at": ":expires_at",
-}
-_CLAIM = setting(
-    _EVERY_CLAIM_SETS | {name: f"if_not_exists({name}, {value})" for name, value in _THE_FIRST_CLAIM_FREEZES.items()}
+_CLAIM = claiming(
+    {
+        "amount_minor": ":amount_minor",
+        "currency": ":currency",
+        "stripe_parameters": ":stripe_parameters",
+        "fingerprint": ":fingerprint",
+        "correlation_id": ":correlation_id",
+        "placed_at": ":placed_at",
+        "key_generation": ":zero",
+        "key_opened_at": ":placed_at",
+        "expires_at": ":expires_at",
+    }
 )
-_STILL_OURS = "#state = :claimed AND fencing_token = :ours"
 
 
 @dataclass(frozen=True)
-class Ledger:
+class Ledger(LeasedRows[ChargeRow]):
     """The Charges table through boto3's client.
 
     Every method makes exactly one request, but for the claim of a later attempt: a transaction, and a read.
     """
-
-    client: "DynamoDBClient"
-    table: str
 
     def claim(
         self,
@@ -117,10 +92,10 @@ class Ledger:
             "TableName": self.table,
             "Key": self._key(request),
             "UpdateExpression": _CLAIM,
-            "ConditionExpression": _CLAIMABLE,
+            "ConditionExpression": CLAIMABLE,
             "ExpressionAttributeNames": {"#state": "state"},
             "ExpressionAttributeValues": expression_values(
-                claimed=ChargeState.CLAIMED,
+                claimed=CLAIMED,
                 lease_expires_at=now + lease_seconds,
                 now=now,
                 zero=0,
@@ -196,28 +171,6 @@ class Ledger:
             client_secret=client_secret,
         )
 
-    def hand_back(self, row: ChargeRow, *, look_first: bool, now: int) -> None:
-        """End the lease early, so that the next delivery need not wait for it. Raises LeaseLost.
-
-        `look_first` gives the key up. That is safe only once Stripe has stored an answer under it, or is old enough
-        to be looked at anyway: a delivery that found the row lost would use the same key again.
-        """
-        changes = {"lease_expires_at": ":now"}
-        if look_first:
-            changes["looking_since"] = "if_not_exists(looking_since, :now)"
-        self._write(row, changes, now=now)
-
-    def open_new_key(self, row: ChargeRow, *, now: int) -> ChargeRow:
-        """Write the next key generation, before it is used. Raises LeaseLost."""
-        attributes = self._write(
-            row,
-            {"key_generation": ":next", "key_opened_at": ":now"},
-            remove="looking_since",
-            next=row.key_generation + 1,
-            now=now,
-        )
-        return _row(attributes)
-
     def tell_again(self, request: FrozenRequest, state: ChargeState, *, now: int) -> None:
         """Make the table's stream carry the settled row once more. A row that has moved on was told of by that."""
         with suppress(self.client.exceptions.ConditionalCheckFailedException):
@@ -281,24 +234,11 @@ class Ledger:
             return False
         return True
 
-    def _write(
-        self, row: ChargeRow, changes: Mapping[str, str], *, remove: str = "", only_if: str = "", **values: Any
-    ) -> dict[str, Any]:
-        try:
-            answer = self.client.update_item(
-                TableName=self.table,
-                Key=self._key(row.request),
-                UpdateExpression=setting(changes) + (f" REMOVE {remove}" if remove else ""),
-                ConditionExpression=_STILL_OURS + (f" AND {only_if}" if only_if else ""),
-                ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=expression_values(
-                    **values, claimed=ChargeState.CLAIMED, ours=row.fencing_token
-                ),
-                ReturnValues="ALL_NEW",
-            )
-        except self.client.exceptions.ConditionalCheckFailedException as refused:
-            raise LeaseLost from refused
-        return answer["Attributes"]
+    def _key_of(self, row: ChargeRow) -> dict[str, Any]:
+        return self._key(row.request)
+
+    def _row_of(self, item: Mapping[str, Any]) -> ChargeRow:
+        return _row(item)
 
     def _key(self, request: FrozenRequest) -> dict[str, Any]:
         return to_item({"order_id": request.order_id, "attempt": request.attempt})

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from aws_lambda_powertools import Logger
 
-from onecharge.payments.ledger import LeaseLost, Ledger
+from onecharge.payments.leases import LeaseLost
+from onecharge.payments.ledger import Ledger
 from onecharge.payments.looking import look
 from onecharge.payments.protocol import OUTCOMES, ChargeRow, Compared, FoundIntent, Reply, Settle, compare, reply_for
 from onecharge.payments.stripe_gateway import StripeGateway, Told
