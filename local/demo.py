@@ -169,7 +169,7 @@ class Traffic:
             if order.afterwards
         }
         return sum(
-            shown[order_id]["status"] == ("CANCELLED" if order.afterwards is Afterwards.CANCEL else "PAID")
+            shown[order_id]["status"] == ("CANCELED" if order.afterwards is Afterwards.CANCEL else "PAID")
             and sum(each["amount"] for each in shown[order_id]["refunds"] if each["status"] == "SUCCEEDED")
             == order.refunded_minor
             for order_id, order in self.orders.items()
@@ -249,12 +249,12 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
         charged_wrong_amount=len(offenders["charged a wrong amount"]),
         declined=sum(order.expected is Expected.DECLINED for order in plan.orders),
         declined_but_charged=len(offenders["declined but charged"]),
-        action_required=sum(order.expected is Expected.ACTION_REQUIRED for order in plan.orders),
-        action_required_but_charged=len(offenders["charged without the customer's authentication"]),
+        requires_action=sum(order.expected is Expected.REQUIRES_ACTION for order in plan.orders),
+        requires_action_but_charged=len(offenders["charged without the customer's authentication"]),
         charges_of_nobody=len(offenders["charges of nobody"]),
         another_card=traffic.count_afterwards(Afterwards.ANOTHER_CARD),
         at_the_bank=traffic.count_afterwards(Afterwards.AT_THE_BANK),
-        cancelled=traffic.count_afterwards(Afterwards.CANCEL),
+        canceled=traffic.count_afterwards(Afterwards.CANCEL),
         refunded=traffic.count_afterwards(Afterwards.REFUND),
         afterwards_as_wanted=traffic.as_wanted(),
         poison=len(plan.poison),

@@ -28,7 +28,7 @@ class Expected(StrEnum):
 
     CHARGED = "charged"
     DECLINED = "declined"
-    ACTION_REQUIRED = "action required"
+    REQUIRES_ACTION = "action required"
 
 
 class Afterwards(StrEnum):
@@ -114,7 +114,7 @@ def make_plan(orders: int, seed: int) -> Plan:
     # Of each kind one at least: the rest stays as it is.
     afterwards = {
         Expected.DECLINED: iter([Afterwards.ANOTHER_CARD, Afterwards.CANCEL, Afterwards.ANOTHER_CARD]),
-        Expected.ACTION_REQUIRED: iter([Afterwards.AT_THE_BANK, Afterwards.CANCEL, Afterwards.AT_THE_BANK]),
+        Expected.REQUIRES_ACTION: iter([Afterwards.AT_THE_BANK, Afterwards.CANCEL, Afterwards.AT_THE_BANK]),
         Expected.CHARGED: iter([Afterwards.REFUND] * 3),
     }
     planned = []
@@ -126,9 +126,9 @@ def make_plan(orders: int, seed: int) -> Plan:
 
 
 def _kinds(orders: int) -> list[Expected]:
-    declined, action_required = max(2, orders // 8), max(2, orders // 12)
-    charged = orders - declined - action_required
-    return [Expected.CHARGED] * charged + [Expected.DECLINED] * declined + [Expected.ACTION_REQUIRED] * action_required
+    declined, requires_action = max(2, orders // 8), max(2, orders // 12)
+    charged = orders - declined - requires_action
+    return [Expected.CHARGED] * charged + [Expected.DECLINED] * declined + [Expected.REQUIRES_ACTION] * requires_action
 
 
 def _order(
@@ -144,7 +144,7 @@ def _order(
             payment_method = chance.choice(_CARDS)
         case Expected.DECLINED:
             payment_method = chance.choice(_DECLINED_CARDS)
-        case Expected.ACTION_REQUIRED:
+        case Expected.REQUIRES_ACTION:
             payment_method = "pm_card_threeDSecure2Required"
     # Every amount is another one, so that a fault can be ordered for one order alone.
     items = [{"sku": f"sku-{place}", "quantity": 1, "unit_amount": 1000 + 7 * place}]

@@ -23,12 +23,12 @@ class Report:
     charged_wrong_amount: int
     declined: int
     declined_but_charged: int
-    action_required: int
-    action_required_but_charged: int
+    requires_action: int
+    requires_action_but_charged: int
     charges_of_nobody: int
     another_card: int
     at_the_bank: int
-    cancelled: int
+    canceled: int
     refunded: int
     afterwards_as_wanted: int
     poison: int
@@ -64,7 +64,7 @@ class Report:
             and self.amount_charged == self.amount_expected
             and not any(self.offenders.values())
             and self.poison_in_dlq == self.poison
-            and self.afterwards_as_wanted == self.another_card + self.at_the_bank + self.cancelled + self.refunded
+            and self.afterwards_as_wanted == self.another_card + self.at_the_bank + self.canceled + self.refunded
             and self.refunds_made == self.refunds_expected
             and self.malformed_refused == self.malformed
             and self.client_retries_answered_alike == self.client_retries
@@ -109,7 +109,7 @@ def judge(orders: Mapping[str, PlannedOrder], ledger: Ledger) -> Verdict:
                 order_id for order_id in payable if len(charges[order_id]) == 1 and not right[order_id]
             ],
             "declined but charged": charged_although(Expected.DECLINED),
-            "charged without the customer's authentication": charged_although(Expected.ACTION_REQUIRED),
+            "charged without the customer's authentication": charged_although(Expected.REQUIRES_ACTION),
             "charges of nobody": [each.charge_id for each in ledger.charges if each.order_id not in orders],
         },
     )
@@ -149,11 +149,11 @@ def show(report: Report, console: Console) -> None:
     table.add_section()
     row("declined orders", report.declined)
     row("  charged all the same", report.declined_but_charged, report.declined_but_charged == 0)
-    row("orders that wait for 3-D Secure", report.action_required)
-    row("  charged all the same", report.action_required_but_charged, report.action_required_but_charged == 0)
-    row("orders cancelled by their customers", report.cancelled)
+    row("orders that wait for 3-D Secure", report.requires_action)
+    row("  charged all the same", report.requires_action_but_charged, report.requires_action_but_charged == 0)
+    row("orders canceled by their customers", report.canceled)
     row("orders refunded in part, asked for twice", report.refunded)
-    wanted = report.another_card + report.at_the_bank + report.cancelled + report.refunded
+    wanted = report.another_card + report.at_the_bank + report.canceled + report.refunded
     row("orders that show what was done afterwards", wanted, report.afterwards_as_wanted == wanted)
     row("poison messages", report.poison)
     row("  in the DLQ, with a reason", report.poison_in_dlq, report.poison_in_dlq == report.poison)

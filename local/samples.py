@@ -39,7 +39,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "order_placed": _ALL_DONE,
         "duplicate": _ALL_DONE,
         "declined": _ALL_DONE,
-        "action_required": _ALL_DONE,
+        "requires_action": _ALL_DONE,
         "poison": _ALL_DONE,
         "batch": _ALL_DONE,
     },
@@ -49,7 +49,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "poison": _ALL_DONE,
     },
     "cancel_charge": {
-        "cancel": {"cancellation": "CANCELLED"},
+        "cancel": {"cancellation": "CANCELED"},
     },
     # Signed with the local run's secret, for the year 2100: Stripe's verifier refuses only what is too old.
     "receive_stripe_event": {
@@ -71,11 +71,11 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "scheduled": None,
     },
     "update_order": {
-        "payment_action_required": _ALL_DONE,
-        "payment_review_needed": _ALL_DONE,
+        "payment_requires_action": _ALL_DONE,
+        "payment_needs_review": _ALL_DONE,
         "payment_succeeded": _ALL_DONE,
         "payment_declined": _ALL_DONE,
-        "payment_cancelled": _ALL_DONE,
+        "payment_canceled": _ALL_DONE,
         # Nobody has requested this refund: its outcome comes back, and ends in the DLQ.
         "refund_succeeded": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-5cbbdad1513f"}]},
         "refund_failed": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-e722b3a92326"}]},

@@ -243,8 +243,8 @@ def outbox(tools: Tools) -> Handler:
                     {"Put": {"TableName": "Outbox", "Item": {**payment, "order": {"S": json.dumps(order)}}}},
                 ]
             )
-        except tools.dynamodb.exceptions.TransactionCanceledException as cancelled:
-            if cancelled.response["CancellationReasons"][0]["Code"] != "ConditionalCheckFailed":
+        except tools.dynamodb.exceptions.TransactionCanceledException as canceled:
+            if canceled.response["CancellationReasons"][0]["Code"] != "ConditionalCheckFailed":
                 raise
 
     return each_record(tools, process)

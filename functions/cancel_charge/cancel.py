@@ -1,6 +1,6 @@
-"""Cancel one attempt before it is charged, or say that it is too late. A row that is CANCELLED is never charged.
+"""Cancel one attempt before it is charged, or say that it is too late. A row that is CANCELED is never charged.
 
-no row, or its lease has expired ─► claim it, look at Stripe ─┬─ nothing, for good ──────────► settle CANCELLED
+no row, or its lease has expired ─► claim it, look at Stripe ─┬─ nothing, for good ──────────► settle CANCELED
                                                               ├─ a charge, a decline ────────► settle as it says
                                                               └─ too early to tell ──────────► IN_PROGRESS
 its lease is alive               ─► IN_PROGRESS
@@ -31,30 +31,30 @@ from onecharge.payments.protocol import (
     reply_for,
 )
 from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 
 
 class Cancellation(StrEnum):
     """What the one who asks is told."""
 
-    CANCELLED = "CANCELLED"
+    CANCELED = "CANCELED"
     """Nothing was charged by this attempt, and nothing will be."""
     PAID = "PAID"
     """The charge won."""
     IN_PROGRESS = "IN_PROGRESS"
     """It is being charged, or nobody knows yet whether it was: ask again."""
-    IN_REVIEW = "IN_REVIEW"
+    NEEDS_REVIEW = "NEEDS_REVIEW"
     """A person has to look at it first."""
 
 
 _ANSWER = {
-    ChargeState.CANCELLED: Cancellation.CANCELLED,
+    PaymentState.CANCELED: Cancellation.CANCELED,
     # There is nothing to charge any more, unless a new attempt is made: which the order service then allows no more.
-    ChargeState.DECLINED: Cancellation.CANCELLED,
-    ChargeState.SUCCEEDED: Cancellation.PAID,
-    ChargeState.NEEDS_REVIEW: Cancellation.IN_REVIEW,
-    ChargeState.CLAIMED: Cancellation.IN_PROGRESS,
-    ChargeState.REQUIRES_ACTION: Cancellation.IN_PROGRESS,
+    PaymentState.DECLINED: Cancellation.CANCELED,
+    PaymentState.SUCCEEDED: Cancellation.PAID,
+    PaymentState.NEEDS_REVIEW: Cancellation.NEEDS_REVIEW,
+    PaymentState.CLAIMED: Cancellation.IN_PROGRESS,
+    PaymentState.REQUIRES_ACTION: Cancellation.IN_PROGRESS,
 }
 
 
@@ -84,7 +84,7 @@ class CancelCharge:
         )
         return cancellation
 
-    def _cancel(self, event: OrderPlacedEvent) -> ChargeState:
+    def _cancel(self, event: OrderPlacedEvent) -> PaymentState:
         now = self._now()
         claim = self.ledger.claim(
             FrozenRequest.of(event.data),
@@ -97,23 +97,23 @@ class CancelCharge:
             case Claimed(row):
                 return self._cancel_ours(row)
             case HeldByAnother():
-                return ChargeState.CLAIMED
-            case AlreadySettled(ChargeState.REQUIRES_ACTION):
+                return PaymentState.CLAIMED
+            case AlreadySettled(PaymentState.REQUIRES_ACTION):
                 return self._cancel_waiting(event)
             case AlreadySettled(state):
                 return state
             case NotDeclinedBefore():
-                return ChargeState.CLAIMED
+                return PaymentState.CLAIMED
             case _:
                 assert_never(claim)
 
-    def _cancel_ours(self, row: ChargeRow) -> ChargeState:
+    def _cancel_ours(self, row: ChargeRow) -> PaymentState:
         try:
             return self._after_look(row)
         except LeaseLost:
-            return ChargeState.CLAIMED
+            return PaymentState.CLAIMED
 
-    def _after_look(self, row: ChargeRow) -> ChargeState:
+    def _after_look(self, row: ChargeRow) -> PaymentState:
         try:
             # The first claim of a row is the one that made it: no worker has sent anything.
             decision = look(self.gateway, row, self._now, never_sent=row.fencing_token == 1)
@@ -129,46 +129,46 @@ class CancelCharge:
             case Settle(reply):
                 return self._settle(row, reply)
             case OpenNewKey():
-                return self._settle_cancelled(row)
+                return self._settle_canceled(row)
             case LookAgain():
                 # The key stays in use: one that is given up before Stripe has stored an answer under it could be used
                 # again by a delivery that finds the row lost, beside the next generation.
                 self.ledger.hand_back(row, look_first=False, now=self._now())
-                return ChargeState.CLAIMED
+                return PaymentState.CLAIMED
             case _:
                 raise AssertionError(decision)
 
     def _waits_for_its_customer(self, reply: Reply) -> str | None:
-        waits = OUTCOMES[reply.answer].state is ChargeState.REQUIRES_ACTION
+        waits = OUTCOMES[reply.answer].state is PaymentState.REQUIRES_ACTION
         return reply.payment_intent_id if waits else None
 
-    def _settle(self, row: ChargeRow, reply: Reply) -> ChargeState:
+    def _settle(self, row: ChargeRow, reply: Reply) -> PaymentState:
         state = OUTCOMES[reply.answer].state
         if state is None:
             self.ledger.hand_back(row, look_first=False, now=self._now())
-            return ChargeState.CLAIMED
+            return PaymentState.CLAIMED
         self.ledger.settle(row, state, payment_intent_id=reply.payment_intent_id, code=reply.code, now=self._now())
         return state
 
-    def _settle_cancelled(self, row: ChargeRow) -> ChargeState:
-        self.ledger.settle(row, ChargeState.CANCELLED, payment_intent_id=None, code=None, now=self._now())
-        return ChargeState.CANCELLED
+    def _settle_canceled(self, row: ChargeRow) -> PaymentState:
+        self.ledger.settle(row, PaymentState.CANCELED, payment_intent_id=None, code=None, now=self._now())
+        return PaymentState.CANCELED
 
-    def _cancel_waiting(self, event: OrderPlacedEvent) -> ChargeState:
+    def _cancel_waiting(self, event: OrderPlacedEvent) -> PaymentState:
         """The customer may be confirming at this very moment: what Stripe then says is what holds."""
         row = self.ledger.read(event.data.order_id, event.data.attempt)
-        if row is None or row.payment_intent_id is None or row.state is not ChargeState.REQUIRES_ACTION:
-            return row.state if row else ChargeState.CLAIMED
+        if row is None or row.payment_intent_id is None or row.state is not PaymentState.REQUIRES_ACTION:
+            return row.state if row else PaymentState.CLAIMED
         reply = reply_for(row.request, self.gateway.cancel(row.payment_intent_id))
         decided = OUTCOMES[reply.answer].state
-        if decided is ChargeState.DECLINED:
-            decided = ChargeState.CANCELLED
-        if decided not in (ChargeState.CANCELLED, ChargeState.SUCCEEDED):
-            return ChargeState.CLAIMED
+        if decided is PaymentState.DECLINED:
+            decided = PaymentState.CANCELED
+        if decided not in (PaymentState.CANCELED, PaymentState.SUCCEEDED):
+            return PaymentState.CLAIMED
         self.ledger.decide(row, decided, code=None, now=self._now())
         # Whoever decided first, the row says so.
         settled = self.ledger.read(event.data.order_id, event.data.attempt)
-        return settled.state if settled else ChargeState.CLAIMED
+        return settled.state if settled else PaymentState.CLAIMED
 
     def _now(self) -> int:
         return int(self.clock())

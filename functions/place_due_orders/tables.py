@@ -79,8 +79,8 @@ class DueDocuments:
         }
         try:
             self.client.transact_write_items(TransactItems=[{"Put": new}, {"Update": marked}])
-        except self.client.exceptions.TransactionCanceledException as cancelled:
-            of_order, of_document = cancelled.response["CancellationReasons"]
+        except self.client.exceptions.TransactionCanceledException as canceled:
+            of_order, of_document = canceled.response["CancellationReasons"]
             codes = {of_order.get("Code"), of_document.get("Code")}
             if of_document.get("Code") == "ConditionalCheckFailed" or "TransactionConflict" in codes:
                 return DocumentChanged()

@@ -54,7 +54,7 @@ class Order(Answer):
     client_secret: str | None = Field(
         default=None,
         repr=False,
-        description="Only while ACTION_REQUIRED: with it the customer's page confirms the payment at Stripe.",
+        description="Only while REQUIRES_ACTION: with it the customer's page confirms the payment at Stripe.",
     )
 
 

@@ -44,7 +44,7 @@ from place_order.orders import (
     StoredOrder,
 )
 from place_order.pages import OrdersQuery, cursor_of
-from place_order.payments import CANCELLED, IN_PROGRESS, IN_REVIEW, PAID, NoAnswer, Payments
+from place_order.payments import CANCELED, IN_PROGRESS, NEEDS_REVIEW, PAID, NoAnswer, Payments
 from place_order.problems import invalid_request
 from place_order.refunds import OrderMoved, RefundRequest, Refunds, StoredRefund, TooMuch
 
@@ -52,19 +52,19 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 _CANCEL_TRIES = 3
-"""How often the order may move while it is being cancelled, before the client is asked to try again."""
+"""How often the order may move while it is being canceled, before the client is asked to try again."""
 
 _REFUND_TRIES = 3
 """How often other refunds of the same order may come in between, before the client is asked to try again."""
 
 _TOO_LATE = {
-    PAID: Problem(HTTPStatus.CONFLICT, "already-paid", "The order is paid. It can be refunded, not cancelled."),
-    IN_REVIEW: Problem(HTTPStatus.CONFLICT, "in-review", "A person is looking at this order's payment."),
+    PAID: Problem(HTTPStatus.CONFLICT, "already-paid", "The order is paid. It can be refunded, not canceled."),
+    NEEDS_REVIEW: Problem(HTTPStatus.CONFLICT, "needs-review", "A person is looking at this order's payment."),
     IN_PROGRESS: Problem(
         HTTPStatus.CONFLICT, "payment-in-progress", "The order is being charged at this moment. Ask again."
     ),
 }
-"""Why an order is not cancelled, by what the payment service answers or the order's own status says."""
+"""Why an order is not canceled, by what the payment service answers or the order's own status says."""
 
 
 class OrdersApi:
@@ -162,21 +162,21 @@ class OrdersApi:
         """Cancel the order unless it is paid; asked again, the answer is the same."""
         order = self._find(order_id)
         for _ in range(_CANCEL_TRIES):
-            if order.status in (OrderStatus.PAID, OrderStatus.IN_REVIEW):
+            if order.status in (OrderStatus.PAID, OrderStatus.NEEDS_REVIEW):
                 raise _TOO_LATE[order.status]
-            if order.status is not OrderStatus.CANCELLED:
+            if order.status is not OrderStatus.CANCELED:
                 cancellation = self._payments.cancel(order.event)
-                if cancellation != CANCELLED:
+                if cancellation != CANCELED:
                     raise _TOO_LATE[cancellation]
             try:
-                cancelled = self._orders.cancel(order)
+                canceled = self._orders.cancel(order)
             except NotNow as moved:
                 # Another card was tried meanwhile, or the bank has decided: the question is a new one.
                 order = moved.order
                 continue
-            self._counts("OrderCancelled")
-            self._log("order cancelled", cancelled)
-            return self._shown(HTTPStatus.OK, cancelled)
+            self._counts("OrderCanceled")
+            self._log("order canceled", canceled)
+            return self._shown(HTTPStatus.OK, canceled)
         raise _TOO_LATE[IN_PROGRESS]
 
     def refund_order(self, order_id: str) -> Response[dict[str, Any]]:
@@ -340,7 +340,7 @@ def _customers_view(order: StoredOrder) -> Order:
         "amount_refunded": order.refunded_minor,
     }
     waiting = [each for each in order.outcomes if each.attempt == order.attempt and each.client_secret]
-    if order.status is OrderStatus.ACTION_REQUIRED and waiting:
+    if order.status is OrderStatus.REQUIRES_ACTION and waiting:
         shown["client_secret"] = waiting[0].client_secret
     return Order(**shown)
 

@@ -103,7 +103,7 @@ OPERATIONS = (
         "Cancel an order unless it is paid; asked again, the answer is the same.",
         HTTPStatus.OK,
         Order,
-        {_NOT_FOUND: ("not-found",), _CONFLICT: ("already-paid", "in-review", "payment-in-progress")},
+        {_NOT_FOUND: ("not-found",), _CONFLICT: ("already-paid", "needs-review", "payment-in-progress")},
     ),
     Operation(
         "refund_order",

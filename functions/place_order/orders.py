@@ -242,21 +242,21 @@ class Orders:
         return StoredOrder.of(answer["Attributes"]), True
 
     def cancel(self, order: StoredOrder) -> StoredOrder:
-        """Write that the order is cancelled, if it stands as it was read. Raises NoSuchOrder, NotNow."""
+        """Write that the order is canceled, if it stands as it was read. Raises NoSuchOrder, NotNow."""
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item({"order_id": order.order_id}),
-                UpdateExpression="SET #status = :cancelled",
-                ConditionExpression="attempt = :attempt AND #status IN (:pending, :declined, :waiting, :cancelled)",
+                UpdateExpression="SET #status = :canceled",
+                ConditionExpression="attempt = :attempt AND #status IN (:pending, :declined, :waiting, :canceled)",
                 ExpressionAttributeNames={"#status": "status"},
                 ExpressionAttributeValues=to_item(
                     {
                         ":attempt": order.attempt,
                         ":pending": OrderStatus.PENDING,
                         ":declined": OrderStatus.PAYMENT_DECLINED,
-                        ":waiting": OrderStatus.ACTION_REQUIRED,
-                        ":cancelled": OrderStatus.CANCELLED,
+                        ":waiting": OrderStatus.REQUIRES_ACTION,
+                        ":canceled": OrderStatus.CANCELED,
                     }
                 ),
                 ReturnValues="ALL_NEW",

@@ -1,4 +1,4 @@
-"""The payment service, asked: can this order still be cancelled? Everything else it learns from events."""
+"""The payment service, asked: can this order still be canceled? Everything else it learns from events."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from onecharge.events import OrderPlacedEvent
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
 
-CANCELLED, PAID, IN_PROGRESS, IN_REVIEW = "CANCELLED", "PAID", "IN_PROGRESS", "IN_REVIEW"
+CANCELED, PAID, IN_PROGRESS, NEEDS_REVIEW = "CANCELED", "PAID", "IN_PROGRESS", "NEEDS_REVIEW"
 """What cancel_charge answers."""
 
 

@@ -116,8 +116,8 @@ class Refunds:
         )
         try:
             self._store_and_reserve(item, order, amount_minor)
-        except self.client.exceptions.TransactionCanceledException as cancelled:
-            stored, reserved = cancelled.response["CancellationReasons"]
+        except self.client.exceptions.TransactionCanceledException as canceled:
+            stored, reserved = canceled.response["CancellationReasons"]
             if "Item" in stored:
                 return _the_same(StoredRefund.of(stored["Item"]), asked_for), False
             if {stored["Code"], reserved["Code"]} & {"ConditionalCheckFailed", "TransactionConflict"}:

@@ -17,21 +17,21 @@ from onecharge.events import (
     RefundRequestedEvent,
 )
 from onecharge.orders import order_placed
-from onecharge.states import ChargeState, OrderStatus, RefundState, RefundStatus
+from onecharge.states import PaymentState, OrderStatus, RefundState, RefundStatus
 from onecharge.topics import PublishedEvent
 
-EVENT_TYPES: Mapping[ChargeState, PaymentEventType] = {
-    ChargeState.SUCCEEDED: EventType.PAYMENT_SUCCEEDED,
-    ChargeState.DECLINED: EventType.PAYMENT_DECLINED,
-    ChargeState.REQUIRES_ACTION: EventType.PAYMENT_ACTION_REQUIRED,
-    ChargeState.NEEDS_REVIEW: EventType.PAYMENT_REVIEW_NEEDED,
-    ChargeState.CANCELLED: EventType.PAYMENT_CANCELLED,
+EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
+    PaymentState.SUCCEEDED: EventType.PAYMENT_SUCCEEDED,
+    PaymentState.DECLINED: EventType.PAYMENT_DECLINED,
+    PaymentState.REQUIRES_ACTION: EventType.PAYMENT_REQUIRES_ACTION,
+    PaymentState.NEEDS_REVIEW: EventType.PAYMENT_NEEDS_REVIEW,
+    PaymentState.CANCELED: EventType.PAYMENT_CANCELED,
 }
 
 REFUND_EVENT_TYPES: Mapping[RefundState, RefundEventType] = {
     RefundState.SUCCEEDED: EventType.REFUND_SUCCEEDED,
     RefundState.FAILED: EventType.REFUND_FAILED,
-    RefundState.NEEDS_REVIEW: EventType.REFUND_REVIEW_NEEDED,
+    RefundState.NEEDS_REVIEW: EventType.REFUND_NEEDS_REVIEW,
 }
 
 
@@ -55,7 +55,7 @@ def event_in(record: Mapping[str, Any]) -> PublishedEvent | None:
 
 
 def _payment_outcome(row: Mapping[str, Any]) -> PaymentOutcomeEvent | None:
-    event_type = EVENT_TYPES.get(ChargeState(row["state"]))
+    event_type = EVENT_TYPES.get(PaymentState(row["state"]))
     if event_type is None:
         return None
     outcome = PaymentOutcome(
@@ -65,7 +65,7 @@ def _payment_outcome(row: Mapping[str, Any]) -> PaymentOutcomeEvent | None:
         currency=row["currency"],
         payment_intent_id=row.get("payment_intent_id"),
         decline_code=row.get("decline_code"),
-        client_secret=row.get("client_secret") if event_type is EventType.PAYMENT_ACTION_REQUIRED else None,
+        client_secret=row.get("client_secret") if event_type is EventType.PAYMENT_REQUIRES_ACTION else None,
         occurred_at=datetime.fromtimestamp(row["settled_at"], UTC),
     )
     return PaymentOutcomeEvent.of(event_type, outcome, correlation_id=row["correlation_id"])

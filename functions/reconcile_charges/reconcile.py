@@ -17,7 +17,7 @@ from onecharge.payments.ledger import Ledger
 from onecharge.payments.protocol import ChargeRow
 from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from reconcile_charges.progress import AnotherRun, Progress, ProgressStore
 
 FIRST_RUN_SECONDS = 24 * 3600
@@ -114,13 +114,13 @@ class ReconcileCharges:
 
     def _row(self, row: ChargeRow) -> None:
         now = self._now()
-        if row.state is ChargeState.CLAIMED:
+        if row.state is PaymentState.CLAIMED:
             if now - row.lease_expires_at >= ABANDONED_SECONDS and not self.settler.look(row):
                 self.settler.report(
                     row, "AbandonedClaim", "no worker and no message is left, and Stripe shows no charge"
                 )
         elif row.payment_intent_id and (
-            row.state is ChargeState.REQUIRES_ACTION or (row.settled_at or 0) > now - ROWS_HELD_FOR_SECONDS
+            row.state is PaymentState.REQUIRES_ACTION or (row.settled_at or 0) > now - ROWS_HELD_FOR_SECONDS
         ):
             intent = self.gateway.retrieve(row.payment_intent_id)
             if intent is None:

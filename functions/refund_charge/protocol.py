@@ -103,7 +103,7 @@ OUTCOMES: Mapping[Answer, Outcome] = {
     Answer.UNAVAILABLE: _SAME_KEY_AGAIN,
     Answer.BAD_API_KEY: Outcome(Then.SAME_KEY_AGAIN, alarm=True),
     Answer.SERVER_ERROR: Outcome(Then.LOOK_FIRST),
-    Answer.ACTION_REQUIRED: _NEEDS_REVIEW,
+    Answer.REQUIRES_ACTION: _NEEDS_REVIEW,
     Answer.OTHER_REQUEST: _NEEDS_REVIEW,
     Answer.OTHER_AMOUNT: _NEEDS_REVIEW,
 }
@@ -126,7 +126,7 @@ def reply_for(request: FrozenRefund, found: FoundRefund) -> RefundReply:
         case "failed" | "canceled":
             return RefundReply(Answer.REFUSED, found.stripe_refund_id, found.failure_reason or found.status)
         case _:
-            return RefundReply(Answer.ACTION_REQUIRED, found.stripe_refund_id, found.status)
+            return RefundReply(Answer.REQUIRES_ACTION, found.stripe_refund_id, found.status)
 
 
 def after_look(row: RefundRow, found: list[FoundRefund], now: float) -> Settle | OpenNewKey | LookAgain:

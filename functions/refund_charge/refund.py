@@ -14,7 +14,7 @@ from onecharge.payments.ledger import Ledger
 from onecharge.payments.protocol import LookAgain, OpenNewKey, Step, Then, next_step
 from onecharge.payments.stripe_gateway import LookInconclusive
 from onecharge.payments.time_bounds import CLOCK_DIFFERENCE_SECONDS
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from refund_charge.ledger import AlreadySettled, Claimed, RefundLedger
 from refund_charge.protocol import OUTCOMES, FrozenRefund, RefundReply, RefundRow, Settle, after_look
 from refund_charge.stripe_refunds import StripeRefunds
@@ -71,7 +71,7 @@ class RefundCharge:
     def _charged(self, event: RefundRequestedEvent) -> str | None:
         """The PaymentIntent that paid the order; None if the ledger does not say that one did."""
         charge = self.charges.read(event.data.order_id, event.data.attempt)
-        if charge is None or charge.state is not ChargeState.SUCCEEDED:
+        if charge is None or charge.state is not PaymentState.SUCCEEDED:
             return None
         if event.data.currency != charge.request.currency or event.data.amount_minor > charge.request.amount_minor:
             raise PoisonMessage("data.amount_minor: more than was charged, or other money")

@@ -8,23 +8,23 @@ from onecharge.states import OrderStatus
 MOVES: Mapping[PaymentEventType, tuple[OrderStatus, frozenset[OrderStatus]]] = {
     EventType.PAYMENT_SUCCEEDED: (
         OrderStatus.PAID,
-        frozenset({OrderStatus.PENDING, OrderStatus.ACTION_REQUIRED, OrderStatus.IN_REVIEW}),
+        frozenset({OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.NEEDS_REVIEW}),
     ),
     EventType.PAYMENT_DECLINED: (
         OrderStatus.PAYMENT_DECLINED,
-        frozenset({OrderStatus.PENDING, OrderStatus.ACTION_REQUIRED, OrderStatus.IN_REVIEW}),
+        frozenset({OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.NEEDS_REVIEW}),
     ),
-    EventType.PAYMENT_ACTION_REQUIRED: (
-        OrderStatus.ACTION_REQUIRED,
+    EventType.PAYMENT_REQUIRES_ACTION: (
+        OrderStatus.REQUIRES_ACTION,
         frozenset({OrderStatus.PENDING}),
     ),
-    EventType.PAYMENT_REVIEW_NEEDED: (
-        OrderStatus.IN_REVIEW,
-        frozenset({OrderStatus.PENDING, OrderStatus.ACTION_REQUIRED}),
+    EventType.PAYMENT_NEEDS_REVIEW: (
+        OrderStatus.NEEDS_REVIEW,
+        frozenset({OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION}),
     ),
-    EventType.PAYMENT_CANCELLED: (
-        OrderStatus.CANCELLED,
-        frozenset({OrderStatus.PENDING, OrderStatus.ACTION_REQUIRED}),
+    EventType.PAYMENT_CANCELED: (
+        OrderStatus.CANCELED,
+        frozenset({OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION}),
     ),
 }
 """For each outcome: the status that it moves the order to, and the ones that it may move it from.

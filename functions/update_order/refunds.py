@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STATUS: Mapping[RefundEventType, RefundStatus] = {
     EventType.REFUND_SUCCEEDED: RefundStatus.SUCCEEDED,
     EventType.REFUND_FAILED: RefundStatus.FAILED,
-    EventType.REFUND_REVIEW_NEEDED: RefundStatus.IN_REVIEW,
+    EventType.REFUND_NEEDS_REVIEW: RefundStatus.NEEDS_REVIEW,
 }
 
 
@@ -60,8 +60,8 @@ class UpdateRefund:
             writes.append({"Update": self._give_back(event)})
         try:
             self.client.transact_write_items(TransactItems=writes)
-        except self.client.exceptions.TransactionCanceledException as cancelled:
-            refund = cancelled.response["CancellationReasons"][0]
+        except self.client.exceptions.TransactionCanceledException as canceled:
+            refund = canceled.response["CancellationReasons"][0]
             if refund.get("Code") != "ConditionalCheckFailed":
                 raise  # A conflict with another write, or an order that is gone: the message comes back.
             if "Item" not in refund:

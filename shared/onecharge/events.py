@@ -4,6 +4,7 @@ An event's id is derived from what happened, never drawn at random: publishing t
 id twice, so that everybody downstream can see that it is the same fact.
 
     OrderPlaced      onecharge.order.placed       place_order ► stream ► publish_events ► charge_order
+    CancelRequested  onecharge.order.cancel_requested                                     the same way
     PaymentOutcome   onecharge.payment.*          charge_order ► stream ► publish_events ► update_order
     RefundRequested  onecharge.refund.requested   place_order ► stream ► publish_events ► refund_charge
     RefundOutcome    onecharge.refund.*           refund_charge ► stream ► publish_events ► update_order
@@ -21,9 +22,10 @@ ORDER_ID_PATTERN = r"^ord_[0-9a-f]{32}$"
 OrderId = Annotated[str, Field(pattern=ORDER_ID_PATTERN)]
 RefundId = Annotated[str, Field(pattern=r"^rfd_[0-9a-f]{32}$")]
 CustomerId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]{1,64}$")]
-PaymentMethodId = Annotated[str, Field(pattern=r"^(?:pm|card|src)_[A-Za-z0-9_]{1,60}$")]
-"""The id of a Stripe PaymentMethod, `pm_…`, or of one of its predecessors: a token for a card, never its number."""
-Attempt = Annotated[int, Field(strict=True, ge=1, le=100)]
+PaymentMethodId = Annotated[str, Field(pattern=r"^pm_[A-Za-z0-9_]{1,60}$")]
+"""The id of a Stripe PaymentMethod, `pm_…`: a token for a card, never its number."""
+ATTEMPTS_MAX = 100
+Attempt = Annotated[int, Field(strict=True, ge=1, le=ATTEMPTS_MAX)]
 """Which attempt to pay the order this is: 1, and one more for each new card after a decline."""
 CorrelationId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:=/+-]{1,128}$")]
 """The id of the HTTP request that began it all, carried through every event and log line."""
@@ -36,21 +38,26 @@ class EventType(StrEnum):
     """The CloudEvents `type` of everything that onecharge publishes."""
 
     ORDER_PLACED = "onecharge.order.placed"
+    ORDER_CANCEL_REQUESTED = "onecharge.order.cancel_requested"
     PAYMENT_SUCCEEDED = "onecharge.payment.succeeded"
     PAYMENT_DECLINED = "onecharge.payment.declined"
-    PAYMENT_ACTION_REQUIRED = "onecharge.payment.action_required"
-    PAYMENT_REVIEW_NEEDED = "onecharge.payment.review_needed"
-    PAYMENT_CANCELLED = "onecharge.payment.cancelled"
+    PAYMENT_REQUIRES_ACTION = "onecharge.payment.requires_action"
+    PAYMENT_NEEDS_REVIEW = "onecharge.payment.needs_review"
+    PAYMENT_CANCELED = "onecharge.payment.canceled"
     REFUND_REQUESTED = "onecharge.refund.requested"
     REFUND_SUCCEEDED = "onecharge.refund.succeeded"
     REFUND_FAILED = "onecharge.refund.failed"
-    REFUND_REVIEW_NEEDED = "onecharge.refund.review_needed"
+    REFUND_NEEDS_REVIEW = "onecharge.refund.needs_review"
 
 
 class Contract(BaseModel):
-    """What crosses a boundary: strict about types, silent about nothing, immutable once read."""
+    """What crosses a boundary: strict about types, immutable once read.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    A consumer ignores fields that it does not know, so that a newer producer can be deployed before it. A producer
+    cannot send one: the type checker refuses it.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 class OrderPlaced(Contract):
@@ -71,7 +78,7 @@ class OrderPlaced(Contract):
 
 
 class PaymentOutcome(Contract):
-    """What one attempt to charge an order came to; the event's type says which of the outcomes it is."""
+    """The result of one attempt to pay an order; the event's type says which of the outcomes it is."""
 
     order_id: OrderId
     attempt: Attempt
@@ -79,9 +86,18 @@ class PaymentOutcome(Contract):
     currency: Currency
     payment_intent_id: str | None = Field(default=None, max_length=255)
     decline_code: str | None = Field(default=None, max_length=255)
-    client_secret: str | None = Field(default=None, max_length=255, repr=False)
-    """With which the customer's page goes on where the customer has to act; in no other event, and in no log."""
+    """Stripe's decline code, or its error code where there is none; only with `declined`."""
+    advice_code: str | None = Field(default=None, max_length=255)
+    """Stripe's advice after a decline: `confirm_card_data`, `do_not_try_again` or `try_again_later`."""
+    amount_refunded_minor: int | None = Field(default=None, ge=0)
+    """What Stripe shows as refunded in all, by us or by hand; only with `succeeded`."""
+    dispute_status: str | None = Field(default=None, max_length=64)
+    """Stripe's status of the newest dispute (needs_response, under_review, won, lost, …); only with `succeeded`."""
     occurred_at: AwareDatetime
+
+
+class CancelRequested(OrderPlaced):
+    """A customer's order is to be canceled unless it is paid: with all that a payment of it would have needed."""
 
 
 class RefundRequested(Contract):
@@ -137,16 +153,16 @@ class CloudEvent[Data: Contract](BaseModel):
 PaymentEventType = Literal[
     EventType.PAYMENT_SUCCEEDED,
     EventType.PAYMENT_DECLINED,
-    EventType.PAYMENT_ACTION_REQUIRED,
-    EventType.PAYMENT_REVIEW_NEEDED,
-    EventType.PAYMENT_CANCELLED,
+    EventType.PAYMENT_REQUIRES_ACTION,
+    EventType.PAYMENT_NEEDS_REVIEW,
+    EventType.PAYMENT_CANCELED,
 ]
 
 
 RefundEventType = Literal[
     EventType.REFUND_SUCCEEDED,
     EventType.REFUND_FAILED,
-    EventType.REFUND_REVIEW_NEEDED,
+    EventType.REFUND_NEEDS_REVIEW,
 ]
 
 
@@ -174,17 +190,45 @@ class OrderPlacedEvent(CloudEvent[OrderPlaced]):
         return self
 
 
+class CancelRequestedEvent(CloudEvent[CancelRequested]):
+    """`onecharge.order.cancel_requested`."""
+
+    type: Literal[EventType.ORDER_CANCEL_REQUESTED] = EventType.ORDER_CANCEL_REQUESTED
+
+    @classmethod
+    def of(cls, order: OrderPlaced, *, correlation_id: str) -> Self:
+        """The one event of this cancellation, with the same id however often it is made."""
+        return cls(
+            id=f"{order.order_id}:{order.attempt}:cancel_requested",
+            source="/onecharge/orders",
+            subject=order.order_id,
+            time=order.placed_at,
+            correlationid=correlation_id,
+            data=CancelRequested(**order.model_dump()),
+        )
+
+    @model_validator(mode="after")
+    def _subject_is_the_order(self) -> Self:
+        if self.subject != self.data.order_id:
+            raise ValueError("subject is not the order that the data is about")
+        return self
+
+
 class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
-    """`onecharge.payment.succeeded`, `.declined`, `.action_required`, `.review_needed` or `.cancelled`."""
+    """`onecharge.payment.succeeded`, `.declined`, `.requires_action`, `.needs_review` or `.canceled`."""
 
     type: PaymentEventType
 
     @classmethod
-    def of(cls, event_type: PaymentEventType, outcome: PaymentOutcome, *, correlation_id: str) -> Self:
-        """The one event of this outcome of this attempt, with the same id however often it is made."""
+    def of(cls, event_type: PaymentEventType, outcome: PaymentOutcome, *, revision: int, correlation_id: str) -> Self:
+        """The event of this revision of the payment's row, with the same id however often the row is published.
+
+        A later revision of the same outcome (a dispute, a re-emission) is another event, which a FIFO topic
+        must not take for a duplicate.
+        """
         kind = event_type.rpartition(".")[2]
         return cls(
-            id=f"{outcome.order_id}:{outcome.attempt}:{kind}",
+            id=f"{outcome.order_id}:{outcome.attempt}:{kind}:{revision}",
             source="/onecharge/payments",
             type=event_type,
             subject=outcome.order_id,
@@ -219,15 +263,15 @@ class RefundRequestedEvent(CloudEvent[RefundRequested]):
 
 
 class RefundOutcomeEvent(CloudEvent[RefundOutcome]):
-    """`onecharge.refund.succeeded`, `.failed` or `.review_needed`."""
+    """`onecharge.refund.succeeded`, `.failed` or `.needs_review`."""
 
     type: RefundEventType
 
     @classmethod
-    def of(cls, event_type: RefundEventType, outcome: RefundOutcome, *, correlation_id: str) -> Self:
-        """The one event of this outcome of this refund, with the same id however often it is made."""
+    def of(cls, event_type: RefundEventType, outcome: RefundOutcome, *, revision: int, correlation_id: str) -> Self:
+        """The event of this revision of the refund's row, with the same id however often the row is published."""
         return cls(
-            id=f"{outcome.refund_id}:{event_type.rpartition('.')[2]}",
+            id=f"{outcome.refund_id}:{event_type.rpartition('.')[2]}:{revision}",
             source="/onecharge/payments",
             type=event_type,
             subject=outcome.order_id,

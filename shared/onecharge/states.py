@@ -1,50 +1,48 @@
-"""The states that are stored: named once, and spelled out in full wherever they are read."""
+"""The states that are stored: named once, and spelled alike in every service."""
 
 from enum import StrEnum
 
 
-class ChargeState(StrEnum):
-    """Where one attempt to charge an order stands, in the Charges table.
+class PaymentState(StrEnum):
+    """Where the present attempt to pay an order stands, in the Payments table.
 
-    CLAIMED ─► SUCCEEDED | DECLINED | REQUIRES_ACTION | NEEDS_REVIEW | CANCELLED
+    PENDING ─► SUCCEEDED | DECLINED | REQUIRES_ACTION | NEEDS_REVIEW | CANCELED
 
-    All but CLAIMED are settled and never change again, except REQUIRES_ACTION: what the customer then does at
-    their bank decides it, and Stripe tells.
+    REQUIRES_ACTION waits for the customer, and so is not final. What Stripe says later wins: DECLINED may still become
+    SUCCEEDED. SUCCEEDED is never overwritten. Whether a worker holds the row is not a state but its lease.
     """
 
-    CLAIMED = "CLAIMED"
+    PENDING = "PENDING"
     SUCCEEDED = "SUCCEEDED"
     DECLINED = "DECLINED"
     REQUIRES_ACTION = "REQUIRES_ACTION"
     NEEDS_REVIEW = "NEEDS_REVIEW"
-    CANCELLED = "CANCELLED"
-    """The order was cancelled before it was charged: this attempt never will be."""
+    CANCELED = "CANCELED"
+    """Stripe has said so: no PaymentIntent of the order can be charged any more."""
 
 
 class RefundState(StrEnum):
-    """Where one refund stands at Stripe, in the RefundLedger table.
+    """Where one refund stands at Stripe, in the Refunds table of the payment service.
 
-    CLAIMED ─► SUCCEEDED | FAILED | NEEDS_REVIEW
-
-    All but CLAIMED are settled and never change again.
+    PENDING ─► SUCCEEDED | FAILED | NEEDS_REVIEW        SUCCEEDED ─► FAILED, when the bank returns it
     """
 
-    CLAIMED = "CLAIMED"
+    PENDING = "PENDING"
     SUCCEEDED = "SUCCEEDED"
     """Stripe has accepted it: the money is on its way back."""
     FAILED = "FAILED"
-    """Stripe has refused it: no money has moved."""
+    """No money has moved, or it came back: the amount can be refunded again."""
     NEEDS_REVIEW = "NEEDS_REVIEW"
 
 
 class RefundStatus(StrEnum):
-    """Where a refund stands for the order's customer, in the Refunds table."""
+    """Where a refund stands for the order's customer, in the OrderRefunds table of the order service."""
 
     PENDING = "PENDING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
-    """It was not made, and its amount can be refunded again."""
-    IN_REVIEW = "IN_REVIEW"
+    """No money was given back, and the amount can be refunded again."""
+    NEEDS_REVIEW = "NEEDS_REVIEW"
 
 
 class OrderStatus(StrEnum):
@@ -53,6 +51,8 @@ class OrderStatus(StrEnum):
     PENDING = "PENDING"
     PAID = "PAID"
     PAYMENT_DECLINED = "PAYMENT_DECLINED"
-    ACTION_REQUIRED = "ACTION_REQUIRED"
-    IN_REVIEW = "IN_REVIEW"
-    CANCELLED = "CANCELLED"
+    REQUIRES_ACTION = "REQUIRES_ACTION"
+    NEEDS_REVIEW = "NEEDS_REVIEW"
+    CANCELING = "CANCELING"
+    """A cancellation is taken: nothing is confirmed from now on, and it ends as CANCELED or PAID by itself."""
+    CANCELED = "CANCELED"

@@ -70,8 +70,8 @@ def test_a_built_function_handles_its_sample_events(function: str, stack: Stack,
 def test_the_samples_came_to_what_their_names_say(stack: Stack) -> None:
     """`batchItemFailures: []` alone would also be the answer to a good order that was taken for poison."""
     ledger = StandInAdmin(stack.stripe_api_base).ledger()
-    charged = {name: len(ledger.charges_of(order_of(name))) for name in ("order_placed", "declined", "action_required")}
-    assert charged == {"order_placed": 1, "declined": 0, "action_required": 0}
+    charged = {name: len(ledger.charges_of(order_of(name))) for name in ("order_placed", "declined", "requires_action")}
+    assert charged == {"order_placed": 1, "declined": 0, "requires_action": 0}
     asked = json.loads(records("refund_requested", "refund_charge")[0]["body"])["data"]
     made = [each["amount"] for each in ledger.refunds if each["metadata"].get("refund_id") == asked["refund_id"]]
     assert made == [asked["amount_minor"]]

@@ -14,7 +14,7 @@ from onecharge.dynamodb import from_item, to_item
 from onecharge.payments.leases import HeldByAnother, LeaseLost
 from onecharge.payments.ledger import AlreadySettled, Claimed, Ledger, NotDeclinedBefore
 from onecharge.payments.protocol import ChargeRow, FrozenRequest
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from tests.conftest import PROJECT, create_table
 from tests.contract.conftest import Endpoint
 from tests.contract.racers import CLAIMS_PER_RACER, THREADS
@@ -42,7 +42,7 @@ def claimed(ledger: Ledger, *, at: int = T0) -> ChargeRow:
     return outcome.row
 
 
-def settle(ledger: Ledger, row: ChargeRow, state: ChargeState = ChargeState.SUCCEEDED) -> None:
+def settle(ledger: Ledger, row: ChargeRow, state: PaymentState = PaymentState.SUCCEEDED) -> None:
     ledger.settle(row, state, payment_intent_id="pi_1", code=None, now=T0 + 1)
 
 
@@ -50,7 +50,7 @@ def test_the_first_claim_makes_the_row(ledger: Ledger) -> None:
     """With a lease, the first fencing token, key generation 0 and the frozen request."""
     row = claimed(ledger)
     assert row.request == REQUEST
-    assert (row.state, row.fencing_token, row.lease_expires_at) == (ChargeState.CLAIMED, 1, T0 + LEASE_SECONDS)
+    assert (row.state, row.fencing_token, row.lease_expires_at) == (PaymentState.CLAIMED, 1, T0 + LEASE_SECONDS)
     assert (row.key_generation, row.key_opened_at, row.placed_at, row.looking_since) == (0, T0, T0, None)
 
 
@@ -72,25 +72,25 @@ def test_an_expired_lease_is_taken_over_with_a_higher_token(ledger: Ledger) -> N
 def test_a_settled_row_is_never_claimed_again(ledger: Ledger) -> None:
     """However much later; the duplicate learns what was charged."""
     settle(ledger, claimed(ledger))
-    assert claim(ledger, at=T0 + 10**7) == AlreadySettled(ChargeState.SUCCEEDED, REQUEST.fingerprint, T0 + 1)
+    assert claim(ledger, at=T0 + 10**7) == AlreadySettled(PaymentState.SUCCEEDED, REQUEST.fingerprint, T0 + 1)
 
 
 def test_a_settled_row_is_told_of_again(ledger: Ledger) -> None:
     """By a write that the table's stream carries, and that changes nothing of what the row says."""
     settle(ledger, claimed(ledger))
     before = ledger.read(REQUEST.order_id, 1)
-    ledger.tell_again(REQUEST, ChargeState.SUCCEEDED, now=T0 + 10)
+    ledger.tell_again(REQUEST, PaymentState.SUCCEEDED, now=T0 + 10)
     assert told_again_at(ledger) == T0 + 10
-    assert claim(ledger) == AlreadySettled(ChargeState.SUCCEEDED, REQUEST.fingerprint, T0 + 10)
+    assert claim(ledger) == AlreadySettled(PaymentState.SUCCEEDED, REQUEST.fingerprint, T0 + 10)
     assert ledger.read(REQUEST.order_id, 1) == before
 
 
 def test_a_row_that_moved_on_or_is_gone_is_not_told_of(ledger: Ledger) -> None:
     """Its move was told, and a row that its time to live deleted is not made anew."""
-    ledger.tell_again(REQUEST, ChargeState.SUCCEEDED, now=T0 + 10)
+    ledger.tell_again(REQUEST, PaymentState.SUCCEEDED, now=T0 + 10)
     assert ledger.read(REQUEST.order_id, 1) is None
     settle(ledger, claimed(ledger))
-    ledger.tell_again(REQUEST, ChargeState.REQUIRES_ACTION, now=T0 + 10)
+    ledger.tell_again(REQUEST, PaymentState.REQUIRES_ACTION, now=T0 + 10)
     assert told_again_at(ledger) is None
 
 
@@ -105,7 +105,7 @@ def test_a_settled_row_never_changes(ledger: Ledger) -> None:
     row = claimed(ledger)
     settle(ledger, row)
     with pytest.raises(LeaseLost):
-        settle(ledger, row, ChargeState.DECLINED)
+        settle(ledger, row, PaymentState.DECLINED)
     with pytest.raises(LeaseLost):
         ledger.hand_back(row, look_first=True, now=T0)
 
@@ -151,30 +151,30 @@ SECOND = FrozenRequest(REQUEST.order_id, 2, 1099, "EUR", "{}")
 
 def test_a_second_attempt_follows_a_decline(ledger: Ledger) -> None:
     """A new card is a new row, with a key and a fencing token of its own."""
-    settle(ledger, claimed(ledger), ChargeState.DECLINED)
+    settle(ledger, claimed(ledger), PaymentState.DECLINED)
     outcome = claim(ledger, SECOND)
     assert isinstance(outcome, Claimed)
     assert (outcome.row.request, outcome.row.fencing_token) == (SECOND, 1)
     assert outcome.row.idempotency_key.endswith(":2:0")
 
 
-@pytest.mark.parametrize("state", [ChargeState.SUCCEEDED, ChargeState.REQUIRES_ACTION, ChargeState.NEEDS_REVIEW])
-def test_a_second_attempt_follows_nothing_else(ledger: Ledger, state: ChargeState) -> None:
+@pytest.mark.parametrize("state", [PaymentState.SUCCEEDED, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW])
+def test_a_second_attempt_follows_nothing_else(ledger: Ledger, state: PaymentState) -> None:
     """Neither a row that is settled otherwise, nor an open one, nor none: and no row is made."""
     assert claim(ledger, SECOND) == NotDeclinedBefore(None)
     row = claimed(ledger)
-    assert claim(ledger, SECOND) == NotDeclinedBefore(ChargeState.CLAIMED)
+    assert claim(ledger, SECOND) == NotDeclinedBefore(PaymentState.CLAIMED)
     settle(ledger, row, state)
     assert claim(ledger, SECOND) == NotDeclinedBefore(state)
 
 
 def test_a_second_attempt_has_duplicates_too(ledger: Ledger) -> None:
-    """They learn the same from the cancelled transaction."""
-    settle(ledger, claimed(ledger), ChargeState.DECLINED)
+    """They learn the same from the canceled transaction."""
+    settle(ledger, claimed(ledger), PaymentState.DECLINED)
     outcome = claim(ledger, SECOND)
     assert claim(ledger, SECOND) == HeldByAnother(T0 + LEASE_SECONDS)
     settle(ledger, outcome.row)
-    assert claim(ledger, SECOND) == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint, T0 + 1)
+    assert claim(ledger, SECOND) == AlreadySettled(PaymentState.SUCCEEDED, SECOND.fingerprint, T0 + 1)
 
 
 class Overtaken:
@@ -191,7 +191,7 @@ class Overtaken:
 
 def test_a_second_attempt_that_was_overtaken_holds_nothing(ledger: Ledger) -> None:
     """Its lease had expired before it read the row: what it reads is another's lease, or another's charge."""
-    settle(ledger, claimed(ledger), ChargeState.DECLINED)
+    settle(ledger, claimed(ledger), PaymentState.DECLINED)
     later = T0 + LEASE_SECONDS
     slow = Ledger(Overtaken(ledger.client, lambda: claim(ledger, SECOND, at=later)), ledger.table)  # type: ignore[arg-type]
     assert claim(slow, SECOND) == HeldByAnother(later + LEASE_SECONDS)
@@ -201,7 +201,7 @@ def test_a_second_attempt_that_was_overtaken_holds_nothing(ledger: Ledger) -> No
 
     slow = Ledger(Overtaken(ledger.client, charged_by_another), ledger.table)  # type: ignore[arg-type]
     outcome = claim(slow, SECOND, at=later + LEASE_SECONDS)
-    assert outcome == AlreadySettled(ChargeState.SUCCEEDED, SECOND.fingerprint, T0 + 1)
+    assert outcome == AlreadySettled(PaymentState.SUCCEEDED, SECOND.fingerprint, T0 + 1)
 
 
 def test_a_row_is_read_as_it_is(ledger: Ledger) -> None:
@@ -210,7 +210,7 @@ def test_a_row_is_read_as_it_is(ledger: Ledger) -> None:
     settle(ledger, claimed(ledger))
     row = ledger.read(REQUEST.order_id, 1)
     assert row is not None
-    assert (row.request, row.state, row.payment_intent_id) == (REQUEST, ChargeState.SUCCEEDED, "pi_1")
+    assert (row.request, row.state, row.payment_intent_id) == (REQUEST, PaymentState.SUCCEEDED, "pi_1")
     assert (row.settled_at, row.correlation_id) == (T0 + 1, "c")
 
 
@@ -242,14 +242,14 @@ def test_a_row_is_taken_over_only_when_its_lease_has_expired(ledger: Ledger) -> 
     assert ledger.take_over(ours, now=T0 + 10**6, lease_seconds=LEASE_SECONDS) is None
 
 
-@pytest.mark.parametrize("state", [ChargeState.SUCCEEDED, ChargeState.DECLINED])
-def test_what_the_bank_decides_settles_a_row_once(ledger: Ledger, state: ChargeState) -> None:
+@pytest.mark.parametrize("state", [PaymentState.SUCCEEDED, PaymentState.DECLINED])
+def test_what_the_bank_decides_settles_a_row_once(ledger: Ledger, state: PaymentState) -> None:
     """A row that waits for it, and no other; the PaymentIntent's id stays."""
     row = claimed(ledger)
     assert not ledger.decide(row, state, code=None, now=T0)
-    settle(ledger, row, ChargeState.REQUIRES_ACTION)
+    settle(ledger, row, PaymentState.REQUIRES_ACTION)
     assert ledger.decide(row, state, code="card_declined", now=T0 + 9)
-    assert not ledger.decide(row, ChargeState.DECLINED, code=None, now=T0 + 10)
+    assert not ledger.decide(row, PaymentState.DECLINED, code=None, now=T0 + 10)
     decided = ledger.read(REQUEST.order_id, 1)
     assert decided is not None
     assert (decided.state, decided.payment_intent_id, decided.settled_at) == (state, "pi_1", T0 + 9)

@@ -137,7 +137,7 @@ def test_never_more_is_reserved_than_was_paid(shop: Shop) -> None:
 def test_only_a_paid_order_is_refunded(shop: Shop) -> None:
     """Whether it is seen before the write or only by its condition."""
     paid = shop.order
-    shop.stands(OrderStatus.IN_REVIEW)
+    shop.stands(OrderStatus.NEEDS_REVIEW)
     with pytest.raises(NotNow):
         shop.refund(1, "a")
     with pytest.raises(OrderMoved):
@@ -168,7 +168,7 @@ def test_a_refund_that_failed_gives_its_amount_back_once(shop: Shop) -> None:
     ("event_type", "status"),
     [
         (EventType.REFUND_SUCCEEDED, RefundStatus.SUCCEEDED),
-        (EventType.REFUND_REVIEW_NEEDED, RefundStatus.IN_REVIEW),
+        (EventType.REFUND_NEEDS_REVIEW, RefundStatus.NEEDS_REVIEW),
     ],
 )
 def test_any_other_outcome_keeps_the_reservation(shop: Shop, event_type: RefundEventType, status: RefundStatus) -> None:

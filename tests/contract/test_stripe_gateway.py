@@ -69,7 +69,7 @@ def look(gateway: StripeGateway, request: FrozenRequest, *, age_seconds: int = 6
         ("pm_card_visa", Answer.SUCCEEDED, None),
         ("pm_card_visa_chargeDeclinedInsufficientFunds", Answer.DECLINED, "insufficient_funds"),
         ("pm_card_chargeDeclinedExpiredCard", Answer.DECLINED, "expired_card"),
-        ("pm_card_threeDSecure2Required", Answer.ACTION_REQUIRED, None),
+        ("pm_card_threeDSecure2Required", Answer.REQUIRES_ACTION, None),
         ("pm_unknown", Answer.REFUSED, "resource_missing"),
     ],
 )

@@ -19,7 +19,7 @@ _CHECKS = (
     "response_headers_conformance",
     "response_schema_conformance",
 )
-_CARDS = {"pm_card_visa": "PAID", DECLINED_CARD: "PAYMENT_DECLINED", THREE_D_SECURE_CARD: "ACTION_REQUIRED"}
+_CARDS = {"pm_card_visa": "PAID", DECLINED_CARD: "PAYMENT_DECLINED", THREE_D_SECURE_CARD: "REQUIRES_ACTION"}
 
 
 def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -> None:

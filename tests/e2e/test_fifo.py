@@ -18,7 +18,7 @@ from tests.e2e.test_life_of_an_order import (
     test_a_declined_order_is_paid_with_another_card as test_a_declined_order_is_paid_with_another_card,
 )
 from tests.e2e.test_life_of_an_order import (
-    test_an_order_that_is_not_paid_is_cancelled as test_an_order_that_is_not_paid_is_cancelled,
+    test_an_order_that_is_not_paid_is_canceled as test_an_order_that_is_not_paid_is_canceled,
 )
 from tests.e2e.test_life_of_an_order import (
     test_whichever_wins_the_race_the_answer_is_true as test_whichever_wins_the_race_the_answer_is_true,

@@ -1,4 +1,4 @@
-"""The whole life of an order on the deployed stack: declined, another card, cancelled, whichever wins."""
+"""The whole life of an order on the deployed stack: declined, another card, canceled, whichever wins."""
 
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
@@ -51,21 +51,21 @@ def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     ("card", "status"),
-    [(DECLINED_CARD, "PAYMENT_DECLINED"), (THREE_D_SECURE_CARD, "ACTION_REQUIRED")],
+    [(DECLINED_CARD, "PAYMENT_DECLINED"), (THREE_D_SECURE_CARD, "REQUIRES_ACTION")],
     ids=["declined", "3DS"],
 )
-def test_an_order_that_is_not_paid_is_cancelled(shop: Shop, card: str, status: str) -> None:
+def test_an_order_that_is_not_paid_is_canceled(shop: Shop, card: str, status: str) -> None:
     """For good: no other card is taken, no page can confirm it, nothing is charged."""
     order_id = placed(shop, card, status)
-    cancelled = post(shop, f"{order_id}/cancel")
-    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "CANCELLED")
+    canceled = post(shop, f"{order_id}/cancel")
+    assert (canceled.status_code, canceled.json()["status"]) == (200, "CANCELED")
     assert post(shop, f"{order_id}/payments", payment_method="pm_card_visa").status_code == 409
     intents = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
     assert {each["status"] for each in intents} <= {"canceled", "requires_payment_method"}
     assert shop.charges(order_id) == []
 
 
-def test_a_paid_order_is_not_cancelled(shop: Shop) -> None:
+def test_a_paid_order_is_not_canceled(shop: Shop) -> None:
     """409 says so."""
     order_id = placed(shop, "pm_card_visa", "PAID")
     refused = post(shop, f"{order_id}/cancel")
@@ -73,7 +73,7 @@ def test_a_paid_order_is_not_cancelled(shop: Shop) -> None:
 
 
 def test_whichever_wins_the_race_the_answer_is_true(shop: Shop) -> None:
-    """Cancelled the moment they were placed: either cancelled and never charged, or charged once and said to be."""
+    """Canceled the moment they were placed: either canceled and never charged, or charged once and said to be."""
     for _ in range(6):
         order_id = shop.order().json()["order_id"]
         answer = eventually(
@@ -81,7 +81,7 @@ def test_whichever_wins_the_race_the_answer_is_true(shop: Shop) -> None:
             lambda answer: "payment-in-progress" not in answer.text,
         )
         if answer.status_code == 200:
-            assert shop.settled_status(order_id) == "CANCELLED"
+            assert shop.settled_status(order_id) == "CANCELED"
             assert shop.charges(order_id) == []
         else:
             assert answer.json()["type"] == "urn:onecharge:problem:already-paid"

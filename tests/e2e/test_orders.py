@@ -92,8 +92,8 @@ def shop(stack: Stack) -> Iterator[Shop]:
         ("pm_card_visa", "PAID", 1),
         ("pm_card_visa_chargeDeclinedInsufficientFunds", "PAYMENT_DECLINED", 0),
         ("pm_card_chargeDeclinedExpiredCard", "PAYMENT_DECLINED", 0),
-        ("pm_card_threeDSecure2Required", "ACTION_REQUIRED", 0),
-        ("pm_card_unheard_of", "IN_REVIEW", 0),
+        ("pm_card_threeDSecure2Required", "REQUIRES_ACTION", 0),
+        ("pm_card_unheard_of", "NEEDS_REVIEW", 0),
     ],
 )
 def test_an_order_comes_to_what_its_card_allows(shop: Shop, payment_method: str, status: str, charges: int) -> None:

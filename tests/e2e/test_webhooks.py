@@ -75,7 +75,7 @@ class Customer:
 def customer(stack: Stack) -> Customer:
     """The order waits for its customer."""
     customer = Customer(stack)
-    assert customer.status_becomes("ACTION_REQUIRED") == "ACTION_REQUIRED"
+    assert customer.status_becomes("REQUIRES_ACTION") == "REQUIRES_ACTION"
     return customer
 
 
@@ -95,7 +95,7 @@ def test_a_failed_authentication_is_a_decline(customer: Customer) -> None:
     assert customer.delivered(customer.events()) == {200}
     assert customer.status_becomes("PAYMENT_DECLINED") == "PAYMENT_DECLINED"
     assert customer.intent()["status"] == "canceled"
-    # What Stripe tells of the cancelling moves nothing any more.
+    # What Stripe tells of the canceling moves nothing any more.
     assert customer.delivered(customer.events()) == {200}
     assert customer.status() == "PAYMENT_DECLINED"
     assert customer.charges() == 0

@@ -143,11 +143,11 @@ class MemoryDynamoDB:
 
     def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if self._before("TransactWriteItems", ("throttled", "transaction conflict")) == "transaction conflict":
-            raise self._cancelled([{"Code": "TransactionConflict"} for _ in TransactItems])
+            raise self._canceled([{"Code": "TransactionConflict"} for _ in TransactItems])
         actions = [(name, dict(given)) for action in TransactItems for name, given in action.items()]
         reasons = [self._refusal(given) for _, given in actions]
         if any(reasons):
-            raise self._cancelled([reason or {"Code": "None"} for reason in reasons])
+            raise self._canceled([reason or {"Code": "None"} for reason in reasons])
         for name, given in actions:
             if name != "ConditionCheck":
                 self._apply(f"{name}Item", given)
@@ -226,7 +226,7 @@ class MemoryDynamoDB:
             raise ReadTimeoutError(endpoint_url="memory")
         self.io.pause(f"dynamodb {operation} answered")
 
-    def _cancelled(self, reasons: list[dict[str, Any]]) -> ClientError:
+    def _canceled(self, reasons: list[dict[str, Any]]) -> ClientError:
         self._after("TransactWriteItems")
         return _error(
             TransactionCanceled, "TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons

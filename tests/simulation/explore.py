@@ -63,7 +63,7 @@ _SEVERAL_ATTEMPTS = (
     ),
 )
 
-_CANCELLED = (
+_CANCELED = (
     # Customers who change their minds, while their card is charged or while they are at their bank.
     Scenario(copies=1, fault_probability=0.1, crash_probability=0.05, jump_probability=0.05, cancels=True),
     Scenario(
@@ -144,7 +144,7 @@ _TOLD_BY_WEBHOOK = (
     ),
 )
 
-SCENARIOS = (*_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_CANCELLED, *_RECONCILED, *_TOLD_BY_WEBHOOK)
+SCENARIOS = (*_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_CANCELED, *_RECONCILED, *_TOLD_BY_WEBHOOK)
 """Each of them once: how mutations are looked for."""
 
 RANDOM_SCENARIOS = (*_ONE_ATTEMPT * 4, *SCENARIOS)

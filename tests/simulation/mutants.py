@@ -18,7 +18,7 @@ from onecharge.payments.protocol import Answer, ChargeRow, FoundIntent, FrozenRe
 from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway, Told, ToldOfCharge
 from onecharge.payments.time_bounds import KEY_HORIZON_SECONDS, SEARCH_LAG_SECONDS
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from tests.simulation.explore import Mutate
 from tests.simulation.world import World
@@ -127,7 +127,7 @@ def _rewrite(mutant: type[ChargeOrder]) -> Mutate:
 
 class _SettlesFirst(ChargeOrder):
     def _charge(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
-        self.ledger.settle(row, ChargeState.SUCCEEDED, payment_intent_id=None, code=None, now=self._now())
+        self.ledger.settle(row, PaymentState.SUCCEEDED, payment_intent_id=None, code=None, now=self._now())
         self.gateway.charge(row.request, row.idempotency_key)
         return Done()
 
@@ -196,8 +196,8 @@ def failed_3d_secure_not_canceled(world: World) -> None:
 
 def cancels_without_a_look(world: World) -> None:
     class Blind(CancelCharge):
-        def _after_look(self, row: ChargeRow) -> ChargeState:
-            return self._settle_cancelled(row)
+        def _after_look(self, row: ChargeRow) -> PaymentState:
+            return self._settle_canceled(row)
 
     world.canceller = Blind
 
@@ -206,9 +206,9 @@ def cancel_gives_the_key_up(world: World) -> None:
     """What was not found is looked for from then on, though Stripe may have no answer stored under the key."""
 
     class GivingUp(CancelCharge):
-        def _after_look(self, row: ChargeRow) -> ChargeState:
+        def _after_look(self, row: ChargeRow) -> PaymentState:
             state = super()._after_look(row)
-            if state is ChargeState.CLAIMED:
+            if state is PaymentState.CLAIMED:
                 now = self._now()
                 again = self.ledger.take_over(replace(row, lease_expires_at=now), now=now, lease_seconds=35)
                 if again is not None:
@@ -226,7 +226,7 @@ def reconciler_guesses(world: World) -> None:
             looked = super().look(row)
             ours = None if looked else self.ledger.take_over(self._again(row), now=self._now(), lease_seconds=125)
             if ours is not None:
-                self.ledger.settle(ours, ChargeState.DECLINED, payment_intent_id=None, code=None, now=self._now())
+                self.ledger.settle(ours, PaymentState.DECLINED, payment_intent_id=None, code=None, now=self._now())
             return True
 
         def _again(self, row: ChargeRow) -> ChargeRow:
@@ -288,7 +288,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "a later attempt's claim read back blindly": claim_read_back_blindly,
     "what the message says is charged": _rewrite(_ChargesWhatTheMessageSays),
     "a failed 3-D Secure is not canceled": failed_3d_secure_not_canceled,
-    "cancelled without a look": cancels_without_a_look,
+    "canceled without a look": cancels_without_a_look,
     "a cancellation gives the key up": cancel_gives_the_key_up,
     "the reconciler takes absence for a decline": reconciler_guesses,
     "an event is taken for what holds now": an_event_is_believed,

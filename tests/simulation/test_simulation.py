@@ -3,7 +3,7 @@
 import pytest
 
 from onecharge.deliveries import BACKOFF_CAP_SECONDS
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from tests.simulation.choices import SeededChoices
 from tests.simulation.explore import Findings, caught, exhaustive_schedules, minimal, random_schedules, random_world
 from tests.simulation.mutants import MUTANTS
@@ -24,7 +24,7 @@ MET = {
     *("stripe create: 500 before", "stripe create: 500 after", "stripe create: 500, charged later"),
     *("3-D Secure decided", "3-D Secure tried again", "reconciler: Reconciled.SUCCEEDED", "reconciler: AbandonedClaim"),
     *("reconciler: Reconciled.DECLINED", "reconciler: ReconcileInterrupted", "reconciler: ChargeUnknownToLedger"),
-    *("cancel: CANCELLED", "cancel: PAID", "cancel: IN_PROGRESS", "cancel: failed"),
+    *("cancel: CANCELED", "cancel: PAID", "cancel: IN_PROGRESS", "cancel: failed"),
     *("webhook: Reconciled.SUCCEEDED", "webhook: Reconciled.DECLINED", "webhook: Reconciled.REQUIRES_ACTION"),
     *("webhook: EventHandled", "webhook: EventRepeated", "webhook: EventPutOff"),
     *("dynamodb Scan: throttled", "stripe events: drop before", "stripe cancel: drop before"),
@@ -80,7 +80,7 @@ def test_a_stripe_outage_of_six_hours_loses_nobody() -> None:
         world.step()
         world.check()
     assert world.dlq == []
-    assert set(world.states.values()) == {ChargeState.SUCCEEDED}
+    assert set(world.states.values()) == {PaymentState.SUCCEEDED}
     assert len(world.stripe.charges) == 20
     assert all(end <= charge.created <= end + BACKOFF_CAP_SECONDS for charge in world.stripe.charges)
 
@@ -102,7 +102,7 @@ def test_a_message_redriven_on_day_13_charges_no_second_time(row_is_lost: bool) 
     world.send(world.orders[0])
     world.until_quiet()
     [row] = world.rows.values()
-    assert row["state"] == {"S": ChargeState.SUCCEEDED}
+    assert row["state"] == {"S": PaymentState.SUCCEEDED}
     assert row["payment_intent_id"] == {"S": first.id}
     assert world.stripe.charges == [first]
 

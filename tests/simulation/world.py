@@ -19,7 +19,7 @@ from onecharge.payments.ledger import Ledger
 from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from receive_stripe_event.handled_events import HandledEvents
 from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from reconcile_charges.progress import ProgressStore
@@ -50,13 +50,13 @@ RowKey = tuple[str, str]
 
 
 _MAY_BECOME = {
-    ChargeState.CLAIMED: set(ChargeState),
-    **{settled: {settled} for settled in ChargeState if settled is not ChargeState.CLAIMED},
-    ChargeState.REQUIRES_ACTION: {
-        ChargeState.REQUIRES_ACTION,
-        ChargeState.SUCCEEDED,
-        ChargeState.DECLINED,
-        ChargeState.CANCELLED,
+    PaymentState.CLAIMED: set(PaymentState),
+    **{settled: {settled} for settled in PaymentState if settled is not PaymentState.CLAIMED},
+    PaymentState.REQUIRES_ACTION: {
+        PaymentState.REQUIRES_ACTION,
+        PaymentState.SUCCEEDED,
+        PaymentState.DECLINED,
+        PaymentState.CANCELED,
     },
 }
 """What a row may be after each state."""
@@ -156,7 +156,7 @@ class World:
         self.redrives = 0
         self.workers: list[Worker] = []
         self.current: Worker | None = None
-        self.states: dict[RowKey, ChargeState] = {}
+        self.states: dict[RowKey, PaymentState] = {}
         self.holders: dict[RowKey, tuple[Worker | None, int]] = {}
         self.let_go: set[RowKey] = set()
         self.made = 0
@@ -167,7 +167,7 @@ class World:
         self.broken: str | None = None
         self.reported: Counter[str] = Counter()
         self.reconciled_at = self.time
-        self.told_cancelled: set[RowKey] = set()
+        self.told_canceled: set[RowKey] = set()
         self.secrets_out: set[RowKey] = set()
         self.at_the_bank: set[str] = set()
         self.paid_at_the_bank: set[RowKey] = set()
@@ -249,16 +249,16 @@ class World:
         if new is None:
             self._forget(key)
             return
-        state, before = ChargeState(new["state"]["S"]), self.states.get(key, ChargeState.CLAIMED)
+        state, before = PaymentState(new["state"]["S"]), self.states.get(key, PaymentState.CLAIMED)
         if state not in _MAY_BECOME[before]:
             self.broken = f"settled row {key} went from {before} to {state}"
         self.states[key], self.changed = state, True
-        if state is ChargeState.REQUIRES_ACTION:
+        if state is PaymentState.REQUIRES_ACTION:
             self.secrets_out.add(key)
         token = int(new["fencing_token"]["N"])
         if old is None or token > int(old["fencing_token"]["N"]):
             self._claimed(key, token)
-        elif self.holders[key][0] is not self.current and before is ChargeState.CLAIMED:
+        elif self.holders[key][0] is not self.current and before is PaymentState.CLAIMED:
             self.broken = "a worker that had lost its lease wrote to the row"
         elif int(new["lease_expires_at"]["N"]) <= self.time:
             self.let_go.add(key)
@@ -279,7 +279,7 @@ class World:
     def _forget(self, key: RowKey) -> None:
         self.states.pop(key, None)
         # Of a cancellation there is no trace at Stripe: it is as safe as the ledger is.
-        self.told_cancelled.discard(key)
+        self.told_canceled.discard(key)
         self.holders.pop(key, None)
 
     def hide(self, delivery: Delivery, seconds: int) -> None:
@@ -401,8 +401,8 @@ class World:
                 self.met("cancel: failed")
                 return
             self.met(f"cancel: {answer}")
-            if answer is Cancellation.CANCELLED:
-                self.told_cancelled.add(_row_of(event))
+            if answer is Cancellation.CANCELED:
+                self.told_canceled.add(_row_of(event))
             elif answer is Cancellation.PAID and not self._charges_of(_row_of(event)):
                 self.broken = "an order was said to be paid that is not charged"
 
@@ -626,10 +626,10 @@ class World:
         self.changed = False
         for charge in charges:
             state = self.states.get(_attempt_of(charge))
-            if state in (ChargeState.DECLINED, ChargeState.CANCELLED):
+            if state in (PaymentState.DECLINED, PaymentState.CANCELED):
                 raise Violation(f"attempt {_attempt_of(charge)} is {state}, and charged", self.timeline)
-            if _attempt_of(charge) in self.told_cancelled:
-                raise Violation(f"{charge.order_id} was said to be cancelled, and is charged", self.timeline)
+            if _attempt_of(charge) in self.told_canceled:
+                raise Violation(f"{charge.order_id} was said to be canceled, and is charged", self.timeline)
 
     def _check_charge(self, charge: PaymentIntent, of_the_order: list[PaymentIntent]) -> None:
         if len(of_the_order) > 1:
@@ -645,7 +645,7 @@ class World:
         return [event for event in self.orders if event.data.attempt <= paid.get(event.data.order_id, 100)]
 
     def _pays(self, event: OrderPlacedEvent) -> bool:
-        if self.states.get(_row_of(event)) is ChargeState.CANCELLED or _row_of(event) in self.told_cancelled:
+        if self.states.get(_row_of(event)) is PaymentState.CANCELED or _row_of(event) in self.told_canceled:
             return False
         return event.data.payment_method == "pm_card_visa" or _row_of(event) in self.paid_at_the_bank
 
@@ -653,7 +653,7 @@ class World:
         """No message is left: what was delivered must be settled, whether or not anybody sends it again."""
         for event in self._expected():
             state = self.states.get(_row_of(event))
-            if not self.lost_rows and state in (None, ChargeState.CLAIMED):
+            if not self.lost_rows and state in (None, PaymentState.CLAIMED):
                 raise Violation(f"{event.id} is lost: no message is left of it", self.timeline)
 
     def _check_the_end(self) -> None:
@@ -664,11 +664,11 @@ class World:
             key = _row_of(event)
             state = self.states.get(key)
             charges = self._charges_of(key)
-            if state in (None, ChargeState.CLAIMED):
+            if state in (None, PaymentState.CLAIMED):
                 raise Violation(f"{event.id} is left {state}", self.timeline)
-            if self._pays(event) and state is not ChargeState.SUCCEEDED:
+            if self._pays(event) and state is not PaymentState.SUCCEEDED:
                 raise Violation(f"{event.id} is {state}, though its card pays", self.timeline)
-            if (state is ChargeState.SUCCEEDED) != bool(charges):
+            if (state is PaymentState.SUCCEEDED) != bool(charges):
                 raise Violation(f"{event.id} is {state}, with {len(charges)} charges at Stripe", self.timeline)
             if charges and self.rows[key].get("payment_intent_id") != {"S": charges[0].id}:
                 raise Violation(f"{event.id} is settled with another charge's id", self.timeline)

@@ -1,4 +1,4 @@
-"""cancel_charge: a cancelled attempt is never charged, whoever wins the race; if the charge won, the answer says so.
+"""cancel_charge: a canceled attempt is never charged, whoever wins the race; if the charge won, the answer says so.
 
 DynamoDB and Stripe are in memory here; every interleaving with the workers is tried in tests/simulation.
 """
@@ -15,7 +15,7 @@ from onecharge.deliveries import BackOff, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent
 from onecharge.payments.ledger import Ledger
 from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from tests.conftest import Log, Sample
 from tests.simulation.dynamodb import MemoryDynamoDB, NoFaults
 from tests.simulation.stripe import MemoryStripe, stripe_in_memory
@@ -70,11 +70,11 @@ def with_card(payments: Payments, card: str) -> Payments:
     return payments
 
 
-def test_what_is_cancelled_before_it_is_charged_never_is(payments: Payments) -> None:
+def test_what_is_canceled_before_it_is_charged_never_is(payments: Payments) -> None:
     """However often it is asked and delivered afterwards."""
-    assert [payments.cancel(), payments.cancel()] == [Cancellation.CANCELLED] * 2
+    assert [payments.cancel(), payments.cancel()] == [Cancellation.CANCELED] * 2
     assert [payments.deliver(), payments.deliver()] == [Done(), Done()]
-    assert (payments.state, payments.stripe.charges) == ("CANCELLED", [])
+    assert (payments.state, payments.stripe.charges) == ("CANCELED", [])
 
 
 def test_if_the_charge_won_the_answer_says_so(payments: Payments) -> None:
@@ -99,8 +99,8 @@ def test_while_it_is_being_charged_nobody_knows(payments: Payments) -> None:
     assert payments.cancel() is Cancellation.PAID
 
 
-def test_the_worker_waits_while_it_is_being_cancelled(payments: Payments) -> None:
-    """It meets a live lease, and then a cancelled row."""
+def test_the_worker_waits_while_it_is_being_canceled(payments: Payments) -> None:
+    """It meets a live lease, and then a canceled row."""
     delivered = []
 
     class DeliveredMeanwhile(NoFaults):
@@ -109,7 +109,7 @@ def test_the_worker_waits_while_it_is_being_cancelled(payments: Payments) -> Non
                 delivered.append(payments.deliver())
 
     payments.stripe.io = DeliveredMeanwhile(payments.io.time)
-    assert payments.cancel() is Cancellation.CANCELLED
+    assert payments.cancel() is Cancellation.CANCELED
     assert delivered == [RetryAfter(LEASE_SECONDS + 1)]
     assert payments.deliver() == Done()
     assert payments.stripe.charges == []
@@ -137,7 +137,7 @@ def killed_before_it_settles(payments: Payments) -> None:
         payments.stripe.io = io
 
 
-def test_an_outcome_that_nobody_knows_is_not_cancelled(payments: Payments) -> None:
+def test_an_outcome_that_nobody_knows_is_not_canceled(payments: Payments) -> None:
     """A worker has asked Stripe and got no answer; the key stays in use, and the order is charged later, once."""
     payments.stripe.down = True
     assert payments.deliver() == BackOff()
@@ -147,18 +147,18 @@ def test_an_outcome_that_nobody_knows_is_not_cancelled(payments: Payments) -> No
     assert len(payments.stripe.charges) == 1
 
 
-def test_a_declined_order_can_be_cancelled(payments: Payments) -> None:
+def test_a_declined_order_can_be_canceled(payments: Payments) -> None:
     """There is nothing left to charge."""
     with_card(payments, "pm_card_visa_chargeDeclined").deliver()
-    assert payments.cancel() is Cancellation.CANCELLED
+    assert payments.cancel() is Cancellation.CANCELED
     assert payments.state == "DECLINED"
 
 
 def test_a_customer_at_the_bank_comes_too_late(payments: Payments) -> None:
     """The PaymentIntent is canceled at Stripe, so that no page can confirm it any more."""
     with_card(payments, _3DS).deliver()
-    assert payments.cancel() is Cancellation.CANCELLED
-    assert (payments.state, payments.stripe.intents[0].status) == ("CANCELLED", "canceled")
+    assert payments.cancel() is Cancellation.CANCELED
+    assert (payments.state, payments.stripe.intents[0].status) == ("CANCELED", "canceled")
 
 
 def test_a_customer_at_the_bank_was_faster(payments: Payments) -> None:
@@ -173,8 +173,8 @@ def test_what_needs_review_stays_with_the_person_who_has_it(payments: Payments) 
     """Only that person knows."""
     payments.deliver()
     [row] = payments.dynamodb.tables["Charges"].values()
-    row["state"] = {"S": ChargeState.NEEDS_REVIEW}
-    assert payments.cancel() is Cancellation.IN_REVIEW
+    row["state"] = {"S": PaymentState.NEEDS_REVIEW}
+    assert payments.cancel() is Cancellation.NEEDS_REVIEW
 
 
 def test_without_stripe_nothing_is_promised(payments: Payments) -> None:

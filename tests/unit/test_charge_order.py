@@ -151,7 +151,7 @@ def test_a_tampered_duplicate_changes_nothing(worker: Worker) -> None:
     ("reply", "state"),
     [
         (Reply(Answer.DECLINED, "pi_1", "insufficient_funds"), "DECLINED"),
-        (Reply(Answer.ACTION_REQUIRED, "pi_1"), "REQUIRES_ACTION"),
+        (Reply(Answer.REQUIRES_ACTION, "pi_1"), "REQUIRES_ACTION"),
         (Reply(Answer.OTHER_REQUEST), "NEEDS_REVIEW"),
         (Reply(Answer.OTHER_AMOUNT, "pi_1"), "NEEDS_REVIEW"),
         (Reply(Answer.REFUSED, code="resource_missing"), "NEEDS_REVIEW"),

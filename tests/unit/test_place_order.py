@@ -28,7 +28,7 @@ NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
 
 class AnsweringPayments:
-    """The payment service's answers to the question whether an order can be cancelled."""
+    """The payment service's answers to the question whether an order can be canceled."""
 
     def __init__(self) -> None:
         self.answers: list[str | Exception] = []
@@ -365,8 +365,8 @@ def test_what_the_issuer_suspects_is_not_for_the_customer(client: Client, code: 
 
 def test_the_client_secret_is_shown_while_the_customer_has_to_act(client: Client) -> None:
     """And not after."""
-    order_id, outcome = placed(client), {"status": "ACTION_REQUIRED", "client_secret": "pi_1_secret"}
-    client.stands(order_id, "ACTION_REQUIRED", _1=outcome)
+    order_id, outcome = placed(client), {"status": "REQUIRES_ACTION", "client_secret": "pi_1_secret"}
+    client.stands(order_id, "REQUIRES_ACTION", _1=outcome)
     status, body, headers = client.get(f"/orders/{order_id}")
     assert (status, body["client_secret"], headers["Cache-Control"]) == (200, "pi_1_secret", "no-store")
     client.stands(order_id, "PAID", _1=outcome)
@@ -442,7 +442,7 @@ def test_two_of_these_make_one_attempt(client: Client) -> None:
     assert client.stored()[0]["attempt"]["N"] == "2"
 
 
-@pytest.mark.parametrize("status", ["PENDING", "PAID", "ACTION_REQUIRED", "IN_REVIEW", "CANCELLED"])
+@pytest.mark.parametrize("status", ["PENDING", "PAID", "REQUIRES_ACTION", "NEEDS_REVIEW", "CANCELED"])
 def test_another_card_is_for_a_declined_order_alone(client: Client, status: str) -> None:
     """409 that says where it stands."""
     order_id = placed(client)
@@ -481,22 +481,22 @@ def test_an_order_that_is_not_there_is_not_found(client: Client, path: str, acti
 # ---------------------------------------------------------------- a cancellation
 
 
-@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "ACTION_REQUIRED"])
-def test_an_order_is_cancelled_once_the_payment_service_agrees(client: Client, status: str) -> None:
+@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "REQUIRES_ACTION"])
+def test_an_order_is_canceled_once_the_payment_service_agrees(client: Client, status: str) -> None:
     """It is asked about the present attempt; asked again, the answer is the same."""
     order_id = placed(client)
     client.stands(order_id, status)
-    client.payments.answers = ["CANCELLED"]
+    client.payments.answers = ["CANCELED"]
     for _ in range(2):
         code, body, _ = client.to(f"{order_id}/cancel")
-        assert (code, body["status"]) == (200, "CANCELLED")
+        assert (code, body["status"]) == (200, "CANCELED")
     assert [(event.subject, event.data.attempt) for event in client.payments.asked] == [(order_id, 1)]
     assert client.to(f"{order_id}/payments", OTHER_CARD)[0] == 409
 
 
 @pytest.mark.parametrize(
     ("answer", "problem"),
-    [("PAID", "already-paid"), ("IN_PROGRESS", "payment-in-progress"), ("IN_REVIEW", "in-review")],
+    [("PAID", "already-paid"), ("IN_PROGRESS", "payment-in-progress"), ("NEEDS_REVIEW", "needs-review")],
 )
 def test_if_the_charge_won_the_answer_says_so(client: Client, answer: str, problem: str) -> None:
     """409, and the order stands."""
@@ -515,22 +515,22 @@ def test_a_paid_order_is_not_even_asked_about(client: Client) -> None:
     assert client.payments.asked == []
 
 
-def test_a_card_that_was_tried_meanwhile_is_cancelled_too(client: Client) -> None:
+def test_a_card_that_was_tried_meanwhile_is_canceled_too(client: Client) -> None:
     """A second attempt was made while the service was asked about the first: it is asked about that one as well."""
     order_id = placed(client)
     client.stands(order_id, "PAYMENT_DECLINED")
-    client.payments.answers = ["CANCELLED", "CANCELLED"]
+    client.payments.answers = ["CANCELED", "CANCELED"]
 
     def another_card() -> None:
         client.payments.meanwhile = lambda: None
         assert client.to(f"{order_id}/payments", OTHER_CARD)[0] == 202
 
     client.payments.meanwhile = another_card
-    assert client.to(f"{order_id}/cancel")[1]["status"] == "CANCELLED"
+    assert client.to(f"{order_id}/cancel")[1]["status"] == "CANCELED"
     assert [event.data.attempt for event in client.payments.asked] == [1, 2]
 
 
-def test_without_an_answer_nothing_is_cancelled(client: Client) -> None:
+def test_without_an_answer_nothing_is_canceled(client: Client) -> None:
     """503: ask again."""
     order_id = placed(client)
     client.payments.answers = [NoAnswer()]
@@ -585,7 +585,7 @@ def test_no_more_is_refunded_than_was_paid(client: Client, amount: int) -> None:
     assert client.get(f"/orders/{order_id}")[1]["amount_refunded"] == 0
 
 
-@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "ACTION_REQUIRED", "IN_REVIEW", "CANCELLED"])
+@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "REQUIRES_ACTION", "NEEDS_REVIEW", "CANCELED"])
 def test_only_a_paid_order_is_refunded(client: Client, status: str) -> None:
     """409 says where it stands."""
     order_id = client.paid()

@@ -27,7 +27,7 @@ from onecharge.payments.protocol import (
     reply_for,
 )
 from onecharge.payments.time_bounds import ABSENCE_GRACE_SECONDS, KEY_HORIZON_SECONDS
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from tests.conftest import PROJECT
 
 T0 = 1_800_000_000
@@ -42,7 +42,7 @@ ORDER = OrderPlaced(
 )
 ROW = ChargeRow(
     request=FrozenRequest.of(ORDER),
-    state=ChargeState.CLAIMED,
+    state=PaymentState.CLAIMED,
     fencing_token=1,
     lease_expires_at=T0 + 35,
     placed_at=T0,
@@ -129,14 +129,14 @@ def test_a_500_is_looked_at_before_anything_else() -> None:
     ("intent", "answer"),
     [
         (INTENT, Answer.SUCCEEDED),
-        (replace(INTENT, status="requires_action"), Answer.ACTION_REQUIRED),
+        (replace(INTENT, status="requires_action"), Answer.REQUIRES_ACTION),
         (replace(INTENT, status="processing"), Answer.PROCESSING),
         (replace(INTENT, status="requires_payment_method", was_declined=True), Answer.DECLINED),
         (
             replace(
                 INTENT, status="requires_payment_method", was_declined=True, decline_code="authentication_required"
             ),
-            Answer.ACTION_REQUIRED,
+            Answer.REQUIRES_ACTION,
         ),
         (replace(INTENT, status="canceled"), Answer.DECLINED),
         (replace(INTENT, amount_minor=1098), Answer.OTHER_AMOUNT),
@@ -174,7 +174,7 @@ def test_two_payment_intents_are_reviewed() -> None:
     """They should not exist; nobody guesses which of them counts."""
     decision = after_look(ROW, [INTENT, replace(INTENT, payment_intent_id="pi_2")], T0)
     assert isinstance(decision, Settle)
-    assert OUTCOMES[decision.reply.answer].state is ChargeState.NEEDS_REVIEW
+    assert OUTCOMES[decision.reply.answer].state is PaymentState.NEEDS_REVIEW
 
 
 def test_absence_counts_only_after_the_grace() -> None:
@@ -200,10 +200,10 @@ def test_a_declined_payment_intent_that_is_found_is_canceled_first() -> None:
     assert after_look(ROW, [canceled], T0) == Settle(Reply(Answer.DECLINED, "pi_1", "do_not_honor"))
 
 
-SETTLED = replace(ROW, state=ChargeState.SUCCEEDED, payment_intent_id="pi_1")
-WAITING = replace(SETTLED, state=ChargeState.REQUIRES_ACTION)
-DECLINED = replace(SETTLED, state=ChargeState.DECLINED)
-REVIEW = replace(SETTLED, state=ChargeState.NEEDS_REVIEW)
+SETTLED = replace(ROW, state=PaymentState.SUCCEEDED, payment_intent_id="pi_1")
+WAITING = replace(SETTLED, state=PaymentState.REQUIRES_ACTION)
+DECLINED = replace(SETTLED, state=PaymentState.DECLINED)
+REVIEW = replace(SETTLED, state=PaymentState.NEEDS_REVIEW)
 OTHER = replace(INTENT, payment_intent_id="pi_2")
 LIVE, EXPIRED = ROW.lease_expires_at - 1, ROW.lease_expires_at
 

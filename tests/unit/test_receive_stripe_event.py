@@ -22,7 +22,7 @@ from onecharge.payments.ledger import Claimed, Ledger
 from onecharge.payments.protocol import ChargeRow
 from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from receive_stripe_event.app import Application, StripeEventsApi
 from receive_stripe_event.handled_events import HandledEvents
 from receive_stripe_event.receive import ReceiveStripeEvent
@@ -77,7 +77,7 @@ class Endpoint:
 
     # ------------------------------------------------------------ what has happened before
 
-    def charge(self, *, state: ChargeState | None = None, **changes: Any) -> PaymentIntent:
+    def charge(self, *, state: PaymentState | None = None, **changes: Any) -> PaymentIntent:
         """A worker charges the order; settles it as `state`, or has not come to it yet."""
         request = request_for(**changes)
         claim = self.ledger.claim(
@@ -92,7 +92,7 @@ class Endpoint:
 
     def at_the_bank(self) -> PaymentIntent:
         """The customer of an order has been sent to the bank."""
-        return self.charge(state=ChargeState.REQUIRES_ACTION, payment_method=_3DS)
+        return self.charge(state=PaymentState.REQUIRES_ACTION, payment_method=_3DS)
 
     def told(self, status: str) -> Event:
         """The last event that Stripe made of this kind."""
@@ -161,7 +161,7 @@ def test_an_order_that_is_paid_at_the_bank_is_settled(endpoint: Endpoint) -> Non
     intent = endpoint.at_the_bank()
     endpoint.stripe.becomes(intent, "succeeded")
     assert endpoint.send(endpoint.told("succeeded")) == 200
-    assert (endpoint.row.state, endpoint.row.payment_intent_id) == (ChargeState.SUCCEEDED, intent.id)
+    assert (endpoint.row.state, endpoint.row.payment_intent_id) == (PaymentState.SUCCEEDED, intent.id)
 
 
 def test_a_failed_authentication_is_canceled_and_declined(endpoint: Endpoint) -> None:
@@ -169,9 +169,9 @@ def test_a_failed_authentication_is_canceled_and_declined(endpoint: Endpoint) ->
     intent = endpoint.at_the_bank()
     endpoint.stripe.becomes(intent, "requires_payment_method")
     assert endpoint.send(endpoint.told("payment_failed")) == 200
-    assert (endpoint.row.state, intent.status) == (ChargeState.DECLINED, "canceled")
+    assert (endpoint.row.state, intent.status) == (PaymentState.DECLINED, "canceled")
     assert endpoint.send(endpoint.told("canceled")) == 200
-    assert endpoint.row.state is ChargeState.DECLINED
+    assert endpoint.row.state is PaymentState.DECLINED
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -183,7 +183,7 @@ def test_events_are_harmless_in_any_order_and_repeated(endpoint: Endpoint, order
     events = list(endpoint.stripe.events)
     for place in (*order, *order):
         assert endpoint.send(events[place]) == 200
-    assert endpoint.row.state is ChargeState.SUCCEEDED
+    assert endpoint.row.state is PaymentState.SUCCEEDED
     assert "Alarm" not in endpoint.counted
 
 
@@ -211,7 +211,7 @@ def test_a_row_that_nobody_holds_is_settled(endpoint: Endpoint) -> None:
     intent = endpoint.charge()
     endpoint.io.time += LEASE_SECONDS
     assert endpoint.send(endpoint.told("succeeded")) == 200
-    assert (endpoint.row.state, endpoint.row.payment_intent_id) == (ChargeState.SUCCEEDED, intent.id)
+    assert (endpoint.row.state, endpoint.row.payment_intent_id) == (PaymentState.SUCCEEDED, intent.id)
 
 
 def test_an_event_of_no_interest_is_acknowledged(endpoint: Endpoint) -> None:
@@ -234,18 +234,18 @@ def aftermath(type_: str, kind: str, **thing: Any) -> Event:
 
 def test_a_refund_is_counted_with_its_order(endpoint: Endpoint) -> None:
     """By the metadata that Stripe copies to the charge; no state changes."""
-    intent = endpoint.charge(state=ChargeState.SUCCEEDED)
+    intent = endpoint.charge(state=PaymentState.SUCCEEDED)
     refund = aftermath("charge.refunded", "charge", payment_intent=intent.id, metadata=dict(intent.metadata))
     assert endpoint.send(refund) == 200
     assert endpoint.counted == ["ChargeRefunded"]
     assert "stripe retrieve" not in endpoint.io.asked
     assert endpoint.log.lines[-1]["order_id"] == request_for().order_id
-    assert endpoint.row.state is ChargeState.SUCCEEDED
+    assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
 def test_a_dispute_is_an_alarm_with_its_order(endpoint: Endpoint) -> None:
     """It names no order: its PaymentIntent does. Sent again, it is counted once."""
-    intent = endpoint.charge(state=ChargeState.SUCCEEDED)
+    intent = endpoint.charge(state=PaymentState.SUCCEEDED)
     dispute = aftermath("charge.dispute.created", "dispute", payment_intent=intent.id, metadata={})
     assert [endpoint.send(dispute), endpoint.send(dispute)] == [200, 200]
     assert endpoint.counted == ["ChargeDisputed", "Alarm", "EventRepeated"]
@@ -313,7 +313,7 @@ def test_a_signature_is_good_for_five_minutes(endpoint: Endpoint) -> None:
     """Stripe's own tolerance."""
     endpoint.stripe.becomes(endpoint.at_the_bank(), "succeeded")
     assert endpoint.send(endpoint.told("succeeded"), age_seconds=290) == 200
-    assert endpoint.row.state is ChargeState.SUCCEEDED
+    assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -326,7 +326,7 @@ def test_the_body_is_verified_as_it_came(endpoint: Endpoint, encoded: bool) -> N
     header = signature(body, STRIPE_WEBHOOK_SECRET, int(time.time()))
     sent = base64.b64encode(body.encode()).decode() if encoded else body
     assert endpoint.request(sent, header, encoded=encoded)[0] == 200
-    assert endpoint.row.state is ChargeState.SUCCEEDED
+    assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
 def test_a_secret_that_was_rolled_is_the_one_that_counts(endpoint: Endpoint) -> None:
@@ -383,7 +383,7 @@ def test_what_cannot_be_handled_is_sent_again(endpoint: Endpoint, failing: str) 
     assert endpoint.counted[-1] == "EventPutOff"
     endpoint.io.failing = ""
     assert endpoint.send(event) == 200
-    assert endpoint.row.state is ChargeState.SUCCEEDED
+    assert endpoint.row.state is PaymentState.SUCCEEDED
     assert endpoint.counted.count("Reconciled.SUCCEEDED") == 1
 
 
@@ -393,7 +393,7 @@ def test_a_failed_cancel_leaves_the_row_for_the_next_time(endpoint: Endpoint) ->
     endpoint.stripe.becomes(intent, "requires_payment_method")
     endpoint.io.failing = "stripe cancel"
     assert endpoint.send(endpoint.told("payment_failed")) == 503
-    assert endpoint.row.state is ChargeState.REQUIRES_ACTION
+    assert endpoint.row.state is PaymentState.REQUIRES_ACTION
 
 
 def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample) -> None:

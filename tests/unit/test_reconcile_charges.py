@@ -13,7 +13,7 @@ from onecharge.payments.ledger import Claimed, Ledger
 from onecharge.payments.protocol import ChargeRow
 from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from reconcile_charges.progress import ProgressStore
 from reconcile_charges.reconcile import (
     ABANDONED_SECONDS,
@@ -48,7 +48,7 @@ class Shop:
         self.ledger = Ledger(self.dynamodb, "Charges")
         self.gateway = StripeGateway(stripe_in_memory(self.stripe))
 
-    def charge(self, order: str = "a", *, state: ChargeState | None = None, **changes: Any) -> PaymentIntent:
+    def charge(self, order: str = "a", *, state: PaymentState | None = None, **changes: Any) -> PaymentIntent:
         """A worker charges the order; settles it as `state`, or is killed before."""
         request = request_for(order, **changes)
         claim = self.ledger.claim(
@@ -104,7 +104,7 @@ def test_a_charge_whose_worker_and_message_are_gone_is_settled(shop: Shop) -> No
     """From Stripe's event alone, with the charge's id."""
     intent = shop.charge()
     shop.reconcile(seconds_later=SETTLING_SECONDS + 1)
-    assert (shop.row().state, shop.row().payment_intent_id) == (ChargeState.SUCCEEDED, intent.id)
+    assert (shop.row().state, shop.row().payment_intent_id) == (PaymentState.SUCCEEDED, intent.id)
     assert shop.counted == ["Reconciled.SUCCEEDED"]
 
 
@@ -112,7 +112,7 @@ def test_a_decline_is_settled_too(shop: Shop) -> None:
     """With its code, so that a new card may be tried."""
     shop.charge(payment_method="pm_card_visa_chargeDeclined")
     shop.reconcile(seconds_later=SETTLING_SECONDS + 1)
-    assert shop.row().state is ChargeState.DECLINED
+    assert shop.row().state is PaymentState.DECLINED
 
 
 def test_a_row_that_a_worker_holds_is_left_to_it(shop: Shop) -> None:
@@ -122,7 +122,7 @@ def test_a_row_that_a_worker_holds_is_left_to_it(shop: Shop) -> None:
     held = shop.row()
     assert shop.ledger.take_over(held, now=shop.io.time, lease_seconds=LEASE_SECONDS)
     shop.reconcile()
-    assert shop.row().state is ChargeState.CLAIMED
+    assert shop.row().state is PaymentState.CLAIMED
     assert shop.counted == []
 
 
@@ -130,41 +130,41 @@ def test_what_has_just_happened_is_left_to_whoever_does_it(shop: Shop) -> None:
     """Events are read when they are old enough for it to be settled; and then they are read."""
     shop.charge()
     shop.reconcile(seconds_later=SETTLING_SECONDS - 1)
-    assert shop.row().state is ChargeState.CLAIMED
+    assert shop.row().state is PaymentState.CLAIMED
     shop.reconcile(seconds_later=2)
-    assert shop.row().state is ChargeState.SUCCEEDED
+    assert shop.row().state is PaymentState.SUCCEEDED
 
 
 def test_three_d_secure_is_settled_as_the_bank_decided(shop: Shop) -> None:
     """Even if no webhook ever told of it."""
-    intent = shop.charge(state=ChargeState.REQUIRES_ACTION, payment_method=_3DS)
+    intent = shop.charge(state=PaymentState.REQUIRES_ACTION, payment_method=_3DS)
     shop.reconcile(seconds_later=SETTLING_SECONDS + 1)
-    assert shop.row().state is ChargeState.REQUIRES_ACTION
+    assert shop.row().state is PaymentState.REQUIRES_ACTION
     shop.stripe.becomes(intent, "succeeded")
     shop.reconcile(seconds_later=SETTLING_SECONDS + 1)
-    assert shop.row().state is ChargeState.SUCCEEDED
+    assert shop.row().state is PaymentState.SUCCEEDED
 
 
 def test_three_d_secure_is_settled_however_late_it_is_noticed(shop: Shop) -> None:
     """A reconciler that failed for longer than Stripe keeps events, and a webhook that was lost: its row has a turn."""
-    intent = shop.charge(state=ChargeState.REQUIRES_ACTION, payment_method=_3DS)
+    intent = shop.charge(state=PaymentState.REQUIRES_ACTION, payment_method=_3DS)
     shop.stripe.becomes(intent, "succeeded")
     shop.stripe.events.clear()
     shop.reconcile(seconds_later=ROWS_HELD_FOR_SECONDS + 1)
-    assert shop.row().state is ChargeState.SUCCEEDED
+    assert shop.row().state is PaymentState.SUCCEEDED
 
 
 def test_a_failed_three_d_secure_is_canceled_before_it_counts_as_declined(shop: Shop) -> None:
     """Or the customer's page could confirm it once more, beside the next attempt."""
-    intent = shop.charge(state=ChargeState.REQUIRES_ACTION, payment_method=_3DS)
+    intent = shop.charge(state=PaymentState.REQUIRES_ACTION, payment_method=_3DS)
     shop.stripe.becomes(intent, "requires_payment_method")
     shop.reconcile(seconds_later=SETTLING_SECONDS + 1)
-    assert (shop.row().state, intent.status) == (ChargeState.DECLINED, "canceled")
+    assert (shop.row().state, intent.status) == (PaymentState.DECLINED, "canceled")
 
 
 def test_one_that_succeeds_while_it_is_canceled_is_paid(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stripe refuses to cancel it; what it says then holds."""
-    intent = shop.charge(state=ChargeState.REQUIRES_ACTION, payment_method=_3DS)
+    intent = shop.charge(state=PaymentState.REQUIRES_ACTION, payment_method=_3DS)
     shop.stripe.becomes(intent, "requires_payment_method")
 
     class PaidMeanwhile(NoFaults):
@@ -174,12 +174,12 @@ def test_one_that_succeeds_while_it_is_canceled_is_paid(shop: Shop, monkeypatch:
 
     shop.stripe.io = PaidMeanwhile(T0 + SETTLING_SECONDS + 1)
     shop.reconcile(seconds_later=SETTLING_SECONDS + 1)
-    assert shop.row().state is ChargeState.SUCCEEDED
+    assert shop.row().state is PaymentState.SUCCEEDED
 
 
 def test_a_charge_that_no_row_knows_is_reported(shop: Shop) -> None:
     """It is somebody's money: an alarm, with the order and the PaymentIntent."""
-    intent = shop.charge(state=ChargeState.SUCCEEDED)
+    intent = shop.charge(state=PaymentState.SUCCEEDED)
     shop.forget("a")
     shop.reconcile(seconds_later=SETTLING_SECONDS + 1)
     assert shop.counted == ["ChargeUnknownToLedger", "Alarm"]
@@ -189,16 +189,16 @@ def test_a_charge_that_no_row_knows_is_reported(shop: Shop) -> None:
 
 def test_a_row_that_stripe_does_not_know_is_reported(shop: Shop) -> None:
     """As after a deploy with the key of another account."""
-    shop.charge(state=ChargeState.SUCCEEDED)
+    shop.charge(state=PaymentState.SUCCEEDED)
     shop.stripe.intents.clear()
     shop.stripe.events.clear()
     shop.reconcile(seconds_later=SETTLING_SECONDS + 1)
     assert shop.counted == ["RowUnknownToStripe", "Alarm"]
-    assert shop.row().state is ChargeState.SUCCEEDED
+    assert shop.row().state is PaymentState.SUCCEEDED
 
 
-@pytest.mark.parametrize("state", [ChargeState.DECLINED, ChargeState.SUCCEEDED])
-def test_a_settled_row_that_stripe_contradicts_is_reported_and_left(shop: Shop, state: ChargeState) -> None:
+@pytest.mark.parametrize("state", [PaymentState.DECLINED, PaymentState.SUCCEEDED])
+def test_a_settled_row_that_stripe_contradicts_is_reported_and_left(shop: Shop, state: PaymentState) -> None:
     """A second charge of one attempt, or one of a declined attempt: rows never change, a person has to see it."""
     shop.charge(state=state)
     shop.gateway.charge(request_for(), "a key that nobody should use")
@@ -226,7 +226,7 @@ def test_an_abandoned_claim_is_reported_once_no_message_can_come_back(shop: Shop
 def test_what_agrees_costs_no_request_to_stripe(shop: Shop) -> None:
     """But for the page of events, and one for each row on its turn; and old rows have no turn."""
     for order in "abc":
-        shop.charge(order, state=ChargeState.SUCCEEDED)
+        shop.charge(order, state=PaymentState.SUCCEEDED)
     asked: list[str] = []
 
     class Asked(NoFaults):
@@ -250,7 +250,7 @@ def test_a_run_is_bounded_and_the_next_one_goes_on(shop: Shop) -> None:
         shop.steps_left = 3
         shop.reconcile()
         assert len(shop.counted) == settled
-    assert {shop.row(f"{number:x}").state for number in range(12)} == {ChargeState.SUCCEEDED}
+    assert {shop.row(f"{number:x}").state for number in range(12)} == {PaymentState.SUCCEEDED}
     assert Counter(shop.counted) == {"Reconciled.SUCCEEDED": 12}
 
 
@@ -263,7 +263,7 @@ def test_an_interrupted_run_loses_nothing(shop: Shop) -> None:
     assert shop.counted == ["ReconcileInterrupted"]
     shop.stripe.down = False
     shop.reconcile()
-    assert {shop.row(order).state for order in "ab"} == {ChargeState.SUCCEEDED}
+    assert {shop.row(order).state for order in "ab"} == {PaymentState.SUCCEEDED}
 
 
 def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_events(shop: Shop) -> None:
@@ -275,7 +275,7 @@ def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_even
     shop.stripe.events.clear()
     shop.steps_left = 10**6
     shop.reconcile(seconds_later=90 * 24 * 3600)
-    assert {shop.row(order).state for order in "ab"} == {ChargeState.SUCCEEDED}
+    assert {shop.row(order).state for order in "ab"} == {PaymentState.SUCCEEDED}
 
 
 def test_two_runs_at_once_do_no_harm(shop: Shop) -> None:

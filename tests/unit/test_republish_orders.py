@@ -141,7 +141,7 @@ def test_an_order_that_stayed_pending_is_published_again(shop: Shop) -> None:
 
 def test_an_order_that_is_young_or_has_moved_is_left_alone(shop: Shop) -> None:
     """Whatever it has moved to."""
-    statuses = ["PAID", "PAYMENT_DECLINED", "ACTION_REQUIRED", "IN_REVIEW", "CANCELLED"]
+    statuses = ["PAID", "PAYMENT_DECLINED", "REQUIRES_ACTION", "NEEDS_REVIEW", "CANCELED"]
     for place, status in enumerate(statuses, start=2):
         shop.place(place, status=status)
     shop.now += FIRST_WAIT_SECONDS

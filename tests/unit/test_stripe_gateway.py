@@ -72,11 +72,11 @@ MINIMAL = {name: value for name, value in intent().items() if name not in ("last
 
 ANSWERS: dict[str, tuple[int, Any, Reply]] = {
     "succeeded": (200, intent(), Reply(Answer.SUCCEEDED, "pi_1")),
-    "requires_action": (200, intent(status="requires_action"), Reply(Answer.ACTION_REQUIRED, "pi_1")),
+    "requires_action": (200, intent(status="requires_action"), Reply(Answer.REQUIRES_ACTION, "pi_1")),
     "processing": (200, intent(status="processing"), Reply(Answer.PROCESSING, "pi_1")),
     "another amount": (200, intent(amount=1), Reply(Answer.OTHER_AMOUNT, "pi_1")),
     "decline": (402, CARD_ERROR, Reply(Answer.DECLINED, "pi_1", "insufficient_funds")),
-    "authentication_required": (402, SCA, Reply(Answer.ACTION_REQUIRED, "pi_1", "authentication_required")),
+    "authentication_required": (402, SCA, Reply(Answer.REQUIRES_ACTION, "pi_1", "authentication_required")),
     "expired card": (402, EXPIRED_CARD, Reply(Answer.DECLINED, "pi_1", "expired_card")),
     "a decline without its intent": (
         402,

@@ -16,9 +16,9 @@ from update_order.order_states import MOVES
 KINDS = {
     "succeeded": "PAID",
     "declined": "PAYMENT_DECLINED",
-    "action_required": "ACTION_REQUIRED",
-    "review_needed": "IN_REVIEW",
-    "cancelled": "CANCELLED",
+    "requires_action": "REQUIRES_ACTION",
+    "needs_review": "NEEDS_REVIEW",
+    "canceled": "CANCELED",
 }
 
 
@@ -71,8 +71,8 @@ def test_a_paid_order_stays_paid(order: Order, late: str) -> None:
 
 
 def test_an_action_that_the_customer_took_is_followed(order: Order) -> None:
-    """From ACTION_REQUIRED to PAID."""
-    order.update(order.event("action_required"))
+    """From REQUIRES_ACTION to PAID."""
+    order.update(order.event("requires_action"))
     order.update(order.event("succeeded"))
     assert order.status == "PAID"
 
@@ -81,9 +81,9 @@ def test_each_attempt_s_outcome_is_remembered(order: Order) -> None:
     """With why it was declined, and with the secret that lets the customer act."""
     order.update(order.event("declined"))
     order.stands("PENDING", attempt=2)
-    waiting = order.event("action_required", attempt=2)
+    waiting = order.event("requires_action", attempt=2)
     order.update(waiting.model_copy(update={"data": waiting.data.model_copy(update={"client_secret": "pi_1_secret"})}))
-    assert order.outcomes == {"2": {"status": "ACTION_REQUIRED", "client_secret": "pi_1_secret"}}
+    assert order.outcomes == {"2": {"status": "REQUIRES_ACTION", "client_secret": "pi_1_secret"}}
     order.update(order.event("declined", attempt=2))
     assert order.outcomes["2"]["status"] == "PAYMENT_DECLINED"
     assert order.outcomes["2"]["decline_code"]
@@ -98,16 +98,16 @@ def test_what_an_earlier_attempt_came_to_does_not_move_the_order(order: Order, l
 
 
 @pytest.mark.parametrize("late", KINDS)
-def test_a_cancelled_order_stays_cancelled(order: Order, late: str) -> None:
+def test_a_canceled_order_stays_canceled(order: Order, late: str) -> None:
     """Whatever arrives late."""
-    order.stands("CANCELLED", attempt=1)
+    order.stands("CANCELED", attempt=1)
     order.update(order.event(late))
-    assert order.status == "CANCELLED"
+    assert order.status == "CANCELED"
 
 
 def test_the_client_secret_is_in_no_log(order: Order, log: Log) -> None:
     """It lets whoever has it go on with the payment."""
-    waiting = order.event("action_required")
+    waiting = order.event("requires_action")
     order.update(waiting.model_copy(update={"data": waiting.data.model_copy(update={"client_secret": "pi_1_secret"})}))
     assert "order moved" in log.text
     assert "secret" not in log.text
@@ -134,7 +134,7 @@ def test_an_order_that_is_not_there_is_an_error(order: Order) -> None:
     ("name", "model"),
     [
         ("payment_succeeded", PaymentOutcomeEvent),
-        ("payment_cancelled", PaymentOutcomeEvent),
+        ("payment_canceled", PaymentOutcomeEvent),
         ("refund_succeeded", RefundOutcomeEvent),
         ("refund_failed", RefundOutcomeEvent),
     ],

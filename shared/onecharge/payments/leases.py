@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 CLAIMED = "CLAIMED"
-"""How ChargeState and RefundState both spell it."""
+"""How PaymentState and RefundState both spell it."""
 
 _ROW_IS_NEW = "attribute_not_exists(order_id)"
 _LEASE_HAS_EXPIRED = "(#state = :claimed AND lease_expires_at <= :now)"

@@ -19,7 +19,7 @@ from onecharge.dynamodb import expression_values, from_item, setting, to_item
 from onecharge.payments.leases import CLAIMABLE, CLAIMED, HeldByAnother, LeasedRows, LeaseLost, claiming
 from onecharge.payments.protocol import ChargeRow, FrozenRequest
 from onecharge.payments.time_bounds import RETENTION_SECONDS
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import ConditionCheckTypeDef, UpdateTypeDef
@@ -36,7 +36,7 @@ class Claimed:
 class AlreadySettled:
     """Another delivery of the same order has settled the row: this one is a duplicate."""
 
-    state: ChargeState
+    state: PaymentState
     fingerprint: str
     """Of the request that was charged."""
     told_at: int
@@ -47,7 +47,7 @@ class AlreadySettled:
 class NotDeclinedBefore:
     """The attempt before this one is in this state, and not DECLINED; None if there is no such row."""
 
-    previous: ChargeState | None
+    previous: PaymentState | None
 
 
 RowKey = tuple[str, int]
@@ -128,17 +128,17 @@ class Ledger(LeasedRows[ChargeRow]):
             "Key": to_item({"order_id": request.order_id, "attempt": request.attempt - 1}),
             "ConditionExpression": "#state = :declined",
             "ExpressionAttributeNames": {"#state": "state"},
-            "ExpressionAttributeValues": expression_values(declined=ChargeState.DECLINED),
+            "ExpressionAttributeValues": expression_values(declined=PaymentState.DECLINED),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         try:
             self.client.transact_write_items(TransactItems=[{"ConditionCheck": declined_before}, {"Update": update}])
-        except self.client.exceptions.TransactionCanceledException as cancelled:
-            return _why_cancelled(cancelled, now=now)
+        except self.client.exceptions.TransactionCanceledException as canceled:
+            return _why_canceled(canceled, now=now)
         # A transaction returns no attributes.
         read = self.client.get_item(TableName=self.table, Key=self._key(request), ConsistentRead=True)
         row = _row(read["Item"])
-        if row.state is not ChargeState.CLAIMED or row.lease_expires_at != lease_expires_at:
+        if row.state is not PaymentState.CLAIMED or row.lease_expires_at != lease_expires_at:
             # We were so slow that our lease expired before we read: this row, and its token, are another's by now.
             return _held_or_settled(read["Item"])
         return Claimed(row)
@@ -146,7 +146,7 @@ class Ledger(LeasedRows[ChargeRow]):
     def settle(
         self,
         row: ChargeRow,
-        state: ChargeState,
+        state: PaymentState,
         *,
         payment_intent_id: str | None,
         code: str | None,
@@ -171,7 +171,7 @@ class Ledger(LeasedRows[ChargeRow]):
             client_secret=client_secret,
         )
 
-    def tell_again(self, request: FrozenRequest, state: ChargeState, *, now: int) -> None:
+    def tell_again(self, request: FrozenRequest, state: PaymentState, *, now: int) -> None:
         """Make the table's stream carry the settled row once more. A row that has moved on was told of by that."""
         with suppress(self.client.exceptions.ConditionalCheckFailedException):
             self.client.update_item(
@@ -216,7 +216,7 @@ class Ledger(LeasedRows[ChargeRow]):
             return None
         return _row(attributes)
 
-    def decide(self, row: ChargeRow, state: ChargeState, *, code: str | None, now: int) -> bool:
+    def decide(self, row: ChargeRow, state: PaymentState, *, code: str | None, now: int) -> bool:
         """Settle a REQUIRES_ACTION row as the customer's bank decided; False if that has been done already."""
         changes = {"#state": ":state", "settled_at": ":now", **({"decline_code": ":decline_code"} if code else {})}
         try:
@@ -227,7 +227,7 @@ class Ledger(LeasedRows[ChargeRow]):
                 ConditionExpression="#state = :requires_action",
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues=expression_values(
-                    state=state, now=now, decline_code=code, requires_action=ChargeState.REQUIRES_ACTION
+                    state=state, now=now, decline_code=code, requires_action=PaymentState.REQUIRES_ACTION
                 ),
             )
         except self.client.exceptions.ConditionalCheckFailedException:
@@ -254,7 +254,7 @@ def _row(item: Mapping[str, Any]) -> ChargeRow:
             currency=values["currency"],
             parameters_json=values["stripe_parameters"],
         ),
-        state=ChargeState(values["state"]),
+        state=PaymentState(values["state"]),
         fencing_token=values["fencing_token"],
         lease_expires_at=values["lease_expires_at"],
         placed_at=values["placed_at"],
@@ -269,22 +269,22 @@ def _row(item: Mapping[str, Any]) -> ChargeRow:
 
 def _held_or_settled(item: Mapping[str, Any]) -> HeldByAnother | AlreadySettled:
     old = from_item(item)
-    state = ChargeState(old["state"])
-    if state is ChargeState.CLAIMED:
+    state = PaymentState(old["state"])
+    if state is PaymentState.CLAIMED:
         return HeldByAnother(old["lease_expires_at"])
     told_at = max(old["settled_at"], old.get("told_again_at", 0))
     return AlreadySettled(state, old["fingerprint"], told_at)
 
 
-def _why_cancelled(cancelled: ClientError, *, now: int) -> HeldByAnother | AlreadySettled | NotDeclinedBefore:
+def _why_canceled(canceled: ClientError, *, now: int) -> HeldByAnother | AlreadySettled | NotDeclinedBefore:
     """Which of the two conditions refused; raises the error itself if it was neither."""
-    before, row = cancelled.response["CancellationReasons"]
+    before, row = canceled.response["CancellationReasons"]
     if row["Code"] == "ConditionalCheckFailed":
         return _held_or_settled(row["Item"])
     if before["Code"] == "ConditionalCheckFailed":
         old = before.get("Item")
-        return NotDeclinedBefore(ChargeState(from_item(old)["state"]) if old else None)
+        return NotDeclinedBefore(PaymentState(from_item(old)["state"]) if old else None)
     if "TransactionConflict" in (before["Code"], row["Code"]):
         # Another delivery is claiming at this very moment.
         return HeldByAnother(now)
-    raise cancelled
+    raise canceled

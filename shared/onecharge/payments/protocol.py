@@ -17,7 +17,7 @@ from onecharge.payments.time_bounds import (
     ABSENCE_GRACE_SECONDS,
     KEY_HORIZON_SECONDS,
 )
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 
 # ---------------------------------------------------------------- the row
 
@@ -94,7 +94,7 @@ class ChargeRow(KeyedRow):
     """One row of the Charges table, as a worker that claimed it holds it."""
 
     request: FrozenRequest
-    state: ChargeState
+    state: PaymentState
     placed_at: int
     payment_intent_id: str | None = None
     """What Stripe calls the charge; None until the row is settled, or if Stripe never named one."""
@@ -116,12 +116,12 @@ class Refusal(Enum):
     NOT_YET = auto()
     """The attempt before it is not decided: it may still be declined."""
     NEVER = auto()
-    """The order is paid, or cancelled."""
+    """The order is paid, or canceled."""
 
 
-def refusal_after(previous: ChargeState | None) -> Refusal:
+def refusal_after(previous: PaymentState | None) -> Refusal:
     """What it means that the attempt before is in this state (None: unknown so far), and not DECLINED."""
-    return Refusal.NEVER if previous in (ChargeState.SUCCEEDED, ChargeState.CANCELLED) else Refusal.NOT_YET
+    return Refusal.NEVER if previous in (PaymentState.SUCCEEDED, PaymentState.CANCELED) else Refusal.NOT_YET
 
 
 # ---------------------------------------------------------------- charge or look?
@@ -150,7 +150,7 @@ class Answer(StrEnum):
 
     SUCCEEDED = "succeeded"
     DECLINED = "402 decline"
-    ACTION_REQUIRED = "402 authentication_required, or requires_action"
+    REQUIRES_ACTION = "402 authentication_required, or requires_action"
     NO_ANSWER = "timeout or dropped connection"
     KEY_IN_USE = "409 idempotency_key_in_use"
     RATE_LIMITED = "429"
@@ -179,18 +179,18 @@ class Outcome:
     """What one answer means; `state` says as what the row is settled, if it is."""
 
     then: Then
-    state: ChargeState | None = None
+    state: PaymentState | None = None
     alarm: bool = False
 
 
 _SAME_KEY_AGAIN = Outcome(Then.SAME_KEY_AGAIN)
 _LOOK_FIRST = Outcome(Then.LOOK_FIRST)
-_NEEDS_REVIEW = Outcome(Then.SETTLE, ChargeState.NEEDS_REVIEW, alarm=True)
+_NEEDS_REVIEW = Outcome(Then.SETTLE, PaymentState.NEEDS_REVIEW, alarm=True)
 
 OUTCOMES: Mapping[Answer, Outcome] = {
-    Answer.SUCCEEDED: Outcome(Then.SETTLE, ChargeState.SUCCEEDED),
-    Answer.DECLINED: Outcome(Then.SETTLE, ChargeState.DECLINED),
-    Answer.ACTION_REQUIRED: Outcome(Then.SETTLE, ChargeState.REQUIRES_ACTION),
+    Answer.SUCCEEDED: Outcome(Then.SETTLE, PaymentState.SUCCEEDED),
+    Answer.DECLINED: Outcome(Then.SETTLE, PaymentState.DECLINED),
+    Answer.REQUIRES_ACTION: Outcome(Then.SETTLE, PaymentState.REQUIRES_ACTION),
     Answer.NO_ANSWER: _SAME_KEY_AGAIN,
     Answer.KEY_IN_USE: _SAME_KEY_AGAIN,
     Answer.RATE_LIMITED: _SAME_KEY_AGAIN,
@@ -280,11 +280,11 @@ def reply_for(request: FrozenRequest, intent: FoundIntent) -> Reply:
         case "succeeded":
             return Reply(Answer.SUCCEEDED, intent.payment_intent_id)
         case "requires_action":
-            return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id, client_secret=intent.client_secret)
+            return Reply(Answer.REQUIRES_ACTION, intent.payment_intent_id, client_secret=intent.client_secret)
         case "processing":
             return Reply(Answer.PROCESSING, intent.payment_intent_id)
         case "requires_payment_method" if intent.decline_code == AUTHENTICATION_REQUIRED:
-            return Reply(Answer.ACTION_REQUIRED, intent.payment_intent_id, intent.decline_code, intent.client_secret)
+            return Reply(Answer.REQUIRES_ACTION, intent.payment_intent_id, intent.decline_code, intent.client_secret)
         case "requires_payment_method" if intent.was_declined:
             return Reply(Answer.DECLINED, intent.payment_intent_id, intent.decline_code)
         case "canceled":
@@ -339,14 +339,14 @@ def compare(row: ChargeRow | None, intent: FoundIntent, now: float) -> Compared:
     other_money = charged and reply_for(row.request, intent).answer is Answer.OTHER_AMOUNT
     its_own = intent.payment_intent_id == row.payment_intent_id
     match row.state:
-        case ChargeState.CLAIMED:
+        case PaymentState.CLAIMED:
             # Whoever holds the lease finds out what Stripe knows without help.
             return Compared.ABANDONED if now >= row.lease_expires_at else Compared.AGREES
-        case ChargeState.REQUIRES_ACTION if its_own and not other_money:
+        case PaymentState.REQUIRES_ACTION if its_own and not other_money:
             return _decided_by_the_bank(row, intent)
-        case ChargeState.SUCCEEDED if its_own:
+        case PaymentState.SUCCEEDED if its_own:
             return Compared.AGREES if charged and not other_money else Compared.DIFFERS
-        case ChargeState.NEEDS_REVIEW:
+        case PaymentState.NEEDS_REVIEW:
             # A person has it already.
             return Compared.AGREES
         case _:

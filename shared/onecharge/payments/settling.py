@@ -19,7 +19,7 @@ from onecharge.payments.ledger import Ledger
 from onecharge.payments.looking import look
 from onecharge.payments.protocol import OUTCOMES, ChargeRow, Compared, FoundIntent, Reply, Settle, compare, reply_for
 from onecharge.payments.stripe_gateway import StripeGateway, Told
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ class Settler:
         if state and self.ledger.decide(row, state, code=reply.code, now=self._now()):
             self._settled(row, state, reply.payment_intent_id)
 
-    def _settled(self, row: ChargeRow, state: ChargeState, payment_intent_id: str | None) -> None:
+    def _settled(self, row: ChargeRow, state: PaymentState, payment_intent_id: str | None) -> None:
         self.count(f"Reconciled.{state}")
-        if state is ChargeState.NEEDS_REVIEW:
+        if state is PaymentState.NEEDS_REVIEW:
             self.count("Alarm")
         self.logger.info(
             "settled as Stripe shows it", extra={**_of(row), "state": state, "payment_intent_id": payment_intent_id}

@@ -164,7 +164,7 @@ class StripeGateway:
         try:
             return _found(self.client.v1.payment_intents.cancel(payment_intent_id))
         except stripe.InvalidRequestError:
-            # Its status allows no cancelling: it has succeeded, or is canceled already.
+            # Its status allows no canceling: it has succeeded, or is canceled already.
             return _found(self.client.v1.payment_intents.retrieve(payment_intent_id))
 
     def told(self, *, since: int, until: int, after: str | None) -> Page:
@@ -307,5 +307,5 @@ def _reply_for_card_error(request: FrozenRequest, details: Any) -> Reply:
         return Reply(Answer.OTHER_AMOUNT, found.payment_intent_id)
     code, payment_intent_id = _decline_code(details), found.payment_intent_id if found else None
     if code == AUTHENTICATION_REQUIRED:
-        return Reply(Answer.ACTION_REQUIRED, payment_intent_id, code, found.client_secret if found else None)
+        return Reply(Answer.REQUIRES_ACTION, payment_intent_id, code, found.client_secret if found else None)
     return Reply(Answer.DECLINED, payment_intent_id, code)
