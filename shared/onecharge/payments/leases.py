@@ -1,54 +1,49 @@
-"""Rows that one worker at a time holds, by a lease and a fencing token: what the ledgers of charges and refunds share.
+"""Rows that one worker at a time works on, by a lease: what the stores of payments and refunds share.
 
-claim     one conditional write: a new row, or one whose lease has expired; the fencing token grows
-write     one conditional write on the fencing token: a worker that lost its lease changes nothing
+          claim                                  finalize, or release
+unclaimed ──┤════════════ lease ═════════════════├──► unclaimed
+            └ crashed worker: the lease expires, and the next delivery claims the row as another owner
+
+The lease owner is drawn at random for each claim, so that a worker which lost its lease is told from the one that holds
+it even if the row was lost meanwhile and began anew. The lease keeps workers apart; that a charge happens once does
+not rest on it.
 """
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onecharge.dynamodb import expression_values, setting
-from onecharge.payments.protocol import KeyedRow
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-CLAIMED = "CLAIMED"
-"""How PaymentState and RefundState both spell it."""
+PENDING = "PENDING"
+"""How PaymentState and RefundState both spell it: unfinished."""
 
-_ROW_IS_NEW = "attribute_not_exists(order_id)"
-_LEASE_HAS_EXPIRED = "(#state = :claimed AND lease_expires_at <= :now)"
-CLAIMABLE = f"{_ROW_IS_NEW} OR {_LEASE_HAS_EXPIRED}"
-_STILL_OURS = "#state = :claimed AND fencing_token = :ours"
-_EVERY_CLAIM_SETS = {
-    "#state": ":claimed",
-    "lease_expires_at": ":lease_expires_at",
-    "claimed_at": ":now",
-    "fencing_token": "if_not_exists(fencing_token, :zero) + :one",
-}
+_OURS = "lease_owner = :ours AND #state = :pending"
 
 
 class LeaseLost(Exception):
-    """Another worker has claimed the row since: nothing was written."""
+    """Another worker has claimed the row since, or somebody has finalized it: nothing was written."""
 
 
 @dataclass(frozen=True)
 class HeldByAnother:
-    """Another delivery of the same order or refund holds the row until then."""
+    """Another delivery of the same order or refund holds the row until then, in epoch seconds."""
 
     lease_expires_at: int
 
 
-def claiming(freezes: Mapping[str, str]) -> str:
-    """The update of a claim; what it freezes is set by the first claim of the row alone."""
-    once = {name: f"if_not_exists({name}, {value})" for name, value in freezes.items()}
-    return setting(_EVERY_CLAIM_SETS | once)
+def new_lease_owner() -> str:
+    """A name for one claim of one worker."""
+    return secrets.token_hex(8)
 
 
 @dataclass(frozen=True)
-class LeasedRows[Row: KeyedRow](ABC):
+class LeasedTable[Row](ABC):
     """A table of such rows through boto3's client. Every method here makes exactly one request."""
 
     client: "DynamoDBClient"
@@ -62,36 +57,42 @@ class LeasedRows[Row: KeyedRow](ABC):
     def _row_of(self, item: Mapping[str, Any]) -> Row:
         """An item as the row that it is."""
 
-    def hand_back(self, row: Row, *, look_first: bool, now: int) -> None:
+    @abstractmethod
+    def _owner_of(self, row: Row) -> str | None:
+        """Who holds the row."""
+
+    def release_lease(self, row: Row, **kept: str | int) -> None:
         """End the lease early, so that the next delivery need not wait for it. Raises LeaseLost.
 
-        `look_first` gives the key up. That is safe only once Stripe has stored an answer under it, or is old enough
-        to be looked at anyway: a delivery that found the row lost would use the same key again.
+        Args:
+            kept: attributes to write with it, as what Stripe answered.
         """
-        changes = {"lease_expires_at": ":now"}
-        if look_first:
-            changes["looking_since"] = "if_not_exists(looking_since, :now)"
-        self._write(row, changes, now=now)
+        changes = {"lease_expires_at": ":zero", **{name: f":{name}" for name in kept}}
+        self._write_as_owner(row, changes, {"zero": 0, **kept}, remove=["lease_owner"])
 
-    def open_new_key(self, row: Row, *, now: int) -> Row:
-        """Write the next key generation, before it is used. Raises LeaseLost."""
-        changes = {"key_generation": ":next", "key_opened_at": ":now"}
-        return self._row_of(self._write(row, changes, remove="looking_since", next=row.key_generation + 1, now=now))
-
-    def _write(
-        self, row: Row, changes: Mapping[str, str], *, remove: str = "", only_if: str = "", **values: Any
-    ) -> dict[str, Any]:
-        """Change the row as its holder, and give the item as it is then. Raises LeaseLost."""
+    def _write_as_owner(
+        self,
+        row: Row,
+        changes: Mapping[str, str],
+        values: Mapping[str, Any],
+        *,
+        remove: list[str] | None = None,
+        only_if: str = "",
+    ) -> Row:
+        """Change the row as its lease owner; returns it as it is then. Raises LeaseLost."""
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=self._key_of(row),
-                UpdateExpression=setting(changes) + (f" REMOVE {remove}" if remove else ""),
-                ConditionExpression=_STILL_OURS + (f" AND {only_if}" if only_if else ""),
+                UpdateExpression=setting({**changes, "revision": "revision + :one"})
+                + (f" REMOVE {', '.join(remove)}" if remove else ""),
+                ConditionExpression=_OURS + (f" AND {only_if}" if only_if else ""),
                 ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=expression_values(**values, claimed=CLAIMED, ours=row.fencing_token),
+                ExpressionAttributeValues=expression_values(
+                    **values, one=1, pending=PENDING, ours=self._owner_of(row) or "nobody"
+                ),
                 ReturnValues="ALL_NEW",
             )
         except self.client.exceptions.ConditionalCheckFailedException as refused:
             raise LeaseLost from refused
-        return answer["Attributes"]
+        return self._row_of(answer["Attributes"])

@@ -1,363 +1,336 @@
 """The charge protocol: every decision about money, pure. No clock, no environment, no I/O.
 
-    delivery ─► claim ─► next_step ─┬─ CHARGE ─► the answer ─► OUTCOMES ───────┬─► settle
-                                    └─ LOOK ───► what is found ─► after_look ──┴─► or try again
+    claim ─► ensure a PaymentIntent ─► retrieve it ─► decide ─┬─► confirm ─► finalize
+             (23 hours old: look up)                          ├─► cancel, then the next generation
+                                                              └─► finalize, or wait
 
-docs/protocol.md says why each rule is as it is.
+One order has one PaymentIntent, which Stripe lets succeed once, for ever. Its id is written down before it is
+confirmed. docs/protocol.md says why each rule is as it is; tests/specification explores them all.
 """
 
-import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
+from typing import Self
 
 from onecharge.events import OrderPlaced
-from onecharge.payments.time_bounds import (
-    ABSENCE_GRACE_SECONDS,
-    KEY_HORIZON_SECONDS,
-)
+from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from onecharge.states import PaymentState
-
-# ---------------------------------------------------------------- the row
-
-
-@dataclass(frozen=True)
-class FrozenRequest:
-    """What is sent to Stripe for one attempt, frozen by the first claim: no later delivery or deploy changes it.
-
-    `parameters_json` is the very body of the request, so that a Stripe key never sees two different ones.
-    """
-
-    order_id: str
-    attempt: int
-    amount_minor: int
-    currency: str
-    parameters_json: str
-
-    @classmethod
-    def of(cls, order: OrderPlaced) -> "FrozenRequest":
-        parameters = {
-            "amount": order.amount_minor,
-            "currency": order.currency.lower(),
-            "payment_method": order.payment_method,
-            "confirm": True,
-            # Nobody is there to follow a redirect; 3-D Secure is finished by the customer's own page.
-            "automatic_payment_methods": {"enabled": True, "allow_redirects": "never"},
-            "metadata": {
-                "order_id": order.order_id,
-                "attempt": str(order.attempt),
-                "customer_id": order.customer_id,
-            },
-        }
-        return cls(
-            order_id=order.order_id,
-            attempt=order.attempt,
-            amount_minor=order.amount_minor,
-            currency=order.currency,
-            parameters_json=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
-        )
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(self.parameters_json.encode()).hexdigest()
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyedRow:
-    """What the row of a charge and that of a refund have in common. Times are whole epoch seconds."""
-
-    fencing_token: int
-    """Grows with every claim; only the holder of the newest one can write."""
-    lease_expires_at: int
-    key_generation: int
-    """0, and one more each time a look proved that the former key can no longer move money."""
-    key_opened_at: int
-    """No request was ever sent under the present key before this time."""
-    looking_since: int | None
-    """Since when the present key is not used any more until Stripe has been looked at; None while it may be."""
-
-    @property
-    def key_unused_since(self) -> int:
-        """No request was sent under the present key after this time: the freshness rule forbids it, or a look."""
-        horizon = self.key_opened_at + KEY_HORIZON_SECONDS
-        return horizon if self.looking_since is None else min(self.looking_since, horizon)
-
-    @property
-    def appears_until(self) -> int:
-        """Nothing that was sent under the present key appears at Stripe after this time."""
-        return self.key_unused_since + ABSENCE_GRACE_SECONDS
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChargeRow(KeyedRow):
-    """One row of the Charges table, as a worker that claimed it holds it."""
-
-    request: FrozenRequest
-    state: PaymentState
-    placed_at: int
-    payment_intent_id: str | None = None
-    """What Stripe calls the charge; None until the row is settled, or if Stripe never named one."""
-    settled_at: int | None = None
-    correlation_id: str = ""
-
-    @property
-    def idempotency_key(self) -> str:
-        """The Stripe key of this order, attempt and generation: the same for every delivery."""
-        return f"charge:{self.request.order_id}:{self.request.attempt}:{self.key_generation}"
-
-
-# ---------------------------------------------------------------- may this attempt be made?
-
-
-class Refusal(Enum):
-    """Why an attempt after the first may not be claimed: only a decline makes room for another card."""
-
-    NOT_YET = auto()
-    """The attempt before it is not decided: it may still be declined."""
-    NEVER = auto()
-    """The order is paid, or canceled."""
-
-
-def refusal_after(previous: PaymentState | None) -> Refusal:
-    """What it means that the attempt before is in this state (None: unknown so far), and not DECLINED."""
-    return Refusal.NEVER if previous in (PaymentState.SUCCEEDED, PaymentState.CANCELED) else Refusal.NOT_YET
-
-
-# ---------------------------------------------------------------- charge or look?
-
-
-class Step(Enum):
-    """What a worker that has just claimed a row does next."""
-
-    CHARGE = auto()
-    LOOK = auto()
-
-
-def next_step(row: KeyedRow, now: float) -> Step:
-    """The freshness rule: the key is relied on only while Stripe is sure to remember its first use."""
-    key_may_be_forgotten = now - row.key_opened_at >= KEY_HORIZON_SECONDS
-    if row.looking_since is not None or key_may_be_forgotten:
-        return Step.LOOK
-    return Step.CHARGE
-
-
-# ---------------------------------------------------------------- what an answer means
-
-
-class Answer(StrEnum):
-    """Everything that Stripe, or the network before it, can answer to a charge."""
-
-    SUCCEEDED = "succeeded"
-    DECLINED = "402 decline"
-    REQUIRES_ACTION = "402 authentication_required, or requires_action"
-    NO_ANSWER = "timeout or dropped connection"
-    KEY_IN_USE = "409 idempotency_key_in_use"
-    RATE_LIMITED = "429"
-    UNAVAILABLE = "503"
-    PROCESSING = "processing"
-    SERVER_ERROR = "500"
-    OTHER_REQUEST = "400 idempotency_error"
-    OTHER_AMOUNT = "amount or currency differs from the frozen request"
-    REFUSED = "any other 4xx"
-    BAD_API_KEY = "401, 403"
-
-
-class Then(Enum):
-    """What becomes of the row and of the message."""
-
-    SETTLE = auto()
-    """The row is settled, the message is done."""
-    SAME_KEY_AGAIN = auto()
-    """Nothing is known: the row stays CLAIMED, and the message comes back to send the same key again."""
-    LOOK_FIRST = auto()
-    """The key will only ever repeat this answer: the row says so, and the message comes back to look."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one answer means; `state` says as what the row is settled, if it is."""
-
-    then: Then
-    state: PaymentState | None = None
-    alarm: bool = False
-
-
-_SAME_KEY_AGAIN = Outcome(Then.SAME_KEY_AGAIN)
-_LOOK_FIRST = Outcome(Then.LOOK_FIRST)
-_NEEDS_REVIEW = Outcome(Then.SETTLE, PaymentState.NEEDS_REVIEW, alarm=True)
-
-OUTCOMES: Mapping[Answer, Outcome] = {
-    Answer.SUCCEEDED: Outcome(Then.SETTLE, PaymentState.SUCCEEDED),
-    Answer.DECLINED: Outcome(Then.SETTLE, PaymentState.DECLINED),
-    Answer.REQUIRES_ACTION: Outcome(Then.SETTLE, PaymentState.REQUIRES_ACTION),
-    Answer.NO_ANSWER: _SAME_KEY_AGAIN,
-    Answer.KEY_IN_USE: _SAME_KEY_AGAIN,
-    Answer.RATE_LIMITED: _SAME_KEY_AGAIN,
-    Answer.UNAVAILABLE: _SAME_KEY_AGAIN,
-    Answer.PROCESSING: _LOOK_FIRST,
-    Answer.SERVER_ERROR: _LOOK_FIRST,
-    Answer.OTHER_REQUEST: _NEEDS_REVIEW,
-    Answer.OTHER_AMOUNT: _NEEDS_REVIEW,
-    Answer.REFUSED: _NEEDS_REVIEW,
-    # Nobody's fault but ours: no order is failed for it.
-    Answer.BAD_API_KEY: Outcome(Then.SAME_KEY_AGAIN, alarm=True),
-}
-"""The outcome table. docs/protocol.md shows the same one, and a test holds the two against each other."""
-
 
 AUTHENTICATION_REQUIRED = "authentication_required"
 """The code of a decline that says no more than that the customer has to act (Stripe documentation, "Decline codes")."""
 
+# ---------------------------------------------------------------- what is stored
+
 
 @dataclass(frozen=True)
-class Reply:
-    """An answer with what it carries. `code` is Stripe's decline code, or its error code."""
+class FrozenRequest:
+    """What is charged, frozen by the first claim: no later message or deploy changes it. `placed_at` is the order's."""
 
-    answer: Answer
+    order_id: str
+    amount_minor: int
+    currency: str
+    customer_id: str
+    placed_at: int
+    """Epoch seconds."""
+
+    @classmethod
+    def of(cls, order: OrderPlaced) -> Self:
+        return cls(
+            order_id=order.order_id,
+            amount_minor=order.amount_minor,
+            currency=order.currency,
+            customer_id=order.customer_id,
+            placed_at=int(order.placed_at.timestamp()),
+        )
+
+    def is_old(self, now: float) -> bool:
+        """Whether Stripe may forget this order's first idempotency key within the hour.
+
+        A worker lives, and clocks differ, by less than that hour. Nothing else in the protocol depends on a clock.
+        """
+        return now - self.placed_at >= LOOKUP_AGE_SECONDS
+
+    def create_key(self, generation: int) -> str:
+        """The idempotency key under which the PaymentIntent of this generation is created."""
+        return f"order:{self.order_id}:{generation}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payment:
+    """One row of the Payments table: one order, one PaymentIntent, the present attempt to confirm it."""
+
+    request: FrozenRequest
+    attempt: int
+    payment_method: str
+    """Of the present attempt."""
+    state: PaymentState
+    generation: int = 0
+    """Of the PaymentIntent that is written down, or the next one to be created; 0, and one more after each cancel."""
     payment_intent_id: str | None = None
-    code: str | None = None
-    client_secret: str | None = field(default=None, repr=False)
-    """Of a PaymentIntent that waits for its customer: it lets the customer's page finish it, and nothing else."""
+    cancel_requested_at: int | None = None
+    """Since then, whoever holds the row cancels and never confirms."""
+    declined_charge_id: str | None = None
+    """The PaymentIntent's latest charge when an attempt was last declined."""
+    lease_owner: str | None = None
+    lease_expires_at: int = 0
+    revision: int = 0
+    """Grows with every write."""
+    claimed_at: int = 0
+    finalized_at: int | None = None
+    last_emitted_at: int | None = None
+    refused_at: int | None = None
+    """Since when Stripe refuses the request as invalid, which no retry mends."""
+    amount_refunded_minor: int = 0
+    correlation_id: str = ""
+
+    @property
+    def confirm_key(self) -> str:
+        """The one idempotency key of this attempt and PaymentIntent."""
+        return f"order:{self.request.order_id}:{self.attempt}:{self.payment_intent_id}"
 
 
-# ---------------------------------------------------------------- what a look means
+# ---------------------------------------------------------------- what Stripe shows
 
 
 @dataclass(frozen=True)
 class FoundIntent:
-    """A PaymentIntent that carries the order's id and attempt in its metadata."""
+    """A PaymentIntent as Stripe shows it."""
 
     payment_intent_id: str
     status: str
     amount_minor: int
     currency: str
-    was_declined: bool = False
-    decline_code: str | None = None
+    generation: int = 0
+    customer_id: str = ""
+    placed_at: int | None = None
+    """Of the order, as the metadata say; None for one that is not ours."""
+    payment_method: str | None = None
+    cancellation_reason: str | None = None
+    latest_charge: str | None = None
+    error_code: str | None = None
+    """Of `last_payment_error`: Stripe's decline code, or its error code; None if no confirm has failed."""
+    advice_code: str | None = None
     client_secret: str | None = field(default=None, repr=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be confirmed, and so has to be canceled before another one is."""
+        return self.status in ("requires_payment_method", "requires_confirmation", "requires_action")
+
+    @property
+    def requires_action(self) -> bool:
+        """Whether it waits for its customer to authenticate."""
+        asks_again = self.status == "requires_payment_method" and self.error_code == AUTHENTICATION_REQUIRED
+        return self.status == "requires_action" or asks_again
+
+    @property
+    def is_canceled_by_customer(self) -> bool:
+        """The trace of a cancellation, which outlives the table."""
+        return self.status == "canceled" and self.cancellation_reason == CancelReason.BY_CUSTOMER
+
+
+class CancelReason(StrEnum):
+    """Stripe's `cancellation_reason`."""
+
+    BY_CUSTOMER = "requested_by_customer"
+    ABANDONED = "abandoned"
+
+
+# ---------------------------------------------------------------- what follows
 
 
 @dataclass(frozen=True)
-class Settle:
-    """Stripe shows what the attempt came to."""
+class Finalize:
+    """Write the attempt's last state; REQUIRES_ACTION is the customer's turn."""
 
-    reply: Reply
+    state: PaymentState
+    payment_intent_id: str | None = None
+    generation: int | None = None
+    code: str | None = None
+    """Stripe's decline code or error code; or why a person has to look."""
+    advice_code: str | None = None
+    declined_charge_id: str | None = None
+    stripe_message: str | None = field(default=None, repr=False)
+    stripe_request_id: str | None = None
 
 
 @dataclass(frozen=True)
 class Confirm:
-    """A PaymentIntent of ours was made and never confirmed: its own states allow that once, for ever."""
-
-    payment_intent_id: str
+    """Confirm the PaymentIntent that is written down, with the attempt's payment method."""
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """A PaymentIntent of ours was declined. Its customer may have been shown a page that could still confirm it, with
-    another card: only once it is canceled is there room for another attempt. Then settle as what it is."""
+    """Cancel the PaymentIntent, and decide by what it is then: Stripe decides the race."""
 
-    payment_intent_id: str
-
-
-@dataclass(frozen=True)
-class OpenNewKey:
-    """There is no charge, and the former key can no longer make one: the next generation may."""
+    reason: CancelReason
 
 
 @dataclass(frozen=True)
-class LookAgain:
-    """Too early to tell."""
+class Create:
+    """Create the PaymentIntent of this generation."""
+
+    generation: int
 
 
-AfterLook = Settle | Confirm | Cancel | OpenNewKey | LookAgain
+@dataclass(frozen=True)
+class CancelFound:
+    """Cancel what a lookup has found, as abandoned: what is merely found is never confirmed."""
+
+    payment_intent_ids: tuple[str, ...]
 
 
-def reply_for(request: FrozenRequest, intent: FoundIntent) -> Reply:
-    """What a PaymentIntent's status says of the attempt, and whether it is for the money that was agreed."""
-    if (intent.amount_minor, intent.currency) != (request.amount_minor, request.currency):
-        return Reply(Answer.OTHER_AMOUNT, intent.payment_intent_id)
+@dataclass(frozen=True)
+class Wait:
+    """Stripe is processing it: never a next generation beside it."""
+
+
+def decide(
+    payment: Payment, intent: FoundIntent, *, confirm_answered: bool = False
+) -> Finalize | Confirm | Cancel | Create | Wait:
+    """What to do with the PaymentIntent of a claimed row, by what it is.
+
+    Args:
+        confirm_answered: Stripe has answered this attempt's confirm, now or in a replay. So a decline is this
+            attempt's; and if it is still undecided, it stays so under this key.
+    """
+    if _is_other_money(payment.request, intent):
+        return _review(intent, "amount or currency differs from the frozen request")
+    its_action = confirm_answered or intent.payment_method in (None, payment.payment_method)
     match intent.status:
         case "succeeded":
-            return Reply(Answer.SUCCEEDED, intent.payment_intent_id)
-        case "requires_action":
-            return Reply(Answer.REQUIRES_ACTION, intent.payment_intent_id, client_secret=intent.client_secret)
-        case "processing":
-            return Reply(Answer.PROCESSING, intent.payment_intent_id)
-        case "requires_payment_method" if intent.decline_code == AUTHENTICATION_REQUIRED:
-            return Reply(Answer.REQUIRES_ACTION, intent.payment_intent_id, intent.decline_code, intent.client_secret)
-        case "requires_payment_method" if intent.was_declined:
-            return Reply(Answer.DECLINED, intent.payment_intent_id, intent.decline_code)
+            return _finalize(PaymentState.SUCCEEDED, intent)
+        case "canceled" if intent.is_canceled_by_customer:
+            return _finalize(PaymentState.CANCELED, intent)
         case "canceled":
-            return Reply(Answer.DECLINED, intent.payment_intent_id, intent.decline_code or intent.status)
+            return Create(max(payment.generation, intent.generation) + 1)
+        case "processing":
+            return Wait()
+        case status if not intent.is_open:
+            return _review(intent, f"unexpected status {status}")
+        case _ if payment.cancel_requested_at is not None:
+            return Cancel(CancelReason.BY_CUSTOMER)
+        case "requires_action":
+            return _finalize(PaymentState.REQUIRES_ACTION, intent) if its_action else Cancel(CancelReason.ABANDONED)
+        case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirm_answered):
+            state = PaymentState.REQUIRES_ACTION if intent.requires_action else PaymentState.DECLINED
+            return _finalize(state, intent)
         case _:
-            return Reply(Answer.REFUSED, intent.payment_intent_id, f"status {intent.status}")
+            return Cancel(CancelReason.ABANDONED) if confirm_answered else Confirm()
 
 
-def after_look(row: ChargeRow, found: list[FoundIntent], now: float) -> AfterLook:
-    """What follows from all PaymentIntents of this attempt that Stripe shows. Never guesses with money.
+def is_decline_of(payment: Payment, intent: FoundIntent, confirm_answered: bool) -> bool:
+    """Whether the decline that the PaymentIntent shows is the present attempt's.
 
-    `found` must be complete: an empty list is taken as proof that there was none at the time of the look.
+    By the charge, not by the payment method: the same card may be tried again, and test methods are shown under other
+    ids. If in doubt it is not: confirming under the attempt's one key replays what that key was answered.
     """
-    match found:
-        case []:
-            # What was on its way when the key was last used has had its time to show.
-            return OpenNewKey() if now >= row.appears_until else LookAgain()
-        case [intent]:
-            never_confirmed = intent.status == "requires_confirmation" or (
-                intent.status == "requires_payment_method" and not intent.was_declined
-            )
-            reply = reply_for(row.request, intent)
-            if never_confirmed and reply.answer is not Answer.OTHER_AMOUNT:
-                return Confirm(intent.payment_intent_id)
-            if intent.status != "canceled" and reply.answer is Answer.DECLINED:
-                return Cancel(intent.payment_intent_id)
-            return LookAgain() if reply.answer is Answer.PROCESSING else Settle(reply)
-        case _:
-            # Two PaymentIntents for one attempt should not exist: a person has to see them.
-            return Settle(Reply(Answer.REFUSED, code="several PaymentIntents for one attempt"))
+    return confirm_answered or intent.latest_charge != payment.declined_charge_id
 
 
-# ---------------------------------------------------------------- what Stripe tells unasked
+def decide_after_lookup(
+    payment: Payment, found: Sequence[FoundIntent], *, spent_generation: int | None = None
+) -> Finalize | CancelFound | Create | Wait:
+    """What follows from all PaymentIntents of the order, for a row that has no usable one.
+
+    Args:
+        found: complete, or LookupInconclusive would have been raised.
+        spent_generation: its key was used for other parameters, and is of no use any more.
+    """
+    succeeded = [intent for intent in found if intent.status == "succeeded"]
+    still_open = tuple(intent.payment_intent_id for intent in found if intent.is_open)
+    canceled = [intent for intent in found if intent.is_canceled_by_customer]
+    if len(succeeded) > 1:
+        return _review(succeeded[0], "several PaymentIntents of the order succeeded")
+    if succeeded:
+        is_other = _is_other_money(payment.request, succeeded[0])
+        return _review(succeeded[0], "other money") if is_other else _finalize(PaymentState.SUCCEEDED, succeeded[0])
+    if any(intent.status not in ("canceled", "processing") and not intent.is_open for intent in found):
+        return Finalize(PaymentState.NEEDS_REVIEW, code="a PaymentIntent of an unexpected status")
+    if any(intent.status == "processing" for intent in found):
+        return Wait()
+    if still_open:
+        return CancelFound(still_open)
+    if canceled:
+        return _finalize(PaymentState.CANCELED, canceled[0])
+    spent = -1 if spent_generation is None else spent_generation
+    return Create(max([payment.generation, spent + 1, *(intent.generation + 1 for intent in found)]))
 
 
-class Compared(StrEnum):
-    """What a PaymentIntent at Stripe means for the row of its attempt, whatever worker or message there still is."""
-
-    AGREES = "nothing to do"
-    ABANDONED = "take the row over and look; settle only what Stripe shows"
-    PAID = "settle SUCCEEDED"
-    FAILED = "cancel the PaymentIntent, then settle DECLINED"
-    UNKNOWN_CHARGE = "alarm: a charge that no row knows"
-    DIFFERS = "alarm: row and Stripe contradict each other"
-
-
-def compare(row: ChargeRow | None, intent: FoundIntent, now: float) -> Compared:
-    """Whether the row and Stripe say the same of an attempt, and what to do if they do not."""
-    charged = intent.status == "succeeded"
-    if row is None:
-        return Compared.UNKNOWN_CHARGE if charged else Compared.AGREES
-    other_money = charged and reply_for(row.request, intent).answer is Answer.OTHER_AMOUNT
-    its_own = intent.payment_intent_id == row.payment_intent_id
-    match row.state:
-        case PaymentState.CLAIMED:
-            # Whoever holds the lease finds out what Stripe knows without help.
-            return Compared.ABANDONED if now >= row.lease_expires_at else Compared.AGREES
-        case PaymentState.REQUIRES_ACTION if its_own and not other_money:
-            return _decided_by_the_bank(row, intent)
-        case PaymentState.SUCCEEDED if its_own:
-            return Compared.AGREES if charged and not other_money else Compared.DIFFERS
-        case PaymentState.NEEDS_REVIEW:
-            # A person has it already.
-            return Compared.AGREES
-        case _:
-            return Compared.DIFFERS if charged else Compared.AGREES
+def _finalize(state: PaymentState, intent: FoundIntent) -> Finalize:
+    declined = state is PaymentState.DECLINED
+    return Finalize(
+        state,
+        payment_intent_id=intent.payment_intent_id,
+        generation=intent.generation,
+        code=intent.error_code if declined else None,
+        advice_code=intent.advice_code if declined else None,
+        declined_charge_id=intent.latest_charge if declined else None,
+    )
 
 
-def _decided_by_the_bank(row: ChargeRow, intent: FoundIntent) -> Compared:
-    match reply_for(row.request, intent).answer:
-        case Answer.SUCCEEDED:
-            return Compared.PAID
-        case Answer.DECLINED:
-            return Compared.FAILED
-        case _:
-            return Compared.AGREES
+def _review(intent: FoundIntent, why: str) -> Finalize:
+    return Finalize(PaymentState.NEEDS_REVIEW, intent.payment_intent_id, intent.generation, code=why)
+
+
+def _is_other_money(request: FrozenRequest, intent: FoundIntent) -> bool:
+    return (intent.amount_minor, intent.currency) != (request.amount_minor, request.currency)
+
+
+# ---------------------------------------------------------------- what Stripe says unasked
+
+
+class Discrepancy(StrEnum):
+    """How a PaymentIntent that an event or the reconciler names differs from the row of its order."""
+
+    NONE = "row and Stripe agree, or a worker will see to it"
+    LOST_ROW = "a charge of which there is no row: the row is written anew"
+    PAID = "the PaymentIntent succeeded: the row becomes SUCCEEDED"
+    PAID_LATE = "it succeeded after the attempt was declined: the row becomes SUCCEEDED"
+    PAID_TWICE = "another PaymentIntent of the same order succeeded as well"
+    PAID_AFTER_CANCEL = "it succeeded although the order is canceled: it is refunded"
+    OTHER_MONEY = "it succeeded with another amount or currency than was frozen"
+    DECLINED = "the customer's bank declined: the row becomes DECLINED"
+    EXPIRED = "nobody acted in time: it is canceled, then the row becomes DECLINED"
+    CANCELED = "it was canceled for the customer: the row becomes CANCELED"
+    REVERSED = "the row says SUCCEEDED, and its PaymentIntent does not"
+
+
+def find_discrepancy(
+    payment: Payment | None, intent: FoundIntent, *, now: float, requires_action_seconds: int
+) -> Discrepancy:
+    """Compare: what Stripe says later wins, except that SUCCEEDED is never overwritten. Nothing is confirmed here."""
+    is_paid = intent.status == "succeeded"
+    if payment is None:
+        return Discrepancy.LOST_ROW if is_paid else Discrepancy.NONE
+    if is_paid:
+        return _of_a_success(payment, intent)
+    is_own = intent.payment_intent_id == payment.payment_intent_id
+    if is_own and payment.state is PaymentState.SUCCEEDED:
+        return Discrepancy.REVERSED
+    if is_own and payment.state is PaymentState.REQUIRES_ACTION:
+        expired = now - (payment.finalized_at or payment.claimed_at) >= requires_action_seconds
+        return _of_a_wait(intent, expired=expired)
+    return Discrepancy.NONE
+
+
+def _of_a_success(payment: Payment, intent: FoundIntent) -> Discrepancy:
+    is_own = intent.payment_intent_id == payment.payment_intent_id
+    if payment.state is PaymentState.SUCCEEDED:
+        return Discrepancy.NONE if is_own else Discrepancy.PAID_TWICE
+    if payment.state is PaymentState.CANCELED:
+        return Discrepancy.PAID_AFTER_CANCEL
+    if _is_other_money(payment.request, intent):
+        return Discrepancy.NONE if payment.state is PaymentState.NEEDS_REVIEW else Discrepancy.OTHER_MONEY
+    return Discrepancy.PAID_LATE if payment.state is PaymentState.DECLINED else Discrepancy.PAID
+
+
+def _of_a_wait(intent: FoundIntent, *, expired: bool) -> Discrepancy:
+    if intent.is_canceled_by_customer:
+        return Discrepancy.CANCELED
+    if intent.status == "canceled":
+        return Discrepancy.DECLINED
+    if intent.requires_action:
+        return Discrepancy.EXPIRED if expired else Discrepancy.NONE
+    return Discrepancy.DECLINED if intent.status == "requires_payment_method" else Discrepancy.NONE

@@ -1,8 +1,9 @@
-"""Every duration that the charge protocol depends on, derived in one place from the function's timeout.
+"""Every duration of the charge protocol, derived in one place from the function's timeout.
 
     one try at Stripe x tries  <  one record  <  function timeout  <  lease  <  visibility timeout (template.yaml, 6 x)
 
-A lease that outlives the function means that whoever takes it over finds its former holder dead, not slow.
+A lease that outlives the function means that its next owner finds the former one dead, not slow. These bounds make
+things fast and cheap. No promise about money rests on them, but for the 23 hours.
 """
 
 from dataclasses import dataclass
@@ -11,23 +12,24 @@ STRIPE_RETRIES = 1
 """How often the SDK itself sends a request again, with the same key: once, for a connection that had gone stale.
 Everything beyond that is the queue's business, which waits without being billed."""
 
-KEY_HORIZON_SECONDS = 23 * 3600
-"""Stripe may forget an idempotency key once it is 24 h old (Stripe documentation, "Idempotent requests"). An hour
-before that the key is no longer relied on: Stripe is looked at first."""
+LOOKUP_AGE_SECONDS = 23 * 3600
+"""Stripe may forget an idempotency key once it is 24 h old (Stripe documentation, "Idempotent requests"). An order this
+old that has no PaymentIntent is looked up first. The hour between is for slow workers and for clocks that differ."""
 
 SEARCH_LAG_SECONDS = 3600
-"""How far Stripe's search may lag behind (Stripe documentation, "Search": up to an hour during outages)."""
+"""How far Stripe's search may lag behind (Stripe documentation, "Search": up to an hour during outages). What is
+younger is read from the list, which is immediate."""
 
-ABSENCE_GRACE_SECONDS = 900
-"""How long a charge that Stripe does not show must stay absent before another key is opened: an earlier request
-that Stripe answered with a 500 may still take effect."""
+FUTURE_MAX_SECONDS = 3600
+"""How far in the future an order may have been placed, by the clock of the worker that reads it: as far as clocks may
+differ. A time further away would switch the lookup off for as long."""
 
-CLOCK_DIFFERENCE_SECONDS = 300
-"""How far the clocks of two machines may differ before what they say is not believed."""
+REFUSED_SECONDS = 3600
+"""How long a request that Stripe refuses as invalid is tried again before a person has to look."""
 
-RETENTION_SECONDS = 400 * 24 * 3600
-"""How long a row is kept: beyond SNS's 23 days of retries, the 14 days of a queue and of its DLQ, and the time in which
-cardholders usually dispute a charge. Past it no message about the order is left anywhere."""
+RETENTION_SECONDS = 500 * 24 * 3600
+"""How long a row is kept after its last final state: longer than the order (430 days after its last attempt), so that
+whatever can still ask for a payment finds its row. A row that is not final does not expire."""
 
 _START_RESERVE_SECONDS = 4.0
 _DYNAMODB_RESERVE_SECONDS = 3.0
@@ -44,7 +46,9 @@ class TimeBounds:
     stripe_read_timeout_seconds: float
     lease_seconds: int
     record_seconds: float
-    """What one record needs at the most: with less time left, it is handed back instead of being cut off halfway."""
+    """What one record needs at the most: with less time left it is returned to the queue, not cut off halfway."""
+    request_seconds: float
+    """What one try of one request to Stripe needs at the most."""
 
     @classmethod
     def of(cls, function_timeout_seconds: int) -> "TimeBounds":
@@ -58,7 +62,8 @@ class TimeBounds:
             function_timeout_seconds=function_timeout_seconds,
             stripe_connect_timeout_seconds=one_try / 4,
             stripe_read_timeout_seconds=one_try * 3 / 4,
-            # The margin is for clocks that differ between two machines.
+            # The margin is for clocks that differ by little; if they differ by more, two work at once, and charge once.
             lease_seconds=function_timeout_seconds + _LEASE_MARGIN_SECONDS,
             record_seconds=record_seconds,
+            request_seconds=one_try,
         )
