@@ -5,23 +5,30 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
+from pydantic import Field, TypeAdapter
 
 from charge_order.charge import ChargeOrder
 from onecharge.aws import BATCH_SIZE, client_config
 from onecharge.deliveries import Consumer, Queue
-from onecharge.events import OrderPlacedEvent
+from onecharge.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.metrics import Counts
-from onecharge.payments.ledger import Ledger
+from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import PaymentWorker
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+ORDER_EVENT: TypeAdapter[OrderPlacedEvent | CancelRequestedEvent] = TypeAdapter(
+    Annotated[OrderPlacedEvent | CancelRequestedEvent, Field(discriminator="type")]
+)
+"""Everything that the payments queue carries."""
 
 
 class Application:
@@ -32,11 +39,11 @@ class Application:
         self._logger = Logger()
         self.counts = Counts(Metrics())
         self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        self._ledger = Ledger(boto3.client("dynamodb", config=config), environment["CHARGES_TABLE"])
+        self._store = PaymentStore(boto3.client("dynamodb", config=config), environment["PAYMENTS_TABLE"])
         self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
         sqs = boto3.client("sqs", config=config)
         self.consumer = Consumer(
-            model=OrderPlacedEvent,
+            model=ORDER_EVENT,
             # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
             handle=lambda event: self._charge_order()(event),
             queue=Queue(sqs, environment["PAYMENTS_QUEUE_URL"], environment["PAYMENTS_DLQ_URL"]),
@@ -47,10 +54,17 @@ class Application:
         )
 
     def _charge_order(self) -> ChargeOrder:
-        return ChargeOrder(
-            ledger=self._ledger,
+        worker = PaymentWorker(
+            store=self._store,
             gateway=self._stripe.gateway(),
-            lease_seconds=self._bounds.lease_seconds,
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        )
+        return ChargeOrder(
+            store=self._store,
+            worker=worker,
+            bounds=self._bounds,
             clock=time.time,
             logger=self._logger,
             count=self.counts,

@@ -1,166 +1,113 @@
-"""One delivery of one order: claim, charge or look first, settle. The decisions are in protocol.py."""
+"""One delivery of one order: claim the payment, work on it, say what becomes of the message."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-import stripe
 from aws_lambda_powertools import Logger
 
 from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
-from onecharge.events import OrderPlacedEvent
-from onecharge.payments.leases import HeldByAnother, LeaseLost
-from onecharge.payments.ledger import AlreadySettled, Claimed, Ledger, NotDeclinedBefore
-from onecharge.payments.looking import look
-from onecharge.payments.protocol import (
-    OUTCOMES,
-    ChargeRow,
-    Confirm,
-    FrozenRequest,
-    LookAgain,
-    OpenNewKey,
-    Refusal,
-    Reply,
-    Settle,
-    Step,
-    Then,
-    next_step,
-    refusal_after,
-)
-from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway
-from onecharge.payments.time_bounds import CLOCK_DIFFERENCE_SECONDS
+from onecharge.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.payments.cancel import CancelPayment
+from onecharge.payments.leases import HeldByAnother, new_lease_owner
+from onecharge.payments.protocol import FrozenRequest, Payment
+from onecharge.payments.store import AlreadyFinal, Claimed, PaymentStore, Superseded
+from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, TimeBounds
+from onecharge.payments.worker import PaymentWorker, Unfinished
+from onecharge.questions import Cancellation
 
-TELL_AGAIN_SECONDS = 15 * 60
+REEMIT_AFTER_SECONDS = 15 * 60
 """Nearly all duplicates come sooner, and cost nothing but the refused claim. One that comes so late may be the order
-service asking again, for an order that is PENDING still."""
+service asking again, for an order that still waits: the outcome's own stream record may be lost."""
 
 
 @dataclass(frozen=True)
 class ChargeOrder:
-    """Charges orders through a ledger and Stripe; `clock` gives the time in epoch seconds."""
+    """Charges orders through a store and a worker; `clock` gives the time in epoch seconds."""
 
-    ledger: Ledger
-    gateway: StripeGateway
-    lease_seconds: int
+    store: PaymentStore
+    worker: PaymentWorker
+    bounds: TimeBounds
     clock: Callable[[], float]
     logger: Logger
     count: Callable[[str], None]
 
-    def __call__(self, event: OrderPlacedEvent) -> Disposition:
+    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """Handle one delivery; however many there are of an order, together they charge it once."""
         request = FrozenRequest.of(event.data)
-        now = self._now()
-        placed_at = int(event.data.placed_at.timestamp())
-        if placed_at > now + CLOCK_DIFFERENCE_SECONDS:
-            # The freshness rule counts from this time: a time yet to come would switch it off.
+        if request.placed_at > self._now() + FUTURE_MAX_SECONDS:
+            # The lookup counts from this time: a time yet to come would switch it off.
             raise PoisonMessage("data.placed_at: in the future")
-        claim = self.ledger.claim(
+        if isinstance(event, CancelRequestedEvent):
+            return self._cancel(event)
+        return self._charge(event, request)
+
+    def _charge(self, event: OrderPlacedEvent, request: FrozenRequest) -> Disposition:
+        started_at = self.clock()
+        claim = self.store.claim(
             request,
+            attempt=event.data.attempt,
+            payment_method=event.data.payment_method,
             correlation_id=event.correlationid,
-            placed_at=min(placed_at, now),
-            now=now,
-            lease_seconds=self.lease_seconds,
+            owner=new_lease_owner(),
+            now=self._now(),
+            lease_seconds=self.bounds.lease_seconds,
         )
         match claim:
-            case Claimed(row):
-                self._warn_if_changed(event, request, row.request.fingerprint)
-                return self._charge(event, row)
+            case Claimed(payment):
+                self._warn_if_changed(event, request, payment)
+                result = self.worker.work(payment, deadline=self.bounds.deadline(started_at))
+                return BackOff() if isinstance(result, Unfinished) else Done()
             case HeldByAnother(lease_expires_at):
                 # Not acknowledged: should the holder crash, this delivery is the one that charges.
-                wait_seconds = max(1, lease_expires_at - now + 1)
+                wait_seconds = min(max(1, lease_expires_at - self._now() + 1), self.bounds.lease_seconds)
                 self.count("DuplicateWaiting")
                 self._log(event, "duplicate waits for the lease", wait_seconds=wait_seconds)
                 return RetryAfter(wait_seconds)
-            case AlreadySettled(state, fingerprint, told_at):
-                self._warn_if_changed(event, request, fingerprint)
-                if now - told_at >= TELL_AGAIN_SECONDS:
-                    # Whoever still asks may never have been told: the outcome's own stream record may be lost.
-                    self.ledger.tell_again(request, state, now=now)
-                    self.count("OutcomeToldAgain")
-                self.count("DuplicateCollapsed")
-                self._log(event, "duplicate of a settled charge", state=state)
+            case AlreadyFinal(payment):
+                self._warn_if_changed(event, request, payment)
+                return self._duplicate(event, payment)
+            case Superseded(payment):
+                self.count("DuplicateIgnored")
+                self._log(event, "superseded by a later attempt", present_attempt=payment.attempt)
                 return Done()
-            case NotDeclinedBefore(previous):
-                if refusal_after(previous) is Refusal.NEVER:
-                    raise PoisonMessage(f"attempt {request.attempt}: the one before it is {previous}")
-                self._log(event, "waits for the attempt before it", state=previous)
-                return BackOff()
             case _:
                 assert_never(claim)
 
-    def _charge(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
-        try:
-            if next_step(row, self._now()) is Step.LOOK:
-                return self._look_first(event, row)
-            return self._settle(event, row, self.gateway.charge(row.request, row.idempotency_key))
-        except LeaseLost:
-            # Whoever holds the row now sends the same key, and settles what Stripe answers.
-            self.count("LeaseLost")
-            self._log(event, "lease lost, nothing written")
-            return BackOff()
+    def _duplicate(self, event: OrderPlacedEvent, payment: Payment) -> Disposition:
+        self._reemit_if_late(payment)
+        self.count("DuplicateIgnored")
+        self._log(event, "duplicate of a finalized payment", state=payment.state)
+        return Done()
 
-    def _look_first(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
-        try:
-            decision = look(self.gateway, row, self._now)
-        except (LookInconclusive, stripe.StripeError) as error:
-            # These do not pass by themselves: somebody has to see them.
-            alarm = isinstance(error, LookInconclusive | stripe.AuthenticationError | stripe.PermissionError)
-            return self._try_again(event, row, "look failed", error=type(error).__name__, alarm=alarm)
-        match decision:
-            case Settle(reply):
-                return self._settle(event, row, reply)
-            case Confirm(payment_intent_id):
-                return self._settle(event, row, self.gateway.confirm(row.request, payment_intent_id))
-            case OpenNewKey():
-                fresh = self.ledger.open_new_key(row, now=self._now())
-                reply = self.gateway.charge(fresh.request, fresh.idempotency_key)
-                return self._settle(event, fresh, reply)
-            case LookAgain():
-                return self._try_again(event, row, "nothing found at Stripe yet")
-            case _:
-                assert_never(decision)
-
-    def _settle(self, event: OrderPlacedEvent, row: ChargeRow, reply: Reply) -> Disposition:
-        outcome = OUTCOMES[reply.answer]
-        if outcome.state is None:
-            self.ledger.hand_back(row, look_first=outcome.then is Then.LOOK_FIRST, now=self._now())
-        else:
-            self.ledger.settle(
-                row,
-                outcome.state,
-                payment_intent_id=reply.payment_intent_id,
-                code=reply.code,
-                now=self._now(),
-                client_secret=reply.client_secret,
-            )
-        self.count(f"Charge.{outcome.state or 'UNKNOWN'}")
-        if outcome.alarm:
-            self.count("Alarm")
-        self._log(
-            event,
-            "charge settled" if outcome.state else "charge outcome unknown",
-            alarm=outcome.alarm,
-            state=outcome.state,
-            answer=reply.answer,
-            code=reply.code,
-            payment_intent_id=reply.payment_intent_id,
+    def _cancel(self, event: CancelRequestedEvent) -> Disposition:
+        """The order service's own message, for a cancellation that could not be finished while the customer waited."""
+        cancel = CancelPayment(
+            store=self.store,
+            worker=self.worker,
+            bounds=self.bounds,
+            clock=self.clock,
+            logger=self.logger,
+            count=self.count,
         )
-        return Done() if outcome.then is Then.SETTLE else BackOff()
+        cancellation, payment = cancel(event.data, correlation_id=event.correlationid)
+        if cancellation is Cancellation.CANCELING:
+            return BackOff()
+        self._reemit_if_late(payment)
+        return Done()
 
-    def _try_again(
-        self, event: OrderPlacedEvent, row: ChargeRow, why: str, *, error: str | None = None, alarm: bool = False
-    ) -> Disposition:
-        self.ledger.hand_back(row, look_first=True, now=self._now())
-        if alarm:
-            self.count("Alarm")
-        self._log(event, why, alarm=alarm, error=error)
-        return BackOff()
+    def _reemit_if_late(self, payment: Payment) -> None:
+        emitted_at = max(payment.finalized_at or 0, payment.last_emitted_at or 0)
+        if self._now() - emitted_at >= REEMIT_AFTER_SECONDS and self.store.reemit_outcome(payment, now=self._now()):
+            self.count("OutcomeReemitted")
 
     def _now(self) -> int:
         return int(self.clock())
 
-    def _warn_if_changed(self, event: OrderPlacedEvent, request: FrozenRequest, frozen_fingerprint: str) -> None:
-        if request.fingerprint != frozen_fingerprint:
+    def _warn_if_changed(self, event: OrderPlacedEvent, request: FrozenRequest, payment: Payment) -> None:
+        same_attempt = payment.attempt == event.data.attempt
+        other_method = same_attempt and payment.payment_method not in ("", event.data.payment_method)
+        if request != payment.request or other_method:
             self.count("Alarm")
             self._log(event, "message differs from the frozen request, which holds", alarm=True)
 

@@ -305,7 +305,7 @@ def find_discrepancy(
     if payment is None:
         return Discrepancy.LOST_ROW if is_paid else Discrepancy.NONE
     if is_paid:
-        return _of_a_success(payment, intent)
+        return _of_a_success(payment, intent, now)
     is_own = intent.payment_intent_id == payment.payment_intent_id
     if is_own and payment.state is PaymentState.SUCCEEDED:
         return Discrepancy.REVERSED
@@ -315,8 +315,11 @@ def find_discrepancy(
     return Discrepancy.NONE
 
 
-def _of_a_success(payment: Payment, intent: FoundIntent) -> Discrepancy:
+def _of_a_success(payment: Payment, intent: FoundIntent, now: float) -> Discrepancy:
     is_own = intent.payment_intent_id == payment.payment_intent_id
+    if is_own and payment.state is PaymentState.PENDING and now < payment.lease_expires_at:
+        # Its holder finds out without help; if it crashes, its message comes back.
+        return Discrepancy.NONE
     if payment.state is PaymentState.SUCCEEDED:
         return Discrepancy.NONE if is_own else Discrepancy.PAID_TWICE
     if payment.state is PaymentState.CANCELED:

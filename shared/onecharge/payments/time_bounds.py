@@ -50,6 +50,10 @@ class TimeBounds:
     request_seconds: float
     """What one try of one request to Stripe needs at the most."""
 
+    def deadline(self, started_at: float) -> float:
+        """When a record that was begun then begins no further request to Stripe: one that it could not wait for."""
+        return started_at + self.record_seconds - self.request_seconds
+
     @classmethod
     def of(cls, function_timeout_seconds: int) -> "TimeBounds":
         """Raises ValueError if a function so short could not even wait for one answer of Stripe."""
