@@ -6,9 +6,9 @@ request_cancel ─► CANCELED, PAID or NEEDS_REVIEW already ──────�
    ├─► another holds it ─► cancel the PaymentIntent that the row names; Stripe decides the race ─► CANCELED
    └─► it names none, the holder was faster, or Stripe does not answer ─► CANCELING: it ends by itself
 
-Canceling beside the holder is safe. `canceled` is Stripe's last word on a PaymentIntent, and so is the reason given with
-it: with the customer's, nobody ever creates a next generation. From then on the holder's confirm is refused, and what it
-retrieves says why. A restored row may name an older PaymentIntent: that one was canceled as abandoned, which is no answer.
+Canceling beside the holder is safe. `canceled` is Stripe's last word on a PaymentIntent, and so is its reason: with the
+customer's, nobody ever creates a next generation. From then on the holder's confirm is refused, and what it retrieves
+says why. A restored row may name an older PaymentIntent: that one was canceled as abandoned, which is no answer.
 """
 
 from collections.abc import Callable
