@@ -137,10 +137,13 @@ class Reconciler:
 
     def _compare_with_stripe(self, order_id: str, payment: Payment | None, payment_intent_id: str) -> None:
         intent = self._retrieved(payment_intent_id)
-        if intent is None:
+        if intent is not None:
+            self._correct(order_id, payment, intent)
+        elif payment is None:
+            self._report(order_id, None, "ChargeWithoutRow", "neither Stripe nor the table knows what the event names")
+        else:
             # Stripe has named it itself: it is our key that belongs to another account.
             raise StripeUnavailable(ResponseKind.NOT_FOUND)
-        self._correct(order_id, payment, intent)
 
     def _compare(self, payment: Payment | None, intent: FoundIntent) -> Discrepancy:
         return find_discrepancy(payment, intent, now=self.clock(), requires_action_seconds=self.requires_action_seconds)
