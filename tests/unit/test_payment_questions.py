@@ -70,9 +70,8 @@ def test_a_payment_that_requires_no_action_has_no_secret(payments: PaymentServic
 def test_nobody_can_confirm_what_is_to_be_canceled(payments: PaymentService) -> None:
     """With the secret, the customer's page could."""
     payments.charge(card=THREE_D_SECURE)
-    payments.stripe.failing[""] = no_answer
-    assert payments.cancel(card=THREE_D_SECURE) is Cancellation.CANCELING
-    payments.stripe.failing.clear()
+    assert payments.request_cancel(card=THREE_D_SECURE) is Cancellation.CANCELING
+    assert payments.state() is PaymentState.REQUIRES_ACTION
     assert ask(payments) is None
 
 

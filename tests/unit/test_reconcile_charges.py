@@ -170,6 +170,15 @@ def test_a_row_that_is_worked_on_is_left_alone(scheduled: Scheduled, payments: P
     assert payments.stripe.asked == ["events"]
 
 
+def test_a_row_that_is_claimed_since_the_index_was_read_is_left_alone(payments: PaymentService) -> None:
+    """The index is eventually consistent: the row itself says that somebody works on it."""
+    payments.crash_after("confirm", card=DECLINED)
+    payments.stripe.asked.clear()
+    payments.now += payments.bounds.lease_seconds
+    assert payments.reconcile()
+    assert (payments.state(), payments.stripe.asked) == (PaymentState.PENDING, [])
+
+
 def test_a_payment_intent_that_stripe_does_not_have_is_an_alarm(scheduled: Scheduled, payments: PaymentService) -> None:
     """As with the key of another account: nothing is written."""
     payments.crash_before("confirm")

@@ -1,0 +1,77 @@
+"""template.yaml gives the payment service's functions the environment and the rights that they need, and no more."""
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from tests.conftest import load_template
+
+FUNCTIONS = {
+    "payment_questions": "PaymentQuestionsFunction",
+    "receive_stripe_event": "ReceiveStripeEventFunction",
+    "reconcile_charges": "ReconcileChargesFunction",
+}
+PAYMENTS = "GetAtt PaymentsTable.Arn"
+RIGHTS = {
+    "payment_questions": {PAYMENTS: {"GetItem", "UpdateItem"}},
+    "receive_stripe_event": {
+        PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
+        "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},
+    },
+    "reconcile_charges": {
+        PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
+        "Sub ${PaymentsTable.Arn}/index/unfinished": {"Query"},
+        "GetAtt ReconciliationTable.Arn": {"GetItem", "PutItem"},
+    },
+}
+"""A lost row is put; nobody scans, and nobody deletes."""
+
+
+def properties_of(function: str) -> dict[str, Any]:
+    return dict(load_template()["Resources"][FUNCTIONS[function]]["Properties"])
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_has_the_variables_that_it_reads(aws: None, function: str) -> None:
+    """And reads each that it has."""
+    variables = properties_of(function)["Environment"]["Variables"]
+    read: set[str] = set()
+
+    class Environment(dict[str, str]):
+        def __getitem__(self, name: str) -> str:
+            read.add(name)
+            value = super().__getitem__(name)
+            return "43200" if value == "Sub ${RequiresActionSeconds}" else value
+
+    import_module(f"{function}.app").Application(Environment(variables))
+    assert read >= {name for name in variables if not name.startswith(("POWERTOOLS_", "STRIPE_API_BASE"))}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_may_do_what_it_does_and_no_more(function: str) -> None:
+    """On its tables."""
+    [policy] = properties_of(function)["Policies"]
+    statements = [each for each in policy["Statement"] if "dynamodb:" in str(each["Action"])]
+    rights = {
+        each["Resource"]: {
+            action.removeprefix("dynamodb:")
+            for action in ([each["Action"]] if isinstance(each["Action"], str) else each["Action"])
+        }
+        for each in statements
+    }
+    assert rights == RIGHTS[function]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_knows_its_timeout(function: str) -> None:
+    """Its leases outlive it."""
+    properties = properties_of(function)
+    assert properties["Environment"]["Variables"]["FUNCTION_TIMEOUT_SECONDS"] == str(properties["Timeout"])
+
+
+def test_a_run_ends_before_the_next_begins() -> None:
+    """Two at once would do no harm, and one of them no good."""
+    properties = properties_of("reconcile_charges")
+    assert properties["Events"]["EveryFiveMinutes"]["Properties"]["Schedule"] == "rate(5 minutes)"
+    assert properties["Timeout"] < 300
