@@ -223,9 +223,9 @@ def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> R
 
 
 def _settled(stack: Stack) -> int:
-    """How many rows of the Charges table are settled."""
+    """How many rows of the Payments table are final."""
     pages = stack.aws.client("dynamodb").get_paginator("scan").paginate(TableName=stack.charges_table)
-    return sum(item["state"]["S"] != "CLAIMED" for page in pages for item in page["Items"])
+    return sum(item["state"]["S"] != "PENDING" for page in pages for item in page["Items"])
 
 
 def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seconds: float) -> Report:

@@ -125,7 +125,7 @@ def running_stack(
             order_updates_queue_url=outputs["OrderUpdatesQueueUrl"],
             order_updates_dlq_url=outputs["OrderUpdatesDlqUrl"],
             orders_table=outputs["OrdersTableName"],
-            charges_table=outputs["ChargesTableName"],
+            charges_table=outputs["PaymentsTableName"],
             reconcile_charges_function=outputs["ReconcileChargesFunctionName"],
             republish_orders_function=outputs["RepublishOrdersFunctionName"],
             due_documents_table=outputs["DueDocumentsTableName"],

@@ -122,4 +122,4 @@ def orders_table(aws: None) -> str:
 
 @pytest.fixture
 def charges_table(aws: None) -> str:
-    return create_table(boto3.client("dynamodb"), "charges", "ChargesTable")
+    return create_table(boto3.client("dynamodb"), "charges", "PaymentsTable")
