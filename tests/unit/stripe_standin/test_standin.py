@@ -313,7 +313,7 @@ def test_events_are_signed_as_stripe_signs_them(account: Account) -> None:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         account.admin.settings(webhook_url=f"http://127.0.0.1:{server.server_port}/", webhook_secret="whsec_1")
-        assert account.admin.deliver_webhooks([1, 0, 1]) == [200, 200, 200]
+        assert account.admin.deliver_webhooks([2, 0, 2]) == [200, 200, 200]
         server.shutdown()
     types = [stripe.Webhook.construct_event(body, header, "whsec_1").type for body, header in received]
     assert types == ["payment_intent.succeeded", "payment_intent.created", "payment_intent.succeeded"]

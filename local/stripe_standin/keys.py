@@ -1,0 +1,89 @@
+"""Idempotency keys of one account. Source: Stripe documentation, "Idempotent requests"."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from local.stripe_standin.errors import ApiError
+from local.stripe_standin.messages import Request, Response
+
+KEY_LENGTH_MAX = 255
+KEY_RETENTION_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """What a key stands for: the request that came first, and its answer once there is one."""
+
+    request: Request
+    created: float
+    response: Response | None
+
+
+@dataclass
+class IdempotencyKeys:
+    """The keys in use, and the answers that are remembered."""
+
+    _stored: dict[str, StoredAnswer] = field(default_factory=dict)
+
+    def begin(self, request: Request, now: float) -> Response | None:
+        """The replay of the first answer, if there is one; otherwise the key is in use from now on.
+
+        Raises:
+            ApiError: 400 or 409, when the key cannot be used for this request, or not now.
+        """
+        key = request.idempotency_key
+        if not request.remembers or key is None:
+            return None
+        if len(key) > KEY_LENGTH_MAX:
+            raise ApiError(400, "idempotency_error", "Idempotency keys must be at most 255 characters.")
+        self.prune(now)
+        earlier = self._stored.get(key)
+        if earlier is None:
+            self._stored[key] = StoredAnswer(request, now, None)
+            return None
+        return _replay(earlier, request)
+
+    def finish(self, request: Request, response: Response, *, remembered: bool) -> None:
+        """Store the answer, or free the key if the answer is not one to remember."""
+        key = request.idempotency_key
+        if not request.remembers or key is None:
+            return
+        if remembered:
+            self._stored[key] = StoredAnswer(request, self._stored[key].created, response)
+        else:
+            del self._stored[key]
+
+    def prune(self, now: float) -> None:
+        """Forget what is 24 hours old. A key in use is kept however old: forgetting it would let a second one in."""
+        oldest = now - KEY_RETENTION_SECONDS
+        self._keep(lambda stored: stored.created > oldest)
+
+    def forget(self, key: str | None = None) -> int:
+        """Forget this answer, or all of them, however young; returns how many that was."""
+        before = len(self._stored)
+        self._keep(lambda stored: key is not None and stored.request.idempotency_key != key)
+        return before - len(self._stored)
+
+    def _keep(self, wanted: Callable[[StoredAnswer], bool]) -> None:
+        self._stored = {
+            key: stored for key, stored in self._stored.items() if stored.response is None or wanted(stored)
+        }
+
+
+def _replay(earlier: StoredAnswer, request: Request) -> Response:
+    if earlier.response is None:
+        raise ApiError(
+            409,
+            "idempotency_error",
+            "There is currently another in-progress request using this Idempotent Key.",
+            code="idempotency_key_in_use",
+        )
+    if (earlier.request.path, earlier.request.parameters) != (request.path, request.parameters):
+        raise ApiError(
+            400,
+            "idempotency_error",
+            "Keys for idempotent requests can only be used with the same endpoint and parameters they were first "
+            "used with.",
+        )
+    marks = {"Idempotent-Replayed": "true", "Original-Request": earlier.request.id or ""}
+    return Response(earlier.response.status, earlier.response.body, {**earlier.response.headers, **marks})
