@@ -21,7 +21,6 @@ CURRENCIES = frozenset(
 MINIMUM_AMOUNTS: Mapping[str, int] = {
     **dict.fromkeys(("usd", "aud", "brl", "cad", "chf", "eur", "inr", "nzd", "sgd"), 50),
     "aed": 200,
-    "bgn": 100,
     "czk": 1500,
     "dkk": 250,
     "gbp": 30,

@@ -52,9 +52,9 @@ def decide(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
     method = payment_methods.find(account, intent.payment_method or "")
     pending = account.charges[intent.latest_charge or ""]
     if succeed:
-        _charge(account, intent, method, key=intent.confirmed_under, pending=pending)
+        _charge(account, intent, method, key=None, pending=pending)
     else:
-        _decline(account, intent, method, Declines(), key=intent.confirmed_under, pending=pending)
+        _decline(account, intent, method, Declines(), key=None, pending=pending)
 
 
 # ------------------------------------------------------------------------ one attempt
@@ -106,7 +106,7 @@ def _charge(
 def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> None:
     charge = _new_charge(account, intent, method, key)
     charge.pending = True
-    intent.latest_charge, intent.status, intent.confirmed_under = charge.id, "processing", key
+    intent.latest_charge, intent.status = charge.id, "processing"
     account.emit("charge.pending", charge.as_json())
     changed(account, intent, "processing")
 

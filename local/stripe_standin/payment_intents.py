@@ -8,7 +8,7 @@ Source: Stripe API reference, "PaymentIntents"; Stripe documentation, "How Payme
     canceled, from anything but succeeded and processing
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from local.stripe_standin.account import Account, digest
@@ -40,8 +40,6 @@ class PaymentIntent:
     automatic_payment_methods: dict[str, Any] | None = None
     confirms: int = 0
     updated: float = 0
-    confirmed_under: str | None = field(default=None, repr=False)
-    """The idempotency key of the confirm that is still being processed."""
 
     def as_json(self) -> dict[str, Any]:
         acts = self.status == "requires_action"
