@@ -75,15 +75,17 @@ def _replay(earlier: StoredAnswer, request: Request) -> Response:
         raise ApiError(
             409,
             "idempotency_error",
-            "There is currently another in-progress request using this Idempotent Key.",
+            "There is currently another in-progress request using this Idempotent Key (that probably means you "
+            "submitted twice, and the other request is still going through). Please try again later.",
             code="idempotency_key_in_use",
         )
     if (earlier.request.path, earlier.request.parameters) != (request.path, request.parameters):
         raise ApiError(
             400,
             "idempotency_error",
-            "Keys for idempotent requests can only be used with the same endpoint and parameters they were first "
-            "used with.",
+            "Keys for idempotent requests can only be used with the same endpoint and parameters they were first used "
+            f"with. Try using a key other than '{request.idempotency_key}' if you meant to execute a different "
+            "request.",
         )
     marks = {"Idempotent-Replayed": "true", "Original-Request": earlier.request.id or ""}
     return Response(earlier.response.status, earlier.response.body, {**earlier.response.headers, **marks})
