@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from local.stripe_standin import attempts, disputes, payment_intents, payment_methods, refunds
+from local.stripe_standin import attempts, charges, disputes, payment_intents, payment_methods, refunds
 from local.stripe_standin.account import Account, Behavior
 from local.stripe_standin.cards import TEST_CARDS
 from local.stripe_standin.engine import StripeEngine
@@ -80,7 +80,7 @@ def _act(engine: StripeEngine, parts: list[str], given: dict[str, Any]) -> Any:
             return refunds.fail(engine.account, refunds.find(engine.account, id_), reason).as_json()
         case ["disputes"]:
             account, intent = _with_intent(engine, given["payment_intent"])
-            charge = account.charges[intent.latest_charge or ""]
+            charge = charges.find(account, intent.latest_charge or "")
             reason = given.get("reason", "fraudulent")
             return disputes.open_dispute(account, charge, reason, given.get("amount")).as_json()
         case ["disputes", id_, "close"]:

@@ -1,6 +1,5 @@
 """Idempotency keys of one account. Source: Stripe documentation, "Idempotent requests"."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from local.stripe_standin.errors import ApiError
@@ -36,9 +35,8 @@ class IdempotencyKeys:
             return None
         if len(key) > KEY_LENGTH_MAX:
             raise ApiError(400, "idempotency_error", "Idempotency keys must be at most 255 characters.")
-        self.prune(now)
         earlier = self._stored.get(key)
-        if earlier is None:
+        if earlier is None or _is_forgotten(earlier, now):
             self._stored[key] = StoredAnswer(request, now, None)
             return None
         return _replay(earlier, request)
@@ -53,21 +51,19 @@ class IdempotencyKeys:
         else:
             del self._stored[key]
 
-    def prune(self, now: float) -> None:
-        """Forget what is 24 hours old. A key in use is kept however old: forgetting it would let a second one in."""
-        oldest = now - KEY_RETENTION_SECONDS
-        self._keep(lambda stored: stored.created > oldest)
-
     def forget(self, key: str | None = None) -> int:
         """Forget this answer, or all of them, however young; returns how many that was."""
-        before = len(self._stored)
-        self._keep(lambda stored: key is not None and stored.request.idempotency_key != key)
-        return before - len(self._stored)
+        forgotten = [
+            name for name, stored in self._stored.items() if stored.response is not None and key in (None, name)
+        ]
+        for name in forgotten:
+            del self._stored[name]
+        return len(forgotten)
 
-    def _keep(self, wanted: Callable[[StoredAnswer], bool]) -> None:
-        self._stored = {
-            key: stored for key, stored in self._stored.items() if stored.response is None or wanted(stored)
-        }
+
+def _is_forgotten(stored: StoredAnswer, now: float) -> bool:
+    """After 24 hours. A key in use is kept however old: forgetting it would let a second request in."""
+    return stored.response is not None and stored.created <= now - KEY_RETENTION_SECONDS
 
 
 def _replay(earlier: StoredAnswer, request: Request) -> Response:

@@ -3,12 +3,14 @@
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from local.stripe_standin.account import Account
 from local.stripe_standin.errors import invalid, missing, refused
 from local.stripe_standin.messages import Request
 from local.stripe_standin.parameters import allow, integer, values
+from local.stripe_standin.payment_intents import PaymentIntent
 
 _PAGING = r"limit|starting_after|ending_before|created(\[(gte|gt|lte|lt)\])?"
 _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
@@ -21,25 +23,43 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 _SEARCHED = re.compile(r"""(?:metadata\[['"]([^'"]+)['"]\]|(status|customer|currency)):['"]([^'"]*)['"]""")
 
 
+@dataclass(frozen=True)
+class _Event:
+    """An event as the other objects are: it is listed like them."""
+
+    body: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.body["id"])
+
+    @property
+    def created(self) -> int:
+        return int(self.body["created"])
+
+    def as_json(self) -> dict[str, Any]:
+        return self.body
+
+
 def payment_intents(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, _as_json(account.payment_intents.values()), "customer")
+    return _list(request, account.payment_intents.values(), "customer")
 
 
 def refunds(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, _as_json(account.refunds.values()), "payment_intent", "charge")
+    return _list(request, account.refunds.values(), "payment_intent", "charge")
 
 
 def charges(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, _as_json(account.charges.values()), "customer", "payment_intent")
+    return _list(request, account.charges.values(), "customer", "payment_intent")
 
 
 def disputes(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, _as_json(account.disputes.values()), "payment_intent", "charge")
+    return _list(request, account.disputes.values(), "payment_intent", "charge")
 
 
 def events(account: Account, request: Request) -> dict[str, Any]:
     wanted = set(values(request.parameters, "types"))
-    chosen = [event for event in account.events if not wanted or event["type"] in wanted]
+    chosen = [_Event(event) for event in account.events if not wanted or event["type"] in wanted]
     return _list(request, chosen, "type", other=r"types\[\d*\]")
 
 
@@ -57,15 +77,15 @@ def search_payment_intents(account: Account, request: Request) -> dict[str, Any]
     wanted = _parse_query(given.get("query", ""))
     lag = account.behavior.search_lag_seconds
     seen = [each for each in account.payment_intents.values() if not lag or each.updated <= account.clock() - lag]
-    found = [each.as_json() for each in reversed(seen)]
-    found = [each for each in found if all(_field(each, name) == value for name, value in wanted)]
-    ids = [each["id"] for each in found]
+    found = [each for each in reversed(seen) if all(_field(each, name) == value for name, value in wanted)]
     if "page" in given:
-        found = found[_place(ids, f"pi_{given['page'].removeprefix('after_')}", "page") + 1 :]
+        last = f"pi_{given['page'].removeprefix('after_')}"
+        found = found[_place([each.id for each in found], last, "page") + 1 :]
     limit = _limit(given)
     page, more = found[:limit], len(found) > limit
-    next_page = f"after_{page[-1]['id'].removeprefix('pi_')}" if more else None
-    return {"object": "search_result", "data": page, "has_more": more, "next_page": next_page, "url": request.path}
+    next_page = f"after_{page[-1].id.removeprefix('pi_')}" if more else None
+    data = [each.as_json() for each in page]
+    return {"object": "search_result", "data": data, "has_more": more, "next_page": next_page, "url": request.path}
 
 
 def expand(account: Account, request: Request, body: dict[str, Any]) -> dict[str, Any]:
@@ -75,13 +95,13 @@ def expand(account: Account, request: Request, body: dict[str, Any]) -> dict[str
     return body
 
 
-def _list(request: Request, oldest_first: list[dict[str, Any]], *filters: str, other: str = "limit") -> dict[str, Any]:
+def _list(request: Request, oldest_first: Iterable[Any], *filters: str, other: str = "limit") -> dict[str, Any]:
     """Newest first, by cursor. It filters by `created` and by some fields, and knows no metadata."""
     given = allow(request, _PAGING, other, *filters)
     fields = {name: given[name] for name in filters if name in given}
-    data = [item for item in reversed(oldest_first) if _created_within(item, given)]
-    data = [item for item in data if all(item.get(name) == value for name, value in fields.items())]
-    ids = [item["id"] for item in data]
+    data = [item for item in reversed(list(oldest_first)) if _created_within(item.created, given)]
+    data = [item for item in data if not fields or fields.items() <= _filterable(item).items()]
+    ids = [item.id for item in data]
     limit = _limit(given)
     if "starting_after" in given:
         data = data[_place(ids, given["starting_after"], "starting_after") + 1 :]
@@ -90,17 +110,16 @@ def _list(request: Request, oldest_first: list[dict[str, Any]], *filters: str, o
         data, more = before[-limit:], len(before) > limit
     else:
         data, more = data[:limit], len(data) > limit
-    return {"object": "list", "data": data, "has_more": more, "url": request.path}
+    page = [item.as_json() for item in data]
+    return {"object": "list", "data": page, "has_more": more, "url": request.path}
 
 
-def _as_json(made: Iterable[Any]) -> list[dict[str, Any]]:
-    return [each.as_json() for each in made]
+def _filterable(item: Any) -> dict[str, str]:
+    return {name: value for name, value in item.as_json().items() if isinstance(value, str)}
 
 
-def _created_within(item: Mapping[str, Any], given: Mapping[str, str]) -> bool:
-    return all(
-        holds(item["created"], integer(given[name], name)) for name, holds in _COMPARISONS.items() if name in given
-    )
+def _created_within(created: int, given: Mapping[str, str]) -> bool:
+    return all(holds(created, integer(given[name], name)) for name, holds in _COMPARISONS.items() if name in given)
 
 
 def _limit(given: Mapping[str, str]) -> int:
@@ -128,8 +147,8 @@ def _parse_query(query: str) -> list[tuple[str, str]]:
     return wanted
 
 
-def _field(item: Mapping[str, Any], name: str) -> Any:
-    return item["metadata"].get(name[9:]) if name.startswith("metadata.") else item[name]
+def _field(intent: PaymentIntent, name: str) -> Any:
+    return intent.metadata.get(name[9:]) if name.startswith("metadata.") else getattr(intent, name)
 
 
 def _expanded(account: Account, body: dict[str, Any], path: list[str], asked: str) -> dict[str, Any]:

@@ -210,6 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._write(200, self.standin.administer(self.command, path, json.loads(body or "{}")), {})
         except ApiError as error:
             self._write(error.status, error.body, {})
+        except (KeyError, TypeError, ValueError) as wrong:
+            self._write(400, invalid(f"The admin request is not understood: {wrong!r}").body, {})
 
     def _write(self, status: int, body: Any, headers: dict[str, str]) -> None:
         payload = json.dumps(body).encode()

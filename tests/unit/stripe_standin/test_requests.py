@@ -160,6 +160,10 @@ def test_a_rate_limit_of_the_account_counts_everything(account: Account) -> None
 
 
 def test_an_unknown_setting_is_refused(account: Account) -> None:
-    """A typing error in a test does not pass for a setting."""
+    """A typing error in a test does not pass for a setting, nor for anything else that is ordered."""
     with pytest.raises(requests.HTTPError):
         account.admin.settings(search_lag=1)
+    with pytest.raises(requests.HTTPError):
+        account.admin.open_dispute(account.create().id)
+    answer = requests.post(f"{account.base_url}/_standin/faults", json={"rules": [{"kind": "bad_luck"}]}, timeout=10)
+    assert answer.status_code == 400
