@@ -131,6 +131,7 @@ _KEY_IN_USE = _error(stripe.APIError, 409, code="idempotency_key_in_use", type="
 _OTHER_REQUEST = _error(stripe.IdempotencyError, 400, type="idempotency_error")
 _NOT_FOUND = _error(_invalid_request, 404, type="invalid_request_error", code="resource_missing")
 _ALREADY_REFUNDED = _error(_invalid_request, 400, type="invalid_request_error", code="charge_already_refunded")
+_NOTHING_TO_REFUND = _error(_invalid_request, 400, type="invalid_request_error", code=None)
 _TOO_MUCH = _error(_invalid_request, 400, type="invalid_request_error", code=None)
 _RETRIED = (None, 409, 500, 503)
 
@@ -192,7 +193,9 @@ class MemoryStripe:
         intent = next((each for each in self.intents if each.id == parameters["payment_intent"]), None)
         if intent is None:
             return _NOT_FOUND
-        left = (intent.amount if intent.status == "succeeded" else 0) - self.refunded(intent.id)
+        if intent.status != "succeeded":
+            return _NOTHING_TO_REFUND
+        left = intent.amount - self.refunded(intent.id)
         amount = parameters.get("amount", left)
         if amount > left:
             return _TOO_MUCH if left else _ALREADY_REFUNDED
