@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from local.stripe_standin import payment_methods
-from local.stripe_standin.account import Account
+from local.stripe_standin.account import API_VERSION, Account
 from local.stripe_standin.amounts import amount_to_charge, currency_of
 from local.stripe_standin.attempts import attempt
 from local.stripe_standin.errors import ApiError, invalid
@@ -20,7 +20,7 @@ CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_act
 
 _CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email"
 _CREATE = (
-    r"amount|currency|confirm|customer|description|capture_method|confirmation_method|payment_method_types\[\d*\]"
+    r"amount|currency|confirm|customer|description|capture_method|confirmation_method|(allowed_)?payment_method_types\[\d*\]"
     r"|automatic_payment_methods\[(enabled|allow_redirects)\]"
 )
 _REDIRECTS = (
@@ -36,7 +36,7 @@ def create(account: Account, request: Request, *, stays_processing: bool = False
     given = allow(request, _CREATE, _CONFIRM, METADATA)
     _refuse_manual(given)
     confirms = boolean(given, "confirm")
-    intent = _parse(account, given)
+    intent = _parse(account, request, given)
     method = _method_given(account, intent, given)
     if confirms:
         _check_confirmable(intent, method, given)
@@ -70,9 +70,8 @@ def confirm(account: Account, request: Request, identifier: str, *, stays_proces
 # ------------------------------------------------------------------------ what is refused
 
 
-def _parse(account: Account, given: Mapping[str, str]) -> PaymentIntent:
-    if any(type_ != "card" for type_ in values(given, "payment_method_types")):
-        raise invalid("The stand-in knows cards only.", param="payment_method_types")
+def _parse(account: Account, request: Request, given: Mapping[str, str]) -> PaymentIntent:
+    _check_types(given, request.version or API_VERSION)
     currency = currency_of(given)
     return PaymentIntent(
         id="",
@@ -84,7 +83,25 @@ def _parse(account: Account, given: Mapping[str, str]) -> PaymentIntent:
         description=given.get("description"),
         receipt_email=given.get("receipt_email"),
         automatic_payment_methods=_automatic_payment_methods(given),
+        allowed_payment_method_types=values(given, "allowed_payment_method_types") or None,
     )
+
+
+def _check_types(given: Mapping[str, str], version: str) -> None:
+    """Source: Stripe's changelog, "Removes the payment method types parameter from Payment Intents and Setup Intents"
+    (2026-09-30.endive) and "Adds the allowed payment method types parameter" (2026-07-29.dahlia)."""
+    if values(given, "payment_method_types") and version >= "2026-09-30":
+        raise invalid(
+            "The `payment_method_types` parameter is no longer supported.",
+            param="payment_method_types",
+            code="payment_method_types_no_longer_supported",
+        )
+    allowed = values(given, "allowed_payment_method_types")
+    automatic = any(name.startswith("automatic_payment_methods[") for name in given)
+    if allowed and (automatic or values(given, "payment_method_types")):
+        raise invalid("`allowed_payment_method_types` cannot be combined with other choices of payment methods.")
+    if any(type_ != "card" for type_ in (*allowed, *values(given, "payment_method_types"))):
+        raise invalid("The stand-in knows cards only.", param="allowed_payment_method_types")
 
 
 def _method_given(account: Account, intent: PaymentIntent, given: Mapping[str, str]) -> PaymentMethod | None:
@@ -97,8 +114,8 @@ def _method_given(account: Account, intent: PaymentIntent, given: Mapping[str, s
 
 
 def _automatic_payment_methods(given: Mapping[str, str]) -> dict[str, Any] | None:
-    """Enabled unless payment_method_types are given: the default since API version 2023-08-16."""
-    if values(given, "payment_method_types"):
+    """Enabled unless the types are given: the default since API version 2023-08-16."""
+    if values(given, "payment_method_types") or values(given, "allowed_payment_method_types"):
         return None
     redirects = one_of(given, "automatic_payment_methods[allow_redirects]", ("always", "never"))
     return {"allow_redirects": redirects or "always", "enabled": True}

@@ -38,6 +38,7 @@ class PaymentIntent:
     canceled_at: int | None = None
     cancellation_reason: str | None = None
     automatic_payment_methods: dict[str, Any] | None = None
+    allowed_payment_method_types: list[str] | None = None
     confirms: int = 0
     updated: float = 0
 
@@ -47,6 +48,7 @@ class PaymentIntent:
             **dict.fromkeys(_NOT_MODELLED),
             "id": self.id,
             "object": "payment_intent",
+            "allowed_payment_method_types": self.allowed_payment_method_types,
             "amount": self.amount,
             "amount_capturable": 0,
             "amount_details": {"tip": {}},
@@ -88,7 +90,7 @@ class PaymentIntent:
 
 
 _NOT_MODELLED = (
-    "allowed_payment_method_types application application_fee_amount customer_account excluded_payment_method_types "
+    "application application_fee_amount customer_account excluded_payment_method_types "
     "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
     "setup_future_usage shipping source statement_descriptor statement_descriptor_suffix transfer_data transfer_group"
 ).split()

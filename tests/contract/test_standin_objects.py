@@ -25,7 +25,7 @@ from local.stripe_standin.messages import Request
 from tests.contract.conftest import TOOLS
 
 TYPES = TOOLS / "stripe-types/node_modules"
-CREATE = {"amount": "1099", "currency": "eur", "payment_method_types[0]": "card", "metadata[order_id]": "ord_1"}
+CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[0]": "card", "metadata[order_id]": "ord_1"}
 CARDS = (
     "pm_card_visa",
     "pm_card_chargeDeclined",

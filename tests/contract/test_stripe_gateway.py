@@ -186,7 +186,7 @@ def test_a_list_too_long_to_read_proves_nothing(
 def test_an_unconfirmed_payment_intent_is_confirmed_once(gateway: StripeGateway, admin: StandInAdmin) -> None:
     """However often that is asked."""
     intent = gateway.client.v1.payment_intents.create(
-        {"amount": 1099, "currency": "eur", "payment_method": "pm_card_visa", "payment_method_types": ["card"]}
+        {"amount": 1099, "currency": "eur", "payment_method": "pm_card_visa", "allowed_payment_method_types": ["card"]}
     )
     replies = {gateway.confirm(request_for(), intent.id) for _ in range(3)}
     assert replies == {Reply(Answer.SUCCEEDED, intent.id)}

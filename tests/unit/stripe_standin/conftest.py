@@ -48,7 +48,7 @@ class Account:
         parameters: Any = {
             "amount": 1099,
             "currency": "eur",
-            "payment_method_types": ["card"],
+            "allowed_payment_method_types": ["card"],
             "metadata": {"order_id": "ord_1", "generation": "1"},
             **changes,
         }

@@ -204,7 +204,12 @@ def test_authentication_may_end_in_a_decline(account: Account) -> None:
 
 @pytest.mark.parametrize(
     "refused",
-    [{"capture_method": "manual"}, {"confirmation_method": "manual"}, {"payment_method_types": ["sepa_debit"]}],
+    [
+        {"capture_method": "manual"},
+        {"confirmation_method": "manual"},
+        {"allowed_payment_method_types": ["sepa_debit"]},
+        {"payment_method_types": ["card"]},
+    ],
 )
 def test_what_would_be_charged_otherwise_is_refused(account: Account, refused: dict[str, Any]) -> None:
     """Rather than charged as if nothing had been asked for."""

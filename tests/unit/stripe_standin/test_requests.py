@@ -10,7 +10,7 @@ import stripe
 from local.stripe_standin.account import API_VERSION
 from tests.unit.stripe_standin.conftest import Account
 
-CREATE = {"amount": "1099", "currency": "eur", "payment_method_types[]": "card"}
+CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[]": "card"}
 
 
 def post(account: Account, path: str, data: Any = None, **headers: str) -> requests.Response:
