@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 import boto3
 import pytest
 from aws_lambda_powertools import Metrics
+from place_order.answers import ProblemDetails
 
 from onecharge.dynamodb import to_item
 from onecharge.events import OrderPlacedEvent
 from onecharge.metrics import Counts
-from place_order.answers import ProblemDetails
 from place_order.app import OrdersApi
 from place_order.operations import EVERYWHERE, OPERATIONS
 from place_order.orders import Orders
