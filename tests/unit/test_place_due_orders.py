@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from publish_events.facts import event_in
 
 from onecharge.dynamodb import from_item, to_item
 from onecharge.events import OrderPlacedEvent
 from onecharge.orders import order_id_for
 from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS, PlaceDueOrders
 from place_due_orders.tables import DueDocuments
-from publish_events.facts import event_in
 from tests.conftest import Log, load_template
 from tests.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
 
@@ -329,7 +329,7 @@ def test_a_document_that_is_entered_again_has_the_order_that_it_had(calendar: Ca
     calendar.run()
     assert calendar.ordered() == {"inv-1": 1}
     assert calendar.document()["state"] == "ORDERED"
-    assert calendar.counted == ["DueOrderPlaced", "DueOrderRepeated"]
+    assert calendar.counted == ["DueOrderPlaced", "DueOrderReplayed"]
 
 
 def test_a_document_that_is_entered_again_for_other_money_is_not_ordered(calendar: Calendar) -> None:
