@@ -8,7 +8,7 @@ import yaml
 from charge_order.charge import TELL_AGAIN_SECONDS
 from onecharge.events import OrderPlacedEvent
 from onecharge.topics import Topic
-from republish_orders.pending import FIRST_WAIT_SECONDS
+from republish_orders.waiting import FIRST_WAIT_SECONDS
 from tests.conftest import PROJECT, Sample
 from tests.silent import SILENT
 
