@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 import boto3
@@ -18,10 +19,11 @@ from onecharge.events import (
 )
 from onecharge.metrics import Counts
 from onecharge.orders import order_placed
+from onecharge.states import OrderStatus, PaymentState, RefundState, RefundStatus
 from onecharge.topics import Topic
 from publish_events.app import NotPublished, Publisher
 from publish_events.mapping import Tables
-from tests.conftest import Log, Sample
+from tests.conftest import Log, Sample, load_template
 
 TABLES = Tables(orders="orders", order_refunds="order-refunds", payments="payments", refunds="refunds")
 event_from_record = TABLES.event_from_record
@@ -136,6 +138,30 @@ def test_what_nobody_else_has_to_know_is_not_published(sample: Sample) -> None:
     paid = {**record(sample, "order_stored"), "eventName": "MODIFY"}
     paid["dynamodb"]["NewImage"]["status"] = {"S": "PAID"}
     assert [event_from_record(each) for each in (pending, paid, record(sample, "order_expired"))] == [None] * 3
+
+
+STREAMS: dict[str, tuple[str, str, type[StrEnum]]] = {
+    "OrderStored": ("order_stored", "status", OrderStatus),
+    "RefundStored": ("refund_stored", "status", RefundStatus),
+    "PaymentFinalized": ("payment_succeeded", "state", PaymentState),
+    "RefundFinalized": ("refund_succeeded", "state", RefundState),
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_the_filters_let_through_what_is_published(sample: Sample, stream: str) -> None:
+    """Exactly that: what a filter drops is lost, and what it lets through in vain is paid for."""
+    name, attribute, states = STREAMS[stream]
+    events = load_template()["Resources"]["PublishEventsFunction"]["Properties"]["Events"]
+    [each] = events[stream]["Properties"]["FilterCriteria"]["Filters"]
+    let_through = json.loads(each["Pattern"])["dynamodb"]["NewImage"][attribute]["S"]
+    row = record(sample, name)
+    published = []
+    for state in states:
+        row["dynamodb"]["NewImage"][attribute] = {"S": state}
+        if event_from_record(row) is not None:
+            published.append(state)
+    assert sorted(let_through) == sorted(published)
 
 
 class Sns:
