@@ -64,9 +64,6 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
     from mypy_boto3_lambda import LambdaClient
 
-_CANCEL_TRIES = 3
-"""How often the order's status may change while it is being canceled, before the client is asked to retry."""
-
 _REFUND_TRIES = 3
 """How often other refunds of the same order may come in between, before the client is asked to retry."""
 
@@ -76,7 +73,10 @@ _CANCEL_REFUSED = {
     ),
     Cancellation.NEEDS_REVIEW: Problem(HTTPStatus.CONFLICT, "needs-review", "A person is reviewing this payment."),
 }
-"""Why an order is not canceled, by the payment service's answer; the order's own status is spelled alike."""
+"""Why an order is not canceled, by the payment service's answer or the order's own status."""
+
+_DECIDED = frozenset({OrderStatus.PAID, OrderStatus.NEEDS_REVIEW, OrderStatus.CANCELED})
+"""With these the payment service is not asked to cancel; an order that changes meanwhile has one of them."""
 
 _TRY_AGAIN = "The result is unknown. Retry, with the same Idempotency-Key if the request had one."
 
@@ -127,7 +127,7 @@ class OrdersApi:
             ) from None
         self._counts("OrderPlaced" if is_new else "OrderReplayed")
         self._log("order placed" if is_new else "response replayed: order placed before", order)
-        # A retry gets the very answer that the first try got, wherever the order stands by now.
+        # A retry gets the response of the first try, whatever the order's status is by now.
         replayed = {} if is_new else {"Idempotent-Replayed": "true"}
         return self._accepted(order, {"Location": f"/orders/{order.order_id}", **replayed})
 
@@ -202,34 +202,26 @@ class OrdersApi:
     def cancel_order(self, order_id: str) -> Response[dict[str, Any]]:
         """Cancel the order unless it is paid. Idempotent; a cancellation that is not finished is asked for again."""
         order = self._find(order_id)
-        for _ in range(_CANCEL_TRIES):
-            if order.status is OrderStatus.CANCELED:
-                return self._shown(HTTPStatus.OK, order)
-            cancellation = self._cancellation(order)
-            if cancellation in _CANCEL_REFUSED:
-                raise _CANCEL_REFUSED[cancellation]
-            try:
-                return self._canceled(self._orders.cancel(order_id, OrderStatus(cancellation), now=self._clock()))
-            except OrderStatusConflict as moved:
-                # An outcome came in between: the order's new status decides.
-                order = moved.order
-        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", "The order changes at this moment. Retry shortly.")
+        if order.status not in _DECIDED:
+            order = self._canceled(order)
+        if order.status in (OrderStatus.PAID, OrderStatus.NEEDS_REVIEW):
+            raise _CANCEL_REFUSED[Cancellation(order.status)]
+        is_finished = order.status is OrderStatus.CANCELED
+        return self._shown(HTTPStatus.OK if is_finished else HTTPStatus.ACCEPTED, order)
 
-    def _cancellation(self, order: StoredOrder) -> Cancellation:
-        """What the order's own status says, or else the payment service. Raises CancellationUnknown."""
-        match order.status:
-            case OrderStatus.PAID:
-                return Cancellation.PAID
-            case OrderStatus.NEEDS_REVIEW:
-                return Cancellation.NEEDS_REVIEW
-            case _:
-                return self._payments.cancel(order.event)
-
-    def _canceled(self, order: StoredOrder) -> Response[dict[str, Any]]:
-        is_final = order.status is OrderStatus.CANCELED
-        self._counts("OrderCanceled" if is_final else "OrderCanceling")
-        self._log("order canceled" if is_final else "cancellation stored: it finishes asynchronously", order)
-        return self._shown(HTTPStatus.OK if is_final else HTTPStatus.ACCEPTED, order)
+    def _canceled(self, order: StoredOrder) -> StoredOrder:
+        """The order as the payment service's answer leaves it, or an outcome that was faster."""
+        cancellation = self._payments.cancel(order.event)
+        if cancellation in _CANCEL_REFUSED:
+            raise _CANCEL_REFUSED[cancellation]
+        try:
+            canceled = self._orders.cancel(order.order_id, OrderStatus(cancellation), now=self._clock())
+        except OrderStatusConflict as moved:
+            return moved.order
+        is_finished = canceled.status is OrderStatus.CANCELED
+        self._counts("OrderCanceled" if is_finished else "OrderCanceling")
+        self._log("order canceled" if is_finished else "cancellation stored: it finishes asynchronously", canceled)
+        return canceled
 
     def refund_order(self, order_id: str) -> Response[dict[str, Any]]:
         """Reserve a part of what was paid, or all that is left, idempotent by its key; refunded asynchronously."""
@@ -246,7 +238,7 @@ class OrdersApi:
             "refund requested" if is_new else "response replayed: refund requested before",
             extra={"order_id": order_id, "refund_id": refund.refund_id, "correlation_id": refund.correlation_id},
         )
-        # A retry gets the very answer that the first try got, wherever the refund stands by now.
+        # A retry gets the response of the first try, whatever the refund's status is by now.
         return self._json(
             HTTPStatus.ACCEPTED,
             AcceptedRefund(

@@ -89,7 +89,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class StoredOrder:
-    """An order as it stands in the table."""
+    """An order as it is stored."""
 
     order_id: str
     status: OrderStatus

@@ -4,8 +4,6 @@ A refund is stored in one transaction with the reservation of its amount on the 
 than was paid. As with an order, the stored item is the outbox.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from onecharge.dynamodb import expression_values, from_item, to_item
 from onecharge.money import AmountMinor, require_chargeable
+from onecharge.orders import digest_of
 from onecharge.states import OrderStatus, RefundStatus
 from place_order.orders import KeyReused, OrderStatusConflict, StoredOrder
 
@@ -33,7 +32,7 @@ class RefundRequest(BaseModel):
 
 @dataclass(frozen=True)
 class StoredRefund:
-    """A refund as it stands in the table."""
+    """A refund as it is stored."""
 
     order_id: str
     refund_id: str
@@ -70,8 +69,7 @@ class OrderChanged(Exception):
 
 def refund_id_for(order_id: str, idempotency_key: str) -> str:
     """The id of the refund that this key requests: always the same."""
-    digest = hashlib.sha256(json.dumps([order_id, idempotency_key]).encode()).hexdigest()
-    return f"rfd_{digest[:32]}"
+    return f"rfd_{digest_of(order_id, idempotency_key)}"
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Tables:
     def event_from_record(self, record: Mapping[str, Any]) -> PublishedEvent | None:
         """The event that a stream record stands for, or None if it is published to nobody.
 
-        Whose record it is, its stream says, and not its content: two services may name an attribute alike.
+        The stream's ARN says which table the record is of, not its content: two tables may share an attribute's name.
         Raises UnknownTable, or KeyError, TypeError or ValueError if the item can be no event.
         """
         image = record["dynamodb"].get("NewImage")

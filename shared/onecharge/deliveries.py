@@ -126,7 +126,7 @@ class Queue:
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
         """Put the message, unchanged, into the DLQ, with the reason and its former id as attributes.
 
-        In a FIFO DLQ it stays in its group, and stands there once though it be sent twice.
+        In a FIFO DLQ it stays in its group, and is there once even if it is sent twice.
         """
         place: dict[str, Any] = (
             {"MessageGroupId": delivery.group, "MessageDeduplicationId": delivery.message_id} if self.is_fifo else {}

@@ -53,7 +53,7 @@ MINIMUM_MINOR = {
     "THB": 1000,
     "USD": 50,
 }
-"""The smallest charge in each currency that a Stripe account can settle in, in minor units, as of November 2026.
+"""The smallest charge in each currency that a Stripe account can settle in, in minor units (read in November 2026).
 
 A charge in any other currency must be worth the minimum of the account's settlement currency after conversion, which
 only Stripe can decide: the payment is then declined as `amount_too_small`.
