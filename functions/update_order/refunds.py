@@ -10,7 +10,7 @@ from onecharge.deliveries import Disposition, Done
 from onecharge.dynamodb import expression_values, to_item
 from onecharge.events import RefundOutcomeEvent
 from onecharge.orders import expires_at
-from onecharge.states import RefundStatus
+from onecharge.states import OrderStatus, RefundStatus
 from update_order.transitions import REFUND_TRANSITIONS
 
 if TYPE_CHECKING:
@@ -38,7 +38,15 @@ class UpdateRefund:
 
     def __call__(self, event: RefundOutcomeEvent) -> Disposition:
         status, origins = REFUND_TRANSITIONS[event.type]
-        before = self._move(event, status, origins)
+        try:
+            before = self._move(event, status, origins)
+        except NoSuchRefund:
+            if not self._is_canceled(event.data.order_id):
+                raise
+            # Nobody has requested it: the payment service refunds a canceled order that was charged by itself.
+            self.count("CanceledOrderRefunded")
+            self._log("refund of a canceled order", event, status)
+            return Done()
         is_moved = before in origins
         self.count(f"RefundStatus.{status}" if is_moved else "RefundUpdateIgnored")
         self._log("refund updated" if is_moved else "refund update ignored: stale or duplicate", event, status)
@@ -109,6 +117,12 @@ class UpdateRefund:
                 amount=event.data.amount_minor, zero=0 if is_returned else None
             ),
         }
+
+    def _is_canceled(self, order_id: str) -> bool:
+        answer = self.client.get_item(
+            TableName=self.orders_table, Key=to_item({"order_id": order_id}), ConsistentRead=True
+        )
+        return answer.get("Item", {}).get("status") == {"S": OrderStatus.CANCELED}
 
     def _report_returned(self, event: RefundOutcomeEvent) -> None:
         """The customer was told that the money is on its way, and it is not: somebody has to find another way."""

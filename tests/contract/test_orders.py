@@ -419,6 +419,16 @@ def test_an_outcome_of_no_refund_is_an_error(shop: Shop) -> None:
     assert shop.order.reserved_minor == 1
 
 
+def test_a_refund_of_a_canceled_order_needs_no_request(shop: Shop) -> None:
+    """The payment service makes it by itself when a canceled order was charged: its outcome is no error."""
+    refund, _ = shop.refund(2500, "a")
+    unknown = replace(refund, refund_id="rfd_" + "0" * 32)
+    shop.stands(OrderStatus.CANCELED)
+    assert shop.outcome(unknown, EventType.REFUND_SUCCEEDED)
+    assert shop.counted == ["CanceledOrderRefunded"]
+    assert shop.refunds.find(shop.order_id, unknown.refund_id) is None
+
+
 def test_twenty_refunds_at_once_reserve_no_more_than_was_paid(endpoint: Endpoint) -> None:
     """Of 300 each, of 2500: eight of them have room, with retries as the API makes them."""
     shop = Shop.on(endpoint.client())
