@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 
 from onecharge.deliveries import Disposition, Done
-from onecharge.dynamodb import expression_values, to_item
+from onecharge.dynamodb import expression_values, setting, to_item
 from onecharge.events import EventType, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.orders import expires_at
 from onecharge.states import OrderStatus
@@ -50,29 +50,16 @@ class UpdateOrder:
     def _move(self, outcome: PaymentOutcome, transition: Transition) -> OrderStatus | None:
         """Move the order; returns None, or the status with which it ignored the outcome."""
         origins = {f":origin_{index}": origin for index, origin in enumerate(sorted(transition.origins))}
-        condition = f"#status IN ({', '.join(origins)})"
-        changes, names = {"#status": ":status"}, {"#status": "status"}
-        values: dict[str, Any] = {":status": transition.status}
-        if transition.status is not OrderStatus.CANCELED:
-            # A cancellation is the order's: it takes nothing away from what is known of an attempt.
-            changes["outcomes.#attempt"], names["#attempt"] = ":outcome", str(outcome.attempt)
-            values[":outcome"] = _stored(outcome, transition.status)
-        if transition.is_final:
-            changes["expires_at"], values[":expires_at"] = ":expires_at", expires_at(outcome.occurred_at)
-        if transition.status is OrderStatus.PAID:
-            changes["paid_attempt"], values[":attempt"] = ":attempt", outcome.attempt
-        if not transition.of_any_attempt:
-            # Another attempt's outcome says nothing about the present one.
-            condition, values[":attempt"] = f"attempt = :attempt AND {condition}", outcome.attempt
-        if transition.status is OrderStatus.PAYMENT_DECLINED and outcome.advice_code == _DO_NOT_TRY_AGAIN:
-            # The payment method of the present attempt, which is the one that was declined.
-            changes[f"refused_payment_methods[{_END_OF_LIST}]"] = "payment_method"
+        is_movable = f"#status IN ({', '.join(origins)})"
+        # Another attempt's outcome says nothing about the present one, unless it is the whole payment's.
+        is_present = "attempt = :attempt AND " if not transition.of_any_attempt else ""
+        changes, names, values = _changes(outcome, transition)
         try:
             self.client.update_item(
                 TableName=self.table,
                 Key=to_item({"order_id": outcome.order_id}),
-                UpdateExpression="SET " + ", ".join(f"{name} = {value}" for name, value in changes.items()),
-                ConditionExpression=condition,
+                UpdateExpression=setting(changes),
+                ConditionExpression=is_present + is_movable,
                 ExpressionAttributeNames=names,
                 ExpressionAttributeValues=to_item({**values, **origins}),
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
@@ -145,6 +132,24 @@ class UpdateOrder:
                 "correlation_id": event.correlationid,
             },
         )
+
+
+def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
+    """What the outcome changes of the order: for each path its value, and the names and values that they stand for."""
+    changes, names = {"#status": ":status"}, {"#status": "status"}
+    values: dict[str, Any] = {":status": transition.status}
+    if transition.status is not OrderStatus.CANCELED:
+        # A cancellation is the order's: it takes nothing away from what is known of an attempt.
+        changes["outcomes.#attempt"], names["#attempt"] = ":outcome", str(outcome.attempt)
+        values |= {":outcome": _stored(outcome, transition.status), ":attempt": outcome.attempt}
+    if transition.is_final:
+        changes["expires_at"], values[":expires_at"] = ":expires_at", expires_at(outcome.occurred_at)
+    if transition.status is OrderStatus.PAID:
+        changes["paid_attempt"] = ":attempt"
+    if transition.status is OrderStatus.PAYMENT_DECLINED and outcome.advice_code == _DO_NOT_TRY_AGAIN:
+        # The payment method of the present attempt, which is the one that was declined.
+        changes[f"refused_payment_methods[{_END_OF_LIST}]"] = "payment_method"
+    return changes, names, values
 
 
 def _stored(outcome: PaymentOutcome, status: OrderStatus) -> dict[str, str]:
