@@ -1,4 +1,4 @@
-"""A page of a customer's orders: what may be asked, and where the next page begins."""
+"""A page of a customer's orders: its query, and the cursor of the next page."""
 
 import base64
 import binascii
@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticCustomError
 
 from onecharge.events import CustomerId, OrderId
-from place_order.orders import Place
+from place_order.orders import Cursor
 
 LIMIT_MAX = 50
 
 
-class _Cursor(BaseModel):
+class _CursorFields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     order_id: OrderId
@@ -31,30 +31,30 @@ class OrdersQuery(BaseModel):
     cursor: str | None = Field(default=None, max_length=500)
 
     @property
-    def place(self) -> Place | None:
+    def after(self) -> Cursor | None:
         """Where the page begins; None at the newest order."""
-        return None if self.cursor is None else _place_of(self.cursor)
+        return None if self.cursor is None else _decoded(self.cursor)
 
     @field_validator("cursor")
     @classmethod
     def _is_one_of_ours(cls, cursor: str | None, _: ValidationInfo) -> str | None:
         if cursor is not None:
-            _place_of(cursor)
+            _decoded(cursor)
         return cursor
 
 
-def cursor_of(place: Place | None) -> str | None:
-    """The place as text that a client sends back as it is."""
-    if place is None:
+def encoded(cursor: Cursor | None) -> str | None:
+    """The cursor as text, which a client sends back unchanged."""
+    if cursor is None:
         return None
-    return base64.urlsafe_b64encode(json.dumps([place.order_id, place.placed_at]).encode()).decode()
+    return base64.urlsafe_b64encode(json.dumps([cursor.order_id, cursor.placed_at]).encode()).decode()
 
 
-def _place_of(cursor: str) -> Place:
+def _decoded(cursor: str) -> Cursor:
     try:
         decoded: Any = json.loads(base64.urlsafe_b64decode(cursor))
         order_id, placed_at = decoded
-        place = _Cursor(order_id=order_id, placed_at=placed_at)
+        fields = _CursorFields(order_id=order_id, placed_at=placed_at)
     except (binascii.Error, ValueError, TypeError):
         raise PydanticCustomError("cursor", "Not a cursor that a page of orders ended with") from None
-    return Place(place.order_id, place.placed_at)
+    return Cursor(fields.order_id, fields.placed_at)
