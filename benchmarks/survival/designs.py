@@ -19,11 +19,11 @@ from aws_lambda_powertools.utilities.idempotency import (
     IdempotencyConfig,
     idempotent_function,
 )
+from onecharge.payments.ledger import Ledger
 
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from tests.silent import SILENT

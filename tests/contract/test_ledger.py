@@ -9,10 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from onecharge.payments.ledger import AlreadySettled, Claimed, Ledger, NotDeclinedBefore
 
 from onecharge.dynamodb import from_item, to_item
 from onecharge.payments.leases import HeldByAnother, LeaseLost
-from onecharge.payments.ledger import AlreadySettled, Claimed, Ledger, NotDeclinedBefore
 from onecharge.payments.protocol import ChargeRow, FrozenRequest
 from onecharge.states import PaymentState
 from tests.conftest import PROJECT, create_table

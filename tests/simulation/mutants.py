@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import stripe
+from onecharge.payments.ledger import Claim, Ledger
+from onecharge.payments.settling import Settler
 
 from cancel_charge.cancel import CancelCharge
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent
 from onecharge.payments.leases import LeaseLost
-from onecharge.payments.ledger import Claim, Ledger
 from onecharge.payments.protocol import Answer, ChargeRow, FoundIntent, FrozenRequest, Reply
-from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway, Told, ToldOfCharge
 from onecharge.payments.time_bounds import KEY_HORIZON_SECONDS, SEARCH_LAG_SECONDS
 from onecharge.states import PaymentState

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from greenlet import greenlet
+from onecharge.payments.ledger import Ledger
+from onecharge.payments.settling import Settler
 
 from cancel_charge.cancel import CancelCharge, Cancellation
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.states import PaymentState

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import stripe
+from onecharge.payments.ledger import Ledger
 
 from cancel_charge.cancel import CancelCharge, Cancellation
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import BackOff, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.states import PaymentState
 from tests.conftest import Log, Sample

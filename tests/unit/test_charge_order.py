@@ -10,16 +10,16 @@ from typing import Any
 import boto3
 import pytest
 import stripe
+from onecharge.payments.ledger import Ledger
+from publish_events.facts import event_in
 
 from charge_order.charge import TELL_AGAIN_SECONDS, ChargeOrder
 from onecharge.deliveries import BackOff, Done, PoisonMessage, RetryAfter
 from onecharge.dynamodb import from_item, to_item
 from onecharge.events import OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
 from onecharge.payments.protocol import Answer, FoundIntent, FrozenRequest, Reply
 from onecharge.payments.stripe_gateway import LookInconclusive
 from onecharge.payments.time_bounds import ABSENCE_GRACE_SECONDS, CLOCK_DIFFERENCE_SECONDS, KEY_HORIZON_SECONDS
-from publish_events.facts import event_in
 from tests.conftest import Log, Sample
 
 LEASE_SECONDS = 35
