@@ -194,7 +194,8 @@ def order_faults(admin: StandInAdmin, plan: Plan) -> None:
     admin.settings(latency_seconds=0.1, search_lag_seconds=30)
     for order in plan.orders:
         if order.fault:
-            admin.add_fault(order.fault, {"amount": str(order.amount_minor)}, seconds=_HANG_SECONDS)
+            amount = {"amount": str(order.amount_minor)}
+            admin.add_fault(order.fault, amount, seconds=_HANG_SECONDS, path="/v1/payment_intents/*/confirm")
 
 
 def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> Report:

@@ -94,6 +94,15 @@ class StripeEngine:
             return _error(error, request)
         return replay or Ticket(request, account.id)
 
+    def about(self, request: Request) -> dict[str, str]:
+        """Amount, currency and metadata of the PaymentIntent that the path names, as the parameters that gave them."""
+        identifier = (re.findall(r"/payment_intents/(pi_[^/]+)", request.path) or [""])[0]
+        for account in self.accounts.values():
+            if (intent := account.payment_intents.get(identifier)) is not None:
+                metadata = {f"metadata[{name}]": value for name, value in intent.metadata.items()}
+                return {"amount": str(intent.amount), "currency": intent.currency, **metadata}
+        return {}
+
     def execute(self, ticket: Ticket, *, stays_processing: bool = False) -> tuple[Response, bool]:
         """Do what is asked; says with the answer whether Stripe remembers it under the key."""
         request, account = ticket.request, self.accounts[ticket.account_id]

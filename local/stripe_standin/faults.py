@@ -109,7 +109,8 @@ class FaultRule:
 
     kind: Fault
     match: Mapping[str, str] = field(default_factory=dict)
-    """Parameters that the request must have: `{"amount": "4711"}`, `{"metadata[order_id]": "…"}`; {} for any."""
+    """Parameters that the request must have, or that the PaymentIntent which its path names was created with:
+    `{"amount": "4711"}`, `{"metadata[order_id]": "…"}`; {} for any."""
     times: int | None = 1
     skip: int = 0
     seconds: float = 120.0
@@ -147,11 +148,11 @@ class FaultRule:
             return not self.answer.stored and self.answer.executed is Executed.NEVER
         return self.kind in (Fault.DROP_BEFORE, Fault.HANG_BEFORE)
 
-    def applies_to(self, request: Request) -> bool:
+    def applies_to(self, request: Request, about: Mapping[str, str]) -> bool:
         return (
             request.method == self.method
             and fnmatchcase(request.path, self.path)
-            and self.match.items() <= request.parameters.items()
+            and self.match.items() <= {**about, **request.parameters}.items()
             and (self.times is None or self.hits < self.skip + self.times)
         )
 
@@ -162,10 +163,14 @@ class FaultPlan:
     def __init__(self) -> None:
         self.rules: list[FaultRule] = []
 
-    def meet(self, request: Request, *, unstarted: bool) -> FaultRule | None:
-        """The fault that this request meets before it is started, or while it is executed; counted as met."""
+    def meet(self, request: Request, *, unstarted: bool, about: Mapping[str, str]) -> FaultRule | None:
+        """The fault that this request meets before it is started, or while it is executed; counted as met.
+
+        Args:
+            about: of the PaymentIntent that the path names, its amount, currency and metadata as parameters.
+        """
         for rule in self.rules:
-            if rule.unstarted is unstarted and rule.applies_to(request):
+            if rule.unstarted is unstarted and rule.applies_to(request, about):
                 rule.hits += 1
                 return rule if rule.hits > rule.skip else None
         return None

@@ -86,12 +86,13 @@ class StandIn(ThreadingHTTPServer):
     def _answer(self, engine: StripeEngine, request: Request, connection: "_Handler") -> Response:
         with self.lock:
             faults = self.faults
-            unstarted = faults.meet(request, unstarted=True)
+            about = engine.about(request)
+            unstarted = faults.meet(request, unstarted=True, about=about)
         if unstarted is not None:
             return self._turn_away(unstarted)
         with self.lock:
             begun = engine.begin(request)
-            rule = faults.meet(request, unstarted=False) if isinstance(begun, Ticket) else None
+            rule = faults.meet(request, unstarted=False, about=about) if isinstance(begun, Ticket) else None
         if isinstance(begun, Response):
             return begun
         self.stopping.wait(self.latency_seconds)

@@ -126,3 +126,11 @@ def test_any_answer_can_be_ordered(account: Account) -> None:
         account.create()
     assert seen(refused.value) == (403, "account_invalid", False)
     assert refused.value.user_message == "Your account cannot charge."
+
+
+def test_a_fault_is_ordered_for_the_confirm_of_one_payment_intent(account: Account) -> None:
+    """By what it was created with: a confirm names neither amount nor order."""
+    other, intent = account.create(amount=2000), account.create(amount=3000)
+    account.admin.add_fault(Fault.UNAVAILABLE_503, {"amount": "3000"}, path=CONFIRM)
+    assert account.confirm(other.id, "pm_card_visa", "confirm-1").status == "succeeded"
+    assert seen(account.confirm_fails(intent.id, "pm_card_visa", "confirm-2"))[0] == 503
