@@ -28,6 +28,15 @@ STATUS_OF_CARD = {
 
 _BEFORE = ("drop before", "429", "503", "401")
 _AROUND = ("500 before", "500 after", "500, charged later", "drop after", "time-out")
+_HARSH_BEFORE = ("drop before", "429", "429 lock_timeout", "502", "503", "424", "401")
+"""Nothing of these is stored under the key: the next request under it is the first."""
+_LATE_SECONDS = {
+    "500, charged 16 minutes later": 960,
+    "500, charged an hour later": 3600,
+    "500, charged a day later": 24 * 3600,
+    "500, charged two days later": 2 * 24 * 3600,
+}
+_HARSH_AROUND = (*_AROUND, *_LATE_SECONDS, "502 stored", "503 stored", "424 stored", "429 stored")
 _AROUND_REFUND = ("500 before", "500 after", "drop after", "time-out")
 _TIME_OUT_SECONDS = 10
 _EVENT_OF_STATUS = {
@@ -124,6 +133,9 @@ _SERVER_ERROR = _error(stripe.APIError, 500, type="api_error")
 _ANSWERS = {
     "drop before": _NO_ANSWER,
     "429": _error(stripe.RateLimitError, 429, type="invalid_request_error"),
+    "429 lock_timeout": _error(stripe.RateLimitError, 429, type="invalid_request_error", code="lock_timeout"),
+    "502": _error(stripe.APIError, 502, type="api_error"),
+    "424": _error(stripe.APIError, 424, type="api_error"),
     "503": _error(stripe.APIError, 503, type="api_error"),
     "401": _error(stripe.AuthenticationError, 401, type="invalid_request_error"),
 }
@@ -148,12 +160,14 @@ class MemoryStripe:
     rolling_forward: list[RollForward] = field(default_factory=list)
     search_lag_seconds: int = 0
     down: bool = False
+    harsh: bool = False
+    """More kinds of answers that say nothing, stored under the key or not, and late effects."""
 
     # ------------------------------------------------------------ one request
 
     def create(self, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
         """POST /v1/payment_intents with confirm=true."""
-        return self._under_key("create", parameters, key, _AROUND, self._execute)
+        return self._under_key("create", parameters, key, _HARSH_AROUND if self.harsh else _AROUND, self._execute)
 
     def _under_key(
         self,
@@ -166,6 +180,8 @@ class MemoryStripe:
         self.reach(name, _BEFORE)
         stored = self.keys.get(key)
         if stored is not None:
+            if stored.answer is not None and self.harsh:
+                self.io.met("stripe: stored answer replayed")
             if stored.answer is None:
                 return _KEY_IN_USE()
             return stored.answer() if stored.parameters == parameters else _OTHER_REQUEST()
@@ -213,6 +229,10 @@ class MemoryStripe:
     def _execute(self, parameters: Mapping[str, Any], received: int, kind: str | None) -> Answer:
         if kind == "500, charged later":
             self.rolling_forward.append(RollForward(received + ABSENCE_GRACE_SECONDS, received, parameters))
+        elif kind in _LATE_SECONDS:
+            self.rolling_forward.append(RollForward(received + _LATE_SECONDS[kind], received, parameters))
+        elif kind and kind.endswith(" stored"):
+            return _ANSWERS[kind.removesuffix(" stored")]
         elif kind != "500 before":
             intent = self._made(parameters, received, appeared=self.io.now())
             answer = self._answer_of(self._confirmed(intent))
@@ -305,6 +325,7 @@ class MemoryStripe:
     def reach(self, where: str, kinds: Sequence[str]) -> None:
         """The request is on its way: it may not arrive, or be turned away."""
         self.io.pause(f"stripe {where}")
+        kinds = _HARSH_BEFORE if self.harsh else kinds
         kind = "drop before" if self.down else self.io.fault(f"stripe {where}", kinds)
         if kind is not None:
             _ANSWERS[kind]()

@@ -42,8 +42,12 @@ STRIPE_EVENTS = "StripeEvents"
 WEBHOOK_BOUNDS = TimeBounds.of(20)
 _CONTRADICTIONS = {"ChargeUnknownToLedger", "RowUnknownToStripe", "LedgerDiffersFromStripe"}
 _STEPS_MAX = 4000
+_STEPS_MAX_FOR_MONEY = 800
 _ZOMBIE_SECONDS = 300
 _REDRIVES_MAX = 2
+_JUMPS_SECONDS = (1, 20, 40)
+_LATE_SECONDS = 2 * DAY + 3600
+"""By then Stripe has executed what it will execute of what it has answered with a 500."""
 
 RowKey = tuple[str, str]
 """Order id and attempt, as the table has them."""
@@ -95,6 +99,8 @@ class Worker:
     timeout_seconds: int
     run: greenlet
     label: str = "start"
+    clock_offset_seconds: int = 0
+    """How far its clock is ahead of the world's, or behind it."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,20 @@ class Scenario:
     webhooks: bool = False
     """Stripe sends its events, and banks decide: in any order, repeated, late or, if there is a reconciler, never.
     Without one, each is sent until it is acknowledged, as Stripe does for three days."""
+    clock_skew_seconds: int = 0
+    """Each worker has a clock of its own; together with the world's, which is Stripe's, they differ by this much."""
+    placed_ago_seconds: tuple[int, ...] = (0,)
+    """How long before the first delivery the orders were placed: one of these."""
+    waits_seconds: tuple[int, ...] = (3600, 4200, DAY, 13 * DAY)
+    """How long after it has become quiet a message is redelivered or redriven: one of these."""
+    row_loss_probability: float = 0.0
+    """Of a row being lost, at any step: also while a worker holds it."""
+    stale_row_probability: float = 0.0
+    """Of a row being put back to an older version of itself, at any step, as a restored table may hold it."""
+    harsh_stripe: bool = False
+    """502, 503, 424 and 429 come too, stored under the key or not, and a 500 may take effect as late as after two days."""
+    only_money: bool = False
+    """Nothing counts but what customers pay: one success an order, and none after it was said to be canceled."""
 
     @property
     def banks_decide(self) -> bool:
@@ -149,7 +169,9 @@ class World:
         self.dynamodb = MemoryDynamoDB(
             keys={CHARGES: ("order_id", "attempt"), RECONCILIATION: ("name",), STRIPE_EVENTS: ("event_id",)}, io=self
         )
-        self.stripe = MemoryStripe(io=self, search_lag_seconds=self.scenario.search_lag_seconds)
+        self.stripe = MemoryStripe(
+            io=self, search_lag_seconds=self.scenario.search_lag_seconds, harsh=self.scenario.harsh_stripe
+        )
         self.queue: list[Message] = []
         self.dlq: list[tuple[str, str]] = []
         self.to_be_redriven: list[Message] = []
@@ -158,6 +180,11 @@ class World:
         self.current: Worker | None = None
         self.states: dict[RowKey, ChargeState] = {}
         self.holders: dict[RowKey, tuple[Worker | None, int]] = {}
+        self.versions: dict[RowKey, list[Item]] = {}
+        """What each row has been, for a restore that is older than the row."""
+        self.disturbed: set[RowKey] = set()
+        """Rows that were lost or stale while workers were at work: their leases no longer prove anything."""
+        self.clock_direction = (-1, 1)[self.choices.pick(2)] if self.scenario.clock_skew_seconds else 0
         self.let_go: set[RowKey] = set()
         self.made = 0
         self.lost_rows = 0
@@ -180,12 +207,13 @@ class World:
             ledger=Ledger(self.dynamodb, CHARGES),  # type: ignore[arg-type]  # The client's methods that are used.
             gateway=StripeGateway(stripe_in_memory(self.stripe)),
             lease_seconds=BOUNDS.lease_seconds,
-            clock=lambda: self.time,
+            clock=self.clock,
             logger=SILENT,
             count=SILENT,
         )
+        placed_at = T0 - self._one_of(self.scenario.placed_ago_seconds)
         self.orders = [
-            _order(place, attempt, card)
+            _order(place, attempt, card, placed_at)
             for place, cards in enumerate(self.scenario.orders)
             for attempt, card in enumerate(cards, start=1)
         ]
@@ -208,7 +236,12 @@ class World:
     # ------------------------------------------------------------ what the clients see
 
     def now(self) -> int:
+        """The world's time, which is Stripe's."""
         return self.time
+
+    def clock(self) -> int:
+        """What the worker that runs now takes for the time."""
+        return self.time + (self.current.clock_offset_seconds if self.current else 0)
 
     def pause(self, where: str) -> None:
         worker = self.current
@@ -236,6 +269,9 @@ class World:
         self._note(f"{seconds} s pass", fault=fault or ("days pass" if seconds >= DAY else ""))
         self.stripe.time_has_passed()
 
+    def _one_of(self, options: Sequence[int]) -> int:
+        return options[self.choices.pick(len(options))] if len(options) > 1 else options[0]
+
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
         if table == CHARGES:
             self._wrote_row(old, new)
@@ -249,6 +285,8 @@ class World:
         if new is None:
             self._forget(key)
             return
+        if old is not None and self.scenario.stale_row_probability:
+            self.versions.setdefault(key, []).append(old)
         state, before = ChargeState(new["state"]["S"]), self.states.get(key, ChargeState.CLAIMED)
         if state not in _MAY_BECOME[before]:
             self.broken = f"settled row {key} went from {before} to {state}"
@@ -256,6 +294,8 @@ class World:
         if state is ChargeState.REQUIRES_ACTION:
             self.secrets_out.add(key)
         token = int(new["fencing_token"]["N"])
+        if key in self.disturbed:
+            return
         if old is None or token > int(old["fencing_token"]["N"]):
             self._claimed(key, token)
         elif self.holders[key][0] is not self.current and before is ChargeState.CLAIMED:
@@ -267,7 +307,8 @@ class World:
         """Whoever takes a lease over must find its former holder dead, not slow."""
         holder, _ = self.holders.get(key, (None, 0))
         if (
-            holder in self.workers
+            not self.scenario.clock_skew_seconds
+            and holder in self.workers
             and holder is not self.current
             and self.time - holder.started_at < holder.timeout_seconds
             and key not in self.let_go
@@ -278,8 +319,9 @@ class World:
 
     def _forget(self, key: RowKey) -> None:
         self.states.pop(key, None)
-        # Of a cancellation there is no trace at Stripe: it is as safe as the ledger is.
-        self.told_cancelled.discard(key)
+        if not self.scenario.only_money:
+            # Of a cancellation there is no trace at Stripe: it is as safe as the ledger is.
+            self.told_cancelled.discard(key)
         self.holders.pop(key, None)
 
     def hide(self, delivery: Delivery, seconds: int) -> None:
@@ -318,7 +360,7 @@ class World:
         for event in self.orders:
             self.send(event)
         self.until_quiet()
-        self.pass_time(3600)
+        self.pass_time(_LATE_SECONDS if self.scenario.harsh_stripe else 3600)
         if self.scenario.reconciles:
             self.reconcile()
             self.until_quiet()
@@ -344,8 +386,15 @@ class World:
         """Go on until no message is left."""
         while self.queue or self.workers:
             self.steps += 1
-            if self.steps > _STEPS_MAX:
-                raise Violation("the schedule does not come to an end", self.timeline)
+            if self.steps > (_STEPS_MAX_FOR_MONEY if self.scenario.only_money else _STEPS_MAX):
+                if not self.scenario.only_money:
+                    raise Violation("the schedule does not come to an end", self.timeline)
+                # An attempt that waits for a row which is lost: that is seen elsewhere.
+                self.coverage["no end"] += 1
+                self.queue.clear()
+                for worker in list(self.workers):
+                    self.crash(worker)
+                return
             self.step()
             self.check()
 
@@ -374,6 +423,7 @@ class World:
             self._receive(ready[chosen - len(self.workers)])
 
     def _let_others_act(self) -> None:
+        self._let_rows_go()
         if self.scenario.cancels and self.choices.happens(0.05):
             self.ask_to_cancel(self.orders[self.choices.pick(len(self.orders))])
         self._let_the_bank_decide(0.05)
@@ -389,7 +439,7 @@ class World:
             ledger=self.charge_order.ledger,
             gateway=self.charge_order.gateway,
             lease_seconds=BOUNDS.lease_seconds,
-            clock=lambda: self.time,
+            clock=self.clock,
             logger=SILENT,
             count=SILENT,
         )
@@ -407,8 +457,7 @@ class World:
                 self.broken = "an order was said to be paid that is not charged"
 
         self.made += 1
-        timeout_seconds = BOUNDS.function_timeout_seconds
-        self.workers.append(Worker(f"cancel{self.made}", None, self.time, timeout_seconds, greenlet(ask)))
+        self._start(f"cancel{self.made}", ask, BOUNDS)
 
     def _charges_of(self, key: RowKey) -> list[PaymentIntent]:
         return [charge for charge in self.stripe.charges if _attempt_of(charge) == key]
@@ -429,7 +478,7 @@ class World:
             gateway=self.charge_order.gateway,
             settler=self._settler(WEBHOOK_BOUNDS, report),
             handled=HandledEvents(self.dynamodb, STRIPE_EVENTS),  # type: ignore[arg-type]
-            clock=lambda: self.time,
+            clock=self.clock,
             logger=SILENT,
             count=report,
         )
@@ -443,8 +492,7 @@ class World:
                 self.acknowledged.add(event.id)
 
         self.made += 1
-        timeout_seconds = WEBHOOK_BOUNDS.function_timeout_seconds
-        self.workers.append(Worker(f"webhook{self.made}", None, self.time, timeout_seconds, greenlet(run)))
+        self._start(f"webhook{self.made}", run, WEBHOOK_BOUNDS)
         self._note(f"webhook{self.made} sent: {event.id} {event.type}")
 
     def reconcile(self) -> None:
@@ -456,14 +504,13 @@ class World:
             gateway=self.charge_order.gateway,
             settler=self._settler(RECONCILE_BOUNDS, report),
             progress=ProgressStore(self.dynamodb, RECONCILIATION),  # type: ignore[arg-type]
-            clock=lambda: self.time,
+            clock=self.clock,
             has_time=lambda: started_at + RECONCILE_BOUNDS.function_timeout_seconds - self.time >= 30,
             logger=SILENT,
             count=report,
         )
         self.made += 1
-        timeout_seconds = RECONCILE_BOUNDS.function_timeout_seconds
-        self.workers.append(Worker(f"reconciler{self.made}", None, self.time, timeout_seconds, greenlet(run)))
+        self._start(f"reconciler{self.made}", run, RECONCILE_BOUNDS)
         self.coverage["reconciler runs"] += 1
 
     def _settler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Settler:
@@ -471,7 +518,7 @@ class World:
             ledger=self.charge_order.ledger,
             gateway=self.charge_order.gateway,
             lease_seconds=bounds.lease_seconds,
-            clock=lambda: self.time,
+            clock=self.clock,
             logger=SILENT,
             count=report,
         )
@@ -511,12 +558,22 @@ class World:
             return
         delivery = Delivery(message.id, message.id, message.receives, message.body)
         message.visible_at, message.in_flight = self.time + VISIBILITY_SECONDS, True
-        run = greenlet(lambda: self.consumer.deliver(delivery))
-        timeout_seconds = BOUNDS.function_timeout_seconds
-        worker = Worker(f"{message.id}#{message.receives}", message, self.time, timeout_seconds, run)
-        self.workers.append(worker)
+        name = f"{message.id}#{message.receives}"
+        worker = self._start(name, lambda: self.consumer.deliver(delivery), BOUNDS, message)
         self._note(f"{worker.name} received")
         self._resume(worker)
+
+    def _start(
+        self, name: str, run: Callable[[], object], bounds: TimeBounds, message: Message | None = None
+    ) -> Worker:
+        worker = Worker(name, message, self.time, bounds.function_timeout_seconds, greenlet(run))
+        if self.scenario.clock_skew_seconds:
+            skew_seconds = self._one_of((0, self.scenario.clock_skew_seconds, self.scenario.clock_skew_seconds // 2))
+            worker.clock_offset_seconds = self.clock_direction * skew_seconds
+            if skew_seconds:
+                self._note(f"{name} has a clock that is {worker.clock_offset_seconds} s ahead", fault="clock differs")
+        self.workers.append(worker)
+        return worker
 
     def _is_redriven(self, message: Message) -> bool:
         """The message may have spent its receives, as when the function could not even start for days."""
@@ -538,7 +595,7 @@ class World:
 
     def _resume(self, worker: Worker) -> None:
         if self.faults_on and self.choices.happens(self.scenario.jump_probability):
-            self.pass_time((1, 20, 40)[self.choices.pick(3)], fault="delay")
+            self.pass_time(self._one_of(_JUMPS_SECONDS), fault="delay")
         age_seconds = self.time - worker.started_at
         killed = age_seconds >= worker.timeout_seconds
         if killed and self.scenario.zombies and self.faults_on and age_seconds < _ZOMBIE_SECONDS:
@@ -577,7 +634,7 @@ class World:
             worker.message.in_flight = False
 
     def _wait_for_long(self) -> None:
-        self.pass_time((3600, 4200, DAY, 13 * DAY)[self.choices.pick(4)])
+        self.pass_time(self._one_of(self.scenario.waits_seconds))
         if self.scenario.reconciles:
             self.reconcile()
             self.until_quiet()
@@ -591,12 +648,34 @@ class World:
 
     def _maybe_lose_a_row(self) -> None:
         if self.scenario.lose_rows and self.rows and self.choices.happens(0.5):
-            keys = sorted(self.rows)
+            self._lose(self._any_row())
+
+    def _any_row(self) -> RowKey:
+        keys = sorted(self.rows)
+        return keys[self.choices.pick(len(keys))]
+
+    def _lose(self, key: RowKey) -> None:
+        del self.rows[key]
+        self._forget(key)
+        self.lost_rows += 1
+        self._note(f"row {key[0][-4:]} lost", fault="row lost")
+
+    def _let_rows_go(self) -> None:
+        """Rows may be lost, or be older than they were, whoever is at work on them."""
+        if self.rows and self.choices.happens(self.scenario.row_loss_probability):
+            key = self._any_row()
+            self.disturbed.add(key)
+            self._lose(key)
+        if self.versions and self.choices.happens(self.scenario.stale_row_probability):
+            keys = sorted(self.versions)
             key = keys[self.choices.pick(len(keys))]
-            del self.rows[key]
+            number = self.choices.pick(len(self.versions[key]))
+            self.disturbed.add(key)
             self._forget(key)
+            self.rows[key] = self.versions[key][number]
+            self.states[key] = ChargeState(self.rows[key]["state"]["S"])
             self.lost_rows += 1
-            self._note(f"row {key[0][-4:]} lost", fault="row lost")
+            self._note(f"row {key[0][-4:]} is its version {number}, {self.states[key]}", fault="row stale")
 
     def _maybe_changed(self, event: OrderPlacedEvent, **changes: object) -> OrderPlacedEvent:
         if not (self.scenario.tampered and self.choices.happens(0.7)):
@@ -614,7 +693,7 @@ class World:
 
     def check(self) -> None:
         """After each step; what concerns a row is seen when it is written."""
-        if self.broken:
+        if self.broken and not self.scenario.only_money:
             raise Violation(self.broken, self.timeline)
         charges = self.stripe.charges
         if len(charges) > self.charges_seen:
@@ -626,7 +705,7 @@ class World:
         self.changed = False
         for charge in charges:
             state = self.states.get(_attempt_of(charge))
-            if state in (ChargeState.DECLINED, ChargeState.CANCELLED):
+            if state in (ChargeState.DECLINED, ChargeState.CANCELLED) and not self.scenario.only_money:
                 raise Violation(f"attempt {_attempt_of(charge)} is {state}, and charged", self.timeline)
             if _attempt_of(charge) in self.told_cancelled:
                 raise Violation(f"{charge.order_id} was said to be cancelled, and is charged", self.timeline)
@@ -651,6 +730,8 @@ class World:
 
     def _check_nothing_is_lost(self) -> None:
         """No message is left: what was delivered must be settled, whether or not anybody sends it again."""
+        if self.scenario.only_money:
+            return
         for event in self._expected():
             state = self.states.get(_row_of(event))
             if not self.lost_rows and state in (None, ChargeState.CLAIMED):
@@ -659,6 +740,8 @@ class World:
     def _check_the_end(self) -> None:
         """When the faults have stopped and all is quiet."""
         self.check()
+        if self.scenario.only_money:
+            return
         expected = self._expected()
         for event in expected:
             key = _row_of(event)
@@ -696,11 +779,11 @@ def _attempt_of(charge: PaymentIntent) -> RowKey:
     return charge.metadata["order_id"], charge.metadata["attempt"]
 
 
-_ORDERS: dict[tuple[int, int, str], OrderPlacedEvent] = {}
+_ORDERS: dict[tuple[int, int, str, int], OrderPlacedEvent] = {}
 
 
-def _order(place: int, attempt: int, card: str) -> OrderPlacedEvent:
-    key = place, attempt, card
+def _order(place: int, attempt: int, card: str, placed_at: int) -> OrderPlacedEvent:
+    key = place, attempt, card, placed_at
     if key not in _ORDERS:
         order = OrderPlaced(
             order_id=f"ord_{place:032x}",
@@ -709,7 +792,7 @@ def _order(place: int, attempt: int, card: str) -> OrderPlacedEvent:
             amount_minor=1099 + place,
             currency="EUR",
             payment_method=card,
-            placed_at=datetime.fromtimestamp(T0, UTC),
+            placed_at=datetime.fromtimestamp(placed_at, UTC),
         )
         _ORDERS[key] = OrderPlacedEvent.of(order, correlation_id="c")
     return _ORDERS[key]
