@@ -49,7 +49,7 @@ _KIND_OF_STRIKE = {
     Strike.CHARGE_UNANSWERED: "drop after",
     Strike.SERVER_ERROR_CHARGED: "500 after",
     Strike.SERVER_ERROR: "500 before",
-    Strike.SERVER_ERROR_CHARGES_LATER: "500, charged later",
+    Strike.SERVER_ERROR_CHARGES_LATER: "500, executed later",
 }
 _EXPECTED = (
     stripe.StripeError,

@@ -143,7 +143,7 @@ class Scenario:
     stale_row_probability: float = 0.0
     """Of a row being put back to an older version of itself, at any step, as a restored table may hold it."""
     harsh_stripe: bool = False
-    """502, 503, 424 and 429 come too, stored under the key or not, and a 500 may take effect as late as after two days."""
+    """502, 503, 424 and 429 come too, stored under the key or not; a 500 may take effect up to two days later."""
     only_money: bool = False
     """Nothing counts but what customers pay: one success an order, and none after it was said to be canceled."""
 
@@ -195,8 +195,7 @@ class World:
         self.reported: Counter[str] = Counter()
         self.reconciled_at = self.time
         self.told_cancelled: set[RowKey] = set()
-        self.secrets_out: set[RowKey] = set()
-        self.at_the_bank: set[str] = set()
+        self.secrets_out: set[str] = set()
         self.paid_at_the_bank: set[RowKey] = set()
         self.canceller: type[CancelCharge] = CancelCharge
         self.acknowledged: set[str] = set()
@@ -291,8 +290,9 @@ class World:
         if state not in _MAY_BECOME[before]:
             self.broken = f"settled row {key} went from {before} to {state}"
         self.states[key], self.changed = state, True
-        if state is ChargeState.REQUIRES_ACTION:
-            self.secrets_out.add(key)
+        if state is ChargeState.REQUIRES_ACTION and "client_secret" in new:
+            # The order service shows it to whoever asks for the order.
+            self.hand_out(new["client_secret"]["S"])
         token = int(new["fencing_token"]["N"])
         if key in self.disturbed:
             return
@@ -531,22 +531,30 @@ class World:
         return report
 
     def _let_the_bank_decide(self, probability: float) -> None:
-        """The customer finishes 3-D Secure, or fails to and tries again on the same page."""
+        """The customer finishes 3-D Secure, or fails to and tries again on the same page, with another card."""
         for intent in self.stripe.intents if self.scenario.banks_decide else ():
-            if _attempt_of(intent) not in self.secrets_out:
-                # Only a row that says so hands out the client secret that the customer's page needs.
+            # Without the client secret the customer's page can do nothing.
+            if intent.client_secret not in self.secrets_out:
                 continue
-            tries_again = intent.id in self.at_the_bank and intent.status == "requires_payment_method"
+            tries_again = intent.status == "requires_payment_method"
             if not tries_again and intent.status != "requires_action":
                 continue
-            if self.choices.happens(probability / 4 if tries_again else probability):
-                self.at_the_bank.add(intent.id)
-                pays = self.choices.pick(2) == 0
-                self.stripe.becomes(intent, "succeeded" if pays else "requires_payment_method")
-                self._note(f"the bank says {'yes' if pays else 'no'}", fault="3-D Secure decided")
-                self.coverage["3-D Secure tried again"] += tries_again
-                if pays:
-                    self.paid_at_the_bank.add(_attempt_of(intent))
+            if not self.choices.happens(probability / 4 if tries_again else probability):
+                continue
+            pays = self.choices.pick(2) == 0
+            if tries_again:
+                card = "pm_card_visa" if pays else "pm_card_visa_chargeDeclined"
+                self.stripe.customer_confirms(intent.client_secret, card)
+            else:
+                self.stripe.bank_decides(intent, pays=pays)
+            self._note(f"the bank says {'yes' if pays else 'no'} to {intent.id}", fault="3-D Secure decided")
+            self.coverage["3-D Secure tried again"] += tries_again
+            if pays:
+                self.paid_at_the_bank.add(_attempt_of(intent))
+
+    def hand_out(self, client_secret: str) -> None:
+        """The customer's page has the client secret, and may confirm what it is of from now on."""
+        self.secrets_out.add(client_secret)
 
     def _receive(self, message: Message) -> None:
         message.receives += 1
