@@ -362,7 +362,6 @@ def _size(value: Value) -> Value | None:
 
 _COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
     "=": _same,
-    "<>": lambda left, right: not _same(left, right),
     "<": _less,
     ">": lambda left, right: _less(right, left),
     "<=": lambda left, right: _less(left, right) or _same(left, right),
@@ -526,6 +525,10 @@ class _Parser:
             self.must("AND")
             high, at_most = self.operand(), _COMPARE["<="]
             return lambda *given: _both(at_most, low, left, given) and _both(at_most, left, high, given)
+        if self.take("<>"):
+            other = self.operand()
+            # What is not there differs from everything.
+            return lambda *given: not _both(_same, left, other, given)
         compare = _COMPARE[self.take(*_COMPARE) or ""]
         right = self.operand()
         return lambda *given: _both(compare, left, right, given)
