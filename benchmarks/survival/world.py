@@ -29,8 +29,9 @@ from onecharge.deliveries import Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
 from tests.simulation.choices import Choices, SeededChoices
 from tests.simulation.dynamodb import Item, MemoryDynamoDB
+from tests.simulation.service import BOUNDS
 from tests.simulation.stripe import MemoryStripe, stripe_in_memory
-from tests.simulation.world import BOUNDS, T0, VISIBILITY_SECONDS, Crash
+from tests.simulation.world import T0, VISIBILITY_SECONDS, Crash
 
 _TIMEOUT_SECONDS = BOUNDS.function_timeout_seconds
 _STREAM_BACKOFF_MAX_SECONDS = 300

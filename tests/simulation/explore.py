@@ -163,6 +163,15 @@ _ATTACK = Scenario(
     only_money=True,
 )
 
+_UNSTORED = replace(
+    _ATTACK,
+    harsh_stripe=True,
+    only_stripe_faults=frozenset({"502", "drop after"}),
+    placed_ago_seconds=(0,),
+    waits_seconds=(60, 960, 3600),
+    crash_probability=0.01,
+)
+
 ATTACKS: dict[str, Scenario] = {
     "age alone": _ATTACK,
     "clocks differ by 299 s": replace(_ATTACK, clock_skew_seconds=299),
@@ -175,6 +184,10 @@ ATTACKS: dict[str, Scenario] = {
     ),
     "harsh Stripe": replace(_ATTACK, harsh_stripe=True),
     "harsh Stripe, rows lost": replace(_ATTACK, harsh_stripe=True, row_loss_probability=0.03),
+    "unstored 502s, rows lost between deliveries": replace(
+        _UNSTORED, lose_rows=True, redeliveries=2, waits_seconds=(960, 3600)
+    ),
+    "unstored 502s, rows lost at any step": replace(_UNSTORED, row_loss_probability=0.005),
     "several cards, rows lost and stale": replace(
         _ATTACK, orders=((_DECLINED, _GOOD),), copies=1, row_loss_probability=0.02, stale_row_probability=0.02
     ),
@@ -188,6 +201,7 @@ ATTACKS: dict[str, Scenario] = {
         webhooks=True,
     ),
     "customers cancel, rows lost": replace(_ATTACK, copies=1, cancels=True, row_loss_probability=0.03),
+    "the API key of another account": replace(_ATTACK, wrong_account_probability=0.02),
     "everything": replace(
         _ATTACK,
         orders=((_GOOD, _GOOD),),

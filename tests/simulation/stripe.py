@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -170,6 +172,7 @@ class PaymentIntent:
     decided_at: int | None = None
     """When one that is `processing` will be decided."""
     processing_failed: bool = False
+    was_canceled_by_stripe: bool = False
 
     @property
     def order_id(self) -> str:
@@ -325,7 +328,11 @@ class MemoryStripe:
     names_cards: bool = True
     """Whether a decline names the payment method as it was sent: a test card becomes a payment method of its own."""
     confirms_max: int = CONFIRMS_MAX
+    only_faults: frozenset[str] | None = None
+    """If given, no others happen."""
     made: int = 0
+    acts_at: int | None = None
+    """When what Stripe does by itself was due: world time may have jumped past it."""
 
     # ------------------------------------------------------------ requests that change something
 
@@ -407,7 +414,7 @@ class MemoryStripe:
             return self._again(stored, path, parameters)
         stored = self.keys[under] = Stored((path, dict(parameters)), self.io.now())
         effects = _AROUND_HARSH if self.harsh else _AROUND
-        kind = self.io.fault(f"stripe {name}", (*effects, *more) if self.harsh else tuple(effects))
+        kind = self._fault(name, (*effects, *more) if self.harsh else tuple(effects))
         effect = effects.get(kind or "", Effect())
         try:
             self.io.pause(f"stripe {name} in flight")
@@ -455,7 +462,7 @@ class MemoryStripe:
             currency=parameters["currency"],
             metadata=Metadata(parameters.get("metadata", {})),
             created=received,
-            appeared=self.io.now(),
+            appeared=self._now(),
             client_secret=f"{intent_id}_secret_{received}",
             customer=parameters.get("customer"),
             status="requires_confirmation" if card else "requires_payment_method",
@@ -485,7 +492,7 @@ class MemoryStripe:
             return Answer(200, copy(intent))
         self._reaches_the_issuer(intent)
         if kind in _PROCESSING:
-            intent.decided_at = self.io.now() + _DECIDED_AFTER_SECONDS
+            intent.decided_at = self._now() + _DECIDED_AFTER_SECONDS
             self.becomes(intent, "processing")
             status = _PROCESSING[kind]
             return _failed(status) if status else Answer(200, copy(intent))
@@ -540,7 +547,7 @@ class MemoryStripe:
     def cancel_by_itself(self, intent: PaymentIntent) -> None:
         """Stripe cancels it, for reasons of its own, if it still can be."""
         if intent.status not in (*_FINAL, "processing"):
-            intent.cancellation_reason = None
+            intent.was_canceled_by_stripe = True
             self.becomes(intent, "canceled")
 
     # ------------------------------------------------------------ the customer's page, and the bank
@@ -585,9 +592,9 @@ class MemoryStripe:
             intent.id,
             Metadata(parameters.get("metadata", {})),
             status="pending" if kind == "pending" else "succeeded",
-            created=self.io.now(),
+            created=self._now(),
             charge=intent.latest_charge,
-            decided_at=self.io.now() + _DECIDED_AFTER_SECONDS if fails or kind == "pending" else None,
+            decided_at=self._now() + _DECIDED_AFTER_SECONDS if fails or kind == "pending" else None,
         )
         self.refunds.append(refund)
         self._emit("refund.created", refund)
@@ -667,9 +674,14 @@ class MemoryStripe:
         """The request is on its way: it may not arrive, or be turned away."""
         self.io.pause(f"stripe {where}")
         before = _BEFORE_HARSH if self.harsh else _BEFORE
-        kind = "drop before" if self.down else self.io.fault(f"stripe {where}", before)
+        kind = "drop before" if self.down else self._fault(where, before)
         if kind is not None:
             _TURNED_AWAY[kind].give()
+
+    def _fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        if self.only_faults is not None:
+            kinds = [kind for kind in kinds if kind in self.only_faults]
+        return self.io.fault(f"stripe {where}", kinds) if kinds else None
 
     def _find(self, intent_id: str, account: int) -> PaymentIntent | None:
         return next((each for each in self.intents if each.id == intent_id and each.account == account), None)
@@ -677,26 +689,47 @@ class MemoryStripe:
     def _emit(self, type_: str, thing: PaymentIntent | Refund) -> None:
         data = SimpleNamespace(object=copy(thing))
         account = getattr(thing, "account", 0)
-        self.events.append(Event(f"evt_{len(self.events)}", type_, self.io.now(), data, account))
+        self.events.append(Event(f"evt_{len(self.events)}", type_, self._now(), data, account))
 
     # ------------------------------------------------------------ what Stripe does by itself
 
     def time_has_passed(self) -> None:
         """Execute what was answered with an error, decide what is pending, forget keys of 24 hours, or not yet."""
         now = self.io.now()
-        for late in sorted((each for each in self.rolling_forward if each.due <= now), key=lambda each: each.due):
-            self.rolling_forward.remove(late)
-            late.execute()
-        for intent in self.intents:
-            if intent.status == "processing" and intent.decided_at is not None and intent.decided_at <= now:
-                self._decide(intent)
-        for refund in self.refunds:
-            if refund.decided_at is not None and refund.decided_at <= now:
-                self._decide_refund(refund)
+        while due := self._next_due(now):
+            self.acts_at, act = due
+            act()
+        self.acts_at = None
         for key, stored in list(self.keys.items()):
             old = stored.answer is not None and now - stored.created >= KEY_RETENTION_SECONDS
             if old and self.io.happens("stripe: key pruned"):
                 del self.keys[key]
+
+    def _next_due(self, now: int) -> tuple[int, Callable[[], object]] | None:
+        """What is due first of all that Stripe has put off, and when."""
+        due: list[tuple[int, Callable[[], object]]] = []
+        if self.rolling_forward:
+            late = min(self.rolling_forward, key=lambda each: each.due)
+            due.append((late.due, partial(self._execute_late, late)))
+        due += [
+            (intent.decided_at, partial(self._decide, intent))
+            for intent in self.intents
+            if intent.status == "processing" and intent.decided_at is not None
+        ]
+        due += [
+            (refund.decided_at, partial(self._decide_refund, refund))
+            for refund in self.refunds
+            if refund.decided_at is not None
+        ]
+        first = min(due, key=itemgetter(0), default=None)
+        return first if first is not None and first[0] <= now else None
+
+    def _execute_late(self, late: RollForward) -> None:
+        self.rolling_forward.remove(late)
+        late.execute()
+
+    def _now(self) -> int:
+        return self.io.now() if self.acts_at is None else self.acts_at
 
     def _decide(self, intent: PaymentIntent) -> None:
         issuer = CARDS[intent.payment_method or "pm_card_visa"]

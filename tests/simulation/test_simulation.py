@@ -24,7 +24,7 @@ MET = {
     *("stripe create: 500 before", "stripe create: 500 after", "stripe create: 500, executed later"),
     *("3-D Secure decided", "3-D Secure tried again", "reconciler: Reconciled.SUCCEEDED", "reconciler: AbandonedClaim"),
     *("reconciler: Reconciled.DECLINED", "reconciler: ReconcileInterrupted", "reconciler: ChargeUnknownToLedger"),
-    *("cancel: CANCELLED", "cancel: PAID", "cancel: IN_PROGRESS", "cancel: failed"),
+    *("cancel: CANCELED", "cancel: PAID", "cancel: IN_PROGRESS", "cancel: failed"),
     *("webhook: Reconciled.SUCCEEDED", "webhook: Reconciled.DECLINED", "webhook: Reconciled.REQUIRES_ACTION"),
     *("webhook: EventHandled", "webhook: EventRepeated", "webhook: EventPutOff"),
     *("dynamodb Scan: throttled", "stripe events: drop before", "stripe cancel: drop before"),

@@ -11,36 +11,39 @@ from datetime import UTC, datetime
 
 from greenlet import greenlet
 
-from cancel_charge.cancel import CancelCharge, Cancellation
-from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.settling import Settler
-from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.states import ChargeState
-from receive_stripe_event.handled_events import HandledEvents
-from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
-from reconcile_charges.progress import ProgressStore
-from reconcile_charges.reconcile import ReconcileCharges
 from tests.silent import SILENT
 from tests.simulation.choices import Choices
 from tests.simulation.dynamodb import Item, MemoryDynamoDB
+from tests.simulation.service import (
+    BOUNDS,
+    CANCELED,
+    CHARGES,
+    CONTRADICTIONS,
+    DECLINED,
+    IN_WORK,
+    INDEXES,
+    MAY_BECOME,
+    PAID,
+    RECONCILE_BOUNDS,
+    TABLES,
+    WEBHOOK_BOUNDS,
+    PaymentService,
+    RowKey,
+    RowView,
+    State,
+    row_key_of,
+    row_key_of_intent,
+)
 from tests.simulation.stripe import Event, MemoryStripe, PaymentIntent, stripe_in_memory
 
-BOUNDS = TimeBounds.of(30)
 VISIBILITY_SECONDS = 180
 MAX_RECEIVE_COUNT = 500
 T0 = 1_800_000_000
 DAY = 24 * 3600
-CHARGES = "Charges"
-RECONCILIATION = "Reconciliation"
 RECONCILE_EVERY_SECONDS = 1800
-RECONCILE_BOUNDS = TimeBounds.of(120)
-STRIPE_EVENTS = "StripeEvents"
-WEBHOOK_BOUNDS = TimeBounds.of(20)
-_CONTRADICTIONS = {"ChargeUnknownToLedger", "RowUnknownToStripe", "LedgerDiffersFromStripe"}
 _STEPS_MAX = 4000
 _STEPS_MAX_FOR_MONEY = 800
 _ZOMBIE_SECONDS = 300
@@ -48,22 +51,6 @@ _REDRIVES_MAX = 2
 _JUMPS_SECONDS = (1, 20, 40)
 _LATE_SECONDS = 2 * DAY + 3600
 """By then Stripe has executed what it will execute of what it has answered with a 500."""
-
-RowKey = tuple[str, str]
-"""Order id and attempt, as the table has them."""
-
-
-_MAY_BECOME = {
-    ChargeState.CLAIMED: set(ChargeState),
-    **{settled: {settled} for settled in ChargeState if settled is not ChargeState.CLAIMED},
-    ChargeState.REQUIRES_ACTION: {
-        ChargeState.REQUIRES_ACTION,
-        ChargeState.SUCCEEDED,
-        ChargeState.DECLINED,
-        ChargeState.CANCELLED,
-    },
-}
-"""What a row may be after each state."""
 
 
 class Crash(BaseException):
@@ -144,6 +131,10 @@ class Scenario:
     """Of a row being put back to an older version of itself, at any step, as a restored table may hold it."""
     harsh_stripe: bool = False
     """502, 503, 424 and 429 come too, stored under the key or not; a 500 may take effect up to two days later."""
+    only_stripe_faults: frozenset[str] | None = None
+    """If given, Stripe has no others."""
+    wrong_account_probability: float = 0.0
+    """At each step, of the API key being that of another, empty account for a while."""
     only_money: bool = False
     """Nothing counts but what customers pay: one success an order, and none after it was said to be canceled."""
 
@@ -166,20 +157,23 @@ class World:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self.dynamodb = MemoryDynamoDB(
-            keys={CHARGES: ("order_id", "attempt"), RECONCILIATION: ("name",), STRIPE_EVENTS: ("event_id",)}, io=self
-        )
+        self.dynamodb = MemoryDynamoDB(keys=TABLES, indexes=INDEXES, io=self)
         self.stripe = MemoryStripe(
-            io=self, search_lag_seconds=self.scenario.search_lag_seconds, harsh=self.scenario.harsh_stripe
+            io=self,
+            search_lag_seconds=self.scenario.search_lag_seconds,
+            harsh=self.scenario.harsh_stripe,
+            only_faults=self.scenario.only_stripe_faults,
         )
+        if self.scenario.harsh_stripe:
+            self.stripe.names_cards = self.choices.happens(0.5)
         self.queue: list[Message] = []
         self.dlq: list[tuple[str, str]] = []
         self.to_be_redriven: list[Message] = []
         self.redrives = 0
         self.workers: list[Worker] = []
         self.current: Worker | None = None
-        self.states: dict[RowKey, ChargeState] = {}
-        self.holders: dict[RowKey, tuple[Worker | None, int]] = {}
+        self.states: dict[RowKey, State] = {}
+        self.holders: dict[RowKey, Worker | None] = {}
         self.versions: dict[RowKey, list[Item]] = {}
         """What each row has been, for a restore that is older than the row."""
         self.disturbed: set[RowKey] = set()
@@ -194,22 +188,12 @@ class World:
         self.broken: str | None = None
         self.reported: Counter[str] = Counter()
         self.reconciled_at = self.time
-        self.told_cancelled: set[RowKey] = set()
+        self.said_canceled: set[RowKey] = set()
         self.secrets_out: set[str] = set()
         self.paid_at_the_bank: set[RowKey] = set()
-        self.canceller: type[CancelCharge] = CancelCharge
         self.acknowledged: set[str] = set()
-        self.settler: type[Settler] = Settler
-        self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
         self.max_receive_count = MAX_RECEIVE_COUNT
-        self.charge_order = ChargeOrder(
-            ledger=Ledger(self.dynamodb, CHARGES),  # type: ignore[arg-type]  # The client's methods that are used.
-            gateway=StripeGateway(stripe_in_memory(self.stripe)),
-            lease_seconds=BOUNDS.lease_seconds,
-            clock=self.clock,
-            logger=SILENT,
-            count=SILENT,
-        )
+        self.service = PaymentService(self.dynamodb, stripe_in_memory(self.stripe), self.clock)
         placed_at = T0 - self._one_of(self.scenario.placed_ago_seconds)
         self.orders = [
             _order(place, attempt, card, placed_at)
@@ -219,7 +203,7 @@ class World:
         self.mutate(self)
         self.consumer = Consumer(
             model=OrderPlacedEvent,
-            handle=self.charge_order,
+            handle=self.service.charge,
             queue=self,  # type: ignore[arg-type]  # hide and dead_letter, below.
             logger=SILENT,
             count=SILENT,
@@ -230,7 +214,7 @@ class World:
     @property
     def rows(self) -> dict[RowKey, Item]:
         """The Charges table."""
-        return self.dynamodb.tables.setdefault(CHARGES, {})  # type: ignore[return-value]  # Two key attributes.
+        return self.dynamodb.tables.setdefault(CHARGES, {})
 
     # ------------------------------------------------------------ what the clients see
 
@@ -280,34 +264,34 @@ class World:
 
         What is broken is raised by the next check: here, in the worker, the code under test would catch it.
         """
-        key = _key_of(new or old or {})
+        row = RowView.of(new or old or {})
+        key = row.key
         if new is None:
             self._forget(key)
             return
         if old is not None and self.scenario.stale_row_probability:
             self.versions.setdefault(key, []).append(old)
-        state, before = ChargeState(new["state"]["S"]), self.states.get(key, ChargeState.CLAIMED)
-        if state not in _MAY_BECOME[before]:
-            self.broken = f"settled row {key} went from {before} to {state}"
-        self.states[key], self.changed = state, True
-        if state is ChargeState.REQUIRES_ACTION and "client_secret" in new:
-            # The order service shows it to whoever asks for the order.
-            self.hand_out(new["client_secret"]["S"])
-        token = int(new["fencing_token"]["N"])
+        before = self.states.get(key, IN_WORK)
+        if row.state not in MAY_BECOME[before]:
+            self.broken = f"settled row {key} went from {before} to {row.state}"
+        self.states[key], self.changed = row.state, True
+        if row.client_secret is not None:
+            self.hand_out(row.client_secret)
         if key in self.disturbed:
             return
-        if old is None or token > int(old["fencing_token"]["N"]):
-            self._claimed(key, token)
-        elif self.holders[key][0] is not self.current and before is ChargeState.CLAIMED:
+        if old is None or row.lease != RowView.of(old).lease:
+            self._claimed(key)
+        elif self.holders[key] is not self.current and before is IN_WORK:
             self.broken = "a worker that had lost its lease wrote to the row"
-        elif int(new["lease_expires_at"]["N"]) <= self.time:
+        elif row.lease_expires_at <= self.time:
             self.let_go.add(key)
 
-    def _claimed(self, key: RowKey, token: int) -> None:
+    def _claimed(self, key: RowKey) -> None:
         """Whoever takes a lease over must find its former holder dead, not slow."""
-        holder, _ = self.holders.get(key, (None, 0))
+        holder = self.holders.get(key)
         if (
             not self.scenario.clock_skew_seconds
+            and holder is not None
             and holder in self.workers
             and holder is not self.current
             and self.time - holder.started_at < holder.timeout_seconds
@@ -315,13 +299,13 @@ class World:
         ):
             self.broken = "a lease was taken over from a worker that is alive"
         self.let_go.discard(key)
-        self.holders[key] = self.current, token
+        self.holders[key] = self.current
 
     def _forget(self, key: RowKey) -> None:
         self.states.pop(key, None)
         if not self.scenario.only_money:
             # Of a cancellation there is no trace at Stripe: it is as safe as the ledger is.
-            self.told_cancelled.discard(key)
+            self.said_canceled.discard(key)
         self.holders.pop(key, None)
 
     def hide(self, delivery: Delivery, seconds: int) -> None:
@@ -348,7 +332,7 @@ class World:
             self._redrive()
             event = self.orders[self.choices.pick(len(self.orders))]
             # Whoever comes first freezes the request: only what comes later is held against it.
-            changes = {"amount_minor": 1} if _row_of(event) in self.rows else {}
+            changes = {"amount_minor": 1} if row_key_of(event) in self.rows else {}
             self.send(self._maybe_changed(event, **changes))
             self.until_quiet()
         while self.to_be_redriven:
@@ -356,6 +340,7 @@ class World:
             self._redrive()
             self.until_quiet()
         self.faults_on = False
+        self.stripe.account = 0
         self._check_nothing_is_lost()
         for event in self.orders:
             self.send(event)
@@ -424,6 +409,7 @@ class World:
 
     def _let_others_act(self) -> None:
         self._let_rows_go()
+        self._maybe_switch_accounts()
         if self.scenario.cancels and self.choices.happens(0.05):
             self.ask_to_cancel(self.orders[self.choices.pick(len(self.orders))])
         self._let_the_bank_decide(0.05)
@@ -435,60 +421,40 @@ class World:
 
     def ask_to_cancel(self, event: OrderPlacedEvent) -> None:
         """The order service asks; what it is told must hold for ever."""
-        cancel_charge = self.canceller(
-            ledger=self.charge_order.ledger,
-            gateway=self.charge_order.gateway,
-            lease_seconds=BOUNDS.lease_seconds,
-            clock=self.clock,
-            logger=SILENT,
-            count=SILENT,
-        )
 
         def ask() -> None:
             try:
-                answer = cancel_charge(event)
+                answer = self.service.cancel(event)
             except Exception:
                 self.met("cancel: failed")
                 return
             self.met(f"cancel: {answer}")
-            if answer is Cancellation.CANCELLED:
-                self.told_cancelled.add(_row_of(event))
-            elif answer is Cancellation.PAID and not self._charges_of(_row_of(event)):
+            if answer == "CANCELED":
+                self.said_canceled.add(row_key_of(event))
+            elif answer == "PAID" and not self._charges_of(row_key_of(event)):
                 self.broken = "an order was said to be paid that is not charged"
 
         self.made += 1
         self._start(f"cancel{self.made}", ask, BOUNDS)
 
     def _charges_of(self, key: RowKey) -> list[PaymentIntent]:
-        return [charge for charge in self.stripe.charges if _attempt_of(charge) == key]
+        return [charge for charge in self.stripe.charges if row_key_of_intent(charge) == key]
 
     def _stripe_sends(self, probability: float) -> bool:
         """One of its events, whichever; whether it did. Which were handled may be forgotten: it only saves work."""
         if not (self.scenario.webhooks and self.stripe.events and self.choices.happens(probability)):
             return False
         if self.choices.happens(0.1):
-            self.dynamodb.tables.pop(STRIPE_EVENTS, None)
+            self.service.forget_handled_events()
         self.send_webhook(self.stripe.events[self.choices.pick(len(self.stripe.events))])
         return True
 
     def send_webhook(self, event: Event) -> None:
         """Stripe sends the event to the function, which acknowledges it, or has it sent again."""
         report = self._reporter("webhook")
-        receive = self.receiver(
-            gateway=self.charge_order.gateway,
-            settler=self._settler(WEBHOOK_BOUNDS, report),
-            handled=HandledEvents(self.dynamodb, STRIPE_EVENTS),  # type: ignore[arg-type]
-            clock=self.clock,
-            logger=SILENT,
-            count=report,
-        )
 
         def run() -> None:
-            try:
-                receive(event)  # type: ignore[arg-type]  # As the SDK shows it.
-            except OUTAGES:
-                report("EventPutOff")
-            else:
+            if self.service.receive(event, report):
                 self.acknowledged.add(event.id)
 
         self.made += 1
@@ -499,29 +465,14 @@ class World:
         """The schedule starts the reconciler."""
         started_at = self.reconciled_at = self.time
         report = self._reporter("reconciler")
-        run = ReconcileCharges(
-            ledger=self.charge_order.ledger,
-            gateway=self.charge_order.gateway,
-            settler=self._settler(RECONCILE_BOUNDS, report),
-            progress=ProgressStore(self.dynamodb, RECONCILIATION),  # type: ignore[arg-type]
-            clock=self.clock,
-            has_time=lambda: started_at + RECONCILE_BOUNDS.function_timeout_seconds - self.time >= 30,
-            logger=SILENT,
-            count=report,
-        )
+        has_time_until = started_at + RECONCILE_BOUNDS.function_timeout_seconds - 30
+
+        def run() -> None:
+            self.service.reconcile(report, lambda: self.time <= has_time_until)
+
         self.made += 1
         self._start(f"reconciler{self.made}", run, RECONCILE_BOUNDS)
         self.coverage["reconciler runs"] += 1
-
-    def _settler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Settler:
-        return self.settler(
-            ledger=self.charge_order.ledger,
-            gateway=self.charge_order.gateway,
-            lease_seconds=bounds.lease_seconds,
-            clock=self.clock,
-            logger=SILENT,
-            count=report,
-        )
 
     def _reporter(self, who: str) -> Callable[[str], None]:
         def report(metric: str) -> None:
@@ -550,7 +501,7 @@ class World:
             self._note(f"the bank says {'yes' if pays else 'no'} to {intent.id}", fault="3-D Secure decided")
             self.coverage["3-D Secure tried again"] += tries_again
             if pays:
-                self.paid_at_the_bank.add(_attempt_of(intent))
+                self.paid_at_the_bank.add(row_key_of_intent(intent))
 
     def hand_out(self, client_secret: str) -> None:
         """The customer's page has the client secret, and may confirm what it is of from now on."""
@@ -658,6 +609,19 @@ class World:
         if self.scenario.lose_rows and self.rows and self.choices.happens(0.5):
             self._lose(self._any_row())
 
+    def _maybe_switch_accounts(self) -> None:
+        if not self.scenario.wrong_account_probability:
+            return
+        if self.stripe.account:
+            if self.choices.happens(0.2):
+                self._use_account(0)
+        elif self.choices.happens(self.scenario.wrong_account_probability):
+            self._use_account(1)
+
+    def _use_account(self, account: int) -> None:
+        self.stripe.account = account
+        self._note(f"the API key is of account {account}", fault="API key of another account" if account else "")
+
     def _any_row(self) -> RowKey:
         keys = sorted(self.rows)
         return keys[self.choices.pick(len(keys))]
@@ -681,7 +645,7 @@ class World:
             self.disturbed.add(key)
             self._forget(key)
             self.rows[key] = self.versions[key][number]
-            self.states[key] = ChargeState(self.rows[key]["state"]["S"])
+            self.states[key] = RowView.of(self.rows[key]).state
             self.lost_rows += 1
             self._note(f"row {key[0][-4:]} is its version {number}, {self.states[key]}", fault="row stale")
 
@@ -712,18 +676,17 @@ class World:
             return
         self.changed = False
         for charge in charges:
-            state = self.states.get(_attempt_of(charge))
-            if state in (ChargeState.DECLINED, ChargeState.CANCELLED) and not self.scenario.only_money:
-                raise Violation(f"attempt {_attempt_of(charge)} is {state}, and charged", self.timeline)
-            if _attempt_of(charge) in self.told_cancelled:
-                raise Violation(f"{charge.order_id} was said to be cancelled, and is charged", self.timeline)
+            state = self.states.get(row_key_of_intent(charge))
+            if state in (DECLINED, CANCELED) and not self.scenario.only_money:
+                raise Violation(f"attempt {row_key_of_intent(charge)} is {state}, and charged", self.timeline)
+            if row_key_of_intent(charge) in self.said_canceled:
+                raise Violation(f"{charge.order_id} was said to be canceled, and is charged", self.timeline)
 
     def _check_charge(self, charge: PaymentIntent, of_the_order: list[PaymentIntent]) -> None:
         if len(of_the_order) > 1:
             raise Violation(f"{charge.order_id} was charged {len(of_the_order)} times", self.timeline)
-        row = self.rows.get(_attempt_of(charge))
-        frozen = row and (int(row["amount_minor"]["N"]), row["currency"]["S"].lower())
-        if frozen and (charge.amount, charge.currency) != frozen:
+        row = self.rows.get(row_key_of_intent(charge))
+        if row and (charge.amount, charge.currency) != RowView.of(row).money:
             raise Violation(f"{charge.order_id} was charged something else than was frozen", self.timeline)
 
     def _expected(self) -> list[OrderPlacedEvent]:
@@ -732,17 +695,20 @@ class World:
         return [event for event in self.orders if event.data.attempt <= paid.get(event.data.order_id, 100)]
 
     def _pays(self, event: OrderPlacedEvent) -> bool:
-        if self.states.get(_row_of(event)) is ChargeState.CANCELLED or _row_of(event) in self.told_cancelled:
+        if self.states.get(row_key_of(event)) is CANCELED or row_key_of(event) in self.said_canceled:
             return False
-        return event.data.payment_method == "pm_card_visa" or _row_of(event) in self.paid_at_the_bank
+        of_it = [intent for intent in self.stripe.intents if row_key_of_intent(intent) == row_key_of(event)]
+        if any(intent.processing_failed or intent.was_canceled_by_stripe for intent in of_it):
+            return any(intent.status == "succeeded" for intent in of_it)
+        return event.data.payment_method == "pm_card_visa" or row_key_of(event) in self.paid_at_the_bank
 
     def _check_nothing_is_lost(self) -> None:
         """No message is left: what was delivered must be settled, whether or not anybody sends it again."""
         if self.scenario.only_money:
             return
         for event in self._expected():
-            state = self.states.get(_row_of(event))
-            if not self.lost_rows and state in (None, ChargeState.CLAIMED):
+            state = self.states.get(row_key_of(event))
+            if not self.lost_rows and state in (None, IN_WORK):
                 raise Violation(f"{event.id} is lost: no message is left of it", self.timeline)
 
     def _check_the_end(self) -> None:
@@ -752,20 +718,20 @@ class World:
             return
         expected = self._expected()
         for event in expected:
-            key = _row_of(event)
+            key = row_key_of(event)
             state = self.states.get(key)
             charges = self._charges_of(key)
-            if state in (None, ChargeState.CLAIMED):
+            if state in (None, IN_WORK):
                 raise Violation(f"{event.id} is left {state}", self.timeline)
-            if self._pays(event) and state is not ChargeState.SUCCEEDED:
+            if self._pays(event) and state is not PAID:
                 raise Violation(f"{event.id} is {state}, though its card pays", self.timeline)
-            if (state is ChargeState.SUCCEEDED) != bool(charges):
+            if (state is PAID) != bool(charges):
                 raise Violation(f"{event.id} is {state}, with {len(charges)} charges at Stripe", self.timeline)
-            if charges and self.rows[key].get("payment_intent_id") != {"S": charges[0].id}:
+            if charges and RowView.of(self.rows[key]).payment_intent_id != charges[0].id:
                 raise Violation(f"{event.id} is settled with another charge's id", self.timeline)
             if any(charge.amount != event.data.amount_minor for charge in charges):
                 raise Violation(f"{event.id} was charged another amount", self.timeline)
-        if self.reported.keys() & _CONTRADICTIONS and not self.lost_rows:
+        if self.reported.keys() & CONTRADICTIONS and not self.lost_rows:
             raise Violation(f"the reconciler found what should not be: {self.reported}", self.timeline)
         bodies = {event.model_dump_json() for event in expected}
         payable = [(body, reason) for body, reason in self.dlq if body in bodies or not reason.startswith("attempt")]
@@ -773,18 +739,6 @@ class World:
             raise Violation(f"payable messages in the DLQ: {payable}", self.timeline)
         if len(self.states) > len(expected):
             raise Violation("an attempt was made although the one before it had paid", self.timeline)
-
-
-def _key_of(item: Item) -> RowKey:
-    return item["order_id"]["S"], item["attempt"]["N"]
-
-
-def _row_of(event: OrderPlacedEvent) -> RowKey:
-    return event.data.order_id, str(event.data.attempt)
-
-
-def _attempt_of(charge: PaymentIntent) -> RowKey:
-    return charge.metadata["order_id"], charge.metadata["attempt"]
 
 
 _ORDERS: dict[tuple[int, int, str, int], OrderPlacedEvent] = {}
