@@ -72,6 +72,26 @@ class NoFaults:
         pass
 
 
+class Faults(NoFaults):
+    """A world in which these faults happen, each at the next request of its kind."""
+
+    def __init__(self, now: int = 0, **faults: str) -> None:
+        super().__init__(now)
+        self.faults = faults
+        """By the request as `stripe_confirm` or `dynamodb_UpdateItem`."""
+        self.will_happen = True
+
+    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        kind = self.faults.get(where.replace(" ", "_"))
+        if kind not in kinds:
+            return None
+        del self.faults[where.replace(" ", "_")]
+        return kind
+
+    def happens(self, what: str) -> bool:
+        return self.will_happen
+
+
 class ConditionalCheckFailed(ClientError):
     """The condition does not hold; carries the item with ALL_OLD."""
 
