@@ -36,6 +36,8 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     STRIPE_EVENTS: ("event_id",),
 }
 INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+ANSWERS_CLIENT_SECRETS = False
+"""Whether a customer's page has to ask for the client secret; today the row carries it (RowView.client_secret)."""
 CONTRADICTIONS = {"ChargeUnknownToLedger", "RowUnknownToStripe", "LedgerDiffersFromStripe"}
 """Metrics that nothing may cause but rows that were lost."""
 
@@ -136,6 +138,10 @@ class PaymentService:
         )
         answer = cancel_charge(event)
         return "CANCELED" if answer is Cancellation.CANCELLED else answer
+
+    def client_secret(self, event: OrderPlacedEvent) -> str | None:
+        """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
+        raise NotImplementedError
 
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook; whether it was acknowledged."""

@@ -18,6 +18,7 @@ from tests.silent import SILENT
 from tests.simulation.choices import Choices
 from tests.simulation.dynamodb import Item, MemoryDynamoDB
 from tests.simulation.service import (
+    ANSWERS_CLIENT_SECRETS,
     BOUNDS,
     CANCELED,
     CHARGES,
@@ -412,6 +413,8 @@ class World:
         self._maybe_switch_accounts()
         if self.scenario.cancels and self.choices.happens(0.05):
             self.ask_to_cancel(self.orders[self.choices.pick(len(self.orders))])
+        if ANSWERS_CLIENT_SECRETS and self.scenario.banks_decide and self.choices.happens(0.05):
+            self.ask_for_the_client_secret(self.orders[self.choices.pick(len(self.orders))])
         self._let_the_bank_decide(0.05)
         self._stripe_sends(0.05)
         if not self.scenario.reconciles or any(worker.name.startswith("reconciler") for worker in self.workers):
@@ -436,6 +439,22 @@ class World:
 
         self.made += 1
         self._start(f"cancel{self.made}", ask, BOUNDS)
+
+    def ask_for_the_client_secret(self, event: OrderPlacedEvent) -> None:
+        """The customer's page asks for what it needs to finish 3-D Secure; it has what it was ever given."""
+
+        def ask() -> None:
+            try:
+                client_secret = self.service.client_secret(event)
+            except Exception:
+                self.met("client secret: failed")
+                return
+            self.met(f"client secret: {'handed out' if client_secret else 'none'}")
+            if client_secret:
+                self.hand_out(client_secret)
+
+        self.made += 1
+        self._start(f"secret{self.made}", ask, BOUNDS)
 
     def _charges_of(self, key: RowKey) -> list[PaymentIntent]:
         return [charge for charge in self.stripe.charges if row_key_of_intent(charge) == key]
