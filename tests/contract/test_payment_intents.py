@@ -221,9 +221,9 @@ def test_the_list_of_a_customer_is_immediate_and_paged(client: Any) -> None:
     assert [intent.id for intent in ours.auto_paging_iter()] == [ids[5], ids[3], ids[1]]
     after = client.v1.payment_intents.list({"customer": "cus_1", "starting_after": ids[3]})
     assert [intent.id for intent in after.data] == [ids[1]]
-    recent = {"gte": NOW - 60, "lte": NOW + 60}
+    recent = {"gte": NOW - 3600, "lte": NOW + 3600}
     assert len(client.v1.payment_intents.list({"created": recent}).data) == 6
-    assert client.v1.payment_intents.list({"created": {"lt": NOW - 60}}).data == []
+    assert client.v1.payment_intents.list({"created": {"lt": NOW - 3600}}).data == []
 
 
 def test_search_finds_by_metadata_page_by_page(client: Any) -> None:
