@@ -27,7 +27,8 @@ from onecharge.events import OrderPlacedEvent
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from tests.silent import SILENT
-from tests.simulation.world import BOUNDS, CHARGES, MAX_RECEIVE_COUNT
+from tests.simulation.service import BOUNDS, CHARGES
+from tests.simulation.world import MAX_RECEIVE_COUNT
 
 DAY_SECONDS = 24 * 3600
 
