@@ -15,7 +15,7 @@ from onecharge.payments.ledger import Ledger
 from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.states import ChargeState
+from onecharge.states import PaymentState
 from receive_stripe_event.handled_events import HandledEvents
 from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from reconcile_charges.progress import ProgressStore
@@ -41,21 +41,21 @@ ANSWERS_CLIENT_SECRETS = False
 CONTRADICTIONS = {"ChargeUnknownToLedger", "RowUnknownToStripe", "LedgerDiffersFromStripe"}
 """Metrics that nothing may cause but rows that were lost."""
 
-State = ChargeState
+State = PaymentState
 IN_WORK, PAID, DECLINED, CANCELED = (
-    ChargeState.CLAIMED,
-    ChargeState.SUCCEEDED,
-    ChargeState.DECLINED,
-    ChargeState.CANCELLED,
+    PaymentState.CLAIMED,
+    PaymentState.SUCCEEDED,
+    PaymentState.DECLINED,
+    PaymentState.CANCELED,
 )
 MAY_BECOME: Mapping[State, set[State]] = {
-    ChargeState.CLAIMED: set(ChargeState),
-    **{terminal: {terminal} for terminal in ChargeState if terminal is not ChargeState.CLAIMED},
-    ChargeState.REQUIRES_ACTION: {
-        ChargeState.REQUIRES_ACTION,
-        ChargeState.SUCCEEDED,
-        ChargeState.DECLINED,
-        ChargeState.CANCELLED,
+    PaymentState.CLAIMED: set(PaymentState),
+    **{terminal: {terminal} for terminal in PaymentState if terminal is not PaymentState.CLAIMED},
+    PaymentState.REQUIRES_ACTION: {
+        PaymentState.REQUIRES_ACTION,
+        PaymentState.SUCCEEDED,
+        PaymentState.DECLINED,
+        PaymentState.CANCELED,
     },
 }
 """What a row may be after each state."""
@@ -80,10 +80,10 @@ class RowView:
 
     @classmethod
     def of(cls, item: Item) -> "RowView":
-        waits = item["state"]["S"] == ChargeState.REQUIRES_ACTION
+        waits = item["state"]["S"] == PaymentState.REQUIRES_ACTION
         return cls(
             key=(item["order_id"]["S"], item["attempt"]["N"]),
-            state=ChargeState(item["state"]["S"]),
+            state=PaymentState(item["state"]["S"]),
             lease=item["fencing_token"]["N"],
             lease_expires_at=int(item["lease_expires_at"]["N"]),
             payment_intent_id=item.get("payment_intent_id", {}).get("S"),
@@ -137,7 +137,7 @@ class PaymentService:
             count=SILENT,
         )
         answer = cancel_charge(event)
-        return "CANCELED" if answer is Cancellation.CANCELLED else answer
+        return "CANCELED" if answer is Cancellation.CANCELED else answer
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
