@@ -140,6 +140,17 @@ def test_row_lost_in_generation_2(service: PaymentService) -> None:
     assert outcome(service) == ("SUCCEEDED", service.stripe.successes[0])
 
 
+def test_a_key_used_with_other_parameters_is_looked_up(service: PaymentService) -> None:
+    """What was made of it is canceled, its generation is spent, and somebody hears of it."""
+    service.stripe.add(ORDER_ID, intent("requires_payment_method", payment_intent_id="pi_other"))
+    service.stripe.stored[CREATE_0] = ("other parameters", service.stripe.retrieve("pi_other"))
+    service.stripe.requests.clear()
+    assert service.deliver() == Done()
+    assert operations(service) == ["create", "find", "cancel", "create", "confirm"]
+    assert service.stripe.sent("create") == [CREATE_0, CREATE_1]
+    assert "Alarm" in service.counted
+
+
 # ---------------------------------------------------------------- 23 hours old: look up first
 
 
@@ -345,6 +356,35 @@ def test_an_unexpected_state_is_acted_on(service: PaymentService, status: str, w
     assert outcome(service) == ("SUCCEEDED", "pi_0" if status == "succeeded" else "pi_1")
 
 
+@pytest.mark.parametrize("replayed", [True, False])
+def test_an_unexpected_state_of_what_is_open_by_now_is_abandoned(service: PaymentService, replayed: bool) -> None:
+    """Its key has had its answer: asked again for ever it would be the same one."""
+    failure = refused(ResponseKind.UNEXPECTED_STATE, "payment_intent_unexpected_state")
+    if replayed:
+        service.stripe.next("confirm", NO_ANSWER)
+        service.deliver()
+        service.stripe.stored[CONFIRM_0] = ("pm_card_visa", failure(lambda: service.stripe.retrieve("pi_0")))
+    else:
+        service.stripe.next("confirm", failure)
+    assert service.deliver() == Done()
+    assert service.stripe.intents["pi_0"].cancellation_reason == "abandoned"
+    assert service.stripe.successes == ["pi_1"]
+
+
+def test_an_unexpected_state_does_not_make_another_s_action_ours(service: PaymentService) -> None:
+    """It waits for the card of the attempt before: this attempt takes the next generation."""
+    service.stripe.banks["pm_card_visa"] = "lost_card"
+    service.deliver()
+
+    def the_first_card_waits(_: Execute) -> Any:
+        service.stripe.show("pi_0", status="requires_action", payment_method="pm_card_visa", error_code=None)
+        return refused(ResponseKind.UNEXPECTED_STATE, shown=service.stripe.intents["pi_0"])(_)
+
+    service.stripe.next("confirm", the_first_card_waits)
+    assert service.deliver(attempt=2, payment_method="pm_second") == Done()
+    assert outcome(service) == ("SUCCEEDED", "pi_1")
+
+
 def test_a_stored_failure_is_retrieved_then_abandoned(service: PaymentService) -> None:
     """It is answered so for ever: cancel, then the next generation, with a key of its own."""
     service.stripe.next("confirm", service.stripe.store_failure(CONFIRM_0))
@@ -412,6 +452,35 @@ def test_a_402_without_its_payment_intent_is_retrieved(service: PaymentService) 
     service.stripe.next("confirm", declined)
     assert service.deliver() == Done()
     assert (service.row["state"], service.row["decline_code"]) == ("DECLINED", "lost_card")
+
+
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
+        (ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"),
+        (ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"),
+        (ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
+        (ResponseKind.AMOUNT_REFUSED, "amount_too_small"),
+    ],
+)
+def test_dead_ends_are_declines(service: PaymentService, kind: ResponseKind, code: str, shown: bool) -> None:
+    """Issue: dead ends. With Stripe's request id; another card is another attempt, on the same PaymentIntent.
+
+    Stripe may put the PaymentIntent into the error, which is open as it was before.
+    """
+
+    def refuses(_: Execute) -> Any:
+        return refused(kind, code, service.stripe.intents["pi_0"] if shown else None)(_)
+
+    service.stripe.next("confirm", refuses)
+    assert service.deliver() == Done()
+    row = service.row
+    assert (row["state"], row["decline_code"], row["stripe_request_id"]) == ("DECLINED", code, "req_1")
+    assert row["stripe_message"] == "message"
+    assert service.deliver(attempt=2, payment_method="pm_other") == Done()
+    assert outcome(service) == ("SUCCEEDED", "pi_0")
 
 
 def test_30_cents_are_declined_at_the_create(service: PaymentService) -> None:
