@@ -14,7 +14,7 @@ from onecharge.payments.protocol import CancelReason, Payment
 from onecharge.payments.store import Claimed
 from onecharge.payments.stripe_gateway import LookupInconclusive
 from onecharge.payments.stripe_responses import ResponseKind
-from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
+from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
 from onecharge.payments.worker import GENERATIONS_MAX, Unfinished
 from onecharge.questions import Cancellation
 from tests.builders import BOUNDS, ORDER_ID, REQUEST, T0, PaymentService, intent
@@ -488,6 +488,32 @@ def test_30_cents_are_declined_at_the_create(service: PaymentService) -> None:
     service.stripe.next("create", refused(ResponseKind.AMOUNT_REFUSED, "amount_too_small"))
     assert service.deliver() == Done()
     assert (service.row["state"], service.row["decline_code"]) == ("DECLINED", "amount_too_small")
+
+
+@pytest.mark.parametrize("operation", ["create", "confirm"])
+def test_what_stripe_refuses_waits_an_hour_then_for_a_person(service: PaymentService, operation: str) -> None:
+    """With an alarm each time; if we mend it within the hour, the order is charged."""
+    service.stripe.next(operation, *[refused(ResponseKind.INVALID, "parameter_unknown")] * 3)
+    assert service.deliver() == BackOff()
+    first = service.now
+    service.now = first + REFUSED_SECONDS - 1
+    assert service.deliver() == BackOff()
+    assert service.row["stripe_request_id"] == "req_1"
+    service.now = first + REFUSED_SECONDS
+    assert service.deliver() == Done()
+    assert (service.row["state"], service.row["decline_code"]) == ("NEEDS_REVIEW", "parameter_unknown")
+    assert service.counted.count("Alarm") == 3
+
+
+def test_what_we_mend_within_the_hour_is_charged(service: PaymentService) -> None:
+    """And a refusal much later has an hour of its own."""
+    service.stripe.banks["pm_card_visa"] = "lost_card"
+    service.stripe.next("confirm", refused(ResponseKind.INVALID))
+    assert [service.deliver(), service.deliver()] == [BackOff(), Done()]
+    service.now += REFUSED_SECONDS
+    service.stripe.next("confirm", refused(ResponseKind.INVALID))
+    assert service.deliver(attempt=2, payment_method="pm_other") == BackOff()
+    assert service.row["state"] == "PENDING"
 
 
 def test_other_money_is_for_a_person(service: PaymentService) -> None:

@@ -75,7 +75,7 @@ _FIRST_CLAIM_SETS = {
     **{name: f"if_not_exists({name}, :{name})" for name in _FROZEN},
     "generation": "if_not_exists(generation, :zero)",
 }
-_OF_THE_LAST_RESULT = ["decline_code", "advice_code", "finalized_at", "refused_at", "expires_at"]
+_OF_THE_LAST_RESULT = ["decline_code", "advice_code", "finalized_at", "expires_at"]
 
 
 @dataclass(frozen=True)
@@ -390,10 +390,12 @@ def _final(final: Finalize, now: int) -> tuple[dict[str, str], list[str], dict[s
     changes = {"#state": ":state", "finalized_at": ":now", "lease_expires_at": ":zero"}
     changes |= {name: f":{name}" for name in given}
     values = {"state": final.state, "now": now, "zero": 0, **given}
+    # Claims keep since when Stripe refuses the request: it ends with the attempt.
+    remove = ["lease_owner", "refused_at"]
     if final.state is PaymentState.REQUIRES_ACTION:
-        return changes, ["lease_owner"], values
+        return changes, remove, values
     values["expires_at"] = now + RETENTION_SECONDS
-    remove = ["lease_owner", "unfinished_shard", "unfinished_since"]
+    remove += ["unfinished_shard", "unfinished_since"]
     return {**changes, "expires_at": ":expires_at"}, remove, values
 
 
