@@ -565,6 +565,24 @@ def test_attempt_2_with_a_decline_whose_answer_is_lost(service: PaymentService) 
     assert (service.row["state"], service.row["decline_code"], service.row["attempt"]) == ("DECLINED", "lost_card", 2)
 
 
+def test_a_decline_without_a_charge_is_not_the_next_attempt_s(service: PaymentService) -> None:
+    """Authentication failed, so the bank was never asked: the third card is tried all the same."""
+    service.stripe.banks["pm_card_visa"] = "insufficient_funds"
+    service.deliver()
+    service.stripe.show("pi_0", status="canceled", cancellation_reason="abandoned")
+
+    def authentication_fails(_: Execute) -> Any:
+        code = "payment_intent_authentication_failure"
+        service.stripe.show("pi_1", error_code=code)
+        return refused(ResponseKind.DECLINED, code, service.stripe.intents["pi_1"])(_)
+
+    service.stripe.next("confirm", authentication_fails)
+    service.deliver(attempt=2, payment_method="pm_second")
+    assert service.row["state"] == "DECLINED"
+    assert service.deliver(attempt=3, payment_method="pm_third") == Done()
+    assert outcome(service) == ("SUCCEEDED", "pi_1")
+
+
 def test_an_action_that_nobody_takes_makes_way_for_another_card(service: PaymentService) -> None:
     """The waiting PaymentIntent is canceled as abandoned before the next generation is confirmed."""
     service.stripe.banks["pm_card_visa"] = "requires_action"

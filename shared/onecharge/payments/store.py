@@ -392,6 +392,9 @@ def _final(final: Finalize, now: int) -> tuple[dict[str, str], list[str], dict[s
     values = {"state": final.state, "now": now, "zero": 0, **given}
     # Claims keep since when Stripe refuses the request: it ends with the attempt.
     remove = ["lease_owner", "refused_at"]
+    if final.payment_intent_id is not None and final.declined_charge_id is None:
+        # What is known of the charge is known of this PaymentIntent, and it shows none.
+        remove.append("declined_charge_id")
     if final.state is PaymentState.REQUIRES_ACTION:
         return changes, remove, values
     values["expires_at"] = now + RETENTION_SECONDS
