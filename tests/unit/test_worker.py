@@ -694,6 +694,17 @@ def test_an_in_flight_charge_when_the_cancel_arrives_and_the_row_is_lost(service
     assert outcome(service) == ("CANCELED", "pi_0")
 
 
+def test_an_in_flight_decline_when_the_cancel_arrives_ends_as_canceled(service: PaymentService) -> None:
+    """DECLINED would take the row off the index of what is unfinished: whoever claims next cancels."""
+    service.stripe.banks["pm_card_visa"] = "lost_card"
+    service.stripe.next("confirm", meanwhile(lambda: service.cancel()))
+    assert service.deliver() == BackOff()
+    assert "unfinished_shard" in service.row
+    after_the_lease(service)
+    assert service.deliver() == Done()
+    assert service.row["state"] == "CANCELED"
+
+
 def test_a_cancellation_while_it_is_processing_waits(service: PaymentService) -> None:
     """Nobody says CANCELED; Stripe has not decided."""
     service.stripe.banks["pm_card_visa"] = "processing"

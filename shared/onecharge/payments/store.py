@@ -219,10 +219,18 @@ class PaymentStore(LeasedTable[Payment]):
         )
 
     def finalize(self, payment: Payment, final: Finalize, *, now: int) -> Payment:
-        """Write the attempt's last state, and give the lease back. Raises LeaseLost."""
+        """Write the attempt's last state, and give the lease back.
+
+        Raises:
+            LeaseLost: also if the order is to be canceled by now, and this state would leave it open to a charge.
+        """
         changes, remove, values = _final(final, now)
+        only_if = "attempt = :attempt"
+        if final.state not in _OVER:
+            # Off the index of what is unfinished, or as the customer's turn, nobody would finish the cancellation.
+            only_if += " AND attribute_not_exists(cancel_requested_at)"
         return self._write_as_owner(
-            payment, changes, {**values, "attempt": payment.attempt}, remove=remove, only_if="attempt = :attempt"
+            payment, changes, {**values, "attempt": payment.attempt}, remove=remove, only_if=only_if
         )
 
     # ------------------------------------------------------------ for what is learned without a message
