@@ -844,6 +844,33 @@ def test_an_older_row_that_was_restored(service: PaymentService) -> None:
 # ---------------------------------------------------------------- time
 
 
+@pytest.mark.parametrize(
+    ("late_from", "sent"),
+    [("claim", []), ("create", ["create"]), ("retrieve", ["retrieve"]), ("find", [])],
+)
+def test_past_the_deadline_no_request_is_begun(service: PaymentService, late_from: str, sent: list[str]) -> None:
+    """The row is released, and waits for the next delivery."""
+
+    def late() -> None:
+        service.now += 100
+
+    deadline = service.now + 50
+    if late_from == "create":
+        service.stripe.next("create", afterwards(late))
+    elif late_from == "retrieve":
+        service.stripe.next("confirm", NO_ANSWER)
+        service.deliver()
+        service.stripe.requests.clear()
+        service.stripe.next("retrieve", afterwards(late))
+    else:
+        service.now = deadline = OLD if late_from == "find" else service.now
+    assert work(service, deadline=deadline) == Unfinished("too little time left")
+    assert operations(service) == sent
+    assert service.row["lease_expires_at"] == 0
+    service.now += 1
+    assert service.deliver() == Done()
+
+
 # ---------------------------------------------------------------- what is logged
 
 

@@ -193,6 +193,7 @@ class _Job:
 
     def _look_up(self, spent_generation: int | None = None) -> Finalize:
         """Everything of the order that Stripe has; what is open is canceled, and what it is then decides."""
+        self._check_time()
         try:
             found = self._gateway.find_payment_intents(self.payment.request, now=self._worker.now())
         except (LookupInconclusive, stripe.StripeError) as error:
