@@ -8,11 +8,11 @@ from datetime import datetime
 
 import boto3
 from botocore.config import Config
+from onecharge.payments.ledger import Ledger
 
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Done
 from onecharge.events import OrderPlaced, OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
 from onecharge.payments.stripe_gateway import StripeGateway, stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from tests.silent import SILENT

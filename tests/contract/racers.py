@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import boto3
 from botocore.config import Config
-
 from onecharge.payments.ledger import Claimed, Ledger
+
 from onecharge.payments.protocol import FrozenRequest
 
 THREADS = 16

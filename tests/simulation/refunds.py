@@ -17,7 +17,8 @@ from refund_charge.refund import RefundCharge
 from refund_charge.stripe_refunds import StripeRefunds
 from tests.silent import SILENT
 from tests.simulation.dynamodb import Item
-from tests.simulation.world import BOUNDS, Violation, Worker, World
+from tests.simulation.service import BOUNDS
+from tests.simulation.world import Violation, Worker, World
 
 REFUND_LEDGER = "RefundLedger"
 AMOUNTS_MINOR = (400, 400, 299)
@@ -34,9 +35,9 @@ class RefundWorld(World):
         super().__post_init__()
         self.dynamodb.keys = {**self.dynamodb.keys, REFUND_LEDGER: ("order_id", "refund_id")}
         self.refund_charge = RefundCharge(
-            charges=self.charge_order.ledger,
+            charges=self.service.charge_order.ledger,
             ledger=RefundLedger(self.dynamodb, REFUND_LEDGER),  # type: ignore[arg-type]  # The methods that are used.
-            refunds=StripeRefunds(self.charge_order.gateway.client),
+            refunds=StripeRefunds(self.service.charge_order.gateway.client),
             lease_seconds=BOUNDS.lease_seconds,
             clock=lambda: self.time,
             logger=SILENT,
@@ -56,7 +57,9 @@ class RefundWorld(World):
         )
 
     def _handle(self, event: OrderPlacedEvent | RefundRequestedEvent) -> Disposition:
-        return self.refund_charge(event) if isinstance(event, RefundRequestedEvent) else self.charge_order(event)
+        return (
+            self.refund_charge(event) if isinstance(event, RefundRequestedEvent) else self.service.charge_order(event)
+        )
 
     def run(self) -> None:
         """Pay, refund with faults, then without; raises Violation when an invariant breaks."""

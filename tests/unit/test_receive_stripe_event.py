@@ -14,13 +14,13 @@ from typing import Any
 
 import boto3
 import pytest
+from onecharge.payments.ledger import Claimed, Ledger
+from onecharge.payments.settling import Settler
 
 from local.samples import SAMPLES
 from local.stack import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
-from onecharge.payments.ledger import Claimed, Ledger
 from onecharge.payments.protocol import ChargeRow
-from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.states import PaymentState
 from receive_stripe_event.app import Application, StripeEventsApi

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-
 from onecharge.payments.ledger import Claimed, Ledger
-from onecharge.payments.protocol import ChargeRow
 from onecharge.payments.settling import Settler
+
+from onecharge.payments.protocol import ChargeRow
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.states import PaymentState
 from reconcile_charges.progress import ProgressStore

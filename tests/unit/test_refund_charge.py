@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from onecharge.payments.ledger import Ledger
 
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from onecharge.dynamodb import from_item
 from onecharge.events import OrderPlacedEvent, RefundRequestedEvent
-from onecharge.payments.ledger import Ledger
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import ABSENCE_GRACE_SECONDS, KEY_HORIZON_SECONDS
 from refund_charge.ledger import RefundLedger
