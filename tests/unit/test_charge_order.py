@@ -22,7 +22,7 @@ from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.payments.worker import PaymentWorker
 from tests.builders import BOUNDS, ORDER_ID, T0, PaymentService, order
 from tests.conftest import Log, Sample
-from tests.fake_stripe import NO_ANSWER, meanwhile, refused
+from tests.fake_stripe import NO_ANSWER, afterwards, meanwhile, refused
 from tests.silent import SILENT
 
 LEASE_SECONDS = BOUNDS.lease_seconds
@@ -218,7 +218,7 @@ def test_a_cancel_requested_event_comes_back_until_stripe_has_answered(service: 
 def test_a_cancel_requested_event_meets_a_charge_in_flight(service: PaymentService) -> None:
     """It comes back, and finds that the charge has won."""
     seen: list[Any] = []
-    service.stripe.next("confirm", meanwhile(lambda: seen.append(service.deliver(CANCEL_REQUESTED))))
+    service.stripe.next("confirm", afterwards(lambda: seen.append(service.deliver(CANCEL_REQUESTED))))
     assert service.deliver() == Done()
     assert seen == [BackOff()]
     assert service.deliver(CANCEL_REQUESTED) == Done()
