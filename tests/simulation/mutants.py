@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import stripe
+from cancel_charge.cancel import CancelCharge
 from onecharge.payments.ledger import Claim, Ledger
 from onecharge.payments.settling import Settler
 
-from cancel_charge.cancel import CancelCharge
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from cancel_charge.cancel import CancelCharge, Cancellation
+from onecharge.payments.ledger import Ledger
+from onecharge.payments.settling import Settler
+from receive_stripe_event.handled_events import HandledEvents
+from reconcile_charges.progress import ProgressStore
+
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Disposition
 from onecharge.events import OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.states import PaymentState
-from receive_stripe_event.handled_events import HandledEvents
 from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
-from reconcile_charges.progress import ProgressStore
 from reconcile_charges.reconcile import ReconcileCharges
 from tests.silent import SILENT
 from tests.simulation.dynamodb import Item

@@ -11,6 +11,7 @@ from onecharge.payments.protocol import (
     CancelFound,
     CancelReason,
     Confirm,
+    Confirmed,
     Create,
     Discrepancy,
     Finalize,
@@ -118,9 +119,10 @@ def test_what_is_open_and_untried_is_confirmed(status: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
-def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str) -> None:
+@pytest.mark.parametrize("confirmed", [Confirmed.ANSWERED, Confirmed.SPENT])
+def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str, confirmed: Confirmed) -> None:
     """There is never a second confirm key for the same attempt and PaymentIntent."""
-    assert decide(payment(), intent(status), confirm_answered=True) == Cancel(CancelReason.ABANDONED)
+    assert decide(payment(), intent(status), confirmed=confirmed) == Cancel(CancelReason.ABANDONED)
 
 
 @pytest.mark.parametrize("reason", ["abandoned", "automatic", None])
@@ -131,20 +133,20 @@ def test_a_canceled_one_is_followed_by_the_next_generation(reason: str | None, o
     assert decide(payment(generation=of_row), shown) == Create(max(of_row, of_intent) + 1)
 
 
-@pytest.mark.parametrize("confirm_answered", [True, False])
+@pytest.mark.parametrize("confirmed", Confirmed)
 @pytest.mark.parametrize("cancel_requested_at", [None, T0])
-def test_what_stripe_is_processing_is_waited_for(confirm_answered: bool, cancel_requested_at: int | None) -> None:
+def test_what_stripe_is_processing_is_waited_for(confirmed: Confirmed, cancel_requested_at: int | None) -> None:
     """There is never a next generation beside it, not even to cancel."""
     row = payment(cancel_requested_at=cancel_requested_at)
-    assert decide(row, intent("processing"), confirm_answered=confirm_answered) == Wait()
+    assert decide(row, intent("processing"), confirmed=confirmed) == Wait()
 
 
-@pytest.mark.parametrize("confirm_answered", [True, False])
+@pytest.mark.parametrize("confirmed", Confirmed)
 @pytest.mark.parametrize("status", OPEN)
-def test_an_open_one_is_canceled_once_that_is_requested(status: str, confirm_answered: bool) -> None:
+def test_an_open_one_is_canceled_once_that_is_requested(status: str, confirmed: Confirmed) -> None:
     """For the customer, and never confirmed, whatever was declined before."""
     shown = intent(status, error_code="lost_card", latest_charge="ch_1")
-    decision = decide(payment(cancel_requested_at=T0), shown, confirm_answered=confirm_answered)
+    decision = decide(payment(cancel_requested_at=T0), shown, confirmed=confirmed)
     assert decision == Cancel(CancelReason.BY_CUSTOMER)
 
 
@@ -160,33 +162,39 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
     shown = intent("requires_action", payment_method="pm_of_attempt_1")
     row = payment(attempt=2, payment_method="pm_of_attempt_2")
     assert decide(row, shown) == Cancel(CancelReason.ABANDONED)
-    assert decided_state(decide(row, shown, confirm_answered=True)) is PaymentState.REQUIRES_ACTION
+    assert decided_state(decide(row, shown, confirmed=Confirmed.ANSWERED)) is PaymentState.REQUIRES_ACTION
 
 
 @pytest.mark.parametrize(
-    ("known", "latest", "confirm_answered", "is_own"),
+    ("known", "latest", "confirmed", "is_own"),
     [
-        (None, "ch_1", False, True),
-        ("ch_1", "ch_2", False, True),
-        ("ch_1", "ch_1", False, False),
-        (None, None, False, False),
-        ("ch_1", "ch_1", True, True),
-        (None, None, True, True),
+        (None, "ch_1", Confirmed.NO, True),
+        ("ch_1", "ch_2", Confirmed.NO, True),
+        ("ch_1", "ch_1", Confirmed.NO, False),
+        (None, None, Confirmed.NO, False),
+        ("ch_1", "ch_1", Confirmed.ANSWERED, True),
+        (None, None, Confirmed.ANSWERED, True),
+        # A stored failure proves nothing: the decline may be the attempt's before.
+        ("ch_1", "ch_1", Confirmed.SPENT, False),
+        ("ch_1", "ch_2", Confirmed.SPENT, True),
     ],
 )
-def test_whose_decline_it_is(known: str | None, latest: str | None, confirm_answered: bool, is_own: bool) -> None:
+def test_whose_decline_it_is(known: str | None, latest: str | None, confirmed: Confirmed, is_own: bool) -> None:
     """This attempt's if its charge is new, or if its confirm has been answered; if in doubt it is not."""
     shown = intent("requires_payment_method", error_code="lost_card", latest_charge=latest)
     row = payment(attempt=2, declined_charge_id=known)
-    assert is_decline_of(row, shown, confirm_answered) is is_own
-    decision = decide(row, shown, confirm_answered=confirm_answered)
-    assert decision == Confirm() if not is_own else decided_state(decision) is PaymentState.DECLINED
+    assert is_decline_of(row, shown, confirmed) is is_own
+    decision = decide(row, shown, confirmed=confirmed)
+    if is_own:
+        assert decided_state(decision) is PaymentState.DECLINED
+    else:
+        assert decision == (Confirm() if confirmed is Confirmed.NO else Cancel(CancelReason.ABANDONED))
 
 
 def test_whoever_waits_is_known_to_the_attempt_after_it() -> None:
     """A decline that asks for authentication is not taken for the answer to another card."""
     waits = intent("requires_payment_method", error_code="authentication_required", latest_charge="ch_1")
-    first = decide(payment(), waits, confirm_answered=True)
+    first = decide(payment(), waits, confirmed=Confirmed.ANSWERED)
     assert isinstance(first, Finalize)
     assert first.state is PaymentState.REQUIRES_ACTION
     assert decide(payment(attempt=2, declined_charge_id=first.declined_charge_id), waits) == Confirm()
@@ -199,33 +207,26 @@ CANCELED = intent("canceled", cancellation_reason="requested_by_customer", payme
 SUCCEEDED = intent("succeeded", payment_intent_id="pi_s")
 PROCESSING = intent("processing", payment_intent_id="pi_p")
 WITHOUT = payment(payment_intent_id=None)
+OWN = intent("requires_payment_method", payment_intent_id="pi_own")
 
 
-def test_nothing_found_is_created() -> None:
-    """The generation that the row names, which may be past one that could not be created."""
-    assert decide_after_lookup(WITHOUT, []) == Create(0)
-    assert decide_after_lookup(replace(WITHOUT, generation=3), []) == Create(3)
-
-
-def test_after_what_was_abandoned_comes_the_generation_after_the_highest() -> None:
-    """Also after one whose key was spent on other parameters."""
-    found = [replace(ABANDONED, generation=1), replace(ABANDONED, generation=4)]
-    assert decide_after_lookup(WITHOUT, found) == Create(5)
-    assert decide_after_lookup(WITHOUT, [ABANDONED], spent_generation=0) == Create(1)
-    assert decide_after_lookup(WITHOUT, [], spent_generation=2) == Create(3)
+def test_our_own_is_written_down_when_nothing_else_is_open() -> None:
+    """None: it is the one. What was abandoned, by us or by Stripe, can never charge."""
+    assert decide_after_lookup(WITHOUT, OWN, []) is None
+    assert decide_after_lookup(WITHOUT, OWN, [ABANDONED, replace(ABANDONED, cancellation_reason=None)]) is None
 
 
 @pytest.mark.parametrize("status", OPEN)
 def test_what_is_merely_found_is_never_confirmed(status: str) -> None:
-    """Every one that is open is canceled first, even beside a canceled order's."""
+    """Every other one that is open is canceled first, even beside a canceled order's."""
     found = [intent(status), intent(status, payment_intent_id="pi_2"), ABANDONED, CANCELED]
-    assert decide_after_lookup(WITHOUT, found) == CancelFound(("pi_1", "pi_2"))
+    assert decide_after_lookup(WITHOUT, OWN, found) == CancelFound(("pi_1", "pi_2"))
 
 
 @pytest.mark.parametrize("others", [[], [ABANDONED], [CANCELED], [PROCESSING], [intent("requires_action")]])
 def test_one_that_succeeded_is_the_payment(others: list[FoundIntent]) -> None:
     """Whatever else there is."""
-    decision = decide_after_lookup(WITHOUT, [*others, SUCCEEDED])
+    decision = decide_after_lookup(WITHOUT, OWN, [*others, SUCCEEDED])
     assert isinstance(decision, Finalize)
     assert (decision.state, decision.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_s")
 
@@ -241,19 +242,18 @@ def test_one_that_succeeded_is_the_payment(others: list[FoundIntent]) -> None:
 )
 def test_what_should_not_be_is_for_a_person(found: list[FoundIntent]) -> None:
     """Two that succeeded, other money, an unexpected status: nobody guesses."""
-    assert decided_state(decide_after_lookup(WITHOUT, found)) is PaymentState.NEEDS_REVIEW
+    assert decided_state(decide_after_lookup(WITHOUT, OWN, found)) is PaymentState.NEEDS_REVIEW
 
 
 @pytest.mark.parametrize("others", [[], [CANCELED], [ABANDONED], [intent("requires_payment_method")]])
 def test_one_that_is_processing_is_waited_for(others: list[FoundIntent]) -> None:
-    """It may yet succeed: nothing is created beside it, and nobody says CANCELED."""
-    assert decide_after_lookup(WITHOUT, [*others, PROCESSING]) == Wait()
+    """It may yet succeed: nothing is confirmed beside it, and nobody says CANCELED."""
+    assert decide_after_lookup(WITHOUT, OWN, [*others, PROCESSING]) == Wait()
 
 
 def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
     """The order is canceled though the row has forgotten that; an abandoned one alone says nothing of the kind."""
-    assert decided_state(decide_after_lookup(WITHOUT, [ABANDONED, CANCELED])) is PaymentState.CANCELED
-    assert decide_after_lookup(WITHOUT, [ABANDONED]) == Create(1)
+    assert decided_state(decide_after_lookup(WITHOUT, OWN, [ABANDONED, CANCELED])) is PaymentState.CANCELED
 
 
 # ---------------------------------------------------------------- the table of responses

@@ -16,6 +16,7 @@ import boto3
 import pytest
 from onecharge.payments.ledger import Claimed, Ledger
 from onecharge.payments.settling import Settler
+from receive_stripe_event.handled_events import HandledEvents
 
 from local.samples import SAMPLES
 from local.stack import STRIPE_WEBHOOK_SECRET
@@ -24,7 +25,6 @@ from onecharge.payments.protocol import ChargeRow
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.states import PaymentState
 from receive_stripe_event.app import Application, StripeEventsApi
-from receive_stripe_event.handled_events import HandledEvents
 from receive_stripe_event.receive import ReceiveStripeEvent
 from tests.conftest import LambdaContext, Log, Sample
 from tests.contract.test_stripe_gateway import request_for

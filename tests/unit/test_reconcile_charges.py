@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from onecharge.payments.ledger import Claimed, Ledger
 from onecharge.payments.settling import Settler
+from reconcile_charges.progress import ProgressStore
 
 from onecharge.payments.protocol import ChargeRow
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.states import PaymentState
-from reconcile_charges.progress import ProgressStore
 from reconcile_charges.reconcile import (
     ABANDONED_SECONDS,
     ROWS_HELD_FOR_SECONDS,
