@@ -31,7 +31,10 @@ class RefundResponse:
 
 @dataclass(frozen=True)
 class StripeRefunds:
-    """Requests through one StripeClient, so of one account."""
+    """Requests through one StripeClient, so of one account.
+
+    What one account shows proves nothing about another: a lookup and the POST after it go through the same client.
+    """
 
     client: stripe.StripeClient
 
