@@ -1,7 +1,7 @@
 """A refund that changes at Stripe after it was made: the bank may return it days later.
 
-An event is a hint: it names a refund, and Stripe's list of refunds says what became of it. So events may come late, more
-than once and in any order.
+An event is a hint: it names a refund, and Stripe's list of refunds says what became of it. So events may come late,
+more than once and in any order.
 """
 
 from collections.abc import Callable

@@ -12,16 +12,19 @@ refunds"), and each refund names its refund id in its metadata. Three rules:
 
 **One idempotency key for ever.** Two workers may both look up, find nothing, and both send. Within 24 hours of the
 first POST the key makes that one refund. Could the second POST come later than that, as a new request? Its worker
-looked up less than an hour before (it lives no longer), so long after the first POST was executed, and found it. What is
-left is a POST that Stripe answers with a 500 and executes late: it does so within 23 hours or never. That is an
-assumption, the only one beside those of the charge protocol. A new key would need a stronger one: that the former
-request is dead.
+looked up less than an hour before (it lives no longer), so long after the first POST was executed, and found it.
+What is left is a POST that Stripe answers with a 5xx and executes late, after its key is forgotten: it executes what it
+has received within 23 hours or never. That is an assumption, the only one beside those of the charge protocol, and a
+500 that the row knows of does not even need it (below). A new key would need a stronger one: that the former request
+is dead.
 
-**A key that answers a stored failure is spent.** From then on the refund is looked up and never sent again; after a day
-a person has to look.
+**A spent key is never used again.** A key is spent when it answers a stored failure, or when a request without an
+answer is so old that Stripe may have forgotten the key. From then on the refund is looked up and not sent; after a day
+a person looks.
 
-FAILED means that Stripe has none of it and nobody will send it. It follows only from a refund that Stripe shows as
-failed, or from a refusal and a lookup after it, if no earlier claim is open whose worker may still be about to send.
+FAILED means that Stripe has none of it and never will. It follows only from a refund that Stripe shows as failed, or
+from a refusal and a lookup after it, if nothing else can still make it: no earlier claim is open, whose worker may be
+about to send, and no earlier request went without an answer, which Stripe may execute late. Otherwise a person looks.
 A refusal is not stored under the key: should a row that says FAILED be lost, a duplicate of its message is sent anew,
 and is refused for the same reason unless somebody has made room at Stripe meanwhile.
 """
@@ -34,7 +37,7 @@ from typing import Self
 
 from onecharge.events import RefundRequested
 from onecharge.payments.stripe_responses import Failure, ResponseKind
-from onecharge.payments.time_bounds import REFUSED_SECONDS
+from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
 from onecharge.states import RefundState
 
 SPENT_KEY_SECONDS = 24 * 3600
@@ -87,8 +90,10 @@ class Refund:
     """Claims that were never released, this one included: each of their workers may still be about to send."""
     revision: int = 0
     """Grows with every write."""
+    unanswered_at: int | None = None
+    """When a request was last sent whose result is unknown: Stripe may still execute it."""
     key_spent_at: int | None = None
-    """Since when the key is known to answer a stored failure: nothing is sent any more."""
+    """Since when the key is known to be spent: nothing is sent any more."""
     refused_at: int | None = None
     """Since when Stripe refuses the request as invalid, which no retry mends."""
     stripe_refund_id: str | None = None
@@ -143,7 +148,7 @@ class RefundAction(Enum):
     FINALIZE = auto()
     """It is what Stripe shows."""
     LOOK_UP_THEN_FAIL = auto()
-    """Look up once more, then finalize as FAILED; NEEDS_REVIEW if another worker may still send it."""
+    """Look up once more, then finalize as FAILED; NEEDS_REVIEW if another worker or request may still make it."""
     RETRY = auto()
     """The result is unknown, or it is not the refund's fault: release the row, back off, look up, and send again."""
     LOOK_UP_ONLY = auto()
@@ -270,7 +275,8 @@ def decide_refund(
             return FinalizeRefund(RefundState.NEEDS_REVIEW, code="several refunds of one id", alarm=True)
     if failure is not None:
         return _decide_after_failure(refund, failure, now)
-    if refund.key_spent_at is not None:
+    is_forgotten = refund.unanswered_at is not None and now - refund.unanswered_at >= LOOKUP_AGE_SECONDS
+    if refund.key_spent_at is not None or is_forgotten:
         return _wait_or_review(refund, "key_spent_at", SPENT_KEY_SECONDS, now)
     return Send()
 
@@ -288,17 +294,17 @@ def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> Finaliz
     kind = kind_of(failure)
     rule = REFUND_RULES[kind]
     match rule.action:
-        case RefundAction.LOOK_UP_THEN_FAIL if refund.open_claims <= 1:
-            return _final_for(RefundState.FAILED, failure)
         case RefundAction.LOOK_UP_THEN_FAIL:
-            # Said to be FAILED, it could still be made by whoever claimed the row before and is not known to be done.
-            return _final_for(RefundState.NEEDS_REVIEW, failure)
+            # Said to be FAILED, it must not be made by an earlier worker, or by an earlier request.
+            may_be_made = refund.open_claims > 1 or refund.unanswered_at is not None
+            return _final_for(RefundState.NEEDS_REVIEW if may_be_made else RefundState.FAILED, failure)
         case RefundAction.LOOK_UP_ONLY:
             return _wait_or_review(refund, "key_spent_at", SPENT_KEY_SECONDS, now, failure)
         case RefundAction.REFUSE:
             return _wait_or_review(refund, "refused_at", REFUSED_SECONDS, now, failure)
         case _:
-            return WaitAndLookUp(kind, rule.alarm, _details(failure))
+            unanswered = {"unanswered_at": now} if kind is RefundResponseKind.UNKNOWN else {}
+            return WaitAndLookUp(kind, rule.alarm, {**unanswered, **_details(failure)})
 
 
 def _wait_or_review(

@@ -230,6 +230,7 @@ def _refund(item: Mapping[str, Any]) -> Refund:
         lease_expires_at=values["lease_expires_at"],
         open_claims=values["open_claims"],
         revision=values["revision"],
+        unanswered_at=values.get("unanswered_at"),
         key_spent_at=values.get("key_spent_at"),
         refused_at=values.get("refused_at"),
         stripe_refund_id=values.get("stripe_refund_id"),

@@ -13,6 +13,7 @@ from onecharge.payments.stripe_gateway import LookupInconclusive
 from onecharge.payments.stripe_responses import Failure, classify, is_replay
 
 if TYPE_CHECKING:
+    from stripe import RequestOptions
     from stripe.params import RefundCreateParams, RefundListParams
 
 _LIST_PAGES_MAX = 20
@@ -49,8 +50,10 @@ class StripeRefunds:
                 "attempt": str(request.attempt),
             },
         }
+        # The SDK does not send it again: a refusal would hide a 500 before it, which Stripe may still execute.
+        options: RequestOptions = {"idempotency_key": request.idempotency_key, "max_network_retries": 0}
         try:
-            refund = self.client.v1.refunds.create(parameters, {"idempotency_key": request.idempotency_key})
+            refund = self.client.v1.refunds.create(parameters, options)
         except stripe.StripeError as error:
             return RefundResponse(failure=classify(error), is_replay=is_replay(error.headers))
         response = getattr(refund, "last_response", None)
