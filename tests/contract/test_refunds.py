@@ -1,7 +1,6 @@
 """Refunds' conditional writes do what the protocol asks of them, on every DynamoDB that we can run."""
 
 import threading
-from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,22 +11,17 @@ from uuid import uuid4
 import pytest
 
 from onecharge.deliveries import Done
-from onecharge.dynamodb import from_item, to_item
+from onecharge.dynamodb import to_item
 from onecharge.events import EventType, RefundEventType, RefundOutcome, RefundOutcomeEvent
-from onecharge.payments.leases import HeldByAnother, LeaseLost
-from onecharge.states import OrderStatus, RefundState, RefundStatus
+from onecharge.states import OrderStatus, RefundStatus
 from place_order.orders import KeyReused, NotNow, OrderRequest, Orders, StoredOrder
 from place_order.refunds import OrderMoved, RefundRequest, Refunds, StoredRefund, TooMuch
-from refund_charge.ledger import AlreadySettled, Claimed, RefundLedger
-from refund_charge.protocol import FrozenRefund, RefundRow
 from tests.conftest import Log, create_table
 from tests.contract.conftest import Endpoint
 from tests.simulation.dynamodb import MemoryDynamoDB
 from update_order.refunds import NoSuchRefund, UpdateRefund
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
-T0 = 1_800_000_000
-LEASE_SECONDS = 35
 ORDER = {
     "customer_id": "cus_1",
     "currency": "EUR",
@@ -50,7 +44,7 @@ class Shop:
 
     @property
     def refunds(self) -> Refunds:
-        return Refunds(self.client, self.tables["RefundsTable"], self.tables["OrdersTable"])
+        return Refunds(self.client, self.tables["OrderRefundsTable"], self.tables["OrdersTable"])
 
     @property
     def order(self) -> StoredOrder:
@@ -84,13 +78,13 @@ class Shop:
             occurred_at=NOW,
         )
         update = UpdateRefund(
-            self.client, self.tables["OrdersTable"], self.tables["RefundsTable"], Log().logger, counted.append
+            self.client, self.tables["OrdersTable"], self.tables["OrderRefundsTable"], Log().logger, counted.append
         )
         assert update(RefundOutcomeEvent.of(event_type, data, correlation_id="c")) == Done()
         return counted != ["RefundUnmoved"]
 
 
-KEYS = {"OrdersTable": ("order_id",), "RefundsTable": ("order_id", "refund_id")}
+KEYS = {"OrdersTable": ("order_id",), "OrderRefundsTable": ("order_id", "refund_id")}
 
 
 def paid_order(client: Any) -> Shop:
@@ -184,7 +178,7 @@ def test_an_outcome_of_no_refund_is_an_error(shop: Shop) -> None:
     """The message comes back, and ends in the DLQ where somebody sees it."""
     refund, _ = shop.refund(1, "a")
     shop.client.delete_item(
-        TableName=shop.tables["RefundsTable"],
+        TableName=shop.tables["OrderRefundsTable"],
         Key=to_item({"order_id": refund.order_id, "refund_id": refund.refund_id}),
     )
     for event_type in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED):
@@ -215,73 +209,3 @@ def test_twenty_refunds_at_once_reserve_no_more_than_was_paid(endpoint: Endpoint
     assert made.count(True) == 8
     assert shop.order.refunded_minor == 2400
     assert len(shop.refunds.of_order(shop.order_id)) == 8
-
-
-# ---------------------------------------------------------------- the payment service's row
-
-REQUEST = FrozenRefund("ord_" + "a" * 32, "rfd_" + "b" * 32, 1, 1000, "EUR", '{"amount":1000,"payment_intent":"pi_1"}')
-
-
-@pytest.fixture
-def ledger(dynamodb: Any) -> RefundLedger:
-    if isinstance(dynamodb, MemoryDynamoDB):
-        dynamodb.keys = defaultdict(lambda: ("order_id", "refund_id"))
-        return RefundLedger(dynamodb, "refund-ledger")  # type: ignore[arg-type]  # A fake of it.
-    return RefundLedger(dynamodb, create_table(dynamodb, f"refund-ledger-{uuid4()}", "RefundLedgerTable"))
-
-
-def claim(ledger: RefundLedger, *, at: int = T0) -> Any:
-    return ledger.claim(REQUEST, correlation_id="c", requested_at=T0, now=at, lease_seconds=LEASE_SECONDS)
-
-
-def claimed(ledger: RefundLedger, *, at: int = T0) -> RefundRow:
-    outcome = claim(ledger, at=at)
-    assert isinstance(outcome, Claimed)
-    return outcome.row
-
-
-def test_a_refund_has_one_holder_at_a_time(ledger: RefundLedger) -> None:
-    """The refusal says until when; an expired lease is taken over with a higher token."""
-    row = claimed(ledger)
-    assert (row.request, row.state, row.fencing_token) == (REQUEST, RefundState.CLAIMED, 1)
-    assert (row.key_generation, row.key_opened_at, row.looking_since) == (0, T0, None)
-    assert claim(ledger, at=T0 + LEASE_SECONDS - 1) == HeldByAnother(T0 + LEASE_SECONDS)
-    assert claimed(ledger, at=T0 + LEASE_SECONDS).fencing_token == 2
-
-
-def test_a_settled_refund_never_changes(ledger: RefundLedger) -> None:
-    """It is not claimed again, and nobody writes to it."""
-    row = claimed(ledger)
-    ledger.settle(row, RefundState.SUCCEEDED, stripe_refund_id="re_1", code=None, now=T0 + 1)
-    again = claim(ledger, at=T0 + 10**7)
-    assert isinstance(again, AlreadySettled)
-    assert again.row.state is RefundState.SUCCEEDED
-    with pytest.raises(LeaseLost):
-        ledger.settle(row, RefundState.FAILED, stripe_refund_id=None, code="c", now=T0 + 2)
-    key = to_item({"order_id": REQUEST.order_id, "refund_id": REQUEST.refund_id})
-    item = from_item(ledger.client.get_item(TableName=ledger.table, Key=key, ConsistentRead=True)["Item"])
-    assert (item["stripe_refund_id"], item["settled_at"], item.get("failure_code")) == ("re_1", T0 + 1, None)
-
-
-def test_a_worker_that_lost_its_lease_cannot_write(ledger: RefundLedger) -> None:
-    """Its fencing token is too old."""
-    slow = claimed(ledger)
-    claimed(ledger, at=T0 + LEASE_SECONDS)
-    for write in (
-        lambda: ledger.settle(slow, RefundState.FAILED, stripe_refund_id=None, code=None, now=T0),
-        lambda: ledger.hand_back(slow, look_first=True, now=T0),
-        lambda: ledger.open_new_key(slow, now=T0),
-    ):
-        with pytest.raises(LeaseLost):
-            write()
-
-
-def test_a_refund_remembers_since_when_it_is_looked_for(ledger: RefundLedger) -> None:
-    """Until the next key is opened, which is written before it is used."""
-    for at in (T0, T0 + 10):
-        ledger.hand_back(claimed(ledger, at=at), look_first=True, now=at)
-    row = claimed(ledger, at=T0 + 20)
-    assert row.looking_since == T0
-    fresh = ledger.open_new_key(row, now=T0 + 21)
-    assert (fresh.key_generation, fresh.key_opened_at, fresh.looking_since) == (1, T0 + 21, None)
-    assert fresh.idempotency_key == f"refund:{REQUEST.order_id}:{REQUEST.refund_id}:1"
