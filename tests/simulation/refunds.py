@@ -444,6 +444,10 @@ class RefundWorld:
         if self.choices.happens(scenario.jump_probability):
             seconds = scenario.jump_seconds[self.choices.pick(len(scenario.jump_seconds))]
             self.note(f"{seconds} s pass", "delay")
+            while self.workers and seconds >= WORKER_LIVES_SECONDS:
+                # Nobody lives so long, and no request is under way so long.
+                self.note(f"{self.workers[0].name} is killed at {self.workers[0].label}", "killed")
+                self.crash(self.workers[0])
             self.pass_time(seconds)
         if self.rows and self.choices.happens(0.02 * (scenario.lose_rows or scenario.stale_rows)):
             self._lose_a_row()
