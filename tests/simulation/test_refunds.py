@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from onecharge.payments import refund_events, refund_protocol
+from onecharge.payments.refund_events import RefundEventHandler
 from onecharge.payments.refund_protocol import (
+    FinalizeRefund,
     FoundRefund,
     FrozenRefund,
     Refund,
     RefundDiscrepancy,
 )
 from onecharge.payments.refund_worker import RefundWorker
+from onecharge.payments.stripe_gateway import RefundEvent
 from onecharge.payments.stripe_refunds import RefundResponse, StripeRefunds
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.states import RefundState
@@ -120,7 +122,7 @@ def a_404_is_a_refusal(world: RefundWorld) -> None:
 
 def a_spent_key_is_sent_again(world: RefundWorld) -> None:
     class Forgetful(RefundWorker):
-        def _run(self, refund: Refund, deadline: float) -> refund_protocol.FinalizeRefund:
+        def _run(self, refund: Refund, deadline: float) -> FinalizeRefund:
             return super()._run(replace(refund, key_spent_at=None), deadline)
 
     world.worker = Forgetful
@@ -128,7 +130,7 @@ def a_spent_key_is_sent_again(world: RefundWorld) -> None:
 
 def open_claims_do_not_count(world: RefundWorld) -> None:
     class Hasty(RefundWorker):
-        def _run(self, refund: Refund, deadline: float) -> refund_protocol.FinalizeRefund:
+        def _run(self, refund: Refund, deadline: float) -> FinalizeRefund:
             return super()._run(replace(refund, open_claims=1), deadline)
 
     world.worker = Hasty
@@ -139,8 +141,8 @@ def whoever_lost_its_lease_writes(world: RefundWorld) -> None:
 
 
 def an_event_does_not_touch_an_unfinished_row(world: RefundWorld) -> None:
-    class Patient(refund_events.RefundEventHandler):
-        def handle(self, event: refund_events.RefundEvent) -> RefundDiscrepancy | None:
+    class Patient(RefundEventHandler):
+        def handle(self, event: RefundEvent) -> RefundDiscrepancy | None:
             refund = self.store.read(str(event.order_id), str(event.refund_id))
             if refund is not None and refund.state is RefundState.PENDING:
                 return RefundDiscrepancy.NONE
@@ -150,8 +152,8 @@ def an_event_does_not_touch_an_unfinished_row(world: RefundWorld) -> None:
 
 
 def events_are_ignored(world: RefundWorld) -> None:
-    class Deaf(refund_events.RefundEventHandler):
-        def handle(self, event: refund_events.RefundEvent) -> RefundDiscrepancy | None:
+    class Deaf(RefundEventHandler):
+        def handle(self, event: RefundEvent) -> RefundDiscrepancy | None:
             return None
 
     world.handler = Deaf

@@ -252,16 +252,18 @@ def test_a_500_that_is_executed_late_is_made_once(service: Service) -> None:
 
 
 def test_a_500_that_is_never_executed_is_for_a_person_after_a_day(service: Service) -> None:
-    """With an alarm each time; and even then no second request is sent, which the late one could join."""
+    """With an alarm each time. Once its key is spent nothing is sent any more, which a late execution could join."""
     service.reached_through(Answers("500 never"))
     assert [service.deliver(), service.deliver()] == [BackOff(), BackOff()]
-    sent = len(service.stripe.keys)
-    service.passes(SPENT_KEY_SECONDS - 1)
+    service.reached_through(sends := At("stripe refund", lambda: None))
+    service.passes(1)
+    assert service.deliver() == BackOff()
+    service.passes(SPENT_KEY_SECONDS - 2)
     assert service.deliver() == BackOff()
     service.passes(1)
     assert service.deliver() == Done()
-    assert (service.row["state"], service.refunded, sent) == ("NEEDS_REVIEW", [], 1)
-    assert service.counted.count("Alarm") == 3
+    assert (service.row["state"], service.refunded, sends.is_done) == ("NEEDS_REVIEW", [], False)
+    assert service.counted.count("Alarm") == 4
 
 
 def test_a_500_whose_key_may_be_forgotten_is_not_sent_again(service: Service) -> None:
@@ -473,6 +475,15 @@ def test_what_stripe_refuses_has_failed(service: Service) -> None:
     assert (service.row["state"], service.row["failure_code"]) == ("FAILED", "charge_already_refunded")
     assert service.refunded == [AMOUNT_MINOR]
     assert "Alarm" in service.counted
+
+
+def test_a_worker_that_released_its_lease_sends_nothing_any_more(service: Service) -> None:
+    """So a refusal after it is a failure."""
+    service.reached_through(Answers("401"))
+    assert service.deliver() == BackOff()
+    service.stripe.make(AMOUNT_MINOR, {})
+    assert service.deliver() == Done()
+    assert service.row["state"] == "FAILED"
 
 
 def test_a_refusal_is_looked_up_before_it_is_failed(service: Service) -> None:
