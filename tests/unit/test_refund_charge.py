@@ -39,8 +39,9 @@ from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, REFUSED_SECONDS, RETENTION_SECONDS
 from onecharge.payments.worker import Unfinished
 from onecharge.states import PaymentState, RefundState
+from refund_charge.app import Application
 from refund_charge.refund import REEMIT_AFTER_SECONDS, RefundCharge
-from tests.conftest import Log, Sample
+from tests.conftest import PROJECT, Log, Sample, load_template
 from tests.simulation.dynamodb import MemoryDynamoDB, NoFaults
 from tests.simulation.refunds import (
     AMOUNT_MINOR,
@@ -610,6 +611,38 @@ def test_each_answer_is_of_one_kind(answer: stripe.StripeError, kind: RefundResp
     assert kind_of(classify(answer)) is kind
 
 
+_ROW_OF = {
+    RefundAction.RETRY: "stays PENDING: looked up, then sent again",
+    RefundAction.LOOK_UP_ONLY: "stays PENDING: looked up, never sent again; after a day NEEDS_REVIEW",
+    RefundAction.REFUSE: "stays PENDING: looked up, then sent again; after an hour NEEDS_REVIEW",
+    RefundAction.LOOK_UP_THEN_FAIL: (
+        "looked up once more, then FAILED; NEEDS_REVIEW if an earlier worker or request may still make it"
+    ),
+}
+_MESSAGE_OF = {
+    RefundAction.FINALIZE: "done",
+    RefundAction.LOOK_UP_THEN_FAIL: "done",
+    RefundAction.RETRY: "backoff",
+    RefundAction.LOOK_UP_ONLY: "backoff, then done",
+    RefundAction.REFUSE: "backoff, then done",
+}
+
+
+def test_the_documented_rules_of_refunds_are_the_code_s() -> None:
+    """Row by row: docs/protocol.md says of each answer what the code does."""
+    in_code = [
+        [
+            kind.value,
+            _ROW_OF.get(rule.action, str(rule.state)),
+            _MESSAGE_OF[rule.action] + (", alarm" if rule.alarm else ""),
+        ]
+        for kind, rule in REFUND_RULES.items()
+    ]
+    text = (PROJECT / "docs/protocol.md").read_text().split("## Refunds")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    assert [[cell.strip() for cell in row] for row in rows[2:]] == in_code
+
+
 def test_only_a_refusal_or_a_returned_refund_fails() -> None:
     """So that no outage and no wrong secret frees an amount that may be refunded."""
     failing = {kind for kind, rule in REFUND_RULES.items() if rule.state is RefundState.FAILED}
@@ -685,10 +718,12 @@ def test_a_refund_that_failed_and_has_no_row(service: Service) -> None:
     assert service.refunded == []
 
 
-def test_a_refund_by_hand_is_ignored(service: Service) -> None:
-    """It has no refund id, and is the charge's business."""
+@pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1"])
+def test_a_refund_by_hand_is_ignored(service: Service, refund_id: str | None) -> None:
+    """It has no refund id, or one of somebody else's, and is the charge's business."""
     service.stripe.make(1, {})
-    assert service.happens(refund_id=None) is None
+    service.stripe.refunds[0].status = "failed"
+    assert service.happens(refund_id=refund_id) is None
     assert service.rows == []
 
 
@@ -760,6 +795,14 @@ def test_an_internal_refund_that_has_no_row_is_recovered_as_internal(service: Se
     refund_id = refund_id_of_canceled_order(ORDER_ID, PAYMENT_INTENT)
     assert service.happens(refund_id=refund_id) is RefundDiscrepancy.LOST_ROW
     assert service.row["is_internal"] is True
+
+
+def test_the_template_gives_the_function_its_environment(aws: None) -> None:
+    """Every variable that the application reads."""
+    function = load_template()["Resources"]["RefundChargeFunction"]["Properties"]
+    given = dict.fromkeys(function["Environment"]["Variables"], "x") | {"FUNCTION_TIMEOUT_SECONDS": "30"}
+    assert Application(given).consumer
+    assert {"PAYMENTS_TABLE", "REFUNDS_TABLE"} <= given.keys()
 
 
 def test_the_sample_is_a_refund_that_can_be_handled(sample: Sample) -> None:

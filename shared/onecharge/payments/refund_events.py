@@ -4,6 +4,7 @@ An event is a hint: it names a refund, and Stripe's list of refunds says what be
 more than once and in any order.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from onecharge.payments.stripe_gateway import RefundEvent
 from onecharge.payments.stripe_refunds import StripeRefunds
 from onecharge.states import RefundState
 
+REFUND_ID_PATTERN = r"rfd_[0-9a-f]{32}"
 _TRIES = 3
 
 
@@ -47,12 +49,13 @@ class RefundEventHandler:
             RefundEventDeferred: the row kept changing, or Stripe does not show the refund that it names.
             LookupInconclusive, stripe.StripeError: Stripe gave no answer.
         """
-        if event.order_id is None or event.refund_id is None:
+        order_id, refund_id = event.order_id, event.refund_id or ""
+        if order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
             self.count("RefundEventIgnored")
             return None
         for _ in range(_TRIES):
             # The row first: what Stripe shows is then newer than the revision that it is written on.
-            refund = self.store.read(event.order_id, event.refund_id)
+            refund = self.store.read(order_id, refund_id)
             found = self._find(event, refund)
             discrepancy = find_refund_discrepancy(refund, found)
             if self._corrected(event, refund, found, discrepancy):

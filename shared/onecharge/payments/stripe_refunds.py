@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import stripe
 
+from onecharge.events import ATTEMPTS_MAX
 from onecharge.payments.refund_protocol import FoundRefund, FrozenRefund
 from onecharge.payments.stripe_gateway import LookupInconclusive
 from onecharge.payments.stripe_responses import Failure, classify, is_replay
@@ -85,13 +86,14 @@ class StripeRefunds:
 def _found(refund: stripe.Refund) -> FoundRefund:
     # The SDK's objects have no attribute for what an answer leaves out.
     attempt = _metadata(refund).get("attempt", "")
+    is_attempt = attempt.isdecimal() and 1 <= int(attempt) <= ATTEMPTS_MAX
     return FoundRefund(
         stripe_refund_id=refund.id,
         status=getattr(refund, "status", None) or "none",
         amount_minor=refund.amount,
         currency=refund.currency.upper(),
         failure_reason=getattr(refund, "failure_reason", None),
-        attempt=int(attempt) if attempt.isdecimal() else 1,
+        attempt=int(attempt) if is_attempt else 1,
         created=getattr(refund, "created", 0),
     )
 
