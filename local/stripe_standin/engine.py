@@ -381,7 +381,9 @@ class StripeEngine:
         if left == 0:
             raise invalid("The charge has already been refunded.", code="charge_already_refunded")
         if amount > left:
-            raise invalid("The refund is larger than what is left of the charge.", param="amount")
+            # In Stripe's words, for it gives no code to this.
+            text = f"Refund amount ({amount}) is greater than unrefunded amount on charge ({left})"
+            raise invalid(text, param="amount")
         intent.refunded += amount
         refund = {
             "id": self._new_id("re"),
