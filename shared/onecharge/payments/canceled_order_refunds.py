@@ -4,11 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onecharge.payments.leases import HeldByAnother, new_lease_owner
-from onecharge.payments.protocol import FoundIntent
+from onecharge.payments.protocol import FoundIntent, Payment
 from onecharge.payments.refund_protocol import FrozenRefund, Refund, refund_id_of_canceled_order
 from onecharge.payments.refund_store import RefundAlreadyFinal, RefundClaimed
 from onecharge.payments.refund_worker import RefundWorker
+from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.worker import Unfinished
+
+
+class RefundUnfinished(Exception):
+    """The money is not given back yet: come again."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +21,20 @@ class CanceledOrderRefunds:
     """Refunds all of such a PaymentIntent, once: the refund id derives from the order and the PaymentIntent."""
 
     worker: RefundWorker
-    lease_seconds: int
+    bounds: TimeBounds
     clock: Callable[[], float]
+
+    def __call__(self, payment: Payment, intent: FoundIntent) -> None:
+        """Refund all of the PaymentIntent that the canceled order was charged with. Raises RefundUnfinished."""
+        result = self.refund_canceled_order(
+            payment.request.order_id,
+            intent,
+            attempt=payment.attempt,
+            correlation_id=payment.correlation_id,
+            deadline=self.bounds.deadline(self.clock()),
+        )
+        if isinstance(result, Unfinished):
+            raise RefundUnfinished(result.why)
 
     def refund_canceled_order(
         self, order_id: str, intent: FoundIntent, *, attempt: int, correlation_id: str, deadline: float
@@ -42,7 +59,7 @@ class CanceledOrderRefunds:
             correlation_id=correlation_id,
             owner=new_lease_owner(),
             now=now,
-            lease_seconds=self.lease_seconds,
+            lease_seconds=self.bounds.lease_seconds,
             is_internal=True,
         )
         match claim:
