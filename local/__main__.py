@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from local.given_stripe import GivenStripe
 from local.processes import DidNotStart
 from local.samples import write_environment
 from local.stack import PROJECT, Stack, running_stack
@@ -74,10 +75,10 @@ def main() -> int:
     try:
         with sole_user_of(work_dir):
             stack_json.unlink(missing_ok=True)
-            given = os.environ.get("STRIPE_API_BASE") or None
+            given = GivenStripe.of(os.environ)
             with (
                 running_stack(
-                    work_dir=work_dir, host=options.host, stripe_api_base=given, news=lambda m: console.print(f"• {m}")
+                    work_dir=work_dir, host=options.host, stripe=given, news=lambda m: console.print(f"• {m}")
                 ) as stack,
                 published(stack, stack_json),
             ):

@@ -194,7 +194,8 @@ def order_faults(admin: StandInAdmin, plan: Plan) -> None:
     admin.settings(latency_seconds=0.1, search_lag_seconds=30)
     for order in plan.orders:
         if order.fault:
-            admin.add_fault(order.fault, {"amount": str(order.amount_minor)}, seconds=_HANG_SECONDS)
+            amount = {"amount": str(order.amount_minor)}
+            admin.add_fault(order.fault, amount, seconds=_HANG_SECONDS, path="/v1/payment_intents/*/confirm")
 
 
 def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> Report:
@@ -223,9 +224,9 @@ def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> R
 
 
 def _settled(stack: Stack) -> int:
-    """How many rows of the Charges table are settled."""
+    """How many rows of the Payments table are final."""
     pages = stack.aws.client("dynamodb").get_paginator("scan").paginate(TableName=stack.charges_table)
-    return sum(item["state"]["S"] != "CLAIMED" for page in pages for item in page["Items"])
+    return sum(item["state"]["S"] != "PENDING" for page in pages for item in page["Items"])
 
 
 def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seconds: float) -> Report:

@@ -13,21 +13,22 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json
 
 from local.stack import PROJECT
 from onecharge.events import ORDER_ID_PATTERN
-from place_order.answers import ProblemDetails
-from place_order.operations import EVERYWHERE, IDEMPOTENCY_KEY_PATTERN, OPERATIONS, Operation
+from place_order.operations import COMMON_PROBLEMS, IDEMPOTENCY_KEY_PATTERN, OPERATIONS, Operation
+from place_order.responses import ProblemDetails
 
 DOCUMENT = PROJECT / "docs/openapi.json"
 
 _ABOUT = """\
-Places orders and tells where they stand; each is charged once, however often anything on the way is repeated.
+Creates orders and shows their status; each is charged once, however often anything on the way is delivered or retried.
 
 Amounts are integers in the minor unit of the currency: 1099 with EUR is 10.99 euro, 500 with JPY is 500 yen. They are
-written without a decimal point, so that 10.0 is refused. An order's amount is at most 99999999, and ends with 0 in a
-currency with three decimals. A currency may be sent in lower case.
+written without a decimal point, so that 10.0 is refused. An order's amount is at most 99999999, at least Stripe's
+minimum for its currency (50 with EUR), and ends with 0 in a currency with three decimals. A currency may be sent in
+lower case.
 
-Send a request whose answer is lost again, with the same Idempotency-Key. A request that holds what looks like a card
-number is refused. Every problem is `application/problem+json` and repeats nothing of what was sent. What API Gateway
-answers by itself (429, 413, or 503 when nobody answered in time) is `application/json` with a `message`."""
+Retry a request whose response is lost, with the same Idempotency-Key. A request that holds what looks like a card
+number is refused. Every problem is `application/problem+json` and repeats nothing of what was sent. The responses of
+API Gateway itself (429, 413, or 503 after a time-out) are `application/json` with a `message`."""
 
 _HEADERS: Mapping[str, dict[str, JsonValue]] = {
     "X-Correlation-Id": {
@@ -41,7 +42,7 @@ _HEADERS: Mapping[str, dict[str, JsonValue]] = {
         "schema": {"type": "string", "pattern": ORDER_ID_PATTERN.replace("^", "^/orders/")},
     },
     "Idempotent-Replayed": {
-        "description": "`true` where an earlier try with this key had already done it.",
+        "description": "`true` where this is the response of an earlier request with the same key.",
         "schema": {"type": "string", "const": "true"},
     },
     "Cache-Control": {"required": True, "schema": {"type": "string", "const": "no-store"}},
@@ -51,7 +52,7 @@ _IDEMPOTENCY_KEY: dict[str, JsonValue] = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": True,
-    "description": "Visible ASCII, the same for every try of one request and new for each new one.",
+    "description": "Visible ASCII, the same for every retry of one request and new for each new one.",
     "schema": {"type": "string", "pattern": IDEMPOTENCY_KEY_PATTERN},
 }
 
@@ -129,13 +130,15 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _responses(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     headers = ["X-Correlation-Id", "Cache-Control"]
-    headers += ["Location"] if operation.makes_a_resource else []
+    headers += ["Location"] if operation.returns_location else []
     headers += ["Idempotent-Replayed"] if operation.is_idempotent_by_key else []
-    answer = _response(operation.status, "application/json", _ref(operation.answer), headers)
-    if "order_id" in operation.answer.model_fields:
+    answer = _response(operation.status, "application/json", _ref(operation.response), headers)
+    if "order_id" in operation.response.model_fields:
         answer["links"] = dict(_links())
     yield str(operation.status.value), answer
-    for status, kinds in {**operation.problems, **EVERYWHERE}.items():
+    if operation.is_sometimes_accepted:
+        yield str(HTTPStatus.ACCEPTED.value), {**answer, "description": HTTPStatus.ACCEPTED.phrase}
+    for status, kinds in {**operation.problems, **COMMON_PROBLEMS}.items():
         said = {
             "type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]},
             "status": {"const": status.value},
@@ -166,7 +169,7 @@ def _ref(model: type[BaseModel]) -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     bodies = [operation.body for operation in OPERATIONS if operation.body]
-    answers: list[type[BaseModel]] = [ProblemDetails, *(operation.answer for operation in OPERATIONS)]
+    answers: list[type[BaseModel]] = [ProblemDetails, *(operation.response for operation in OPERATIONS)]
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "validation") for each in bodies]
     models += [(each, "serialization") for each in dict.fromkeys(answers)]
     _, schemas = models_json_schema(

@@ -29,11 +29,12 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     },
     "publish_events": {
         "order_stored": None,
-        "charge_settled": None,
-        "charge_declined": None,
+        "cancel_requested": None,
+        "payment_succeeded": None,
+        "payment_declined": None,
         "order_expired": None,
         "refund_stored": None,
-        "refund_settled": None,
+        "refund_succeeded": None,
     },
     "charge_order": {
         "order_placed": _ALL_DONE,
@@ -88,6 +89,15 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
 """For each function and sample: the HTTP status, or what the handler returns."""
 
 
+_SAMPLED_TABLES = {
+    "ORDERS_TABLE": "orders",
+    "ORDER_REFUNDS_TABLE": "order-refunds",
+    "PAYMENTS_TABLE": "payments",
+    "REFUNDS_TABLE": "refunds",
+}
+"""The tables by the names that they have in the samples of streams, whose ARNs say whose records they are."""
+
+
 def path_of(function: str, sample: str) -> Path:
     return PROJECT / "events" / function / f"{sample}.json"
 
@@ -115,6 +125,7 @@ def write_environment(stack: Stack, path: Path) -> None:
         logical_id_of(function): {
             **deployed_environment(functions, logical_id_of(function)),
             "AWS_ENDPOINT_URL": stack.aws_endpoint_url,
+            **(_SAMPLED_TABLES if function == "publish_events" else {}),
         }
         for function in SAMPLES
     }

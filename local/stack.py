@@ -10,15 +10,12 @@ from pathlib import Path
 
 from local.deployment import STACK_NAME, Sam
 from local.emulator import Emulator, running_emulator
+from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStripe
 from local.http_api_routes import create_routes
 from local.processes import DidNotStart, running
 from local.stripe_standin.admin import StandInAdmin
 
 PROJECT = Path(__file__).resolve().parent.parent
-STRIPE_API_KEY = "sk_test_local"
-"""Whatever the shell holds: a real key has no business in a local run."""
-STRIPE_WEBHOOK_SECRET = "whsec_local"
-"""The stand-in signs with it, and the sample events are signed with it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ def running_stack(
     *,
     work_dir: Path,
     project: Path = PROJECT,
-    stripe_api_base: str | None = None,
+    stripe: GivenStripe | None = None,
     host: str = "127.0.0.1",
     seed: int = 0,
     messaging: str = "standard",
@@ -72,7 +69,7 @@ def running_stack(
 
     Args:
         work_dir: takes the build, the logs and all that is temporary.
-        stripe_api_base: a stand-in that is running already; without one, one is started.
+        stripe: a Stripe that is there already; without one, a stand-in is started.
         host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
         messaging: standard or fifo, as the template's parameter.
         news: is told what happens next, since the build takes a while.
@@ -87,9 +84,10 @@ def running_stack(
     tools = PROJECT / ".venv"
     sam = Sam(tools / "opt/sam/bin/sam", Path(sys.executable), project, work_dir)
     with ExitStack() as parts:
-        if stripe_api_base is None:
+        if stripe is None:
             news("starting the Stripe stand-in")
-            stripe_api_base = parts.enter_context(_running_standin(host, seed))
+            stripe = parts.enter_context(_running_standin(host, seed))
+        is_standin = stripe.is_standin()
         news("starting the AWS emulator")
         emulator = parts.enter_context(
             running_emulator(program=tools / "opt/emulator/bin/ministack", work_dir=work_dir, host=host)
@@ -98,22 +96,27 @@ def running_stack(
         sam.build()
         news("deploying template.yaml (sam deploy)")
         secrets = emulator.client("secretsmanager")
-        api_key = secrets.create_secret(Name="stripe-api-key", SecretString=STRIPE_API_KEY)
-        webhook_secret = secrets.create_secret(Name="stripe-webhook-secret", SecretString=STRIPE_WEBHOOK_SECRET)
+        api_key = secrets.create_secret(Name="stripe-api-key", SecretString=stripe.api_key)
+        webhook_secret = secrets.create_secret(Name="stripe-webhook-secret", SecretString=stripe.webhook_secret)
         outputs = sam.deploy(
             emulator,
             {
                 "StripeSecretArn": api_key["ARN"],
                 "StripeWebhookSecretArn": webhook_secret["ARN"],
-                "StripeApiBase": stripe_api_base,
+                "StripeApiBase": stripe.api_base,
                 "Messaging": messaging,
             },
         )
         create_routes(emulator, STACK_NAME)
         api_url = f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default"
-        StandInAdmin(stripe_api_base).settings(
-            webhook_url=f"{api_url}/stripe/events", webhook_secret=STRIPE_WEBHOOK_SECRET
-        )
+        webhook_url = f"{api_url}/stripe/events"
+        if is_standin:
+            StandInAdmin(stripe.api_base).settings(webhook_url=webhook_url, webhook_secret=stripe.webhook_secret)
+        else:
+            news(
+                f"{stripe.api_base} is no stand-in. For its webhooks run `stripe listen --forward-to '{webhook_url}'`; "
+                "this has to be started with STRIPE_WEBHOOK_SECRET=$(stripe listen --print-secret)"
+            )
         yield Stack(
             aws_endpoint_url=emulator.endpoint_url,
             api_url=api_url,
@@ -125,12 +128,12 @@ def running_stack(
             order_updates_queue_url=outputs["OrderUpdatesQueueUrl"],
             order_updates_dlq_url=outputs["OrderUpdatesDlqUrl"],
             orders_table=outputs["OrdersTableName"],
-            charges_table=outputs["ChargesTableName"],
+            charges_table=outputs["PaymentsTableName"],
             reconcile_charges_function=outputs["ReconcileChargesFunctionName"],
             republish_orders_function=outputs["RepublishOrdersFunctionName"],
             due_documents_table=outputs["DueDocumentsTableName"],
             place_due_orders_function=outputs["PlaceDueOrdersFunctionName"],
-            stripe_api_base=stripe_api_base,
+            stripe_api_base=stripe.api_base,
             stripe_secret_arn=api_key["ARN"],
             stripe_webhook_secret_arn=webhook_secret["ARN"],
             aws_log=str(emulator.log),
@@ -138,10 +141,10 @@ def running_stack(
 
 
 @contextmanager
-def _running_standin(host: str, seed: int) -> Iterator[str]:
+def _running_standin(host: str, seed: int) -> Iterator[GivenStripe]:
     command = [sys.executable, "-m", "local.stripe_standin", "--host", host, "--seed", str(seed)]
     with running(command, env=os.environ, log=None, cwd=PROJECT) as process:
         line = process.stdout.readline() if process.stdout else ""
         if not line:
             raise DidNotStart("the Stripe stand-in did not start")
-        yield json.loads(line)["stripe_api_base"]
+        yield GivenStripe(json.loads(line)["stripe_api_base"], STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET)

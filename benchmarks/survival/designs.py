@@ -19,15 +19,16 @@ from aws_lambda_powertools.utilities.idempotency import (
     IdempotencyConfig,
     idempotent_function,
 )
+from onecharge.payments.ledger import Ledger
 
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from tests.silent import SILENT
-from tests.simulation.world import BOUNDS, CHARGES, MAX_RECEIVE_COUNT
+from tests.simulation.service import BOUNDS, CHARGES
+from tests.simulation.world import MAX_RECEIVE_COUNT
 
 DAY_SECONDS = 24 * 3600
 

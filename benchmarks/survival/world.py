@@ -29,8 +29,9 @@ from onecharge.deliveries import Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
 from tests.simulation.choices import Choices, SeededChoices
 from tests.simulation.dynamodb import Item, MemoryDynamoDB
+from tests.simulation.service import BOUNDS
 from tests.simulation.stripe import MemoryStripe, stripe_in_memory
-from tests.simulation.world import BOUNDS, T0, VISIBILITY_SECONDS, Crash
+from tests.simulation.world import T0, VISIBILITY_SECONDS, Crash
 
 _TIMEOUT_SECONDS = BOUNDS.function_timeout_seconds
 _STREAM_BACKOFF_MAX_SECONDS = 300
@@ -49,7 +50,7 @@ _KIND_OF_STRIKE = {
     Strike.CHARGE_UNANSWERED: "drop after",
     Strike.SERVER_ERROR_CHARGED: "500 after",
     Strike.SERVER_ERROR: "500 before",
-    Strike.SERVER_ERROR_CHARGES_LATER: "500, charged later",
+    Strike.SERVER_ERROR_CHARGES_LATER: "500, executed later",
 }
 _EXPECTED = (
     stripe.StripeError,

@@ -17,7 +17,7 @@ from onecharge.card_numbers import holds_card_number
 from onecharge.deliveries import reason_of
 from onecharge.dynamodb import from_item
 from onecharge.events import CustomerId, PaymentMethodId
-from onecharge.money import AmountMinor, Currency, require_chargeable
+from onecharge.money import AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders import order_id_for
 
 
@@ -63,6 +63,7 @@ class DueDocument(BaseModel):
     @model_validator(mode="after")
     def _can_be_charged(self) -> Self:
         require_chargeable(self.amount_minor, self.currency)
+        require_minimum(self.amount_minor, self.currency)
         return self
 
     @classmethod

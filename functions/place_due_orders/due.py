@@ -128,7 +128,7 @@ class PlaceDueOrders:
                 self._placed("DueOrderPlaced", "order of a due document placed", document, correlation_id)
             case PlacedBefore(fingerprint) if fingerprint == document.fingerprint:
                 if self.documents.mark(item, {"state": DocumentState.ORDERED, "order_id": document.order_id}):
-                    self._placed("DueOrderRepeated", "order found, placed before", document, correlation_id)
+                    self._placed("DueOrderReplayed", "order found, placed before", document, correlation_id)
             case PlacedBefore():
                 self._invalid(item, due_date, "document: ordered_before_with_other_content")
             case DocumentChanged():

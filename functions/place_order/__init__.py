@@ -1,1 +1,1 @@
-"""place_order: takes an order over HTTP, stores it with one conditional write, and tells where it stands."""
+"""place_order: the order service's HTTP API; each change of an order is one conditional write."""

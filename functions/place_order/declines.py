@@ -1,28 +1,50 @@
-"""What a shop may tell its customer of a decline. Stripe's code stays for the shop itself.
+"""What a shop may show its customer of a decline. Stripe's code stays for the shop itself.
 
 Some codes are not for the customer: what the issuer suspects is the issuer's business (Stripe documentation, "Decline
-codes": for `fraudulent`, `lost_card`, `stolen_card` and the like, present a generic decline).
+codes", read in November 2026: for `fraudulent`, `lost_card`, `stolen_card`, `merchant_blacklist` and `pickup_card`,
+present a generic decline).
 """
 
 from collections.abc import Mapping
 
 _ANOTHER_CARD = "Please try another card."
 
+DO_NOT_TRY_AGAIN = "do_not_try_again"
+"""Stripe's advice after a decline that the same card will be declined again (Stripe API reference, `advice_code`)."""
+
 MESSAGES: Mapping[str, str] = {
+    # Stripe's decline codes.
+    "approve_with_id": "The payment could not be authorized. Please try again.",
     "authentication_required": "Your bank wants you to confirm this payment. Please try again.",
     "card_not_supported": f"This card does not support this kind of purchase. {_ANOTHER_CARD}",
     "card_velocity_exceeded": f"This card has reached its limit. {_ANOTHER_CARD}",
     "currency_not_supported": f"This card does not support this currency. {_ANOTHER_CARD}",
+    "duplicate_transaction": "A payment of the same amount with this card was made very recently. "
+    "Please check it before you try again.",
     "expired_card": f"This card has expired. {_ANOTHER_CARD}",
     "incorrect_cvc": "The card's security code is not correct. Please check it and try again.",
     "incorrect_number": "The card number is not correct. Please check it and try again.",
+    "incorrect_zip": "The postal code is not correct. Please check it and try again.",
     "insufficient_funds": f"This card has insufficient funds. {_ANOTHER_CARD}",
+    "invalid_amount": f"This card does not allow a payment of this amount. {_ANOTHER_CARD}",
+    "invalid_cvc": "The card's security code is not correct. Please check it and try again.",
     "invalid_expiry_month": "The card's expiry date is not correct. Please check it and try again.",
     "invalid_expiry_year": "The card's expiry date is not correct. Please check it and try again.",
+    "invalid_number": "The card number is not correct. Please check it and try again.",
+    "issuer_not_available": "The bank that issued this card could not be reached. Please try again later.",
     "payment_intent_authentication_failure": "Your bank could not confirm that it is you. Please try again.",
     "processing_error": "The card could not be processed. Please try again.",
+    "reenter_transaction": "The bank could not process the payment. Please try again.",
     "try_again_later": "The card could not be processed. Please try again later.",
     "withdrawal_count_limit_exceeded": f"This card has reached its limit. {_ANOTHER_CARD}",
+    # What the payment service finds itself: a payment method or an amount that Stripe does not accept.
+    "amount_too_large": "The amount is larger than can be charged at once. Please contact the shop.",
+    "amount_too_small": "The amount is too small to be charged. Please contact the shop.",
+    "payment_method_of_another_customer": f"This card cannot be used for this order. {_ANOTHER_CARD}",
+    "payment_method_unactivated": f"This kind of payment is not available here. {_ANOTHER_CARD}",
+    "payment_method_unknown": "The card's details were not found. Please enter them again.",
+    "payment_method_used": "The card's details can be used only once. Please enter them again.",
+    "requires_action_expired": "The payment was not confirmed in time. Please try again.",
 }
 
 DECLINED = f"The card was declined. {_ANOTHER_CARD}"

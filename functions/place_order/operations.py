@@ -6,10 +6,10 @@ from http import HTTPStatus
 
 from pydantic import BaseModel
 
-from place_order.answers import AcceptedOrder, AcceptedRefund, Order, OrderList, OrderWithRefunds
 from place_order.orders import OrderRequest, PaymentRequest
-from place_order.pages import OrdersQuery
+from place_order.pagination import OrdersQuery
 from place_order.refunds import RefundRequest
+from place_order.responses import AcceptedOrder, AcceptedRefund, Order, OrderList, OrderWithRefunds
 
 IDEMPOTENCY_KEY_PATTERN = r"^[!-~]{1,255}$"
 """Visible ASCII without spaces, no longer than Stripe allows for its own keys."""
@@ -19,25 +19,27 @@ _BAD_REQUEST, _NOT_FOUND, _CONFLICT = HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOU
 
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path, what it takes and everything that it may answer."""
+    """One method of one path: its input, and every response that it may have."""
 
     handler: str
-    """Name of the method of OrdersApi that answers it; the document's operationId."""
+    """Name of the method of OrdersApi that handles it; the document's operationId."""
     method: str
     path: str
     """As OpenAPI and template.yaml write it: /orders/{order_id}."""
     summary: str
     status: HTTPStatus
-    """Of the answer when all is well."""
-    answer: type[BaseModel]
+    """Of the response when all is well."""
+    response: type[BaseModel]
     problems: Mapping[HTTPStatus, tuple[str, ...]]
-    """The kinds of problem that it is refused with, by status; EVERYWHERE comes on top."""
+    """The kinds of problem that it is refused with, by status, besides COMMON_PROBLEMS."""
     body: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
     is_idempotent_by_key: bool = False
-    """Takes the header Idempotency-Key, and says in Idempotent-Replayed that an earlier try was found."""
-    makes_a_resource: bool = False
-    """Answers with a Location."""
+    """Takes the header Idempotency-Key; Idempotent-Replayed marks the replay of an earlier response."""
+    returns_location: bool = False
+    """Has the header Location."""
+    is_sometimes_accepted: bool = False
+    """May also respond 202, with the same model: taken, and finished asynchronously."""
 
     @property
     def route(self) -> str:
@@ -45,11 +47,11 @@ class Operation:
         return self.path.replace("{", "<").replace("}", ">")
 
 
-EVERYWHERE: Mapping[HTTPStatus, tuple[str, ...]] = {
+COMMON_PROBLEMS: Mapping[HTTPStatus, tuple[str, ...]] = {
     HTTPStatus.INTERNAL_SERVER_ERROR: ("internal",),
     HTTPStatus.SERVICE_UNAVAILABLE: ("try-again",),
 }
-"""What any operation may come to when something of ours or of AWS's fails. Asking again is safe."""
+"""What any operation may respond when something of ours or of AWS's fails. Retrying is safe."""
 
 _BAD_BODY = ("idempotency-key-missing", "card-number", "invalid-json", "invalid-request")
 
@@ -58,19 +60,19 @@ OPERATIONS = (
         "place_order",
         "POST",
         "/orders",
-        "Place an order, once however often it is asked with the same key; its charge follows on its own.",
+        "Create an order. Idempotent by Idempotency-Key; charged asynchronously.",
         HTTPStatus.ACCEPTED,
         AcceptedOrder,
         {_BAD_REQUEST: _BAD_BODY, HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",)},
         body=OrderRequest,
         is_idempotent_by_key=True,
-        makes_a_resource=True,
+        returns_location=True,
     ),
     Operation(
         "list_orders",
         "GET",
         "/orders",
-        "A customer's orders, the newest first, page by page; a moment behind what was just placed.",
+        "List a customer's orders, the newest first, page by page. Eventually consistent.",
         HTTPStatus.OK,
         OrderList,
         {_BAD_REQUEST: ("invalid-request",)},
@@ -80,7 +82,7 @@ OPERATIONS = (
         "get_order",
         "GET",
         "/orders/{order_id}",
-        "Where an order stands, and what was refunded of it.",
+        "Get the status of an order, and its refunds.",
         HTTPStatus.OK,
         OrderWithRefunds,
         {_NOT_FOUND: ("not-found",)},
@@ -89,10 +91,16 @@ OPERATIONS = (
         "pay_again",
         "POST",
         "/orders/{order_id}/payments",
-        "Try another card, after the one before was declined; once however often it is asked with the same key.",
+        "Make another attempt to pay a declined order, with another card. Idempotent by Idempotency-Key: one that has "
+        "made an attempt never makes another.",
         HTTPStatus.ACCEPTED,
         AcceptedOrder,
-        {_BAD_REQUEST: _BAD_BODY, _NOT_FOUND: ("not-found",), _CONFLICT: ("not-declined",)},
+        {
+            _BAD_REQUEST: _BAD_BODY,
+            _NOT_FOUND: ("not-found",),
+            _CONFLICT: ("not-declined", "attempts-exhausted", "payment-method-refused"),
+            HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
+        },
         body=PaymentRequest,
         is_idempotent_by_key=True,
     ),
@@ -100,16 +108,18 @@ OPERATIONS = (
         "cancel_order",
         "POST",
         "/orders/{order_id}/cancel",
-        "Cancel an order unless it is paid; asked again, the answer is the same.",
+        "Cancel an order unless it is paid. 202: the cancellation is stored, nothing is confirmed from now on, and the "
+        "order becomes CANCELED or PAID by itself. Idempotent.",
         HTTPStatus.OK,
         Order,
-        {_NOT_FOUND: ("not-found",), _CONFLICT: ("already-paid", "needs-review", "payment-in-progress")},
+        {_NOT_FOUND: ("not-found",), _CONFLICT: ("already-paid", "needs-review")},
+        is_sometimes_accepted=True,
     ),
     Operation(
         "refund_order",
         "POST",
         "/orders/{order_id}/refunds",
-        "Refund a part of what was paid, or all that is left; once however often it is asked with the same key.",
+        "Refund a part of what was paid, or all that is left. Idempotent by Idempotency-Key; refunded asynchronously.",
         HTTPStatus.ACCEPTED,
         AcceptedRefund,
         {
@@ -120,6 +130,6 @@ OPERATIONS = (
         },
         body=RefundRequest,
         is_idempotent_by_key=True,
-        makes_a_resource=True,
+        returns_location=True,
     ),
 )

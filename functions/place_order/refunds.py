@@ -1,11 +1,9 @@
-"""The Refunds table as the API writes and reads it; what a refund came to is written by update_order.
+"""The OrderRefunds table as the API writes and reads it; the outcome of a refund is written by update_order.
 
 A refund is stored in one transaction with the reservation of its amount on the order, so that never more is asked for
 than was paid. As with an order, the stored item is the outbox.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,9 +13,9 @@ from pydantic import BaseModel, ConfigDict
 
 from onecharge.dynamodb import expression_values, from_item, to_item
 from onecharge.money import AmountMinor, require_chargeable
-from onecharge.orders import RETENTION_SECONDS
+from onecharge.orders import digest_of
 from onecharge.states import OrderStatus, RefundStatus
-from place_order.orders import KeyReused, NotNow, StoredOrder
+from place_order.orders import KeyReused, OrderStatusConflict, StoredOrder
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -34,7 +32,7 @@ class RefundRequest(BaseModel):
 
 @dataclass(frozen=True)
 class StoredRefund:
-    """A refund as it stands in the table."""
+    """A refund as it is stored."""
 
     order_id: str
     refund_id: str
@@ -61,23 +59,22 @@ class StoredRefund:
         )
 
 
-class TooMuch(Exception):
+class ExceedsRefundable(Exception):
     """More than is left of what was paid."""
 
 
-class OrderMoved(Exception):
-    """The order is not any more as it was read: read it again."""
+class OrderChanged(Exception):
+    """The order has changed since it was read: read it again."""
 
 
 def refund_id_for(order_id: str, idempotency_key: str) -> str:
-    """The id of the refund that this key asks for, the same at every try."""
-    digest = hashlib.sha256(json.dumps([order_id, idempotency_key]).encode()).hexdigest()
-    return f"rfd_{digest[:32]}"
+    """The id of the refund that this key requests: always the same."""
+    return f"rfd_{digest_of(order_id, idempotency_key)}"
 
 
 @dataclass(frozen=True)
 class Refunds:
-    """The Refunds table, and the reservations on the Orders table, through boto3's client."""
+    """The OrderRefunds table, and the reservations on the Orders table, through boto3's client."""
 
     client: "DynamoDBClient"
     table: str
@@ -86,13 +83,13 @@ class Refunds:
     def request(
         self, order: StoredOrder, request: RefundRequest, idempotency_key: str, *, correlation_id: str, now: datetime
     ) -> tuple[StoredRefund, bool]:
-        """Store the refund and reserve its amount, or find it stored by an earlier try; says whether it is new.
+        """Store the refund and reserve its amount, or find it stored by an earlier try; returns also whether it is new.
 
         Raises:
             KeyReused: this key was used for a refund of another amount.
-            NotNow: the order is not paid.
-            TooMuch: less than that is left.
-            OrderMoved: somebody else has changed the order since it was read.
+            OrderStatusConflict: the order is not paid.
+            ExceedsRefundable: less than that is left.
+            OrderChanged: somebody else has changed the order since it was read.
         """
         refund_id = refund_id_for(order.order_id, idempotency_key)
         asked_for = str(request.amount or "the rest")
@@ -105,13 +102,12 @@ class Refunds:
                 "order_id": order.order_id,
                 "refund_id": refund_id,
                 "status": RefundStatus.PENDING,
-                "attempt": order.attempt,
+                "attempt": order.paid_attempt or order.attempt,
                 "amount_minor": amount_minor,
                 "currency": order.currency,
                 "asked_for": asked_for,
                 "requested_at": now.isoformat(),
                 "correlation_id": correlation_id,
-                "expires_at": int(now.timestamp()) + RETENTION_SECONDS,
             }
         )
         try:
@@ -121,11 +117,15 @@ class Refunds:
             if "Item" in stored:
                 return _the_same(StoredRefund.of(stored["Item"]), asked_for), False
             if {stored["Code"], reserved["Code"]} & {"ConditionalCheckFailed", "TransactionConflict"}:
-                raise OrderMoved from None
+                raise OrderChanged from None
             raise
         return StoredRefund.of(item), True
 
     def _store_and_reserve(self, item: dict[str, Any], order: StoredOrder, amount_minor: int) -> None:
+        is_paid = "#status = :paid"
+        is_left = "(attribute_not_exists(refunded_minor) OR refunded_minor <= :most)"
+        # Stripe's figure counts refunds made by hand. It only grows; what is left was computed from this one.
+        stripe_shows_no_more = "(attribute_not_exists(stripe_refunded_minor) OR stripe_refunded_minor <= :stripe)"
         self.client.transact_write_items(
             TransactItems=[
                 {
@@ -142,15 +142,14 @@ class Refunds:
                         "Key": to_item({"order_id": order.order_id}),
                         "UpdateExpression": "SET refunded_minor = if_not_exists(refunded_minor, :zero) + :amount",
                         # Here it is decided, once, that never more is refunded than was paid.
-                        "ConditionExpression": "#status = :paid AND attempt = :attempt AND "
-                        "(attribute_not_exists(refunded_minor) OR refunded_minor <= :most)",
+                        "ConditionExpression": " AND ".join([is_paid, is_left, stripe_shows_no_more]),
                         "ExpressionAttributeNames": {"#status": "status"},
                         "ExpressionAttributeValues": expression_values(
                             zero=0,
                             amount=amount_minor,
                             most=order.amount_minor - amount_minor,
                             paid=OrderStatus.PAID,
-                            attempt=order.attempt,
+                            stripe=order.stripe_refunded_minor,
                         ),
                     }
                 },
@@ -182,10 +181,10 @@ def _the_same(earlier: StoredRefund, asked_for: str) -> StoredRefund:
 
 def _refundable(order: StoredOrder, amount_minor: int | None) -> int:
     if order.status is not OrderStatus.PAID:
-        raise NotNow(order)
+        raise OrderStatusConflict(order)
     left = order.amount_minor - order.refunded_minor
     wanted = left if amount_minor is None else amount_minor
     if not 0 < wanted <= left:
-        raise TooMuch
+        raise ExceedsRefundable
     require_chargeable(wanted, order.currency)
     return wanted

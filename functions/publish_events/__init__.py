@@ -1,1 +1,1 @@
-"""publish_events: turns what the two tables' streams say into CloudEvents, and publishes them to SNS."""
+"""publish_events: turns the records of the tables' streams into CloudEvents, and publishes them to SNS."""

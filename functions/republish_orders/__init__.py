@@ -1,1 +1,1 @@
-"""republish_orders: publishes again what stayed PENDING, on a schedule."""
+"""republish_orders: on a schedule, publishes again what waits for an outcome: orders and refunds."""

@@ -11,13 +11,17 @@ from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.aws import client_config
 from onecharge.metrics import Counts
+from onecharge.states import OrderStatus
 from onecharge.topics import Topic
-from republish_orders.pending import PendingOrders
-from republish_orders.progress import ProgressStore
+from republish_orders.checkpoints import CheckpointStore
 from republish_orders.republish import RepublishOrders
+from republish_orders.waiting import Source, WaitingOrders, WaitingRefunds
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+WAITING_STATUSES = (OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.CANCELING)
+"""The statuses of an order that an outcome ends. NEEDS_REVIEW waits too, but for a person."""
 
 _PAGE_SECONDS = 30
 """Far more than a page takes, unless AWS is slow; a run that is cut off within one repeats it the next time."""
@@ -31,17 +35,20 @@ class Application:
         self._logger = Logger()
         self.counts = Counts(Metrics())
         dynamodb = boto3.client("dynamodb", config=config)
-        self._orders = PendingOrders(dynamodb, environment["ORDERS_TABLE"])
-        self._progress = ProgressStore(dynamodb, environment["REPUBLICATION_TABLE"])
+        self._sources: list[Source] = [
+            *(WaitingOrders(dynamodb, environment["ORDERS_TABLE"], status) for status in WAITING_STATUSES),
+            WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),
+        ]
+        self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"])
         sns = boto3.client("sns", config=config)
         self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
 
     def republish(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
         RepublishOrders(
-            orders=self._orders,
+            sources=self._sources,
             topic=self._topic,
-            progress=self._progress,
+            checkpoints=self._checkpoints,
             clock=time.time,
             has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= _PAGE_SECONDS,
             logger=self._logger,
@@ -55,7 +62,7 @@ def _application() -> Application:
 
 
 def handler(event: dict[str, Any], context: "LambdaContext") -> None:
-    """Publish again what stayed PENDING, from where the last run stopped; what the schedule says does not matter."""
+    """Publish again what waits, from where the last run stopped; the content of the schedule's event is ignored."""
     application = _application()
     try:
         application.republish(context)

@@ -1,7 +1,7 @@
-"""Orders that stayed PENDING are published again: a round through all of them, a bounded piece of it each run.
+"""What waits for an outcome is published again: a round through all of it, a bounded piece of it in each run.
 
-Streams forget after 24 hours, and give a record up after so many tries; the stored order forgets nothing. What is
-published is the same event under the same id, so whoever has it already is done with it at once.
+Streams forget after 24 hours, and give a record up after so many tries; the stored item forgets nothing. Published is
+the same event under the same id, so that whoever has handled it already recognizes a duplicate.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,105 +10,114 @@ from dataclasses import dataclass, replace
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.dynamodb import from_item
-from onecharge.events import OrderPlacedEvent
-from onecharge.orders import attempt_placed_at, order_placed
-from onecharge.topics import Topic
-from republish_orders.pending import DAY_SECONDS, FIRST_WAIT_SECONDS, OrderKey, PendingOrders, times_due
-from republish_orders.progress import Progress, ProgressStore
+from onecharge.topics import OrderServiceEvent, Topic
+from republish_orders.checkpoints import Checkpoint, CheckpointStore
+from republish_orders.waiting import (
+    DAY_SECONDS,
+    FIRST_WAIT_SECONDS,
+    Key,
+    Source,
+    Waiting,
+    republications_due,
+)
 
-ORDERS_MAX = 10_000
-_ORDERS_A_PAGE = 100
+ITEMS_MAX = 10_000
+_ITEMS_A_PAGE = 100
 
 
-class NotTaken(Exception):
-    """SNS refused some of a page, and not because of what it says: the next run begins with that page."""
+class TransientPublishFailure(Exception):
+    """SNS refused some of a page, and not because of its content: the next run begins with that page."""
 
 
 @dataclass(frozen=True)
 class RepublishOrders:
     """One run; `clock` gives the time in epoch seconds, `has_time` says whether there is enough for one page more."""
 
-    orders: PendingOrders
+    sources: Sequence[Source]
     topic: Topic
-    progress: ProgressStore
+    checkpoints: CheckpointStore
     clock: Callable[[], float]
     has_time: Callable[[], bool]
     logger: Logger
     count: Callable[[str], None]
 
     def __call__(self) -> None:
-        """Go on where the last run stopped. Whatever goes wrong is left to the next run, from the last page kept."""
+        """Continue where the last run stopped. After a failure the next run continues from the last checkpoint."""
         try:
-            progress = self._present_round()
-            for _ in range(ORDERS_MAX // _ORDERS_A_PAGE):
-                if not self.has_time():
+            checkpoint = self._present_round()
+            for _ in range(ITEMS_MAX // _ITEMS_A_PAGE):
+                if checkpoint.source is None or not self.has_time():
                     break
-                progress = self._page(progress)
-                if progress.after is None:
-                    break
-            self.logger.info("went through the pending orders", extra={"order_id": progress.after_order_id})
-        except (NotTaken, BotoCoreError, ClientError) as error:
+                checkpoint = self._page(self.sources[checkpoint.source], checkpoint)
+            self.logger.info("republication run ended", extra={"source": checkpoint.source, "after": checkpoint.after})
+        except (TransientPublishFailure, BotoCoreError, ClientError) as error:
             self.count("RepublishInterrupted")
-            self.logger.warning("interrupted: the next run goes on", extra={"error": type(error).__name__})
+            self.logger.warning("interrupted: the next run continues", extra={"error": type(error).__name__})
 
-    def _present_round(self) -> Progress:
+    def _present_round(self) -> Checkpoint:
         now = int(self.clock())
-        last = self.progress.read()
+        last = self.checkpoints.read()
         if last is None:
-            return Progress(round_at=now)
-        return last if last.after else Progress(round_at=now, round_before_at=last.round_at)
+            return Checkpoint(round_at=now)
+        is_over = last.source is None or last.source >= len(self.sources)
+        return Checkpoint(round_at=now, round_before_at=last.round_at) if is_over else last
 
-    def _page(self, progress: Progress) -> Progress:
-        keys, last = self.orders.page(
-            placed_until=progress.round_at - FIRST_WAIT_SECONDS,
-            after=progress.after,
-            limit=_ORDERS_A_PAGE,
+    def _page(self, source: Source, checkpoint: Checkpoint) -> Checkpoint:
+        keys, last = source.page(
+            until=checkpoint.round_at - FIRST_WAIT_SECONDS, after=checkpoint.after, limit=_ITEMS_A_PAGE
         )
-        self._publish([event for key in keys if (event := self._due(key, progress)) is not None])
-        order_id, placed_at = last or (None, None)
-        progress = replace(progress, after_order_id=order_id, after_placed_at=placed_at)
-        self.progress.write(progress)
-        return progress
+        self._publish([event for key in keys if (event := self._due(source, key, checkpoint)) is not None])
+        checkpoint = replace(checkpoint, after=last) if last else self._next_source(checkpoint)
+        self.checkpoints.write(checkpoint)
+        return checkpoint
 
-    def _due(self, key: OrderKey, progress: Progress) -> OrderPlacedEvent | None:
-        item = self.orders.read(key)
-        if item is None:
-            return None
+    def _next_source(self, checkpoint: Checkpoint) -> Checkpoint:
+        following = (checkpoint.source or 0) + 1
+        return replace(checkpoint, source=following if following < len(self.sources) else None, after=None)
+
+    def _due(self, source: Source, key: Key, checkpoint: Checkpoint) -> OrderServiceEvent | None:
         try:
-            order = from_item(item)
-            event, since = order_placed(order), attempt_placed_at(order).timestamp()
-        except Exception as error:  # Whatever is wrong with the one, the others are published.
-            self._can_never_be(key[0], type(error).__name__)
+            waiting = source.read(key)
+        except (KeyError, TypeError, ValueError) as error:  # Whatever is wrong with the one, the others are published.
+            self._report_unpublishable(key["order_id"], type(error).__name__)
             return None
-        stuck = progress.round_at - since >= DAY_SECONDS
-        if stuck:
-            self.count("PendingForADay")
+        if waiting is None:
+            return None
+        is_stuck = checkpoint.round_at - waiting.since >= DAY_SECONDS
+        if is_stuck:
+            self.count("WaitingForADay")
             self.count("Alarm")
-        if times_due(progress.round_at - since) <= times_due(progress.round_before_at - since):
+        due = republications_due(checkpoint.round_at - waiting.since)
+        if due <= republications_due(checkpoint.round_before_at - waiting.since):
             return None
-        (self.logger.error if stuck else self.logger.info)(
-            "still pending",
+        self._log(waiting, int(checkpoint.round_at - waiting.since), is_stuck=is_stuck)
+        return waiting.event
+
+    def _log(self, waiting: Waiting, waiting_seconds: int, *, is_stuck: bool) -> None:
+        (self.logger.error if is_stuck else self.logger.info)(
+            "still waiting for an outcome: published again",
             extra={
-                "order_id": event.data.order_id,
-                "attempt": event.data.attempt,
-                "correlation_id": event.correlationid,
-                "pending_seconds": int(progress.round_at - since),
+                "event_type": waiting.event.type,
+                "order_id": waiting.event.data.order_id,
+                "attempt": waiting.event.data.attempt,
+                "correlation_id": waiting.event.correlationid,
+                "waiting_seconds": waiting_seconds,
             },
         )
-        return event
 
-    def _publish(self, events: Sequence[OrderPlacedEvent]) -> None:
-        refused = self.topic.publish(events)
-        for _ in range(len(events) - len(refused)):
-            self.count("OrderRepublished")
-        for each in refused:
-            if each.for_good:
-                self._can_never_be(each.event.subject, each.code)
-        if not all(each.for_good for each in refused):
-            raise NotTaken
+    def _publish(self, events: Sequence[OrderServiceEvent]) -> None:
+        failures = self.topic.publish(events)
+        for _ in range(len(events) - len(failures)):
+            self.count("Republished")
+        for each in failures:
+            if each.is_permanent:
+                self._report_unpublishable(each.event.subject, each.code)
+        if not all(each.is_permanent for each in failures):
+            raise TransientPublishFailure
 
-    def _can_never_be(self, order_id: str, error: str) -> None:
-        """One such order holds up no other, and it is told of in every round."""
+    def _report_unpublishable(self, order_id: str, error: str) -> None:
+        """Does not block the others; reported in every round."""
         self.count("Alarm")
-        self.logger.error("can never be published", extra={"order_id": order_id, "error": error})
+        self.logger.error(
+            "unpublishable: no retry helps, correct the item", extra={"order_id": order_id, "error": error}
+        )

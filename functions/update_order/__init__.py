@@ -1,1 +1,1 @@
-"""update_order: moves an order to what its payment came to, and a refund to what became of it."""
+"""update_order: gives an order the status of its payment, and a refund that of its outcome."""

@@ -14,11 +14,23 @@ class ApiError(Exception):
         self.status = status
         self.remembered = remembered
         given = {name: value for name, value in details.items() if value is not None}
+        if "code" in given:
+            given.setdefault("doc_url", doc_url(given["code"]))
         self.body = {"error": {"type": type_, "message": message, **given}}
 
 
+def doc_url(code: str) -> str:
+    return f"https://stripe.com/docs/error-codes/{code.replace('_', '-')}"
+
+
 def invalid(message: str, *, param: str | None = None, code: str | None = None) -> ApiError:
+    """A parameter fails validation: nothing has begun, nothing is remembered."""
     return ApiError(400, "invalid_request_error", message, param=param, code=code)
+
+
+def refused(message: str, *, param: str | None = None, code: str | None = None, **details: Any) -> ApiError:
+    """What there is allows no such thing; execution had begun, so it is remembered."""
+    return ApiError(400, "invalid_request_error", message, remembered=True, param=param, code=code, **details)
 
 
 def missing(what: str, identifier: str, param: str) -> ApiError:
@@ -26,5 +38,6 @@ def missing(what: str, identifier: str, param: str) -> ApiError:
     return ApiError(404, "invalid_request_error", message, code="resource_missing", param=param)
 
 
-def server_error() -> ApiError:
-    return ApiError(500, "api_error", "An unknown error occurred.", remembered=True)
+def missing_parameter(what: str, identifier: str, param: str) -> ApiError:
+    """Something that a parameter names, unlike what the path names, is missing with a 400."""
+    return refused(f"No such {what}: '{identifier}'", code="resource_missing", param=param)

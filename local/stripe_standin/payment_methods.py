@@ -1,49 +1,200 @@
-"""Stripe's test payment methods, and what each of them does. Source: Stripe documentation, "Test card numbers"."""
+"""PaymentMethods. Source: Stripe API reference, "PaymentMethods"; Stripe documentation, "Testing".
+
+The names of test payment methods (pm_card_visa) are no PaymentMethods: each use of one makes a new PaymentMethod, which
+is why they can be used again and again. Any other PaymentMethod that belongs to no customer is used up by one payment.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from local.stripe_standin.account import Account
+from local.stripe_standin.cards import TEST_CARDS, Card, Declines
+from local.stripe_standin.errors import ApiError, invalid, missing, missing_parameter, refused
+from local.stripe_standin.messages import Request
+from local.stripe_standin.parameters import METADATA, allow, metadata_of
 
-@dataclass(frozen=True)
-class Succeeds:
-    """The card is charged."""
+USED_UP = (
+    "The provided PaymentMethod was previously used with a PaymentIntent without Customer attachment, shared with a "
+    "connected account without Customer attachment, or was detached from a Customer. It may not be used again. To use "
+    "a PaymentMethod multiple times, you must attach it to a Customer first."
+)
 
-
-@dataclass(frozen=True)
-class Declines:
-    """The issuer says no, with this error code and decline code."""
-
-    code: str
-    decline_code: str
-
-
-@dataclass(frozen=True)
-class AsksForAuthentication:
-    """The issuer wants 3-D Secure: the customer has to act."""
-
-
-Behaviour = Succeeds | Declines | AsksForAuthentication
-
-BEHAVIOURS: Mapping[str, Behaviour] = {
-    **{
-        f"pm_card_{brand}": Succeeds()
-        for brand in (
-            "visa visa_debit mastercard mastercard_debit mastercard_prepaid amex discover diners jcb unionpay"
-        ).split()
-    },
-    "pm_card_chargeDeclined": Declines("card_declined", "generic_decline"),
-    "pm_card_visa_chargeDeclined": Declines("card_declined", "generic_decline"),
-    "pm_card_visa_chargeDeclinedInsufficientFunds": Declines("card_declined", "insufficient_funds"),
-    "pm_card_visa_chargeDeclinedLostCard": Declines("card_declined", "lost_card"),
-    "pm_card_visa_chargeDeclinedStolenCard": Declines("card_declined", "stolen_card"),
-    "pm_card_visa_chargeDeclinedFraudulent": Declines("card_declined", "fraudulent"),
-    "pm_card_visa_chargeDeclinedVelocityLimitExceeded": Declines("card_declined", "card_velocity_exceeded"),
-    "pm_card_chargeDeclinedInsufficientFunds": Declines("card_declined", "insufficient_funds"),
-    "pm_card_chargeDeclinedFraudulent": Declines("card_declined", "fraudulent"),
-    "pm_card_chargeDeclinedExpiredCard": Declines("expired_card", "expired_card"),
-    "pm_card_chargeDeclinedIncorrectCvc": Declines("incorrect_cvc", "incorrect_cvc"),
-    "pm_card_chargeDeclinedProcessingError": Declines("processing_error", "processing_error"),
-    "pm_card_authenticationRequired": AsksForAuthentication(),
-    "pm_card_threeDSecureRequired": AsksForAuthentication(),
-    "pm_card_threeDSecure2Required": AsksForAuthentication(),
+NO_ADDRESS: Mapping[str, None] = dict.fromkeys(("city", "country", "line1", "line2", "postal_code", "state"))
+NO_BILLING_DETAILS: Mapping[str, Any] = {
+    "address": NO_ADDRESS,
+    **dict.fromkeys(("email", "name", "phone", "tax_id")),
 }
+
+
+@dataclass
+class PaymentMethod:
+    """A card; without a customer it is good for one payment."""
+
+    id: str
+    created: int
+    behaves_like: str
+    """The test payment method whose behavior it has."""
+    customer: str | None = None
+    used_up: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def card(self) -> Card:
+        return TEST_CARDS[self.behaves_like]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "payment_method",
+            "allow_redisplay": "unspecified",
+            "billing_details": {**NO_BILLING_DETAILS, "address": dict(NO_ADDRESS)},
+            "card": self._card_json(),
+            "created": self.created,
+            "customer": self.customer,
+            "customer_account": None,
+            "livemode": False,
+            "metadata": dict(self.metadata),
+            "type": "card",
+        }
+
+    def _card_json(self) -> dict[str, Any]:
+        return {
+            **self.card_details(),
+            "display_brand": self.card.brand,
+            "generated_from": None,
+            "networks": {"available": [self.card.brand], "preferred": None},
+            "three_d_secure_usage": {"supported": True},
+        }
+
+    def card_details(self) -> dict[str, Any]:
+        """What a PaymentMethod and a Charge both say of the card."""
+        return {
+            "brand": self.card.brand,
+            "checks": dict.fromkeys(("address_line1_check", "address_postal_code_check", "cvc_check")),
+            "country": self.card.country,
+            "exp_month": 12,
+            "exp_year": 2034,
+            "fingerprint": f"stand_in_{self.card.brand}_{self.card.last4}",
+            "funding": self.card.funding,
+            "last4": self.card.last4,
+            "regulated_status": "unregulated",
+            "wallet": None,
+        }
+
+
+def create(account: Account, request: Request) -> dict[str, Any]:
+    """POST /v1/payment_methods: a card by one of Stripe's test tokens (tok_visa is pm_card_visa)."""
+    given = allow(request, r"type|card\[token\]", METADATA)
+    if given.get("type") != "card":
+        raise invalid("The stand-in knows cards only.", param="type")
+    token = given.get("card[token]", "")
+    name = f"pm_card_{token.removeprefix('tok_')}"
+    if not token.startswith("tok_") or name not in TEST_CARDS:
+        raise missing_parameter("token", token, "card[token]")
+    made = new(account, name)
+    made.metadata = metadata_of(given)
+    return made.as_json()
+
+
+def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    allow(request)
+    return find(account, identifier).as_json()
+
+
+def attach(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """POST /v1/payment_methods/{id}/attach: from now on it can be used again, by this customer."""
+    given = allow(request, "customer")
+    if "customer" not in given:
+        raise invalid("Missing required param: customer.", param="customer", code="parameter_missing")
+    customer = customer_of(account, given)
+    method = resolve(account, identifier) if identifier in TEST_CARDS else find(account, identifier)
+    if method.customer is not None:
+        raise refused("The payment method you provided has already been attached to a customer.")
+    if method.used_up:
+        raise refused(
+            "This PaymentMethod was previously used without being attached to a Customer or was detached from a "
+            "Customer, and may not be used again."
+        )
+    if not method.card.attachable:
+        raise _cannot_be_attached(method)
+    method.customer = customer
+    account.emit("payment_method.attached", method.as_json())
+    return method.as_json()
+
+
+def detach(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """POST /v1/payment_methods/{id}/detach: after which nobody can use it."""
+    allow(request)
+    method = find(account, identifier)
+    if method.customer is None:
+        raise refused("The payment method you provided is not attached to a customer so detachment is impossible.")
+    before, method.customer, method.used_up = method.customer, None, True
+    account.emit("payment_method.detached", method.as_json(), {"customer": before})
+    return method.as_json()
+
+
+def new(account: Account, behaves_like: str, *, customer: str | None = None, id_: str | None = None) -> PaymentMethod:
+    made = PaymentMethod(id_ or account.ids.new("pm"), account.now, behaves_like, customer)
+    account.payment_methods[made.id] = made
+    return made
+
+
+def find(account: Account, identifier: str) -> PaymentMethod:
+    if identifier not in account.payment_methods:
+        raise missing("PaymentMethod", identifier, "payment_method")
+    return account.payment_methods[identifier]
+
+
+def resolve(account: Account, identifier: str) -> PaymentMethod:
+    """What a parameter `payment_method` names: a PaymentMethod, or a new one for the name of a test payment method."""
+    if identifier in account.payment_methods:
+        return account.payment_methods[identifier]
+    if identifier in TEST_CARDS:
+        return new(account, identifier)
+    raise missing_parameter("PaymentMethod", identifier, "payment_method")
+
+
+def check_usable(method: PaymentMethod, customer: str | None, payment_intent: dict[str, Any] | None) -> None:
+    """Raises ApiError if a PaymentIntent of this customer, or of none, cannot be paid with it.
+
+    The texts, and `code` and `param` of the second, are as recorded from test mode by others (README.md).
+    """
+    if method.customer is not None and customer is None:
+        raise refused(
+            f"The `payment_method` parameter supplied {method.id} belongs to the Customer {method.customer}. Please "
+            "include the Customer in the `customer` parameter on the PaymentIntent.",
+            code="parameter_missing",
+            param="source",
+            payment_intent=payment_intent,
+        )
+    if method.customer is not None and method.customer != customer:
+        raise refused(
+            f"The PaymentMethod {method.id} does not belong to the Customer you supplied {customer}. Please use this "
+            "PaymentMethod with the Customer that it belongs to instead.",
+            param="payment_method",
+            payment_intent=payment_intent,
+        )
+    if method.used_up:
+        raise refused(USED_UP, payment_intent=payment_intent)
+
+
+def customer_of(account: Account, given: Mapping[str, str]) -> str | None:
+    """The customer that a parameter names. Customers are no objects here (Behavior.customers_exist)."""
+    customer = given.get("customer")
+    if customer is not None and not (account.behavior.customers_exist and customer.startswith("cus_")):
+        raise missing_parameter("customer", customer, "customer")
+    return customer
+
+
+def _cannot_be_attached(method: PaymentMethod) -> ApiError:
+    declines = method.card.behavior if isinstance(method.card.behavior, Declines) else Declines()
+    return ApiError(
+        402,
+        "card_error",
+        declines.message,
+        remembered=True,
+        code=declines.code,
+        decline_code=declines.decline_code,
+        param=declines.param,
+    )

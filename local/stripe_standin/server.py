@@ -1,22 +1,26 @@
 """The engine behind HTTP: one thread a connection, one lock around each step of a request, faults where ordered."""
 
+import base64
+import binascii
 import json
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import requests
 
-from local.stripe_standin.engine import Request, Response, StripeEngine, Ticket
-from local.stripe_standin.errors import ApiError, invalid, missing, server_error
-from local.stripe_standin.faults import Fault, FaultPlan, FaultRule
+from local.stripe_standin import administration
+from local.stripe_standin.engine import StripeEngine
+from local.stripe_standin.errors import ApiError, invalid
+from local.stripe_standin.faults import Executed, Fault, FaultPlan, FaultRule, FaultyAnswer
+from local.stripe_standin.messages import Request, Response, Ticket
 from local.stripe_standin.webhooks import signature
 
 ADMIN = "/_standin/"
@@ -69,37 +73,61 @@ class StandIn(ThreadingHTTPServer):
         """Answer one request, or raise ConnectionLost; a fault that trickles writes to the connection itself."""
         with self.lock:
             # A reset in the meantime must not let this request charge into the next test's ledger.
-            engine, faults = self.engine, self.faults
+            engine = self.engine
+            request, headers = engine.identify(request)
             self.counts["requests"] += 1
             self.counts[f"{request.method} {request.path if request.method == 'POST' else '*'}"] += 1
-            unstarted = faults.meet(request, unstarted=True)
+        response = self._answer(engine, request, connection)
+        with self.lock:
+            self.counts[f"status_{response.status}"] += 1
+            self.counts["replays"] += bool(response.headers.get("Idempotent-Replayed"))
+        return Response(response.status, response.body, {**headers, **response.headers})
+
+    def _answer(self, engine: StripeEngine, request: Request, connection: "_Handler") -> Response:
+        with self.lock:
+            faults = self.faults
+            about = engine.about(request)
+            unstarted = faults.meet(request, unstarted=True, about=about)
         if unstarted is not None:
-            return self._counted(self._refuse(unstarted))
+            return self._turn_away(unstarted)
         with self.lock:
             begun = engine.begin(request)
-            rule = faults.meet(request, unstarted=False) if isinstance(begun, Ticket) else None
+            rule = faults.meet(request, unstarted=False, about=about) if isinstance(begun, Ticket) else None
         if isinstance(begun, Response):
-            return self._counted(begun)
+            return begun
         self.stopping.wait(self.latency_seconds)
         if rule is None:
-            return self._counted(self._execute(engine, begun))
-        return self._counted(self._with_fault(engine, begun, rule, connection))
+            return self._execute(engine, begun)
+        if rule.answer is not None:
+            return self._answer_instead(engine, begun, rule.answer, rule.seconds)
+        return self._with_fault(engine, begun, rule, connection)
 
-    def _execute(self, engine: StripeEngine, ticket: Ticket, *, remember: Response | None = None) -> Response:
+    def _turn_away(self, rule: FaultRule) -> Response:
+        if rule.answer is not None:
+            return rule.answer.response
+        self.stopping.wait(rule.seconds if rule.kind is Fault.HANG_BEFORE else 0)
+        raise ConnectionLost
+
+    def _execute(self, engine: StripeEngine, ticket: Ticket, *, stays_processing: bool = False) -> Response:
         with self.lock:
-            response, remembered = engine.execute(ticket)
-            engine.finish(ticket, remember or response, remembered=remembered or remember is not None)
-        return remember or response
+            response, remembered = engine.execute(ticket, stays_processing=stays_processing)
+            engine.finish(ticket, response, remembered=remembered)
+        return response
+
+    def _answer_instead(self, engine: StripeEngine, ticket: Ticket, answer: FaultyAnswer, seconds: float) -> Response:
+        """Answer with an error; execute the request now, later or never, and remember the error or not."""
+        with self.lock:
+            if answer.executed is Executed.NOW:
+                engine.execute(ticket)
+            if answer.executed is Executed.LATER:
+                engine.execute_later(ticket, seconds)
+            engine.finish(ticket, answer.response, remembered=answer.stored)
+        return answer.response
 
     def _with_fault(self, engine: StripeEngine, ticket: Ticket, rule: FaultRule, connection: "_Handler") -> Response:
-        failed = Response(500, server_error().body, {"Stripe-Should-Retry": "false"})
-        if rule.kind is Fault.ERROR_500_BEFORE:
-            with self.lock:
-                engine.finish(ticket, failed, remembered=True)
-            return failed
         if rule.kind is Fault.LATENCY:
             self.stopping.wait(rule.seconds)
-        response = self._execute(engine, ticket, remember=failed if rule.kind is Fault.ERROR_500_AFTER else None)
+        response = self._execute(engine, ticket, stays_processing=rule.kind is Fault.STAYS_PROCESSING)
         match rule.kind:
             case Fault.DROP_AFTER:
                 raise ConnectionLost
@@ -112,87 +140,26 @@ class StandIn(ThreadingHTTPServer):
             case _:
                 return response
 
-    def _refuse(self, rule: FaultRule) -> Response:
-        match rule.kind:
-            case Fault.RATE_LIMIT_429:
-                error = ApiError(429, "invalid_request_error", "Too many requests.", code="rate_limit")
-            case Fault.UNAVAILABLE_503:
-                error = ApiError(503, "api_error", "Stripe is unavailable.")
-            case Fault.UNAUTHORIZED_401:
-                error = ApiError(401, "invalid_request_error", "Invalid API Key provided.")
-            case _:
-                self.stopping.wait(rule.seconds if rule.kind is Fault.HANG_BEFORE else 0)
-                raise ConnectionLost
-        return Response(error.status, error.body)
-
-    def _counted(self, response: Response) -> Response:
-        with self.lock:
-            self.counts[f"status_{response.status}"] += 1
-            if response.headers.get("Idempotent-Replayed"):
-                self.counts["replays"] += 1
-        return response
-
     # ------------------------------------------------------------ what tests and the demo steer
 
     def administer(self, method: str, path: str, given: dict[str, Any]) -> Any:
         """Answer one request under /_standin/ (see README.md)."""
         with self.lock:
-            match method, path.split("/"):
-                case "GET", ["ledger"]:
-                    return self._ledger()
-                case "POST", ["faults"]:
-                    self.faults.rules += [FaultRule.from_json(rule) for rule in given["rules"]]
-                    return {"rules": len(self.faults.rules)}
-                case "GET", ["faults"]:
-                    return {"rules": [asdict(rule) for rule in self.faults.rules]}
-                case "DELETE", ["faults"]:
-                    self.faults = FaultPlan()
-                    return {"rules": 0}
-                case "POST", ["clock"]:
-                    self._move_clock(given)
-                    return {"now": self.now()}
-                case "POST", ["settings"]:
-                    self._set(given)
-                    return {}
-                case "POST", ["reset"]:
-                    self.reset()
-                    return {}
-                case "POST", ["payment_intents", intent_id, "authenticate"]:
-                    return self.engine.authenticate(intent_id, succeed=given.get("succeed", True)).as_json()
-                case "GET", ["webhooks"]:
-                    return {"events": self.engine.events}
-                case "POST", ["webhooks", "deliver"]:
-                    events = list(self.engine.events)
-                case _:
-                    raise missing("admin endpoint", path, "path")
-        return self._deliver_webhooks(events, given)
+            self.engine.run_due()
+            answer = administration.administer(self, method, path, given)
+            # What has become due by the answer, as by a clock that was moved.
+            self.engine.run_due()
+            events = list(self.engine.account.events)
+        if isinstance(answer, administration.DeliverWebhooks):
+            return self._deliver_webhooks(events, answer.order)
+        return answer
 
-    def _ledger(self) -> dict[str, Any]:
-        return {
-            "charges": [asdict(charge) for charge in self.engine.charges],
-            "payment_intents": [intent.as_json() for intent in self.engine.intents.values()],
-            "refunds": self.engine.refunds,
-            "counts": dict(self.counts),
-        }
-
-    def _move_clock(self, given: dict[str, Any]) -> None:
-        if "now" in given:
-            self.clock_offset_seconds = given["now"] - time.time()
-        self.clock_offset_seconds += given.get("advance_seconds", 0)
-
-    def _set(self, given: dict[str, Any]) -> None:
-        self.latency_seconds = given.get("latency_seconds", self.latency_seconds)
-        self.engine.search_lag_seconds = given.get("search_lag_seconds", self.engine.search_lag_seconds)
-        self.webhook_url = given.get("webhook_url", self.webhook_url)
-        self.webhook_secret = given.get("webhook_secret", self.webhook_secret)
-
-    def _deliver_webhooks(self, events: list[dict[str, Any]], given: dict[str, Any]) -> dict[str, Any]:
+    def _deliver_webhooks(self, events: list[dict[str, Any]], order: Sequence[int] | None) -> dict[str, Any]:
         """Send the events, each delivery signed anew; `order` lists their places, so any order and repetition."""
         if self.webhook_url is None:
             raise invalid("Set webhook_url first.", param="webhook_url")
-        chosen = [events[place] for place in given.get("order", range(len(events)))]
         statuses = []
-        for event in chosen:
+        for event in [events[place] for place in (range(len(events)) if order is None else order)]:
             payload = json.dumps(event)
             header = signature(payload, self.webhook_secret, int(self.now()))
             headers = {"Stripe-Signature": header, "Content-Type": "application/json"}
@@ -219,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             if url.path.startswith(ADMIN):
                 self._answer_admin(url.path.removeprefix(ADMIN), body)
             else:
-                self._answer_api(url.path, dict(parse_qsl(body or url.query, keep_blank_values=True)))
+                self._answer_api(url.path, form(body or url.query))
         except ConnectionLost:
             self._drop()
         except (BrokenPipeError, ConnectionResetError):
@@ -232,8 +199,9 @@ class _Handler(BaseHTTPRequestHandler):
             method=self.command,
             path=path,
             parameters=parameters,
-            api_key=self.headers.get("Authorization", "").removeprefix("Bearer ") or None,
+            api_key=api_key_of(self.headers.get("Authorization", "")),
             idempotency_key=self.headers.get("Idempotency-Key"),
+            version=self.headers.get("Stripe-Version"),
         )
         response = self.standin.serve(request, self)
         self._write(response.status, response.body, dict(response.headers))
@@ -243,6 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._write(200, self.standin.administer(self.command, path, json.loads(body or "{}")), {})
         except ApiError as error:
             self._write(error.status, error.body, {})
+        except (KeyError, TypeError, ValueError) as wrong:
+            self._write(400, invalid(f"The admin request is not understood: {wrong!r}").body, {})
 
     def _write(self, status: int, body: Any, headers: dict[str, str]) -> None:
         payload = json.dumps(body).encode()
@@ -251,7 +221,6 @@ class _Handler(BaseHTTPRequestHandler):
             **headers,
             "Content-Type": "application/json",
             "Content-Length": str(len(payload)),
-            "Request-Id": f"req_{id(payload):x}",
         }.items():
             self.send_header(name, value)
         self.end_headers()
@@ -272,6 +241,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # The name of the method overridden.
         """Say nothing: the ledger and its counts tell what happened."""
+
+
+def api_key_of(authorization: str) -> str | None:
+    """`Bearer sk_test_x`, or `Basic` with the key as the user: `curl -u sk_test_x:`."""
+    kind, _, value = authorization.partition(" ")
+    if kind == "Bearer":
+        return value
+    if kind != "Basic":
+        return None
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[0]
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def form(encoded: str) -> dict[str, str]:
+    """Parameters by name; `x[]=a&x[]=b` becomes `x[0]` and `x[1]`."""
+    given: dict[str, str] = {}
+    for name, value in parse_qsl(encoded, keep_blank_values=True):
+        if name.endswith("[]"):
+            place = next(place for place in count() if f"{name[:-2]}[{place}]" not in given)
+            name = f"{name[:-2]}[{place}]"
+        given[name] = value
+    return given
 
 
 @contextmanager

@@ -3,22 +3,28 @@
 A payment method id (`pm_…`) is what a shop sends; the card itself goes from the customer's browser to Stripe.
 """
 
+import json
 import re
+from collections.abc import Iterator
+from typing import Any
 
-# In one run of digits, or in the groups that are printed on a card, with a sign or two between them.
+# In one run of digits, or in the groups that are printed on a card, with a few signs between them.
 _IN_ONE_RUN = r"(?<!\d)\d{14,19}(?!\d)"
-_BETWEEN = r"[\s._:/-]{1,2}"
-_IN_GROUPS_OF_FOUR = rf"(?<![\dA-Fa-f])\d{{4}}(?:{_BETWEEN}\d{{4}}){{3}}(?:{_BETWEEN}\d{{1,3}})?(?![\dA-Fa-f])"
-_AS_AMEX_AND_DINERS_PRINT = rf"(?<![\dA-Fa-f])\d{{4}}{_BETWEEN}\d{{6}}{_BETWEEN}\d{{4,5}}(?![\dA-Fa-f])"
+_BETWEEN = r"[\s._:/\\\-\u2010-\u2015]{1,3}"
+_IN_GROUPS_OF_FOUR = rf"(?<!\d)\d{{4}}(?:{_BETWEEN}\d{{4}}){{3}}(?:{_BETWEEN}\d{{1,3}})?(?!\d)"
+_AS_AMEX_AND_DINERS_PRINT = rf"(?<!\d)\d{{4}}{_BETWEEN}\d{{6}}{_BETWEEN}\d{{4,5}}(?!\d)"
 _CANDIDATE = re.compile(f"{_IN_ONE_RUN}|{_IN_GROUPS_OF_FOUR}|{_AS_AMEX_AND_DINERS_PRINT}")
 
 # How numbers begin that are issued: 14 digits Diners, 15 American Express, 16 to 19 all the others. Shorter runs are
 # left alone, since a 13-digit number is an EAN barcode far more often than a card, and so are times of day.
 _ISSUED = re.compile(r"(?:30|36|38|39)\d{12}|3[47]\d{13}|[2-9]\d{15,18}")
 
-# A digest or a UUID without dashes, which has a letter somewhere, may hold a long run of digits by chance.
+# A digest or a UUID, with dashes or without, may hold a long run of digits by chance. Without dashes it has a letter.
 _HEXADECIMAL_ID = re.compile(
-    r"(?<![0-9A-Za-z])(?=[0-9]*[a-f])(?:[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})(?![0-9A-Za-z])", re.IGNORECASE
+    r"(?<![0-9A-Za-z])"
+    r"(?:(?=[0-9]*[a-f])(?:[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+    r"(?![0-9A-Za-z])",
+    re.IGNORECASE,
 )
 
 
@@ -31,7 +37,35 @@ def holds_card_number(text: str) -> bool:
     return any(passes_luhn(digits) and _ISSUED.fullmatch(digits) for digits in candidates)
 
 
+def body_holds_card_number(body: str) -> bool:
+    """Whether any name or value of the JSON holds a card number, or the text itself where it is no JSON.
+
+    Searched is what the body means: in its text a number could hide behind an escape, such as `4242\\/4242`.
+    """
+    try:
+        # Numbers as their digits, however many they are; names that occur twice, both times.
+        parsed = json.loads(body, object_pairs_hook=list, parse_int=str, parse_float=str, parse_constant=str)
+        return any(holds_card_number(text) for text in _strings_in(parsed))
+    except (ValueError, RecursionError):
+        return holds_card_number(body) or holds_card_number(_unescaped(body))
+
+
+def _strings_in(parsed: Any) -> Iterator[str]:
+    waiting = [parsed]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, list | tuple):
+            waiting.extend(each)
+
+
+def _unescaped(body: str) -> str:
+    r"""The text with its `\u0034` escapes resolved."""
+    return re.sub(r"\\u([0-9a-fA-F]{4})", lambda escape: chr(int(escape.group(1), 16)), body)
+
+
 def passes_luhn(digits: str) -> bool:
     """Luhn's check: every second digit from the right doubled, the digits' sum divisible by ten."""
-    doubled = [int(digit) * 2 if place % 2 else int(digit) for place, digit in enumerate(reversed(digits))]
+    doubled = [int(digit) * 2 if index % 2 else int(digit) for index, digit in enumerate(reversed(digits))]
     return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0

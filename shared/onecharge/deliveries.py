@@ -9,7 +9,7 @@ What becomes of one delivery:
     the handler raises             ──►  the same
 
 The records of a FIFO queue come in groups: those of one group are handled one after the other, and once one of them
-is not done with, the rest of its group is handed back unhandled.
+is not done, the rest of its group is returned to the queue unhandled.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ class Queue:
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
         """Put the message, unchanged, into the DLQ, with the reason and its former id as attributes.
 
-        In a FIFO DLQ it stays in its group, and stands there once though it be sent twice.
+        In a FIFO DLQ it stays in its group, and is there once even if it is sent twice.
         """
         place: dict[str, Any] = (
             {"MessageGroupId": delivery.group, "MessageDeduplicationId": delivery.message_id} if self.is_fifo else {}
@@ -149,11 +149,11 @@ class _NotDone(Exception):
     """Tells the batch processor to report the record as failed, so that SQS delivers it again."""
 
 
-class _Turns:
-    """The message groups of one batch: whose turn it is, and which of them have failed."""
+class _MessageGroups:
+    """The message groups of one batch: their order, and which of them have failed."""
 
     def __init__(self) -> None:
-        self.of: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """A lock for each group, which is taken in the order of the records."""
         self.failed = set[str]()
 
@@ -163,13 +163,13 @@ class Consumer[Event: CloudEvent[Any]]:
 
     Args:
         model: the CloudEvent that the queue carries, or an adapter for one of several; anything else is poison.
-        handle: what to do with one event; it must bear being called again with the same event at any time.
+        handle: what to do with one event; idempotent.
         queue: where the deliveries come from.
         logger: gets one line for each delivery, with order id, attempt and correlation id.
         count: counts one occurrence of the metric of that name; called on several threads.
         threads: as many as a batch has records, so that a batch takes the time of its slowest record.
-        record_seconds: what one record needs at the most. With less time left in the invocation it is handed back
-            at once, rather than being cut off halfway.
+        record_seconds: what one record needs at the most. With less time left in the invocation it is returned
+            to the queue at once, rather than being cut off halfway.
     """
 
     def __init__(
@@ -197,14 +197,14 @@ class Consumer[Event: CloudEvent[Any]]:
         """Handle a batch; returns the ids of the messages that SQS is to deliver again."""
         return async_process_partial_response(
             event=event,
-            record_handler=partial(self._in_turn, _Turns(), context),
+            record_handler=partial(self._process_in_order, _MessageGroups(), context),
             # A batch that failed as a whole is reported record by record too: raising would count as a crash of
             # the function, for which Lambda slows the polling of the whole queue down.
             processor=AsyncBatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False),
             context=context,
         )
 
-    async def _in_turn(self, turns: _Turns, context: "LambdaContext", record: SQSRecord) -> None:
+    async def _process_in_order(self, groups: _MessageGroups, context: "LambdaContext", record: SQSRecord) -> None:
         """Deliver the record on a thread: at once, or when the records of its group before it are done with.
 
         Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": of a FIFO queue, what comes after
@@ -213,25 +213,25 @@ class Consumer[Event: CloudEvent[Any]]:
         delivery = Delivery.of(record)
         group = delivery.group if self._queue.is_fifo and delivery.group else delivery.message_id
         on_a_thread = partial(asyncio.get_running_loop().run_in_executor, self._threads)
-        async with turns.of[group]:
-            if group in turns.failed:
-                await on_a_thread(self._hand_back, delivery, "another of its group goes first")
+        async with groups.locks[group]:
+            if group in groups.failed:
+                await on_a_thread(self._return_to_queue, delivery, "another of its group goes first")
                 raise _NotDone
-            turns.failed.add(group)  # Until it is known to be done, whatever happens.
+            groups.failed.add(group)  # Until it is known to be done, whatever happens.
             if not await on_a_thread(self._deliver_in_time, delivery, context):
                 raise _NotDone
-            turns.failed.remove(group)
+            groups.failed.remove(group)
 
     def _deliver_in_time(self, delivery: Delivery, context: "LambdaContext") -> bool:
         if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
-            self._hand_back(delivery, "too little time left")
+            self._return_to_queue(delivery, "too little time left")
             return False
         return self.deliver(delivery)
 
-    def _hand_back(self, delivery: Delivery, why: str) -> None:
+    def _return_to_queue(self, delivery: Delivery, why: str) -> None:
         """Unhandled, and visible at once: as long as a message is invisible, nothing of its group is delivered."""
-        self._count("HandedBack")
-        self._logger.info(f"handed back: {why}", extra={"message_id": delivery.message_id})
+        self._count("MessageReturned")
+        self._logger.info(f"message returned to the queue: {why}", extra={"message_id": delivery.message_id})
         self._hide(delivery, 0)
 
     def deliver(self, delivery: Delivery) -> bool:
@@ -308,10 +308,8 @@ class Consumer[Event: CloudEvent[Any]]:
 def reason_of(invalid: ValidationError) -> str:
     """The first broken rule as `field: rule`, without repeating anything that the message says.
 
-    A field that the contract does not know is not named either: a name can hold a card number as well as a value.
+    Only fields of the contract are named: a consumer ignores all others, and never gets to see their names.
     """
     first = invalid.errors(include_input=False, include_url=False, include_context=False)[0]
-    if first["type"] == "extra_forbidden":
-        return "unknown field: extra_forbidden"
     field = ".".join(str(part) for part in first["loc"]) or "message"
     return f"{field}: {first['type']}"

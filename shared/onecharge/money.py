@@ -28,12 +28,54 @@ Source: Stripe documentation, "Supported currencies" and its special cases."""
 THREE_DECIMALS = frozenset({"BHD", "JOD", "KWD", "OMR", "TND"})
 """Currencies with three decimals, of which Stripe charges only amounts whose last digit is 0."""
 
+MINIMUM_MINOR = {
+    "AED": 200,
+    "AUD": 50,
+    "BRL": 50,
+    "CAD": 50,
+    "CHF": 50,
+    "CZK": 1500,
+    "DKK": 250,
+    "EUR": 50,
+    "GBP": 30,
+    "HKD": 400,
+    "HUF": 17500,
+    "INR": 50,
+    "JPY": 50,
+    "MXN": 1000,
+    "MYR": 200,
+    "NOK": 300,
+    "NZD": 50,
+    "PLN": 200,
+    "RON": 200,
+    "SEK": 300,
+    "SGD": 50,
+    "THB": 1000,
+    "USD": 50,
+}
+"""The smallest charge in each currency that a Stripe account can settle in, in minor units (read in November 2026).
+
+A charge in any other currency must be worth the minimum of the account's settlement currency after conversion, which
+only Stripe can decide: the payment is then declined as `amount_too_small`.
+Source: Stripe documentation, "Supported currencies", "Minimum and maximum charge amounts"."""
+
 
 def require_chargeable(amount_minor: int, currency: str) -> None:
     """Raises a validation error if Stripe cannot charge this amount of this currency."""
     if currency in THREE_DECIMALS and amount_minor % 10:
         raise PydanticCustomError(
             "amount_not_chargeable", "An amount of a currency with three decimals should end with 0"
+        )
+
+
+def require_minimum(amount_minor: int, currency: str) -> None:
+    """Raises a validation error if the amount is below Stripe's minimum charge: for new orders, not for refunds."""
+    minimum_minor = MINIMUM_MINOR.get(currency, 1)
+    if amount_minor < minimum_minor:
+        raise PydanticCustomError(
+            "amount_too_small",
+            "The amount should be at least {minimum_minor} minor units of {currency}",
+            {"minimum_minor": minimum_minor, "currency": currency},
         )
 
 

@@ -1,4 +1,4 @@
-"""An order as it is stored, and the event that it stands for: the same item and the same event every time.
+"""An order and its refunds as they are stored, and the events that they stand for: the same item, the same event.
 
 Whoever places an order, its id derives from what it is for, so that it is placed once.
 """
@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from onecharge.dynamodb import to_item
-from onecharge.events import OrderPlaced, OrderPlacedEvent
+from onecharge.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent, RefundRequested, RefundRequestedEvent
 from onecharge.states import OrderStatus
 
 RETENTION_SECONDS = 430 * 24 * 3600
-"""How long an order is kept, and with it its idempotency key: a month longer than the row of its charge (400 days). An
-order that the table no longer has could else be placed anew and meet the settled row of the former one."""
+"""How long an order or a refund is kept after its status became final; one that still waits does not expire. The
+payment service keeps its rows for 500 days after their last final state, so they outlive every order that can ask."""
 
 
 class Payable(Protocol):
@@ -39,13 +39,17 @@ class Payable(Protocol):
 
 
 def order_id_for(*what: str) -> str:
-    """The id of the order that is placed for this, the same at every try, and telling nothing of it.
+    """The id of the order that is placed for this: always the same, and it reveals nothing of it.
 
     A customer's order is for (customer id, idempotency key). Whatever else places orders uses another number of parts,
     so that nobody can choose a key that takes the id of another's order.
     """
-    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
-    return f"ord_{digest[:32]}"
+    return f"ord_{digest_of(*what)}"
+
+
+def digest_of(*what: str) -> str:
+    """128 bits of SHA-256, in hexadecimal."""
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
 
 
 def new_order_item(
@@ -58,6 +62,8 @@ def new_order_item(
             "status": OrderStatus.PENDING,
             "attempt": 1,
             "outcomes": {},
+            "attempt_keys": {},
+            "refused_payment_methods": [],
             "customer_id": payable.customer_id,
             "amount_minor": payable.amount_minor,
             "currency": payable.currency,
@@ -65,26 +71,54 @@ def new_order_item(
             "fingerprint": payable.fingerprint,
             "placed_at": now.isoformat(),
             "correlation_id": correlation_id,
-            "expires_at": int(now.timestamp()) + RETENTION_SECONDS,
             **details,
         }
     )
 
 
-def attempt_placed_at(order: Mapping[str, Any]) -> datetime:
-    """When the item's attempt began: the order itself for the first, a later moment for every other."""
-    return datetime.fromisoformat(order.get("attempt_placed_at") or order["placed_at"])
+def expires_at(final_since: datetime) -> int:
+    """When an item expires whose status is final since then, in epoch seconds."""
+    return int(final_since.timestamp()) + RETENTION_SECONDS
+
+
+def waiting_since(order: Mapping[str, Any]) -> datetime:
+    """When what the order waits for began: its cancellation, its present attempt, or the order itself."""
+    asked_at = order.get("cancel_requested_at") if order["status"] == OrderStatus.CANCELING else None
+    return datetime.fromisoformat(asked_at or order.get("attempt_placed_at") or order["placed_at"])
 
 
 def order_placed(order: Mapping[str, Any]) -> OrderPlacedEvent:
-    """The event of the item's attempt. Raises KeyError, TypeError or ValueError if the item can be none."""
-    placed = OrderPlaced(
+    """The event of the item's present attempt. Raises KeyError, TypeError or ValueError if the item can be none."""
+    return OrderPlacedEvent.of(_present_attempt(order), correlation_id=order["correlation_id"])
+
+
+def cancel_requested(order: Mapping[str, Any]) -> CancelRequestedEvent:
+    """The event of the item's cancellation. Raises as order_placed does."""
+    return CancelRequestedEvent.of(_present_attempt(order), correlation_id=order["correlation_id"])
+
+
+def _present_attempt(order: Mapping[str, Any]) -> OrderPlaced:
+    return OrderPlaced(
         order_id=order["order_id"],
         attempt=order["attempt"],
         customer_id=order["customer_id"],
         amount_minor=order["amount_minor"],
         currency=order["currency"],
         payment_method=order["payment_method"],
-        placed_at=attempt_placed_at(order),
+        # The order's own, whichever attempt this is and however often it is published: the age of the order decides
+        # whether the payment service may create a PaymentIntent without a lookup.
+        placed_at=datetime.fromisoformat(order["placed_at"]),
     )
-    return OrderPlacedEvent.of(placed, correlation_id=order["correlation_id"])
+
+
+def refund_requested(refund: Mapping[str, Any]) -> RefundRequestedEvent:
+    """The event of a stored refund. Raises as order_placed does."""
+    requested = RefundRequested(
+        order_id=refund["order_id"],
+        refund_id=refund["refund_id"],
+        attempt=refund["attempt"],
+        amount_minor=refund["amount_minor"],
+        currency=refund["currency"],
+        requested_at=datetime.fromisoformat(refund["requested_at"]),
+    )
+    return RefundRequestedEvent.of(requested, correlation_id=refund["correlation_id"])

@@ -1,4 +1,4 @@
-"""Publishing CloudEvents to an SNS topic: in batches, and each entry's own fate is told."""
+"""Publishing CloudEvents to an SNS topic: in batches, each entry with a result of its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from aws_lambda_powertools import Logger
 
 from onecharge.events import (
     EVENT_TYPE_ATTRIBUTE,
+    CancelRequestedEvent,
     OrderPlacedEvent,
     PaymentOutcomeEvent,
     RefundOutcomeEvent,
@@ -19,19 +20,20 @@ if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sns.type_defs import PublishBatchRequestEntryTypeDef
 
-PublishedEvent = OrderPlacedEvent | PaymentOutcomeEvent | RefundRequestedEvent | RefundOutcomeEvent
+OrderServiceEvent = OrderPlacedEvent | CancelRequestedEvent | RefundRequestedEvent
+PublishedEvent = OrderServiceEvent | PaymentOutcomeEvent | RefundOutcomeEvent
 
 _ENTRIES_MAX = 10
 """Entries of one PublishBatch call (Amazon SNS API Reference, PublishBatch)."""
 
 
 @dataclass(frozen=True)
-class Refused:
-    """SNS did not take this event."""
+class PublishFailure:
+    """SNS did not accept this event."""
 
     event: PublishedEvent
     code: str
-    for_good: bool
+    is_permanent: bool
     """It is the event that is wrong: SNS would refuse it again (BatchResultErrorEntry, SenderFault)."""
 
 
@@ -44,19 +46,20 @@ class Topic:
     logger: Logger
     count: Callable[[str], None]
 
-    def publish(self, events: Sequence[PublishedEvent]) -> list[Refused]:
-        """Publish all of them; returns what SNS refused. Raises botocore's errors if it took nothing of a batch."""
-        refused = []
+    def publish(self, events: Sequence[PublishedEvent]) -> list[PublishFailure]:
+        """Publish all of them; returns those that SNS refused. Raises botocore's errors if a whole batch failed."""
+        failures: list[PublishFailure] = []
         for batch in batched(events, _ENTRIES_MAX, strict=False):
-            entries = [self._entry(str(place), event) for place, event in enumerate(batch)]
+            entries = [self._entry(str(index), event) for index, event in enumerate(batch)]
             answer = self.client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=entries)
             for taken in answer["Successful"]:
                 self._log(batch[int(taken["Id"])])
-            # PublishBatch answers 200 even if it took nothing: each entry has its own fate.
-            refused += [
-                Refused(batch[int(failed["Id"])], failed["Code"], failed["SenderFault"]) for failed in answer["Failed"]
+            # PublishBatch answers 200 even if it accepted nothing: each entry has a result of its own.
+            failures += [
+                PublishFailure(batch[int(failed["Id"])], failed["Code"], failed["SenderFault"])
+                for failed in answer["Failed"]
             ]
-        return refused
+        return failures
 
     def _entry(self, entry_id: str, event: PublishedEvent) -> "PublishBatchRequestEntryTypeDef":
         entry: PublishBatchRequestEntryTypeDef = {

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import boto3
 import pytest
@@ -15,6 +16,7 @@ from botocore.exceptions import BotoCoreError
 
 from local.emulator import CREDENTIALS, running_emulator
 from local.processes import free_port, running
+from onecharge.payments.store import UNFINISHED
 from tests.conftest import PROJECT, create_table
 from tests.simulation.dynamodb import MemoryDynamoDB
 
@@ -102,7 +104,11 @@ def dynamodb(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def charges(dynamodb: Any, request: pytest.FixtureRequest) -> str:
-    """An empty Charges table, as template.yaml declares it."""
-    name = f"charges-{abs(hash(request.node.name))}"
-    return name if isinstance(dynamodb, MemoryDynamoDB) else create_table(dynamodb, name, "ChargesTable")
+def payments(dynamodb: Any) -> str:
+    """An empty Payments table, as template.yaml declares it."""
+    name = f"payments-{uuid4()}"
+    if isinstance(dynamodb, MemoryDynamoDB):
+        dynamodb.keys = {name: ("order_id",)}
+        dynamodb.indexes = {name: {UNFINISHED: ("unfinished_shard", "unfinished_since")}}
+        return name
+    return create_table(dynamodb, name, "PaymentsTable")

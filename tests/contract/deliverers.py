@@ -12,9 +12,10 @@ from botocore.config import Config
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Done
 from onecharge.events import OrderPlaced, OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
+from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_gateway import StripeGateway, stripe_client
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import PaymentWorker
 from tests.silent import SILENT
 
 THREADS = 16
@@ -37,14 +38,10 @@ def event(number: int, placed_at: datetime) -> OrderPlacedEvent:
 
 def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int, placed_at: str) -> None:
     bounds = TimeBounds.of(30)
-    charge_order = ChargeOrder(
-        ledger=Ledger(boto3.client("dynamodb", config=Config(max_pool_connections=THREADS)), table),
-        gateway=StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds)),
-        lease_seconds=bounds.lease_seconds,
-        clock=time.time,
-        logger=SILENT,
-        count=SILENT,
-    )
+    store = PaymentStore(boto3.client("dynamodb", config=Config(max_pool_connections=THREADS)), table)
+    gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds))
+    worker = PaymentWorker(store=store, gateway=gateway, clock=time.time, logger=SILENT, count=SILENT)
+    charge_order = ChargeOrder(store=store, worker=worker, bounds=bounds, clock=time.time, logger=SILENT, count=SILENT)
 
     def deliver(number: int) -> bool:
         """As SQS does: again and again until it is done, only sooner."""

@@ -10,14 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 import boto3
 from botocore.config import Config
 
-from onecharge.payments.ledger import Claimed, Ledger
+from onecharge.payments.leases import new_lease_owner
 from onecharge.payments.protocol import FrozenRequest
+from onecharge.payments.store import Claimed, PaymentStore
 
 THREADS = 16
 CLAIMS_PER_RACER = 200
 
 
-def race(ledger: Ledger, racer: int) -> list[str]:
+def race(store: PaymentStore, racer: int) -> list[str]:
     """Claim every order; returns those that were won."""
     orders = [f"ord_{number:032x}" for number in range(CLAIMS_PER_RACER)]
     # Half of them meet at every order at the same moment, the others come from everywhere.
@@ -25,19 +26,26 @@ def race(ledger: Ledger, racer: int) -> list[str]:
         random.Random(racer + os.getpid()).shuffle(orders)
     won = []
     for order_id in orders:
-        request = FrozenRequest(order_id, 1, 1099, "EUR", "{}")
         now = int(time.time())
-        outcome = ledger.claim(request, correlation_id="c", placed_at=now, now=now, lease_seconds=600)
-        if isinstance(outcome, Claimed):
+        claim = store.claim(
+            FrozenRequest(order_id, 1099, "EUR", "cus_1", now),
+            attempt=1,
+            payment_method="pm_card_visa",
+            correlation_id="c",
+            owner=new_lease_owner(),
+            now=now,
+            lease_seconds=600,
+        )
+        if isinstance(claim, Claimed):
             won.append(order_id)
     return won
 
 
 def main(table: str) -> None:
     config = Config(max_pool_connections=THREADS, retries={"total_max_attempts": 1})
-    ledger = Ledger(boto3.client("dynamodb", config=config), table)
+    store = PaymentStore(boto3.client("dynamodb", config=config), table)
     with ThreadPoolExecutor(THREADS) as threads:
-        won = [order_id for each in threads.map(lambda racer: race(ledger, racer), range(THREADS)) for order_id in each]
+        won = [order_id for each in threads.map(lambda racer: race(store, racer), range(THREADS)) for order_id in each]
     sys.stdout.write(json.dumps({"won": won, "tried": THREADS * CLAIMS_PER_RACER}))
 
 

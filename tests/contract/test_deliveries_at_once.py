@@ -22,7 +22,7 @@ def test_a_thousand_deliveries_at_once_make_one_charge_an_order(
     endpoint: Endpoint, orders: int, deliveries_of_each: int
 ) -> None:
     """All of one order, or a dozen of each of a hundred; every delivery ends as done."""
-    table = create_table(endpoint.client(), f"deliveries-{uuid4()}", "ChargesTable")
+    table = create_table(endpoint.client(), f"deliveries-{uuid4()}", "PaymentsTable")
     with running_standin() as standin:
         processes = [
             subprocess.Popen(

@@ -124,7 +124,7 @@ def test_an_order_that_is_there_already_is_told_by_its_fingerprint(tables: Table
     """And stays as it is; the document is left as it was."""
     read = tables.enter()
     tables.documents.place(read, tables.order_of(read))
-    again = tables.enter(amount_minor=5)
+    again = tables.enter(amount_minor=500)
     assert tables.documents.place(again, tables.order_of(again)) == PlacedBefore(DueDocument.of(read).fingerprint)
     assert [order["amount_minor"] for order in tables.orders()] == [1099]
     stored = tables.stored()

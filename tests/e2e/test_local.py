@@ -5,16 +5,21 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import requests
 
 from local.stripe_standin.admin import StandInAdmin
-from local.stripe_standin.server import running_standin
+from local.stripe_standin.server import StandIn, running_standin
 from tests.conftest import PROJECT
 
+_PATIENCE_SECONDS = 120
 PROMISED = {
     "aws_endpoint_url",
     "api_url",
@@ -40,31 +45,87 @@ def processes_below(folder: Path) -> list[str]:
     return found
 
 
+@contextmanager
+def running_local(work_dir: Path, **environment: str) -> Iterator["subprocess.Popen[str]"]:
+    """`make local`, which ends with the block."""
+    local = subprocess.Popen(
+        [sys.executable, "-m", "local", "--work-dir", str(work_dir)],
+        cwd=PROJECT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield local
+    finally:
+        if local.poll() is None:
+            local.send_signal(signal.SIGTERM)
+            local.communicate(timeout=60)
+
+
+def addresses(local: "subprocess.Popen[str]", stack_json: Path) -> dict[str, str]:
+    """Where everything is, once it is there."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not stack_json.exists() and local.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    where: dict[str, str] = json.loads(stack_json.read_text())
+    return where
+
+
+def pay_for_a_mug(api_url: str, stripe: StandIn) -> None:
+    """An order placed there is charged at that Stripe."""
+    body = {"customer_id": "c", "currency": "eur", "payment_method": "pm_card_visa"}
+    body |= {"items": [{"sku": "mug", "quantity": 1, "unit_amount": 777}]}  # type: ignore[dict-item]
+    order = requests.post(f"{api_url}/orders", json=body, headers={"Idempotency-Key": "k"}, timeout=30).json()
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not StandInAdmin(stripe.base_url).ledger().charges_of(order["order_id"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@contextmanager
+def api_alone(stripe: StandIn, api_key: str) -> Iterator[str]:
+    """The same Stripe without the endpoints under /_standin/, for this key alone, as the test mode of an account is."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _forward(self) -> None:
+            if not self.path.startswith("/v1/") or self.headers.get("Authorization") != f"Bearer {api_key}":
+                self.send_response(404 if self.headers.get("Authorization") else 401)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer = requests.request(
+                self.command, stripe.base_url + self.path, data=body, headers=dict(self.headers), timeout=30
+            )
+            self.send_response(answer.status_code)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        do_GET = do_POST = _forward  # The names that http.server looks for.
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_the_stack_comes_up_and_goes_away(tmp_path: Path, end: signal.Signals) -> None:
     """An order placed at the given address is charged at the given Stripe; then nothing is left."""
     stack_json = tmp_path / "stack.json"
-    with running_standin() as stripe:
-        local = subprocess.Popen(
-            [sys.executable, "-m", "local", "--work-dir", str(tmp_path)],
-            cwd=PROJECT,
-            env={**os.environ, "STRIPE_API_BASE": stripe.base_url},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        deadline = time.monotonic() + 120
-        while not stack_json.exists() and local.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.2)
-        stack = json.loads(stack_json.read_text())
+    with running_standin() as stripe, running_local(tmp_path, STRIPE_API_BASE=stripe.base_url) as local:
+        stack = addresses(local, stack_json)
         assert stack.keys() >= PROMISED
         assert stack["stripe_api_base"] == stripe.base_url
-        body = {"customer_id": "c", "currency": "eur", "payment_method": "pm_card_visa"}
-        body |= {"items": [{"sku": "mug", "quantity": 1, "unit_amount": 777}]}  # type: ignore[dict-item]
-        headers = {"Idempotency-Key": "k"}
-        order = requests.post(f"{stack['api_url']}/orders", json=body, headers=headers, timeout=30).json()
-        while not StandInAdmin(stripe.base_url).ledger().charges_of(order["order_id"]):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        pay_for_a_mug(stack["api_url"], stripe)
         local.send_signal(end)
         output, _ = local.communicate(timeout=60)
     assert local.returncode == 0, output
@@ -73,3 +134,32 @@ def test_the_stack_comes_up_and_goes_away(tmp_path: Path, end: signal.Signals) -
     assert not (tmp_path / "tmp").exists()
     if sys.platform == "linux":
         assert processes_below(tmp_path) == []
+
+
+def test_any_stripe_will_do(tmp_path: Path) -> None:
+    """One that cannot be steered, with a test key of its own; it is said how its webhooks come."""
+    with running_standin() as stripe, api_alone(stripe, "sk_test_mine") as api_base:
+        given = {
+            "STRIPE_API_BASE": api_base,
+            "STRIPE_SECRET_KEY": "sk_test_mine",
+            "STRIPE_WEBHOOK_SECRET": "whsec_mine",
+        }
+        with running_local(tmp_path, **given) as local:
+            stack = addresses(local, tmp_path / "stack.json")
+            pay_for_a_mug(stack["api_url"], stripe)
+            local.send_signal(signal.SIGTERM)
+            output, _ = local.communicate(timeout=60)
+    assert local.returncode == 0, output
+    assert "stripe listen" in output
+
+
+@pytest.mark.parametrize("api_key", ["sk_live_x", "rk_live_x"])
+def test_a_live_key_is_refused(tmp_path: Path, api_key: str) -> None:
+    """Before anything is started, and without showing it."""
+    given = {"STRIPE_API_BASE": "https://api.stripe.com", "STRIPE_SECRET_KEY": api_key}
+    with running_local(tmp_path, **given) as local:
+        output, _ = local.communicate(timeout=60)
+    assert local.returncode == 1
+    assert "is no test key" in output
+    assert api_key not in output
+    assert not (tmp_path / "aws.log").exists()

@@ -94,7 +94,7 @@ def shop(stack: Stack) -> Iterator[Shop]:
         ("pm_card_visa_chargeDeclinedInsufficientFunds", "PAYMENT_DECLINED", 0),
         ("pm_card_chargeDeclinedExpiredCard", "PAYMENT_DECLINED", 0),
         ("pm_card_threeDSecure2Required", "REQUIRES_ACTION", 0),
-        ("pm_card_unheard_of", "NEEDS_REVIEW", 0),
+        ("pm_card_unheard_of", "PAYMENT_DECLINED", 0),
     ],
 )
 def test_an_order_comes_to_what_its_card_allows(shop: Shop, payment_method: str, status: str, charges: int) -> None:
@@ -208,6 +208,9 @@ BAD: dict[str, Any] = {
     "fractional": {"items": [{**LINE, "unit_amount": 10.5}]},
     "huge": {"items": [{**LINE, "unit_amount": 10**30}]},
     "card number": {"items": [{**LINE, "sku": "4000-0566-5566-5556"}]},
+    "card number after a word": {"items": [{**LINE, "sku": "Visa4000-0566-5566-5556"}]},
+    "below the minimum": {"items": [{**LINE, "unit_amount": 49}]},
+    "a card of an older API": {"payment_method": "card_1MvoiELkdIwHu7ix"},
 }
 
 

@@ -2,30 +2,34 @@
 
 A violation prints its name, `seed:number`, and the shortest timeline that was found for it; `SEED=seed:number`
 replays that one schedule, to the byte. `make mutants` breaks the protocol in one place after the other, and says after
-how many schedules each was caught.
+how many schedules each was caught. `--attacks` runs the worlds in which clocks differ, rows are lost or stale at any
+step, and Stripe is at its worst, and counts the violations of each.
 """
 
 import argparse
 import json
 import random
+import re
 import sys
+from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.simulation.explore import Findings, caught, minimal, random_schedules, random_world
+from tests.simulation.explore import ATTACKS, Findings, caught, minimal, random_schedules, random_world
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.world import Violation
+from tests.simulation.world import Scenario, Violation
 
 _CHUNK = 1000
 _SCHEDULES_FOR_A_MUTANT = 50_000
 
 
-def replay(name: str) -> int:
+def replay(name: str, of: Sequence[Scenario] | None) -> int:
     """Run the one schedule of that name, and show it whatever comes of it."""
     seed, number = map(int, name.split(":"))
-    world = random_world(seed, number)
+    world = random_world(seed, number, of=of)
     try:
         world.run()
     except Violation as violation:
@@ -35,7 +39,7 @@ def replay(name: str) -> int:
     return 0
 
 
-def explore(schedules: int, seed: int) -> Findings:
+def explore(schedules: int, seed: int, of: Sequence[Scenario] | None = None) -> Findings:
     """All of them, in chunks, with a bar on a terminal."""
     findings = Findings()
     console = Console(stderr=True)
@@ -43,9 +47,19 @@ def explore(schedules: int, seed: int) -> Findings:
         bar = progress.add_task("schedules", total=schedules)
         while findings.schedules < schedules:
             chunk = min(_CHUNK, schedules - findings.schedules)
-            findings += random_schedules(chunk, seed, first=findings.schedules)
+            findings += random_schedules(chunk, seed, first=findings.schedules, of=of)
             progress.update(bar, completed=findings.schedules)
     return findings
+
+
+def kinds(findings: Findings) -> dict[str, dict[str, int]]:
+    """For each attacked world its violations, by what was violated."""
+    counted: dict[str, Counter[str]] = {name: Counter() for name in ATTACKS}
+    names = list(ATTACKS)
+    for schedule, violation in findings.violations:
+        world = names[int(schedule.partition(":")[2]) % len(names)]
+        counted[world][re.sub(r"ord_\w+|\d+:\d+|evt_\w+", "an order", violation.what)] += 1
+    return {name: dict(each.most_common()) for name, each in counted.items()}
 
 
 def report_mutants(seed: int) -> int:
@@ -66,16 +80,18 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--seed", default=None, help="a number, or seed:number to replay one schedule")
     parser.add_argument("--mutants", action="store_true", help="break the protocol, and see that it is caught")
+    parser.add_argument("--attacks", action="store_true", help="the worlds in which nothing is to be relied on")
     options = parser.parse_args()
+    of = tuple(ATTACKS.values()) if options.attacks else None
     if options.seed and ":" in options.seed:
-        return replay(options.seed)
+        return replay(options.seed, of)
     seed = int(options.seed) if options.seed else random.SystemRandom().randrange(10**6)
     if options.mutants:
         return report_mutants(seed)
-    findings = explore(options.schedules, seed)
-    for name, violation in findings.violations[:3]:
+    findings = explore(options.schedules, seed, of)
+    for name, violation in [] if options.attacks else findings.violations[:3]:
         print(f"SEED={name} (shortened from {len(violation.timeline)} lines) {minimal(name)}", file=sys.stderr)
-    print(json.dumps(findings.as_json(seed)))
+    print(json.dumps(findings.as_json(seed) | ({"attacks": kinds(findings)} if options.attacks else {})))
     return 1 if findings.violations else 0
 
 

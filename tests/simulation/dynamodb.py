@@ -6,9 +6,11 @@ same behaviour as moto, ministack and DynamoDB Local. `Io` is how the simulation
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -70,6 +72,26 @@ class NoFaults:
         pass
 
 
+class Faults(NoFaults):
+    """A world in which these faults happen, each at the next request of its kind."""
+
+    def __init__(self, now: int = 0, **faults: str) -> None:
+        super().__init__(now)
+        self.faults = faults
+        """By the request as `stripe_confirm` or `dynamodb_UpdateItem`."""
+        self.will_happen = True
+
+    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        kind = self.faults.get(where.replace(" ", "_"))
+        if kind not in kinds:
+            return None
+        del self.faults[where.replace(" ", "_")]
+        return kind
+
+    def happens(self, what: str) -> bool:
+        return self.will_happen
+
+
 class ConditionalCheckFailed(ClientError):
     """The condition does not hold; carries the item with ALL_OLD."""
 
@@ -82,15 +104,54 @@ def _error(kind: type[ClientError], operation: str, code: str, **details: Any) -
     return kind({"Error": {"Code": code, "Message": code}, **details}, operation)  # type: ignore[arg-type]
 
 
+def _invalid(operation: str, message: str) -> ClientError:
+    return ClientError({"Error": {"Code": "ValidationException", "Message": message}}, operation)
+
+
+def _order_of(item: Mapping[str, Value], by: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(_number(item[name]) if "N" in item[name] else next(iter(item[name].values())) for name in by)
+
+
+def _projected(item: Item, given: Mapping[str, Any]) -> Item:
+    if "ProjectionExpression" not in given:
+        return dict(item)
+    names = given.get("ExpressionAttributeNames", {})
+    wanted = [names.get(each.strip(), each.strip()) for each in given["ProjectionExpression"].split(",")]
+    return {name: item[name] for name in wanted if name in item}
+
+
+_EXPRESSIONS = (
+    *("ConditionExpression", "UpdateExpression", "KeyConditionExpression"),
+    *("FilterExpression", "ProjectionExpression"),
+)
+
+
+@lru_cache
+def _placeholders(expressions: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(found for expression in expressions for found in re.findall(r"[:#][A-Za-z0-9_]+", expression))
+
+
+def _refuse_what_is_unused(given: Mapping[str, Any]) -> None:
+    """DynamoDB refuses names and values that no expression uses, and placeholders that stand for nothing."""
+    used = _placeholders(tuple([given[name] for name in _EXPRESSIONS if name in given]))
+    defined = given.get("ExpressionAttributeNames", {}).keys() | given.get("ExpressionAttributeValues", {}).keys()
+    if used != defined:
+        raise _invalid("Validation", f"unused or undefined in expressions: {sorted(used ^ defined)}")
+
+
 @dataclass
 class MemoryDynamoDB:
     """`boto3.client("dynamodb")` with tables in memory; `keys` names the key attributes of each table."""
 
     keys: Mapping[str, tuple[str, ...]]
     io: Io = field(default_factory=NoFaults)
+    indexes: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """For each table its global secondary indexes, with their key attributes; an item without them is not in it."""
     tables: dict[str, dict[tuple[str, ...], Item]] = field(default_factory=dict)
     ignored_conditions: list[str] = field(default_factory=list)
     """Parts of conditions that are left out: how the simulation breaks the protocol on purpose."""
+    transactions: set[str] = field(default_factory=set)
+    """The ClientRequestTokens of those that were made: sent again, they change nothing."""
     exceptions = SimpleNamespace(
         ConditionalCheckFailedException=ConditionalCheckFailed,
         TransactionCanceledException=TransactionCanceled,
@@ -102,33 +163,45 @@ class MemoryDynamoDB:
         self._before("GetItem")
         item = self._table(given["TableName"]).get(self._key(given["TableName"], given["Key"]))
         self._after("GetItem")
-        return {"Item": dict(item)} if item is not None else {}
+        return {"Item": _projected(item, given)} if item is not None else {}
 
     def scan(self, **given: Any) -> dict[str, Any]:
+        _refuse_what_is_unused(given)
         return self._read_on("Scan", given, lambda *_: True)
 
     def query(self, **given: Any) -> dict[str, Any]:
+        _refuse_what_is_unused(given)
         return self._read_on("Query", given, _condition(given["KeyConditionExpression"]))
 
     def _read_on(self, operation: str, given: Mapping[str, Any], key_condition: "_Condition") -> dict[str, Any]:
         """A page in the order of the keys; the limit counts what the filter leaves out, too."""
         self._before(operation)
         name = given["TableName"]
-        table = self._table(name)
-        start = given.get("ExclusiveStartKey")
+        index = given.get("IndexName")
+        of_table = self.keys[name]
+        by = (*self.indexes[name][index], *of_table) if index else of_table
         expressions = (given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {}))
-        after = sorted(
-            key
-            for key, item in table.items()
-            if (start is None or key > self._key(name, start)) and key_condition(item, *expressions)
-        )
-        read = after[: given.get("Limit")]
-        shown = [dict(table[key]) for key in read]
+        items = [
+            (_order_of(item, by), item)
+            for item in self._table(name).values()
+            if all(attribute in item for attribute in by) and key_condition(item, *expressions)
+        ]
+        backwards = given.get("ScanIndexForward") is False
+        items.sort(key=itemgetter(0), reverse=backwards)
+        if "ExclusiveStartKey" in given:
+            start = _order_of(given["ExclusiveStartKey"], by)
+            items = [each for each in items if (each[0] < start if backwards else each[0] > start)]
+        read = [item for _, item in items[: given.get("Limit")]]
+        shown = read
         if "FilterExpression" in given:
-            shown = [item for item in shown if _condition(given["FilterExpression"])(item, *expressions)]
-        answer: dict[str, Any] = {"Items": shown}
-        if len(read) < len(after):
-            answer["LastEvaluatedKey"] = {attribute: table[read[-1]][attribute] for attribute in self.keys[name]}
+            shown = [item for item in read if _condition(given["FilterExpression"])(item, *expressions)]
+        answer: dict[str, Any] = {
+            "Items": [_projected(item, given) for item in shown],
+            "Count": len(shown),
+            "ScannedCount": len(read),
+        }
+        if len(read) < len(items):
+            answer["LastEvaluatedKey"] = {attribute: read[-1][attribute] for attribute in by}
         self._after(operation)
         return answer
 
@@ -141,22 +214,35 @@ class MemoryDynamoDB:
     def delete_item(self, **given: Any) -> dict[str, Any]:
         return self._write("DeleteItem", given)
 
-    def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def transact_write_items(
+        self, *, TransactItems: Sequence[Mapping[str, Any]], ClientRequestToken: str | None = None
+    ) -> dict[str, Any]:
         if self._before("TransactWriteItems", ("throttled", "transaction conflict")) == "transaction conflict":
             raise self._canceled([{"Code": "TransactionConflict"} for _ in TransactItems])
         actions = [(name, dict(given)) for action in TransactItems for name, given in action.items()]
+        for _, given in actions:
+            _refuse_what_is_unused(given)
+        places = [(given["TableName"], self._key_given(given)) for _, given in actions]
+        if len(set(places)) < len(places):
+            raise _invalid("TransactWriteItems", "Transaction request cannot include multiple operations on one item")
+        if ClientRequestToken in self.transactions:
+            self._after("TransactWriteItems")
+            return {}
         reasons = [self._refusal(given) for _, given in actions]
         if any(reasons):
             raise self._canceled([reason or {"Code": "None"} for reason in reasons])
         for name, given in actions:
             if name != "ConditionCheck":
-                self._apply(f"{name}Item", given)
+                self._apply(f"{name}Item" if name in ("Put", "Update", "Delete") else name, given)
+        if ClientRequestToken:
+            self.transactions.add(ClientRequestToken)
         self._after("TransactWriteItems")
         return {}
 
     # ------------------------------------------------------------ one write
 
     def _write(self, operation: str, given: dict[str, Any]) -> dict[str, Any]:
+        _refuse_what_is_unused(given)
         self._before(operation)
         refusal = self._refusal(given)
         if refusal is not None:
@@ -167,9 +253,12 @@ class MemoryDynamoDB:
                 "ConditionalCheckFailedException",
                 **({"Item": refusal["Item"]} if "Item" in refusal else {}),
             )
+        old = self._table(given["TableName"]).get(self._key_given(given))
         new = self._apply(operation, given)
         self._after(operation)
-        return {"Attributes": dict(new)} if new is not None and given.get("ReturnValues") == "ALL_NEW" else {}
+        wanted = given.get("ReturnValues")
+        returned = {"ALL_NEW": new, "ALL_OLD": old}.get(wanted) if wanted else None
+        return {"Attributes": dict(returned)} if returned is not None else {}
 
     def _refusal(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         condition = given.get("ConditionExpression")
@@ -180,7 +269,7 @@ class MemoryDynamoDB:
         if not condition.strip():
             return None
         table = given["TableName"]
-        item = self._table(table).get(self._key(table, given.get("Key") or given["Item"]))
+        item = self._table(table).get(self._key_given(given))
         holds = _condition(condition)(
             item or {}, given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {})
         )
@@ -191,16 +280,19 @@ class MemoryDynamoDB:
 
     def _apply(self, operation: str, given: Mapping[str, Any]) -> Item | None:
         name = given["TableName"]
-        table, key = self._table(name), self._key(name, given.get("Key") or given["Item"])
+        table, key = self._table(name), self._key_given(given)
         old = table.get(key)
         new: Item | None = None
         if operation == "PutItem":
             new = dict(given["Item"])
         elif operation == "UpdateItem":
             new = {**(old or given["Key"])}
-            _update(given["UpdateExpression"])(
-                new, given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {})
-            )
+            if "UpdateExpression" in given:
+                _update(given["UpdateExpression"])(
+                    new, given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {})
+                )
+            if any(new.get(attribute) != given["Key"][attribute] for attribute in self.keys[name]):
+                raise _invalid(operation, "Cannot update an attribute that is part of the key")
         if new is None:
             table.pop(key, None)
         else:
@@ -210,6 +302,9 @@ class MemoryDynamoDB:
 
     def _table(self, name: str) -> dict[tuple[str, ...], Item]:
         return self.tables.setdefault(name, {})
+
+    def _key_given(self, given: Mapping[str, Any]) -> tuple[str, ...]:
+        return self._key(given["TableName"], given.get("Key") or given["Item"])
 
     def _key(self, table: str, item: Mapping[str, Value]) -> tuple[str, ...]:
         return tuple([value for name in self.keys[table] for value in item[name].values()])
@@ -240,7 +335,7 @@ _Values = Mapping[str, Value]
 _Condition = Callable[[Item, _Names, _Values], bool]
 _Operand = Callable[[Item, _Names, _Values], Value | None]
 
-_TOKEN = re.compile(r"\s*(<=|>=|<>|[()=<>,+-]|[:#]?[A-Za-z_][A-Za-z0-9_]*)")
+_TOKEN = re.compile(r"\s*(<=|>=|<>|[()=<>,+.\[\]-]|[:#][A-Za-z0-9_]+|[A-Za-z_][A-Za-z0-9_]*|[0-9]+)")
 
 
 def _number(value: Value) -> Decimal | int:
@@ -258,14 +353,131 @@ def _less(left: Value, right: Value) -> bool:
     return "S" in left and "S" in right and left["S"] < right["S"]
 
 
+def _begins(whole: Value, start: Value) -> bool:
+    return "S" in whole and "S" in start and whole["S"].startswith(start["S"])
+
+
+def _contains(whole: Value, part: Value) -> bool:
+    """A string within a string, an element of a list, a member of a set."""
+    [(kind, content)] = whole.items()
+    match kind:
+        case "S":
+            return "S" in part and part["S"] in content
+        case "L":
+            return any(_same(each, part) for each in content)
+        case "SS" | "NS":
+            return any(_same({kind[0]: each}, part) for each in content)
+        case _:
+            return False
+
+
+def _has_type(value: Value, kind: Value) -> bool:
+    return kind["S"] in value
+
+
+def _size(value: Value) -> Value | None:
+    [(kind, content)] = value.items()
+    return {"N": str(len(content))} if kind in ("S", "B", "L", "M", "SS", "NS", "BS") else None
+
+
 _COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
     "=": _same,
-    "<>": lambda left, right: not _same(left, right),
     "<": _less,
     ">": lambda left, right: _less(right, left),
     "<=": lambda left, right: _less(left, right) or _same(left, right),
     ">=": lambda left, right: _less(right, left) or _same(left, right),
 }
+
+
+_FUNCTIONS: Mapping[str, Callable[[Value, Value], bool]] = {
+    "BEGINS_WITH": _begins,
+    "CONTAINS": _contains,
+    "ATTRIBUTE_TYPE": _has_type,
+}
+
+_Path = tuple[str | int, ...]
+
+
+def _if_not_exists(path: _Operand, default: _Operand) -> _Operand:
+    return lambda *given: present if (present := path(*given)) is not None else default(*given)
+
+
+def _list_append(first: _Operand, second: _Operand) -> _Operand:
+    def append(*given: Any) -> Value:
+        one, other = first(*given), second(*given)
+        if one is None or other is None:
+            raise _invalid("UpdateItem", "list_append of something that is not there")
+        return {"L": [*one["L"], *other["L"]]}
+
+    return append
+
+
+def _size_of(path: _Operand) -> _Operand:
+    return lambda *given: _size(value) if (value := path(*given)) is not None else None
+
+
+def _inside(value: Value | None) -> Any:
+    """What a path leads into: the content of a map or a list."""
+    return next((value[kind] for kind in ("M", "L") if value is not None and kind in value), None)
+
+
+def _named(step: str | int, names: _Names) -> str | int:
+    return names[step] if isinstance(step, str) and step.startswith("#") else step
+
+
+def _at(item: Item, path: _Path, names: _Names) -> Value | None:
+    content: Any = item
+    value: Value | None = None
+    for step in path:
+        place = _named(step, names)
+        if isinstance(place, int):
+            value = content[place] if isinstance(content, list) and place < len(content) else None
+        else:
+            value = content.get(place) if isinstance(content, dict) else None
+        content = _inside(value)
+    return value
+
+
+def _container(item: Item, path: _Path, names: _Names) -> Any:
+    """Where the last step of the path leads to; it must be there."""
+    if len(path) == 1:
+        return item
+    content = _inside(_at(item, path[:-1], names))
+    if content is None:
+        raise _invalid("UpdateItem", "The document path provided in the update expression is invalid for update")
+    return content
+
+
+def _put(item: Item, path: _Path, names: _Names, value: Value) -> None:
+    content, place = _container(item, path, names), _named(path[-1], names)
+    if isinstance(place, int) and place >= len(content):
+        content.append(value)
+    else:
+        content[place] = value
+
+
+def _take_out(item: Item, path: _Path, names: _Names) -> None:
+    if len(path) > 1 and _at(item, path, names) is None:
+        return
+    content, place = _container(item, path, names), _named(path[-1], names)
+    if isinstance(place, int):
+        del content[place]
+    else:
+        content.pop(place, None)
+
+
+def _added(present: Value | None, value: Value) -> Value:
+    """A number grows, a set takes members in."""
+    if "N" in value:
+        return {"N": str(_number(present or {"N": "0"}) + _number(value))}
+    [(kind, members)] = value.items()
+    return {kind: sorted({*(present or {kind: []})[kind], *members})}
+
+
+def _without(present: Value | None, value: Value) -> Value | None:
+    [(kind, members)] = value.items()
+    left = sorted({*(present or {kind: []})[kind]} - {*members})
+    return {kind: left} if left else None
 
 
 class _Parser:
@@ -315,10 +527,12 @@ class _Parser:
             self.must(")")
             return inner
         if function := self.take("ATTRIBUTE_EXISTS", "ATTRIBUTE_NOT_EXISTS"):
-            self.must("(")
-            operand, wanted = self.operand(), function.lower() == "attribute_exists"
-            self.must(")")
+            [operand] = self.in_brackets()
+            wanted = function.lower() == "attribute_exists"
             return lambda *given: (operand(*given) is not None) is wanted
+        if function := self.take(*_FUNCTIONS):
+            whole, part = self.in_brackets()
+            return lambda *given: _both(_FUNCTIONS[function.upper()], whole, part, given)
         return self.comparison()
 
     def comparison(self) -> _Condition:
@@ -326,6 +540,15 @@ class _Parser:
         if self.take("IN"):
             options = self.in_brackets()
             return lambda *given: any(_both(_same, left, option, given) for option in options)
+        if self.take("BETWEEN"):
+            low = self.operand()
+            self.must("AND")
+            high, at_most = self.operand(), _COMPARE["<="]
+            return lambda *given: _both(at_most, low, left, given) and _both(at_most, left, high, given)
+        if self.take("<>"):
+            other = self.operand()
+            # What is not there differs from everything.
+            return lambda *given: not _both(_same, left, other, given)
         compare = _COMPARE[self.take(*_COMPARE) or ""]
         right = self.operand()
         return lambda *given: _both(compare, left, right, given)
@@ -338,18 +561,36 @@ class _Parser:
         self.must(")")
         return options
 
-    # operand := :value | path | if_not_exists(path, operand), each with + or - another
+    # operand := :value | path | function(operand, …), each with + or - another
+    # path := name { .name | [number] }
 
     def operand(self) -> _Operand:
-        token = self.take() or ""
-        if token.lower() == "if_not_exists":
-            path, default = self.in_brackets()
-            return lambda *given: present if (present := path(*given)) is not None else default(*given)
+        token = self.tokens[0].lower()
+        if token in ("if_not_exists", "list_append", "size") and self.tokens[1] == "(":
+            self.take()
+            given_to = self.in_brackets()
+            return {"if_not_exists": _if_not_exists, "list_append": _list_append, "size": _size_of}[token](*given_to)
         if token.startswith(":"):
-            return lambda _, __, values: values[token]
-        if token.startswith("#"):
-            return lambda item, names, _: item.get(names[token])
-        return lambda item, _, __: item.get(token)
+            value = self.take() or ""
+            return lambda _, __, values: values[value]
+        path = self.path()
+        if len(path) > 1:
+            return lambda item, names, _: _at(item, path, names)
+        [name] = path
+        if isinstance(name, str) and name.startswith("#"):
+            return lambda item, names, _: item.get(names[name])
+        return lambda item, _, __: item.get(name)  # type: ignore[call-overload, no-any-return]  # A name, not a number.
+
+    def path(self) -> "_Path":
+        steps: list[str | int] = [self.take() or ""]
+        while True:
+            if self.take("."):
+                steps.append(self.take() or "")
+            elif self.take("["):
+                steps.append(int(self.take() or ""))
+                self.must("]")
+            else:
+                return tuple(steps)
 
     def sum(self) -> _Operand:
         left = self.operand()
@@ -361,27 +602,27 @@ class _Parser:
         def add(*given: Any) -> Value:
             one, other = left(*given), right(*given)
             if one is None or other is None:
-                raise ValueError("the sum of something that is not there")
+                raise _invalid("UpdateItem", "the sum of something that is not there")
             return {"N": str(_number(one) + factor * _number(other))}
 
         return add
 
-    # update := { SET path = sum, … | REMOVE path, … }
+    # update := { SET path = sum, … | REMOVE path, … | ADD path :value, … | DELETE path :value, … }
 
-    def update(self) -> tuple[list[tuple[str, _Operand]], list[str]]:
-        sets: list[tuple[str, _Operand]] = []
-        removes: list[str] = []
-        while clause := self.take("SET", "REMOVE"):
+    def update(self) -> list[tuple[str, "_Path", _Operand | None]]:
+        changes: list[tuple[str, _Path, _Operand | None]] = []
+        while clause := self.take("SET", "REMOVE", "ADD", "DELETE"):
             while True:
-                path = self.take() or ""
+                path, operand = self.path(), None
                 if clause.upper() == "SET":
                     self.must("=")
-                    sets.append((path, self.sum()))
-                else:
-                    removes.append(path)
+                    operand = self.sum()
+                elif clause.upper() != "REMOVE":
+                    operand = self.operand()
+                changes.append((clause.upper(), path, operand))
                 if not self.take(","):
                     break
-        return sets, removes
+        return changes
 
     def end(self) -> None:
         if self.tokens != [""]:
@@ -406,17 +647,34 @@ def _condition(expression: str) -> _Condition:
 @lru_cache
 def _update(expression: str) -> Callable[[Item, _Names, _Values], None]:
     parser = _Parser(expression)
-    sets, removes = parser.update()
+    changes = parser.update()
     parser.end()
+    is_nested = any(len(path) > 1 for _, path, _ in changes)
 
     def update(item: Item, names: _Names, values: _Values) -> None:
+        if is_nested:
+            # What the item was before is still held by others: by the table, until all of this has succeeded.
+            item.update(deepcopy(item))
         # Every right side sees the item as it was before.
-        new = [(names.get(path, path), operand(item, names, values)) for path, operand in sets]
-        for name, value in new:
+        new = [(clause, path, operand(item, names, values) if operand else None) for clause, path, operand in changes]
+        was = {path: _at(item, path, names) for clause, path, _ in new if clause in ("ADD", "DELETE")}
+        for clause, path, value in new:
+            if clause == "REMOVE":
+                continue
             if value is None:
-                raise ValueError(f"{name} is set to something that is not there")
-            item[name] = value
-        for path in removes:
-            item.pop(names.get(path, path), None)
+                raise _invalid("UpdateItem", f"{path} is set to something that is not there")
+            if clause != "SET":
+                value = _added(was[path], value) if clause == "ADD" else _without(was[path], value)
+            if value is not None:
+                _put(item, path, names, value)
+            else:
+                _take_out(item, path, names)
+        # From the back, so that no place in a list moves before its turn.
+        for path in sorted((path for clause, path, _ in new if clause == "REMOVE"), key=_last_place, reverse=True):
+            _take_out(item, path, names)
 
     return update
+
+
+def _last_place(path: _Path) -> int:
+    return path[-1] if isinstance(path[-1], int) else -1

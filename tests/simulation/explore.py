@@ -3,10 +3,10 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.simulation.choices import GivenChoices, ScriptedChoices, SeededChoices, shortened
-from tests.simulation.world import Scenario, Violation, World
+from tests.simulation.world import DAY, Scenario, Violation, World
 
 Mutate = Callable[[World], None]
 
@@ -150,6 +150,73 @@ SCENARIOS = (*_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_CANCELED, *_RECONCILED, *_TOLD
 RANDOM_SCENARIOS = (*_ONE_ATTEMPT * 4, *SCENARIOS)
 """In turn; the short ones come five times."""
 
+_NEARLY_23_HOURS = (0, 82_000, 22 * 3600 + 3000, 23 * 3600 - 30, 23 * 3600 - 1, 23 * 3600 + 1)
+_WAITS = (60, 960, 3600, 22 * 3600 + 3000, 23 * 3600 - 11, 23 * 3600, DAY, DAY + 3600, 3 * DAY)
+_ATTACK = Scenario(
+    fault_probability=0.1,
+    crash_probability=0.05,
+    jump_probability=0.1,
+    redeliveries=3,
+    placed_ago_seconds=_NEARLY_23_HOURS,
+    waits_seconds=_WAITS,
+    search_lag_seconds=3600,
+    only_money=True,
+)
+
+_UNSTORED = replace(
+    _ATTACK,
+    harsh_stripe=True,
+    only_stripe_faults=frozenset({"502", "drop after"}),
+    placed_ago_seconds=(0,),
+    waits_seconds=(60, 960, 3600),
+    crash_probability=0.01,
+)
+
+ATTACKS: dict[str, Scenario] = {
+    "age alone": _ATTACK,
+    "clocks differ by 299 s": replace(_ATTACK, clock_skew_seconds=299),
+    "clocks differ by 40 minutes": replace(_ATTACK, clock_skew_seconds=2400),
+    "clocks differ by 299 s, zombies": replace(_ATTACK, clock_skew_seconds=299, zombies=True),
+    "rows lost at any step": replace(_ATTACK, row_loss_probability=0.03),
+    "rows stale at any step": replace(_ATTACK, stale_row_probability=0.03),
+    "rows lost and stale, clocks differ by 299 s": replace(
+        _ATTACK, row_loss_probability=0.02, stale_row_probability=0.02, clock_skew_seconds=299
+    ),
+    "harsh Stripe": replace(_ATTACK, harsh_stripe=True),
+    "harsh Stripe, rows lost": replace(_ATTACK, harsh_stripe=True, row_loss_probability=0.03),
+    "unstored 502s, rows lost between deliveries": replace(
+        _UNSTORED, lose_rows=True, redeliveries=2, waits_seconds=(960, 3600)
+    ),
+    "unstored 502s, rows lost at any step": replace(_UNSTORED, row_loss_probability=0.005),
+    "several cards, rows lost and stale": replace(
+        _ATTACK, orders=((_DECLINED, _GOOD),), copies=1, row_loss_probability=0.02, stale_row_probability=0.02
+    ),
+    "3-D Secure, another card, rows lost and stale": replace(
+        _ATTACK,
+        orders=((_3DS, _GOOD),),
+        copies=1,
+        row_loss_probability=0.01,
+        stale_row_probability=0.01,
+        reconciles=True,
+        webhooks=True,
+    ),
+    "customers cancel, rows lost": replace(_ATTACK, copies=1, cancels=True, row_loss_probability=0.03),
+    "the API key of another account": replace(_ATTACK, wrong_account_probability=0.02),
+    "everything": replace(
+        _ATTACK,
+        orders=((_GOOD, _GOOD),),
+        harsh_stripe=True,
+        row_loss_probability=0.02,
+        stale_row_probability=0.02,
+        clock_skew_seconds=2400,
+        zombies=True,
+        cancels=True,
+        reconciles=True,
+        webhooks=True,
+    ),
+}
+"""Worlds in which no clock is to be relied on, no row is safe, and Stripe is at its worst."""
+
 
 @dataclass
 class Findings:
@@ -189,11 +256,11 @@ class Findings:
         }
 
 
-def random_schedules(schedules: int, seed: int, *, first: int = 0) -> Findings:
+def random_schedules(schedules: int, seed: int, *, first: int = 0, of: Sequence[Scenario] | None = None) -> Findings:
     """So many schedules from the first on, each with choices of its own: the seed repeats all, `seed:number` one."""
     findings, started = Findings(), time.perf_counter()
     for number in range(first, first + schedules):
-        findings.add(f"{seed}:{number}", random_world(seed, number))
+        findings.add(f"{seed}:{number}", random_world(seed, number, of=of))
     findings.seconds = time.perf_counter() - started
     return findings
 
@@ -208,9 +275,11 @@ def caught(schedules: int, seed: int, mutate: Mutate) -> Findings:
     return findings
 
 
-def random_world(seed: int, number: int, mutate: Mutate = no_mutation) -> World:
+def random_world(
+    seed: int, number: int, mutate: Mutate = no_mutation, *, of: Sequence[Scenario] | None = None
+) -> World:
     """The schedule of that name, to the byte."""
-    scenarios = RANDOM_SCENARIOS if mutate is no_mutation else SCENARIOS
+    scenarios = of or (RANDOM_SCENARIOS if mutate is no_mutation else SCENARIOS)
     scenario = scenarios[number % len(scenarios)]
     return World(scenario, SeededChoices(seed * 1_000_003 + number), mutate)
 
@@ -224,9 +293,9 @@ def violation_of(world: World) -> Violation | None:
     return None
 
 
-def minimal(name: str, mutate: Mutate = no_mutation) -> Violation:
+def minimal(name: str, mutate: Mutate = no_mutation, *, of: Sequence[Scenario] | None = None) -> Violation:
     """The shortest schedule found that breaks the same invariant as the one of that name, `seed:number`."""
-    world = random_world(*map(int, name.split(":")), mutate)
+    world = random_world(*map(int, name.split(":")), mutate, of=of)
     whole = violation_of(world)
     assert whole is not None, f"{name} breaks nothing"
 

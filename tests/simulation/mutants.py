@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import stripe
-
 from cancel_charge.cancel import CancelCharge
+from onecharge.payments.ledger import Claim, Ledger
+from onecharge.payments.settling import Settler
+
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
 from onecharge.events import OrderPlacedEvent
 from onecharge.payments.leases import LeaseLost
-from onecharge.payments.ledger import Claim, Ledger
 from onecharge.payments.protocol import Answer, ChargeRow, FoundIntent, FrozenRequest, Reply
-from onecharge.payments.settling import Settler
 from onecharge.payments.stripe_gateway import StripeGateway, Told, ToldOfCharge
 from onecharge.payments.time_bounds import KEY_HORIZON_SECONDS, SEARCH_LAG_SECONDS
 from onecharge.states import PaymentState
@@ -43,7 +43,7 @@ def no_check_of_the_attempt_before(world: World) -> None:
 
 
 def lease_shorter_than_stripes_timeouts(world: World) -> None:
-    world.charge_order = replace(world.charge_order, lease_seconds=1)
+    world.service.charge_order = replace(world.service.charge_order, lease_seconds=1)
 
 
 def dlq_after_three_receives(world: World) -> None:
@@ -51,7 +51,7 @@ def dlq_after_three_receives(world: World) -> None:
 
 
 def _replace(world: World, name: str, mutant: Any) -> None:
-    world.charge_order = replace(world.charge_order, **{name: mutant})
+    world.service.charge_order = replace(world.service.charge_order, **{name: mutant})
 
 
 def _with_key(world: World, make: Callable[[str], str]) -> None:
@@ -59,7 +59,7 @@ def _with_key(world: World, make: Callable[[str], str]) -> None:
         def charge(self, request: FrozenRequest, idempotency_key: str) -> Reply:
             return super().charge(request, make(idempotency_key))
 
-    _replace(world, "gateway", OtherKeys(world.charge_order.gateway.client))
+    _replace(world, "gateway", OtherKeys(world.service.charge_order.gateway.client))
 
 
 def key_with_a_random_part(world: World) -> None:
@@ -77,7 +77,7 @@ def search_alone_proves_absence(world: World) -> None:
             # Long after the charge could still appear, as if search did not lag.
             return super().look(request, placed_at=times["now"], appears_until=0, now=times["now"])
 
-    _replace(world, "gateway", Searching(world.charge_order.gateway.client))
+    _replace(world, "gateway", Searching(world.service.charge_order.gateway.client))
 
 
 def list_of_one_hour(world: World) -> None:
@@ -86,7 +86,7 @@ def list_of_one_hour(world: World) -> None:
             within = max(placed_at, now - SEARCH_LAG_SECONDS)
             return super().look(request, placed_at=within, appears_until=appears_until, now=now)
 
-    _replace(world, "gateway", ShortList(world.charge_order.gateway.client))
+    _replace(world, "gateway", ShortList(world.service.charge_order.gateway.client))
 
 
 def claim_deleted_on_error(world: World) -> None:
@@ -94,7 +94,9 @@ def claim_deleted_on_error(world: World) -> None:
         def hand_back(self, row: ChargeRow, *, look_first: bool, now: int) -> None:
             self.client.delete_item(TableName=self.table, Key=self._key(row.request))
 
-    _replace(world, "ledger", Deleting(world.charge_order.ledger.client, world.charge_order.ledger.table))
+    _replace(
+        world, "ledger", Deleting(world.service.charge_order.ledger.client, world.service.charge_order.ledger.table)
+    )
 
 
 def claim_read_back_blindly(world: World) -> None:
@@ -104,7 +106,9 @@ def claim_read_back_blindly(world: World) -> None:
         def _claim_after_decline(self, request: FrozenRequest, update: Any, **times: int) -> Claim:
             return super()._claim_after_decline(request, update, now=times["now"], lease_expires_at=_Anything())
 
-    _replace(world, "ledger", Believing(world.charge_order.ledger.client, world.charge_order.ledger.table))
+    _replace(
+        world, "ledger", Believing(world.service.charge_order.ledger.client, world.service.charge_order.ledger.table)
+    )
 
 
 class _Anything(int):
@@ -119,8 +123,8 @@ class _Anything(int):
 
 def _rewrite(mutant: type[ChargeOrder]) -> Mutate:
     def mutate(world: World) -> None:
-        fields = world.charge_order.__dataclass_fields__
-        world.charge_order = mutant(**{name: getattr(world.charge_order, name) for name in fields})
+        fields = world.service.charge_order.__dataclass_fields__
+        world.service.charge_order = mutant(**{name: getattr(world.service.charge_order, name) for name in fields})
 
     return mutate
 
@@ -191,7 +195,7 @@ def failed_3d_secure_not_canceled(world: World) -> None:
             assert found is not None
             return replace(found, status="canceled")
 
-    _replace(world, "gateway", Leaving(world.charge_order.gateway.client))
+    _replace(world, "gateway", Leaving(world.service.charge_order.gateway.client))
 
 
 def cancels_without_a_look(world: World) -> None:
@@ -199,7 +203,7 @@ def cancels_without_a_look(world: World) -> None:
         def _after_look(self, row: ChargeRow) -> PaymentState:
             return self._settle_canceled(row)
 
-    world.canceller = Blind
+    world.service.canceller = Blind
 
 
 def cancel_gives_the_key_up(world: World) -> None:
@@ -215,7 +219,7 @@ def cancel_gives_the_key_up(world: World) -> None:
                     self.ledger.hand_back(again, look_first=True, now=now)
             return state
 
-    world.canceller = GivingUp
+    world.service.canceller = GivingUp
 
 
 def reconciler_guesses(world: World) -> None:
@@ -232,7 +236,7 @@ def reconciler_guesses(world: World) -> None:
         def _again(self, row: ChargeRow) -> ChargeRow:
             return self.ledger.read(row.request.order_id, row.request.attempt) or row
 
-    world.settler = Guessing
+    world.service.settler = Guessing
 
 
 def an_event_is_believed(world: World) -> None:
@@ -243,7 +247,7 @@ def an_event_is_believed(world: World) -> None:
             row = self.ledger.read(told.order_id, told.attempt)
             self.bring_together(row, told.intent, order_id=told.order_id, attempt=told.attempt)
 
-    world.settler = Believing
+    world.service.settler = Believing
 
 
 def events_kept_before_they_are_handled(world: World) -> None:
@@ -252,7 +256,7 @@ def events_kept_before_they_are_handled(world: World) -> None:
             self.handled.keep(told.event_id, now=int(self.clock()))
             super()._handle(told)
 
-    world.receiver = Hasty
+    world.service.receiver = Hasty
 
 
 def failed_events_acknowledged(world: World) -> None:
@@ -261,7 +265,7 @@ def failed_events_acknowledged(world: World) -> None:
             with suppress(*OUTAGES):
                 super().__call__(event)
 
-    world.receiver = Careless
+    world.service.receiver = Careless
 
 
 MUTANTS: Mapping[str, Mutate] = {

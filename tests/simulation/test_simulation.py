@@ -21,7 +21,7 @@ MET = {
     *("dynamodb TransactWriteItems: transaction conflict", "dynamodb GetItem: throttled"),
     *("stripe create: drop before", "stripe create: drop after", "stripe create: time-out"),
     *("stripe create: 429", "stripe create: 503", "stripe create: 401"),
-    *("stripe create: 500 before", "stripe create: 500 after", "stripe create: 500, charged later"),
+    *("stripe create: 500 before", "stripe create: 500 after", "stripe create: 500, executed later"),
     *("3-D Secure decided", "3-D Secure tried again", "reconciler: Reconciled.SUCCEEDED", "reconciler: AbandonedClaim"),
     *("reconciler: Reconciled.DECLINED", "reconciler: ReconcileInterrupted", "reconciler: ChargeUnknownToLedger"),
     *("cancel: CANCELED", "cancel: PAID", "cancel: IN_PROGRESS", "cancel: failed"),

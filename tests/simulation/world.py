@@ -11,55 +11,47 @@ from datetime import UTC, datetime
 
 from greenlet import greenlet
 
-from cancel_charge.cancel import CancelCharge, Cancellation
-from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Consumer, Delivery
 from onecharge.events import OrderPlaced, OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.settling import Settler
-from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.states import PaymentState
-from receive_stripe_event.handled_events import HandledEvents
-from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
-from reconcile_charges.progress import ProgressStore
-from reconcile_charges.reconcile import ReconcileCharges
 from tests.silent import SILENT
 from tests.simulation.choices import Choices
 from tests.simulation.dynamodb import Item, MemoryDynamoDB
+from tests.simulation.service import (
+    ANSWERS_CLIENT_SECRETS,
+    BOUNDS,
+    CANCELED,
+    CHARGES,
+    CONTRADICTIONS,
+    DECLINED,
+    IN_WORK,
+    INDEXES,
+    MAY_BECOME,
+    PAID,
+    RECONCILE_BOUNDS,
+    TABLES,
+    WEBHOOK_BOUNDS,
+    PaymentService,
+    RowKey,
+    RowView,
+    State,
+    row_key_of,
+    row_key_of_intent,
+)
 from tests.simulation.stripe import Event, MemoryStripe, PaymentIntent, stripe_in_memory
 
-BOUNDS = TimeBounds.of(30)
 VISIBILITY_SECONDS = 180
 MAX_RECEIVE_COUNT = 500
 T0 = 1_800_000_000
 DAY = 24 * 3600
-CHARGES = "Charges"
-RECONCILIATION = "Reconciliation"
 RECONCILE_EVERY_SECONDS = 1800
-RECONCILE_BOUNDS = TimeBounds.of(120)
-STRIPE_EVENTS = "StripeEvents"
-WEBHOOK_BOUNDS = TimeBounds.of(20)
-_CONTRADICTIONS = {"ChargeUnknownToLedger", "RowUnknownToStripe", "LedgerDiffersFromStripe"}
 _STEPS_MAX = 4000
+_STEPS_MAX_FOR_MONEY = 800
 _ZOMBIE_SECONDS = 300
 _REDRIVES_MAX = 2
-
-RowKey = tuple[str, str]
-"""Order id and attempt, as the table has them."""
-
-
-_MAY_BECOME = {
-    PaymentState.CLAIMED: set(PaymentState),
-    **{settled: {settled} for settled in PaymentState if settled is not PaymentState.CLAIMED},
-    PaymentState.REQUIRES_ACTION: {
-        PaymentState.REQUIRES_ACTION,
-        PaymentState.SUCCEEDED,
-        PaymentState.DECLINED,
-        PaymentState.CANCELED,
-    },
-}
-"""What a row may be after each state."""
+_JUMPS_SECONDS = (1, 20, 40)
+_LATE_SECONDS = 2 * DAY + 3600
+"""By then Stripe has executed what it will execute of what it has answered with a 500."""
 
 
 class Crash(BaseException):
@@ -95,6 +87,8 @@ class Worker:
     timeout_seconds: int
     run: greenlet
     label: str = "start"
+    clock_offset_seconds: int = 0
+    """How far its clock is ahead of the world's, or behind it."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +120,24 @@ class Scenario:
     webhooks: bool = False
     """Stripe sends its events, and banks decide: in any order, repeated, late or, if there is a reconciler, never.
     Without one, each is sent until it is acknowledged, as Stripe does for three days."""
+    clock_skew_seconds: int = 0
+    """Each worker has a clock of its own; together with the world's, which is Stripe's, they differ by this much."""
+    placed_ago_seconds: tuple[int, ...] = (0,)
+    """How long before the first delivery the orders were placed: one of these."""
+    waits_seconds: tuple[int, ...] = (3600, 4200, DAY, 13 * DAY)
+    """How long after it has become quiet a message is redelivered or redriven: one of these."""
+    row_loss_probability: float = 0.0
+    """Of a row being lost, at any step: also while a worker holds it."""
+    stale_row_probability: float = 0.0
+    """Of a row being put back to an older version of itself, at any step, as a restored table may hold it."""
+    harsh_stripe: bool = False
+    """502, 503, 424 and 429 come too, stored under the key or not; a 500 may take effect up to two days later."""
+    only_stripe_faults: frozenset[str] | None = None
+    """If given, Stripe has no others."""
+    wrong_account_probability: float = 0.0
+    """At each step, of the API key being that of another, empty account for a while."""
+    only_money: bool = False
+    """Nothing counts but what customers pay: one success an order, and none after it was said to be canceled."""
 
     @property
     def banks_decide(self) -> bool:
@@ -146,18 +158,28 @@ class World:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self.dynamodb = MemoryDynamoDB(
-            keys={CHARGES: ("order_id", "attempt"), RECONCILIATION: ("name",), STRIPE_EVENTS: ("event_id",)}, io=self
+        self.dynamodb = MemoryDynamoDB(keys=TABLES, indexes=INDEXES, io=self)
+        self.stripe = MemoryStripe(
+            io=self,
+            search_lag_seconds=self.scenario.search_lag_seconds,
+            harsh=self.scenario.harsh_stripe,
+            only_faults=self.scenario.only_stripe_faults,
         )
-        self.stripe = MemoryStripe(io=self, search_lag_seconds=self.scenario.search_lag_seconds)
+        if self.scenario.harsh_stripe:
+            self.stripe.names_cards = self.choices.happens(0.5)
         self.queue: list[Message] = []
         self.dlq: list[tuple[str, str]] = []
         self.to_be_redriven: list[Message] = []
         self.redrives = 0
         self.workers: list[Worker] = []
         self.current: Worker | None = None
-        self.states: dict[RowKey, PaymentState] = {}
-        self.holders: dict[RowKey, tuple[Worker | None, int]] = {}
+        self.states: dict[RowKey, State] = {}
+        self.holders: dict[RowKey, Worker | None] = {}
+        self.versions: dict[RowKey, list[Item]] = {}
+        """What each row has been, for a restore that is older than the row."""
+        self.disturbed: set[RowKey] = set()
+        """Rows that were lost or stale while workers were at work: their leases no longer prove anything."""
+        self.clock_direction = (-1, 1)[self.choices.pick(2)] if self.scenario.clock_skew_seconds else 0
         self.let_go: set[RowKey] = set()
         self.made = 0
         self.lost_rows = 0
@@ -167,32 +189,22 @@ class World:
         self.broken: str | None = None
         self.reported: Counter[str] = Counter()
         self.reconciled_at = self.time
-        self.told_canceled: set[RowKey] = set()
-        self.secrets_out: set[RowKey] = set()
-        self.at_the_bank: set[str] = set()
+        self.said_canceled: set[RowKey] = set()
+        self.secrets_out: set[str] = set()
         self.paid_at_the_bank: set[RowKey] = set()
-        self.canceller: type[CancelCharge] = CancelCharge
         self.acknowledged: set[str] = set()
-        self.settler: type[Settler] = Settler
-        self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
         self.max_receive_count = MAX_RECEIVE_COUNT
-        self.charge_order = ChargeOrder(
-            ledger=Ledger(self.dynamodb, CHARGES),  # type: ignore[arg-type]  # The client's methods that are used.
-            gateway=StripeGateway(stripe_in_memory(self.stripe)),
-            lease_seconds=BOUNDS.lease_seconds,
-            clock=lambda: self.time,
-            logger=SILENT,
-            count=SILENT,
-        )
+        self.service = PaymentService(self.dynamodb, stripe_in_memory(self.stripe), self.clock)
+        placed_at = T0 - self._one_of(self.scenario.placed_ago_seconds)
         self.orders = [
-            _order(place, attempt, card)
+            _order(place, attempt, card, placed_at)
             for place, cards in enumerate(self.scenario.orders)
             for attempt, card in enumerate(cards, start=1)
         ]
         self.mutate(self)
         self.consumer = Consumer(
             model=OrderPlacedEvent,
-            handle=self.charge_order,
+            handle=self.service.charge,
             queue=self,  # type: ignore[arg-type]  # hide and dead_letter, below.
             logger=SILENT,
             count=SILENT,
@@ -203,12 +215,17 @@ class World:
     @property
     def rows(self) -> dict[RowKey, Item]:
         """The Charges table."""
-        return self.dynamodb.tables.setdefault(CHARGES, {})  # type: ignore[return-value]  # Two key attributes.
+        return self.dynamodb.tables.setdefault(CHARGES, {})
 
     # ------------------------------------------------------------ what the clients see
 
     def now(self) -> int:
+        """The world's time, which is Stripe's."""
         return self.time
+
+    def clock(self) -> int:
+        """What the worker that runs now takes for the time."""
+        return self.time + (self.current.clock_offset_seconds if self.current else 0)
 
     def pause(self, where: str) -> None:
         worker = self.current
@@ -236,6 +253,9 @@ class World:
         self._note(f"{seconds} s pass", fault=fault or ("days pass" if seconds >= DAY else ""))
         self.stripe.time_has_passed()
 
+    def _one_of(self, options: Sequence[int]) -> int:
+        return options[self.choices.pick(len(options))] if len(options) > 1 else options[0]
+
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
         if table == CHARGES:
             self._wrote_row(old, new)
@@ -245,41 +265,48 @@ class World:
 
         What is broken is raised by the next check: here, in the worker, the code under test would catch it.
         """
-        key = _key_of(new or old or {})
+        row = RowView.of(new or old or {})
+        key = row.key
         if new is None:
             self._forget(key)
             return
-        state, before = PaymentState(new["state"]["S"]), self.states.get(key, PaymentState.CLAIMED)
-        if state not in _MAY_BECOME[before]:
-            self.broken = f"settled row {key} went from {before} to {state}"
-        self.states[key], self.changed = state, True
-        if state is PaymentState.REQUIRES_ACTION:
-            self.secrets_out.add(key)
-        token = int(new["fencing_token"]["N"])
-        if old is None or token > int(old["fencing_token"]["N"]):
-            self._claimed(key, token)
-        elif self.holders[key][0] is not self.current and before is PaymentState.CLAIMED:
+        if old is not None and self.scenario.stale_row_probability:
+            self.versions.setdefault(key, []).append(old)
+        before = self.states.get(key, IN_WORK)
+        if row.state not in MAY_BECOME[before]:
+            self.broken = f"settled row {key} went from {before} to {row.state}"
+        self.states[key], self.changed = row.state, True
+        if row.client_secret is not None:
+            self.hand_out(row.client_secret)
+        if key in self.disturbed:
+            return
+        if old is None or row.lease != RowView.of(old).lease:
+            self._claimed(key)
+        elif self.holders[key] is not self.current and before is IN_WORK:
             self.broken = "a worker that had lost its lease wrote to the row"
-        elif int(new["lease_expires_at"]["N"]) <= self.time:
+        elif row.lease_expires_at <= self.time:
             self.let_go.add(key)
 
-    def _claimed(self, key: RowKey, token: int) -> None:
+    def _claimed(self, key: RowKey) -> None:
         """Whoever takes a lease over must find its former holder dead, not slow."""
-        holder, _ = self.holders.get(key, (None, 0))
+        holder = self.holders.get(key)
         if (
-            holder in self.workers
+            not self.scenario.clock_skew_seconds
+            and holder is not None
+            and holder in self.workers
             and holder is not self.current
             and self.time - holder.started_at < holder.timeout_seconds
             and key not in self.let_go
         ):
             self.broken = "a lease was taken over from a worker that is alive"
         self.let_go.discard(key)
-        self.holders[key] = self.current, token
+        self.holders[key] = self.current
 
     def _forget(self, key: RowKey) -> None:
         self.states.pop(key, None)
-        # Of a cancellation there is no trace at Stripe: it is as safe as the ledger is.
-        self.told_canceled.discard(key)
+        if not self.scenario.only_money:
+            # Of a cancellation there is no trace at Stripe: it is as safe as the ledger is.
+            self.said_canceled.discard(key)
         self.holders.pop(key, None)
 
     def hide(self, delivery: Delivery, seconds: int) -> None:
@@ -306,7 +333,7 @@ class World:
             self._redrive()
             event = self.orders[self.choices.pick(len(self.orders))]
             # Whoever comes first freezes the request: only what comes later is held against it.
-            changes = {"amount_minor": 1} if _row_of(event) in self.rows else {}
+            changes = {"amount_minor": 1} if row_key_of(event) in self.rows else {}
             self.send(self._maybe_changed(event, **changes))
             self.until_quiet()
         while self.to_be_redriven:
@@ -314,11 +341,12 @@ class World:
             self._redrive()
             self.until_quiet()
         self.faults_on = False
+        self.stripe.account = 0
         self._check_nothing_is_lost()
         for event in self.orders:
             self.send(event)
         self.until_quiet()
-        self.pass_time(3600)
+        self.pass_time(_LATE_SECONDS if self.scenario.harsh_stripe else 3600)
         if self.scenario.reconciles:
             self.reconcile()
             self.until_quiet()
@@ -344,8 +372,15 @@ class World:
         """Go on until no message is left."""
         while self.queue or self.workers:
             self.steps += 1
-            if self.steps > _STEPS_MAX:
-                raise Violation("the schedule does not come to an end", self.timeline)
+            if self.steps > (_STEPS_MAX_FOR_MONEY if self.scenario.only_money else _STEPS_MAX):
+                if not self.scenario.only_money:
+                    raise Violation("the schedule does not come to an end", self.timeline)
+                # An attempt that waits for a row which is lost: that is seen elsewhere.
+                self.coverage["no end"] += 1
+                self.queue.clear()
+                for worker in list(self.workers):
+                    self.crash(worker)
+                return
             self.step()
             self.check()
 
@@ -374,8 +409,12 @@ class World:
             self._receive(ready[chosen - len(self.workers)])
 
     def _let_others_act(self) -> None:
+        self._let_rows_go()
+        self._maybe_switch_accounts()
         if self.scenario.cancels and self.choices.happens(0.05):
             self.ask_to_cancel(self.orders[self.choices.pick(len(self.orders))])
+        if ANSWERS_CLIENT_SECRETS and self.scenario.banks_decide and self.choices.happens(0.05):
+            self.ask_for_the_client_secret(self.orders[self.choices.pick(len(self.orders))])
         self._let_the_bank_decide(0.05)
         self._stripe_sends(0.05)
         if not self.scenario.reconciles or any(worker.name.startswith("reconciler") for worker in self.workers):
@@ -385,96 +424,74 @@ class World:
 
     def ask_to_cancel(self, event: OrderPlacedEvent) -> None:
         """The order service asks; what it is told must hold for ever."""
-        cancel_charge = self.canceller(
-            ledger=self.charge_order.ledger,
-            gateway=self.charge_order.gateway,
-            lease_seconds=BOUNDS.lease_seconds,
-            clock=lambda: self.time,
-            logger=SILENT,
-            count=SILENT,
-        )
 
         def ask() -> None:
             try:
-                answer = cancel_charge(event)
+                answer = self.service.cancel(event)
             except Exception:
                 self.met("cancel: failed")
                 return
             self.met(f"cancel: {answer}")
-            if answer is Cancellation.CANCELED:
-                self.told_canceled.add(_row_of(event))
-            elif answer is Cancellation.PAID and not self._charges_of(_row_of(event)):
+            if answer == "CANCELED":
+                self.said_canceled.add(row_key_of(event))
+            elif answer == "PAID" and not self._charges_of(row_key_of(event)):
                 self.broken = "an order was said to be paid that is not charged"
 
         self.made += 1
-        timeout_seconds = BOUNDS.function_timeout_seconds
-        self.workers.append(Worker(f"cancel{self.made}", None, self.time, timeout_seconds, greenlet(ask)))
+        self._start(f"cancel{self.made}", ask, BOUNDS)
+
+    def ask_for_the_client_secret(self, event: OrderPlacedEvent) -> None:
+        """The customer's page asks for what it needs to finish 3-D Secure; it has what it was ever given."""
+
+        def ask() -> None:
+            try:
+                client_secret = self.service.client_secret(event)
+            except Exception:
+                self.met("client secret: failed")
+                return
+            self.met(f"client secret: {'handed out' if client_secret else 'none'}")
+            if client_secret:
+                self.hand_out(client_secret)
+
+        self.made += 1
+        self._start(f"secret{self.made}", ask, BOUNDS)
 
     def _charges_of(self, key: RowKey) -> list[PaymentIntent]:
-        return [charge for charge in self.stripe.charges if _attempt_of(charge) == key]
+        return [charge for charge in self.stripe.charges if row_key_of_intent(charge) == key]
 
     def _stripe_sends(self, probability: float) -> bool:
         """One of its events, whichever; whether it did. Which were handled may be forgotten: it only saves work."""
         if not (self.scenario.webhooks and self.stripe.events and self.choices.happens(probability)):
             return False
         if self.choices.happens(0.1):
-            self.dynamodb.tables.pop(STRIPE_EVENTS, None)
+            self.service.forget_handled_events()
         self.send_webhook(self.stripe.events[self.choices.pick(len(self.stripe.events))])
         return True
 
     def send_webhook(self, event: Event) -> None:
         """Stripe sends the event to the function, which acknowledges it, or has it sent again."""
         report = self._reporter("webhook")
-        receive = self.receiver(
-            gateway=self.charge_order.gateway,
-            settler=self._settler(WEBHOOK_BOUNDS, report),
-            handled=HandledEvents(self.dynamodb, STRIPE_EVENTS),  # type: ignore[arg-type]
-            clock=lambda: self.time,
-            logger=SILENT,
-            count=report,
-        )
 
         def run() -> None:
-            try:
-                receive(event)  # type: ignore[arg-type]  # As the SDK shows it.
-            except OUTAGES:
-                report("EventPutOff")
-            else:
+            if self.service.receive(event, report):
                 self.acknowledged.add(event.id)
 
         self.made += 1
-        timeout_seconds = WEBHOOK_BOUNDS.function_timeout_seconds
-        self.workers.append(Worker(f"webhook{self.made}", None, self.time, timeout_seconds, greenlet(run)))
+        self._start(f"webhook{self.made}", run, WEBHOOK_BOUNDS)
         self._note(f"webhook{self.made} sent: {event.id} {event.type}")
 
     def reconcile(self) -> None:
         """The schedule starts the reconciler."""
         started_at = self.reconciled_at = self.time
         report = self._reporter("reconciler")
-        run = ReconcileCharges(
-            ledger=self.charge_order.ledger,
-            gateway=self.charge_order.gateway,
-            settler=self._settler(RECONCILE_BOUNDS, report),
-            progress=ProgressStore(self.dynamodb, RECONCILIATION),  # type: ignore[arg-type]
-            clock=lambda: self.time,
-            has_time=lambda: started_at + RECONCILE_BOUNDS.function_timeout_seconds - self.time >= 30,
-            logger=SILENT,
-            count=report,
-        )
-        self.made += 1
-        timeout_seconds = RECONCILE_BOUNDS.function_timeout_seconds
-        self.workers.append(Worker(f"reconciler{self.made}", None, self.time, timeout_seconds, greenlet(run)))
-        self.coverage["reconciler runs"] += 1
+        has_time_until = started_at + RECONCILE_BOUNDS.function_timeout_seconds - 30
 
-    def _settler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Settler:
-        return self.settler(
-            ledger=self.charge_order.ledger,
-            gateway=self.charge_order.gateway,
-            lease_seconds=bounds.lease_seconds,
-            clock=lambda: self.time,
-            logger=SILENT,
-            count=report,
-        )
+        def run() -> None:
+            self.service.reconcile(report, lambda: self.time <= has_time_until)
+
+        self.made += 1
+        self._start(f"reconciler{self.made}", run, RECONCILE_BOUNDS)
+        self.coverage["reconciler runs"] += 1
 
     def _reporter(self, who: str) -> Callable[[str], None]:
         def report(metric: str) -> None:
@@ -484,22 +501,30 @@ class World:
         return report
 
     def _let_the_bank_decide(self, probability: float) -> None:
-        """The customer finishes 3-D Secure, or fails to and tries again on the same page."""
+        """The customer finishes 3-D Secure, or fails to and tries again on the same page, with another card."""
         for intent in self.stripe.intents if self.scenario.banks_decide else ():
-            if _attempt_of(intent) not in self.secrets_out:
-                # Only a row that says so hands out the client secret that the customer's page needs.
+            # Without the client secret the customer's page can do nothing.
+            if intent.client_secret not in self.secrets_out:
                 continue
-            tries_again = intent.id in self.at_the_bank and intent.status == "requires_payment_method"
+            tries_again = intent.status == "requires_payment_method"
             if not tries_again and intent.status != "requires_action":
                 continue
-            if self.choices.happens(probability / 4 if tries_again else probability):
-                self.at_the_bank.add(intent.id)
-                pays = self.choices.pick(2) == 0
-                self.stripe.becomes(intent, "succeeded" if pays else "requires_payment_method")
-                self._note(f"the bank says {'yes' if pays else 'no'}", fault="3-D Secure decided")
-                self.coverage["3-D Secure tried again"] += tries_again
-                if pays:
-                    self.paid_at_the_bank.add(_attempt_of(intent))
+            if not self.choices.happens(probability / 4 if tries_again else probability):
+                continue
+            pays = self.choices.pick(2) == 0
+            if tries_again:
+                card = "pm_card_visa" if pays else "pm_card_visa_chargeDeclined"
+                self.stripe.customer_confirms(intent.client_secret, card)
+            else:
+                self.stripe.bank_decides(intent, pays=pays)
+            self._note(f"the bank says {'yes' if pays else 'no'} to {intent.id}", fault="3-D Secure decided")
+            self.coverage["3-D Secure tried again"] += tries_again
+            if pays:
+                self.paid_at_the_bank.add(row_key_of_intent(intent))
+
+    def hand_out(self, client_secret: str) -> None:
+        """The customer's page has the client secret, and may confirm what it is of from now on."""
+        self.secrets_out.add(client_secret)
 
     def _receive(self, message: Message) -> None:
         message.receives += 1
@@ -511,12 +536,22 @@ class World:
             return
         delivery = Delivery(message.id, message.id, message.receives, message.body)
         message.visible_at, message.in_flight = self.time + VISIBILITY_SECONDS, True
-        run = greenlet(lambda: self.consumer.deliver(delivery))
-        timeout_seconds = BOUNDS.function_timeout_seconds
-        worker = Worker(f"{message.id}#{message.receives}", message, self.time, timeout_seconds, run)
-        self.workers.append(worker)
+        name = f"{message.id}#{message.receives}"
+        worker = self._start(name, lambda: self.consumer.deliver(delivery), BOUNDS, message)
         self._note(f"{worker.name} received")
         self._resume(worker)
+
+    def _start(
+        self, name: str, run: Callable[[], object], bounds: TimeBounds, message: Message | None = None
+    ) -> Worker:
+        worker = Worker(name, message, self.time, bounds.function_timeout_seconds, greenlet(run))
+        if self.scenario.clock_skew_seconds:
+            skew_seconds = self._one_of((0, self.scenario.clock_skew_seconds, self.scenario.clock_skew_seconds // 2))
+            worker.clock_offset_seconds = self.clock_direction * skew_seconds
+            if skew_seconds:
+                self._note(f"{name} has a clock that is {worker.clock_offset_seconds} s ahead", fault="clock differs")
+        self.workers.append(worker)
+        return worker
 
     def _is_redriven(self, message: Message) -> bool:
         """The message may have spent its receives, as when the function could not even start for days."""
@@ -538,7 +573,7 @@ class World:
 
     def _resume(self, worker: Worker) -> None:
         if self.faults_on and self.choices.happens(self.scenario.jump_probability):
-            self.pass_time((1, 20, 40)[self.choices.pick(3)], fault="delay")
+            self.pass_time(self._one_of(_JUMPS_SECONDS), fault="delay")
         age_seconds = self.time - worker.started_at
         killed = age_seconds >= worker.timeout_seconds
         if killed and self.scenario.zombies and self.faults_on and age_seconds < _ZOMBIE_SECONDS:
@@ -577,7 +612,7 @@ class World:
             worker.message.in_flight = False
 
     def _wait_for_long(self) -> None:
-        self.pass_time((3600, 4200, DAY, 13 * DAY)[self.choices.pick(4)])
+        self.pass_time(self._one_of(self.scenario.waits_seconds))
         if self.scenario.reconciles:
             self.reconcile()
             self.until_quiet()
@@ -591,12 +626,47 @@ class World:
 
     def _maybe_lose_a_row(self) -> None:
         if self.scenario.lose_rows and self.rows and self.choices.happens(0.5):
-            keys = sorted(self.rows)
+            self._lose(self._any_row())
+
+    def _maybe_switch_accounts(self) -> None:
+        if not self.scenario.wrong_account_probability:
+            return
+        if self.stripe.account:
+            if self.choices.happens(0.2):
+                self._use_account(0)
+        elif self.choices.happens(self.scenario.wrong_account_probability):
+            self._use_account(1)
+
+    def _use_account(self, account: int) -> None:
+        self.stripe.account = account
+        self._note(f"the API key is of account {account}", fault="API key of another account" if account else "")
+
+    def _any_row(self) -> RowKey:
+        keys = sorted(self.rows)
+        return keys[self.choices.pick(len(keys))]
+
+    def _lose(self, key: RowKey) -> None:
+        del self.rows[key]
+        self._forget(key)
+        self.lost_rows += 1
+        self._note(f"row {key[0][-4:]} lost", fault="row lost")
+
+    def _let_rows_go(self) -> None:
+        """Rows may be lost, or be older than they were, whoever is at work on them."""
+        if self.rows and self.choices.happens(self.scenario.row_loss_probability):
+            key = self._any_row()
+            self.disturbed.add(key)
+            self._lose(key)
+        if self.versions and self.choices.happens(self.scenario.stale_row_probability):
+            keys = sorted(self.versions)
             key = keys[self.choices.pick(len(keys))]
-            del self.rows[key]
+            number = self.choices.pick(len(self.versions[key]))
+            self.disturbed.add(key)
             self._forget(key)
+            self.rows[key] = self.versions[key][number]
+            self.states[key] = RowView.of(self.rows[key]).state
             self.lost_rows += 1
-            self._note(f"row {key[0][-4:]} lost", fault="row lost")
+            self._note(f"row {key[0][-4:]} is its version {number}, {self.states[key]}", fault="row stale")
 
     def _maybe_changed(self, event: OrderPlacedEvent, **changes: object) -> OrderPlacedEvent:
         if not (self.scenario.tampered and self.choices.happens(0.7)):
@@ -614,7 +684,7 @@ class World:
 
     def check(self) -> None:
         """After each step; what concerns a row is seen when it is written."""
-        if self.broken:
+        if self.broken and not self.scenario.only_money:
             raise Violation(self.broken, self.timeline)
         charges = self.stripe.charges
         if len(charges) > self.charges_seen:
@@ -625,18 +695,17 @@ class World:
             return
         self.changed = False
         for charge in charges:
-            state = self.states.get(_attempt_of(charge))
-            if state in (PaymentState.DECLINED, PaymentState.CANCELED):
-                raise Violation(f"attempt {_attempt_of(charge)} is {state}, and charged", self.timeline)
-            if _attempt_of(charge) in self.told_canceled:
+            state = self.states.get(row_key_of_intent(charge))
+            if state in (DECLINED, CANCELED) and not self.scenario.only_money:
+                raise Violation(f"attempt {row_key_of_intent(charge)} is {state}, and charged", self.timeline)
+            if row_key_of_intent(charge) in self.said_canceled:
                 raise Violation(f"{charge.order_id} was said to be canceled, and is charged", self.timeline)
 
     def _check_charge(self, charge: PaymentIntent, of_the_order: list[PaymentIntent]) -> None:
         if len(of_the_order) > 1:
             raise Violation(f"{charge.order_id} was charged {len(of_the_order)} times", self.timeline)
-        row = self.rows.get(_attempt_of(charge))
-        frozen = row and (int(row["amount_minor"]["N"]), row["currency"]["S"].lower())
-        if frozen and (charge.amount, charge.currency) != frozen:
+        row = self.rows.get(row_key_of_intent(charge))
+        if row and (charge.amount, charge.currency) != RowView.of(row).money:
             raise Violation(f"{charge.order_id} was charged something else than was frozen", self.timeline)
 
     def _expected(self) -> list[OrderPlacedEvent]:
@@ -645,36 +714,43 @@ class World:
         return [event for event in self.orders if event.data.attempt <= paid.get(event.data.order_id, 100)]
 
     def _pays(self, event: OrderPlacedEvent) -> bool:
-        if self.states.get(_row_of(event)) is PaymentState.CANCELED or _row_of(event) in self.told_canceled:
+        if self.states.get(row_key_of(event)) is CANCELED or row_key_of(event) in self.said_canceled:
             return False
-        return event.data.payment_method == "pm_card_visa" or _row_of(event) in self.paid_at_the_bank
+        of_it = [intent for intent in self.stripe.intents if row_key_of_intent(intent) == row_key_of(event)]
+        if any(intent.processing_failed or intent.was_canceled_by_stripe for intent in of_it):
+            return any(intent.status == "succeeded" for intent in of_it)
+        return event.data.payment_method == "pm_card_visa" or row_key_of(event) in self.paid_at_the_bank
 
     def _check_nothing_is_lost(self) -> None:
         """No message is left: what was delivered must be settled, whether or not anybody sends it again."""
+        if self.scenario.only_money:
+            return
         for event in self._expected():
-            state = self.states.get(_row_of(event))
-            if not self.lost_rows and state in (None, PaymentState.CLAIMED):
+            state = self.states.get(row_key_of(event))
+            if not self.lost_rows and state in (None, IN_WORK):
                 raise Violation(f"{event.id} is lost: no message is left of it", self.timeline)
 
     def _check_the_end(self) -> None:
         """When the faults have stopped and all is quiet."""
         self.check()
+        if self.scenario.only_money:
+            return
         expected = self._expected()
         for event in expected:
-            key = _row_of(event)
+            key = row_key_of(event)
             state = self.states.get(key)
             charges = self._charges_of(key)
-            if state in (None, PaymentState.CLAIMED):
+            if state in (None, IN_WORK):
                 raise Violation(f"{event.id} is left {state}", self.timeline)
-            if self._pays(event) and state is not PaymentState.SUCCEEDED:
+            if self._pays(event) and state is not PAID:
                 raise Violation(f"{event.id} is {state}, though its card pays", self.timeline)
-            if (state is PaymentState.SUCCEEDED) != bool(charges):
+            if (state is PAID) != bool(charges):
                 raise Violation(f"{event.id} is {state}, with {len(charges)} charges at Stripe", self.timeline)
-            if charges and self.rows[key].get("payment_intent_id") != {"S": charges[0].id}:
+            if charges and RowView.of(self.rows[key]).payment_intent_id != charges[0].id:
                 raise Violation(f"{event.id} is settled with another charge's id", self.timeline)
             if any(charge.amount != event.data.amount_minor for charge in charges):
                 raise Violation(f"{event.id} was charged another amount", self.timeline)
-        if self.reported.keys() & _CONTRADICTIONS and not self.lost_rows:
+        if self.reported.keys() & CONTRADICTIONS and not self.lost_rows:
             raise Violation(f"the reconciler found what should not be: {self.reported}", self.timeline)
         bodies = {event.model_dump_json() for event in expected}
         payable = [(body, reason) for body, reason in self.dlq if body in bodies or not reason.startswith("attempt")]
@@ -684,23 +760,11 @@ class World:
             raise Violation("an attempt was made although the one before it had paid", self.timeline)
 
 
-def _key_of(item: Item) -> RowKey:
-    return item["order_id"]["S"], item["attempt"]["N"]
+_ORDERS: dict[tuple[int, int, str, int], OrderPlacedEvent] = {}
 
 
-def _row_of(event: OrderPlacedEvent) -> RowKey:
-    return event.data.order_id, str(event.data.attempt)
-
-
-def _attempt_of(charge: PaymentIntent) -> RowKey:
-    return charge.metadata["order_id"], charge.metadata["attempt"]
-
-
-_ORDERS: dict[tuple[int, int, str], OrderPlacedEvent] = {}
-
-
-def _order(place: int, attempt: int, card: str) -> OrderPlacedEvent:
-    key = place, attempt, card
+def _order(place: int, attempt: int, card: str, placed_at: int) -> OrderPlacedEvent:
+    key = place, attempt, card, placed_at
     if key not in _ORDERS:
         order = OrderPlaced(
             order_id=f"ord_{place:032x}",
@@ -709,7 +773,7 @@ def _order(place: int, attempt: int, card: str) -> OrderPlacedEvent:
             amount_minor=1099 + place,
             currency="EUR",
             payment_method=card,
-            placed_at=datetime.fromtimestamp(T0, UTC),
+            placed_at=datetime.fromtimestamp(placed_at, UTC),
         )
         _ORDERS[key] = OrderPlacedEvent.of(order, correlation_id="c")
     return _ORDERS[key]

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from charge_order.charge import TELL_AGAIN_SECONDS
-from onecharge.events import OrderPlacedEvent
+from onecharge.events import EventType, OrderPlacedEvent
 from onecharge.topics import Topic
-from republish_orders.pending import FIRST_WAIT_SECONDS
+from republish_orders.waiting import FIRST_WAIT_SECONDS
 from tests.conftest import PROJECT, Sample
 from tests.silent import SILENT
 
@@ -102,6 +102,12 @@ def test_a_fifo_topic_has_a_name_that_ends_so() -> None:
     names = [fifo[name]["TopicName"]["Sub"] for name in sorted(TOPICS)]
     assert names == ["${AWS::StackName}-order-events.fifo", "${AWS::StackName}-payment-events.fifo"]
     assert not any("TopicName" in standard[name] for name in TOPICS)
+
+
+def test_the_payments_queue_gets_orders_and_cancellations() -> None:
+    """And nothing else; refunds have a queue of their own."""
+    wanted = [EventType.ORDER_PLACED, EventType.ORDER_CANCEL_REQUESTED]
+    assert resolved("standard")["PaymentsSubscription"]["FilterPolicy"] == {"event_type": wanted}
 
 
 def test_the_deduplication_of_five_minutes_swallows_nothing_that_is_told_again() -> None:

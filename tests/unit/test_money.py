@@ -2,8 +2,9 @@
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
-from onecharge.money import MAX_AMOUNT_MINOR, AmountMinor, Currency
+from onecharge.money import CURRENCIES, MAX_AMOUNT_MINOR, MINIMUM_MINOR, AmountMinor, Currency, require_minimum
 
 
 @pytest.mark.parametrize("amount", [1, 1099, MAX_AMOUNT_MINOR])
@@ -30,3 +31,17 @@ def test_an_unknown_currency_is_refused_without_repeating_it(code: str) -> None:
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(Currency).validate_python(code)
     assert refused.value.errors()[0]["msg"] == "Input should be the ISO 4217 code of a currency that can be charged"
+
+
+def test_each_minimum_is_of_a_currency_that_can_be_charged() -> None:
+    """Some cents or some yen, not some euros or hundreds of yen by mistake: 30 to 17,500 minor units."""
+    assert MINIMUM_MINOR.keys() <= CURRENCIES
+    assert 30 <= min(MINIMUM_MINOR.values()) <= max(MINIMUM_MINOR.values()) <= 17_500
+
+
+def test_an_amount_below_the_minimum_is_refused() -> None:
+    """49 cents are, 50 cents are not; where the minimum depends on the settlement currency, Stripe decides."""
+    require_minimum(50, "EUR")
+    require_minimum(1, "ZAR")
+    with pytest.raises(PydanticCustomError, match="at least 50 minor units of EUR"):
+        require_minimum(49, "EUR")

@@ -16,7 +16,7 @@ from onecharge.events import OrderPlacedEvent
 from onecharge.orders import order_id_for
 from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS, PlaceDueOrders
 from place_due_orders.tables import DueDocuments
-from publish_events.facts import event_in
+from publish_events.mapping import Tables
 from tests.conftest import Log, load_template
 from tests.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
 
@@ -25,6 +25,9 @@ TODAY = "2026-11-21"
 RUN_ID = "8f1e64a2-5d0f-4b83-9a56-2f8e3b17d940"
 CARD = "4242424242424242"
 TOKEN_WITH_CARD = f"pm_{CARD}"
+
+
+event_from_record = Tables("Orders", "OrderRefunds", "Payments", "Refunds").event_from_record
 
 
 class Crash(BaseException):
@@ -51,7 +54,8 @@ class World(NoFaults):
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
         if table == "Orders" and new is not None:
             name = "MODIFY" if old else "INSERT"
-            self.stream.append({"eventName": name, "dynamodb": {"NewImage": dict(new)}})
+            arn = f"arn:aws:dynamodb:us-east-1:123456789012:table/{table}/stream/2026"
+            self.stream.append({"eventName": name, "eventSourceARN": arn, "dynamodb": {"NewImage": dict(new)}})
 
 
 @dataclass
@@ -123,7 +127,7 @@ class Calendar:
         return Counter(
             from_item(record["dynamodb"]["NewImage"])["document_id"]
             for record in self.io.stream
-            if event_in(record) is not None
+            if event_from_record(record) is not None
         )
 
 
@@ -149,7 +153,7 @@ def test_a_document_that_is_due_becomes_one_order(calendar: Calendar) -> None:
     """Its stored item publishes one OrderPlaced event, of the document's money; the document says which order it is."""
     calendar.enter()
     calendar.run()
-    [event] = [event_in(record) for record in calendar.io.stream]
+    [event] = [event_from_record(record) for record in calendar.io.stream]
     assert isinstance(event, OrderPlacedEvent)
     assert (event.data.amount_minor, event.data.currency, event.data.customer_id) == (1099, "EUR", "cus_1")
     assert (event.data.payment_method, event.data.attempt, event.data.placed_at) == ("pm_card_visa", 1, NOON)
@@ -329,14 +333,14 @@ def test_a_document_that_is_entered_again_has_the_order_that_it_had(calendar: Ca
     calendar.run()
     assert calendar.ordered() == {"inv-1": 1}
     assert calendar.document()["state"] == "ORDERED"
-    assert calendar.counted == ["DueOrderPlaced", "DueOrderRepeated"]
+    assert calendar.counted == ["DueOrderPlaced", "DueOrderReplayed"]
 
 
 def test_a_document_that_is_entered_again_for_other_money_is_not_ordered(calendar: Calendar) -> None:
     """Its key has had its order: a person has to see it."""
     calendar.enter()
     calendar.run()
-    calendar.enter(amount_minor=2)
+    calendar.enter(amount_minor=1098)
     calendar.run()
     calendar.run()
     assert calendar.ordered() == {"inv-1": 1}
@@ -427,6 +431,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "amount zero": ({"amount_minor": 0}, "amount_minor: greater_than_equal"),
     "a negative amount": ({"amount_minor": -1}, "amount_minor: greater_than_equal"),
     "an amount as text": ({"amount_minor": "1099"}, "amount_minor: int_type"),
+    "an amount below the minimum": ({"amount_minor": 49}, "message: amount_too_small"),
     "no amount": ({"amount_minor": None}, "amount_minor: missing"),
     "unknown currency": ({"currency": "xxx"}, "currency: unknown_currency"),
     "a fils that Stripe cannot charge": ({"currency": "kwd", "amount_minor": 1255}, "message: amount_not_chargeable"),
@@ -484,7 +489,7 @@ def test_a_corrected_document_is_ordered(calendar: Calendar) -> None:
     """Set to DUE again, by the next run."""
     calendar.enter(amount_minor=0)
     calendar.run()
-    calendar.enter(amount_minor=1)
+    calendar.enter(amount_minor=50)
     calendar.run()
     assert calendar.ordered() == {"inv-1": 1}
 

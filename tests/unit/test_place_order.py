@@ -3,45 +3,58 @@
 import base64
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from io import BytesIO
 from typing import Any
 from urllib.parse import urlencode
 
 import boto3
 import pytest
-from aws_lambda_powertools import Metrics
+from botocore.exceptions import ReadTimeoutError
 
 from onecharge.dynamodb import to_item
-from onecharge.events import OrderPlacedEvent
-from onecharge.metrics import Counts
-from place_order.answers import ProblemDetails
+from onecharge.events import ATTEMPTS_MAX, OrderPlacedEvent
+from onecharge.money import MINIMUM_MINOR
+from onecharge.orders import RETENTION_SECONDS
+from onecharge.questions import QUESTION, Cancellation, CancelQuestion, ClientSecretQuestion
 from place_order.app import OrdersApi
-from place_order.operations import EVERYWHERE, OPERATIONS
+from place_order.declines import message_for
+from place_order.operations import COMMON_PROBLEMS, OPERATIONS
 from place_order.orders import Orders
-from place_order.payments import NoAnswer
+from place_order.payments import CancellationUnknown, ClientSecretUnknown, Payments
 from place_order.refunds import Refunds
+from place_order.responses import ProblemDetails
 from tests.conftest import LambdaContext, Log, Sample, create_table
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
 
 class AnsweringPayments:
-    """The payment service's answers to the question whether an order can be canceled."""
+    """The payment service's answers: to cancellations, one after the other, and to whoever asks for a secret."""
 
     def __init__(self) -> None:
         self.answers: list[str | Exception] = []
         self.asked: list[OrderPlacedEvent] = []
         self.meanwhile: Callable[[], object] = lambda: None
+        self.secret: str | Exception | None = None
+        self.asked_for_secrets: list[OrderPlacedEvent] = []
 
-    def cancel(self, event: OrderPlacedEvent) -> str:
+    def cancel(self, event: OrderPlacedEvent) -> Cancellation:
         self.asked.append(event)
         self.meanwhile()
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return Cancellation(answer)
+
+    def client_secret(self, event: OrderPlacedEvent) -> str | None:
+        self.asked_for_secrets.append(event)
+        if isinstance(self.secret, Exception):
+            raise self.secret
+        return self.secret
 
 
 def _require_described(http: dict[str, str], status: int, body: dict[str, Any]) -> None:
@@ -51,11 +64,11 @@ def _require_described(http: dict[str, str], status: int, body: dict[str, Any]) 
         for each in OPERATIONS
         if each.method == http["method"] and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each.path), http["path"])
     ]
-    if status == operation.status:
-        operation.answer.model_validate(body)
+    if status == operation.status or (status == 202 and operation.is_sometimes_accepted):
+        operation.response.model_validate(body)
     else:
         ProblemDetails.model_validate(body)
-        kinds = {**operation.problems, **EVERYWHERE}[HTTPStatus(status)]
+        kinds = {**operation.problems, **COMMON_PROBLEMS}[HTTPStatus(status)]
         assert body["type"].removeprefix("urn:onecharge:problem:") in kinds
 
 
@@ -77,17 +90,19 @@ class Client:
     def __init__(self, table: str, sample: Sample, context: LambdaContext, log: Log) -> None:
         self.dynamodb = boto3.client("dynamodb")
         self.table, self.sample, self.context, self.log = table, sample, context, log
-        self.payments = AnsweringPayments()
+        self.payments, self.now = AnsweringPayments(), NOW
+        self.counted: Counter[str] = Counter()
+        self.count: Any = lambda name: self.counted.update([name])
         self.overtaken = Overtaken(self.dynamodb)
-        refunds_table = create_table(self.dynamodb, "refunds", "RefundsTable")
+        refunds_table = create_table(self.dynamodb, "refunds", "OrderRefundsTable")
         self.refunds = Refunds(self.overtaken, refunds_table, table)  # type: ignore[arg-type]  # It passes all on.
         self.api = OrdersApi(
             Orders(self.dynamodb, table),
             self.refunds,
-            self.payments,  # type: ignore[arg-type]  # Its one method.
+            self.payments,  # type: ignore[arg-type]  # Its two methods.
             log.logger,
-            Counts(Metrics()),
-            clock=lambda: NOW,
+            self.count,
+            clock=lambda: self.now,
         )
 
     def send(self, event: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
@@ -129,6 +144,15 @@ class Client:
             ExpressionAttributeValues=to_item(
                 {":status": status, ":outcomes": {name.strip("_"): each for name, each in outcomes.items()}}
             ),
+        )
+
+    def put(self, order_id: str, **changes: Any) -> None:
+        """Set attributes of the order, as update_order does, or as no code should."""
+        self.dynamodb.update_item(
+            TableName=self.table,
+            Key={"order_id": {"S": order_id}},
+            UpdateExpression="SET " + ", ".join(f"{name} = :{name}" for name in changes),
+            ExpressionAttributeValues=to_item({f":{name}": value for name, value in changes.items()}),
         )
 
     def paid(self) -> str:
@@ -267,6 +291,12 @@ WITH_A_CARD: dict[str, tuple[Any, str]] = {
     "a field's name": (order(**{CARD: 1}), "key-1"),
     "invalid JSON": ("{" + CARD, "key-1"),
     "the idempotency key": (order(), f"key-{CARD}"),
+    "after a word": (line(sku="Visa4242-4242-4242-4242"), "key-1"),
+    "an escaped slash": (json.dumps(line(sku="X")).replace("X", r"4242\/4242\/4242\/4242"), "key-1"),
+    "spaced dashes": (line(sku="4242 - 4242 - 4242 - 4242"), "key-1"),
+    "a field that is there twice": (json.dumps(line()).replace('"sku"', f'"sku": "{CARD}", "sku"'), "key-1"),
+    "a field's name, with dashes": (order(**{"x4242-4242-4242-4242": 1}), "key-1"),
+    "JSON within JSON": (line(sku=json.dumps({"card": "4242/4242/4242/4242"}).replace("/", r"\/")), "key-1"),
 }
 
 
@@ -280,6 +310,79 @@ def test_a_card_number_is_refused_and_never_repeated(
     assert client.stored() == []
     assert client.log.lines[-1]["message"] == "request refused"
     assert "4242" not in said_by(client, problem, capsys)
+
+
+@pytest.mark.parametrize(
+    "query", ["card=4242%204242%204242%204242", "4242+4242+4242+4242=", "a=4242%2D4242-4242%2D4242"]
+)
+def test_a_card_number_in_the_query_is_refused(client: Client, query: str) -> None:
+    """Whatever its encoding."""
+    event = client.sample("place_order/place_order")
+    event["rawQueryString"] = query
+    status, problem, _ = client.send(event)
+    assert (status, problem["type"]) == (400, "urn:onecharge:problem:card-number")
+    assert client.stored() == []
+
+
+@pytest.mark.parametrize(("currency", "minimum"), [*MINIMUM_MINOR.items(), ("ZAR", 1)])
+def test_an_amount_below_the_minimum_is_refused(client: Client, currency: str, minimum: int) -> None:
+    """400 for one minor unit less than Stripe charges in that currency, which it names; the minimum is accepted."""
+    items = [{"sku": "mug", "quantity": 1, "unit_amount": minimum}]
+    assert client.post(order(currency=currency, items=items))[0] == 202
+    if minimum > 1:
+        less = [{**items[0], "unit_amount": minimum - 1}]
+        status, problem, _ = client.post(order(currency=currency, items=less), key="key-2")
+        assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
+        assert f"at least {minimum} minor units of {currency}" in problem["errors"][0]["detail"]
+        assert len(client.stored()) == 1
+
+
+@pytest.mark.parametrize("payment_method", ["card_1MvoiELkdIwHu7ix", "src_1MvoiELkdIwHu7ix", "tok_visa"])
+def test_only_payment_methods_are_taken(client: Client, payment_method: str) -> None:
+    """400 for the ids of Stripe's older objects, whether an order is placed or paid again."""
+    assert client.post(order(payment_method=payment_method))[0] == 400
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    assert client.to(f"{order_id}/payments", {"payment_method": payment_method})[0] == 400
+    assert client.stored()[0]["attempt"]["N"] == "1"
+
+
+DECLINES = {
+    "authentication_required": "Your bank wants you to confirm this payment. Please try again.",
+    "duplicate_transaction": "A payment of the same amount with this card was made very recently. "
+    "Please check it before you try again.",
+    "issuer_not_available": "The bank that issued this card could not be reached. Please try again later.",
+    "payment_method_used": "The card's details can be used only once. Please enter them again.",
+    "reenter_transaction": "The bank could not process the payment. Please try again.",
+    "requires_action_expired": "The payment was not confirmed in time. Please try again.",
+}
+
+
+@pytest.mark.parametrize(("code", "words"), DECLINES.items())
+def test_a_decline_is_shown_as_what_it_is(client: Client, code: str, words: str) -> None:
+    """Where trying the same card again helps, nobody is sent to look for another one."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED", _1={"status": "PAYMENT_DECLINED", "decline_code": code})
+    [attempt] = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert (attempt["decline_code"], attempt["message"]) == (code, words)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "amount_too_large",
+        "amount_too_small",
+        "currency_not_supported",
+        "payment_method_of_another_customer",
+        "payment_method_unactivated",
+        "payment_method_unknown",
+        "payment_method_used",
+        "requires_action_expired",
+    ],
+)
+def test_every_code_of_the_payment_service_has_words_of_its_own(code: str) -> None:
+    """None is shown as a card that was declined, which it was not."""
+    assert message_for(code) != message_for(None)
 
 
 def test_what_is_refused_is_not_repeated(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,7 +406,7 @@ def test_a_body_that_is_no_text_is_refused(client: Client) -> None:
 
 
 def test_an_order_is_found_again(client: Client) -> None:
-    """GET tells where the order stands."""
+    """GET shows the order's status."""
     _, placed, _ = client.post(order())
     event = client.sample("place_order/get_order")
     event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{placed['order_id']}"
@@ -321,7 +424,7 @@ def test_an_unknown_order_is_not_found(client: Client, order_id: str, capsys: py
     assert order_id not in said_by(client, problem, capsys)
 
 
-def test_an_unreachable_table_is_said_to_be_worth_another_try(client: Client) -> None:
+def test_an_unavailable_table_is_503_try_again(client: Client) -> None:
     """503, with the advice to send the same key again."""
     client.dynamodb.delete_table(TableName=client.table)
     status, problem, _ = client.post(order())
@@ -337,7 +440,7 @@ def test_the_correlation_id_is_the_request_id(client: Client) -> None:
     assert client.log.lines[-1]["correlation_id"] == request_id
 
 
-# ---------------------------------------------------------------- where an order stands
+# ---------------------------------------------------------------- the status of an order
 
 
 def placed(client: Client, **changes: Any) -> str:
@@ -363,15 +466,63 @@ def test_what_the_issuer_suspects_is_not_for_the_customer(client: Client, code: 
     assert attempt["message"] == "The card was declined. Please try another card."
 
 
-def test_the_client_secret_is_shown_while_the_customer_has_to_act(client: Client) -> None:
-    """And not after."""
-    order_id, outcome = placed(client), {"status": "REQUIRES_ACTION", "client_secret": "pi_1_secret"}
-    client.stands(order_id, "REQUIRES_ACTION", _1=outcome)
+def requires_action(client: Client) -> str:
+    order_id = placed(client)
+    client.stands(order_id, "REQUIRES_ACTION", _1={"status": "REQUIRES_ACTION"})
+    return order_id
+
+
+def test_the_client_secret_is_asked_for_and_stored_nowhere(client: Client) -> None:
+    """GET of an order in REQUIRES_ACTION asks about the present attempt; neither the table nor the log has it."""
+    order_id, client.payments.secret = requires_action(client), "pi_1_secret_2"
     status, body, headers = client.get(f"/orders/{order_id}")
-    assert (status, body["client_secret"], headers["Cache-Control"]) == (200, "pi_1_secret", "no-store")
-    client.stands(order_id, "PAID", _1=outcome)
-    assert "secret" not in json.dumps(client.get(f"/orders/{order_id}")[1])
-    assert "secret" not in client.log.text
+    assert (status, body["client_secret"], headers["Cache-Control"]) == (200, "pi_1_secret_2", "no-store")
+    assert [(event.subject, event.data.attempt) for event in client.payments.asked_for_secrets] == [(order_id, 1)]
+    assert "secret_2" not in client.log.text + json.dumps(client.stored())
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PAID", "PAYMENT_DECLINED", "NEEDS_REVIEW", "CANCELING", "CANCELED"])
+def test_no_other_order_has_a_client_secret(client: Client, status: str) -> None:
+    """The payment service is not even asked."""
+    order_id, client.payments.secret = placed(client), "pi_1_secret_2"
+    client.stands(order_id, status)
+    assert "client_secret" not in client.get(f"/orders/{order_id}")[1]
+    assert client.payments.asked_for_secrets == []
+
+
+@pytest.mark.parametrize(
+    "answer", [ClientSecretUnknown(), ReadTimeoutError(endpoint_url="https://lambda"), None], ids=str
+)
+def test_without_an_answer_the_order_is_shown_without_its_client_secret(
+    client: Client, answer: Exception | None
+) -> None:
+    """200: where the order stands is worth showing all the same. A failure is counted."""
+    order_id, client.payments.secret = requires_action(client), answer
+    status, body, _ = client.get(f"/orders/{order_id}")
+    assert (status, body["status"]) == (200, "REQUIRES_ACTION")
+    assert "client_secret" not in body
+    assert client.counted["ClientSecretUnavailable"] == (1 if answer else 0)
+
+
+def test_a_list_never_asks_for_client_secrets(client: Client) -> None:
+    """However many of its orders require action."""
+    requires_action(client)
+    client.payments.secret = "pi_1_secret_2"
+    _, body, _ = client.get("/orders", customer_id="cus_1")
+    assert [each["status"] for each in body["orders"]] == ["REQUIRES_ACTION"]
+    assert "client_secret" not in body["orders"][0]
+    assert client.payments.asked_for_secrets == []
+
+
+def test_a_list_leaves_out_an_order_that_is_unreadable(client: Client) -> None:
+    """Attempt 101 of a restored table, say: the others are shown, and an alarm names it."""
+    order_ids = [placed(client) for _ in range(3)]
+    client.put(order_ids[1], attempt=ATTEMPTS_MAX + 1)
+    status, body, _ = client.get("/orders", customer_id="cus_1")
+    assert status == 200
+    assert sorted(each["order_id"] for each in body["orders"]) == sorted([order_ids[0], order_ids[2]])
+    assert client.counted["Alarm"] == 1
+    assert [line["order_id"] for line in client.log.lines if line["level"] == "ERROR"] == [order_ids[1]]
 
 
 def test_a_customer_s_orders_are_paged(client: Client) -> None:
@@ -442,7 +593,93 @@ def test_two_of_these_make_one_attempt(client: Client) -> None:
     assert client.stored()[0]["attempt"]["N"] == "2"
 
 
-@pytest.mark.parametrize("status", ["PENDING", "PAID", "REQUIRES_ACTION", "NEEDS_REVIEW", "CANCELED"])
+def declined_with(client: Client, order_id: str, payment_method: str, key: str) -> tuple[int, dict[str, Any]]:
+    """Pay again with this card, which is declined too; gives the answer."""
+    status, body, _ = client.to(f"{order_id}/payments", {"payment_method": payment_method}, key=key)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    return status, body
+
+
+def test_pay_again_one_key_has_one_effect_for_ever(client: Client) -> None:
+    """Card A (key KA) declined, card B (KB) declined: a late retry of KA replays its answer, and charges nothing."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    first = declined_with(client, order_id, "pm_A", "KA")
+    assert declined_with(client, order_id, "pm_B", "KB")[0] == 202
+    status, body, headers = client.to(f"{order_id}/payments", {"payment_method": "pm_A"}, key="KA")
+    assert ((status, body), headers["Idempotent-Replayed"]) == (first, "true")
+    [item] = client.stored()
+    assert (item["status"]["S"], item["attempt"]["N"], item["payment_method"]["S"]) == ("PAYMENT_DECLINED", "3", "pm_B")
+
+
+@pytest.mark.parametrize("status", ["PAYMENT_DECLINED", "PENDING", "PAID", "CANCELED"])
+def test_pay_again_a_used_key_with_another_card_is_refused(client: Client, status: str) -> None:
+    """422 wherever the order stands, and nothing changes; the key that placed the order is used, too."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    declined_with(client, order_id, "pm_A", "KA")
+    client.stands(order_id, status)
+    before = client.stored()
+    for key in ("KA", "key-0"):
+        code, problem, _ = client.to(f"{order_id}/payments", {"payment_method": "pm_B"}, key=key)
+        assert (code, problem["type"]) == (422, "urn:onecharge:problem:idempotency-key-reused")
+    assert client.stored() == before
+
+
+def test_attempt_101_is_refused_and_not_stored(client: Client) -> None:
+    """409; the order stays readable, and a retry of the last attempt is still replayed."""
+    order_id = placed(client)
+    for attempt in range(2, ATTEMPTS_MAX + 1):
+        client.stands(order_id, "PAYMENT_DECLINED")
+        assert client.to(f"{order_id}/payments", {"payment_method": "pm_A"}, key=f"K{attempt}")[0] == 202
+    client.stands(order_id, "PAYMENT_DECLINED")
+    before = client.stored()
+    status, problem, _ = client.to(f"{order_id}/payments", {"payment_method": "pm_A"}, key="K101")
+    assert (status, problem["type"]) == (409, "urn:onecharge:problem:attempts-exhausted")
+    assert client.stored() == before
+    assert client.get(f"/orders/{order_id}")[0] == 200
+    assert client.to(f"{order_id}/payments", {"payment_method": "pm_A"}, key="K100")[0] == 202
+
+
+def test_do_not_try_again_refuses_the_same_card(client: Client) -> None:
+    """409 for that payment method, also after another card was declined; any other one is taken."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    client.put(order_id, refused_payment_methods=["pm_card_visa"])
+    before = client.stored()
+    status, problem, _ = client.to(f"{order_id}/payments", {"payment_method": "pm_card_visa"}, key="a")
+    assert (status, problem["type"]) == (409, "urn:onecharge:problem:payment-method-refused")
+    assert client.stored() == before
+    assert declined_with(client, order_id, "pm_B", "b")[0] == 202
+    assert client.to(f"{order_id}/payments", {"payment_method": "pm_card_visa"}, key="c")[0] == 409
+    assert client.to(f"{order_id}/payments", {"payment_method": "pm_B"}, key="d")[0] == 202
+
+
+def test_an_attempt_shows_the_advice(client: Client) -> None:
+    """Stripe's, for the shop, beside the decline code."""
+    order_id = placed(client)
+    outcome = {"status": "PAYMENT_DECLINED", "decline_code": "do_not_honor", "advice_code": "try_again_later"}
+    client.stands(order_id, "PAYMENT_DECLINED", _1=outcome)
+    [attempt] = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert (attempt["decline_code"], attempt["advice_code"]) == ("do_not_honor", "try_again_later")
+
+
+def test_an_order_that_waits_does_not_expire(client: Client) -> None:
+    """Neither a new one nor one that is paid again; a canceled one does."""
+    order_id = placed(client)
+    assert "expires_at" not in client.stored()[0]
+    client.stands(order_id, "PAYMENT_DECLINED")
+    client.put(order_id, expires_at=1)
+    client.to(f"{order_id}/payments", OTHER_CARD)
+    assert "expires_at" not in client.stored()[0]
+    client.payments.answers = ["CANCELING", "CANCELED"]
+    client.to(f"{order_id}/cancel")
+    assert "expires_at" not in client.stored()[0]
+    client.to(f"{order_id}/cancel")
+    assert int(client.stored()[0]["expires_at"]["N"]) == int(NOW.timestamp()) + RETENTION_SECONDS
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PAID", "REQUIRES_ACTION", "NEEDS_REVIEW", "CANCELING", "CANCELED"])
 def test_another_card_is_for_a_declined_order_alone(client: Client, status: str) -> None:
     """409 that says where it stands."""
     order_id = placed(client)
@@ -481,9 +718,9 @@ def test_an_order_that_is_not_there_is_not_found(client: Client, path: str, acti
 # ---------------------------------------------------------------- a cancellation
 
 
-@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "REQUIRES_ACTION"])
+@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "REQUIRES_ACTION", "CANCELING"])
 def test_an_order_is_canceled_once_the_payment_service_agrees(client: Client, status: str) -> None:
-    """It is asked about the present attempt; asked again, the answer is the same."""
+    """It is asked about the order; asked again, the answer is the same."""
     order_id = placed(client)
     client.stands(order_id, status)
     client.payments.answers = ["CANCELED"]
@@ -494,10 +731,7 @@ def test_an_order_is_canceled_once_the_payment_service_agrees(client: Client, st
     assert client.to(f"{order_id}/payments", OTHER_CARD)[0] == 409
 
 
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [("PAID", "already-paid"), ("IN_PROGRESS", "payment-in-progress"), ("NEEDS_REVIEW", "needs-review")],
-)
+@pytest.mark.parametrize(("answer", "problem"), [("PAID", "already-paid"), ("NEEDS_REVIEW", "needs-review")])
 def test_if_the_charge_won_the_answer_says_so(client: Client, answer: str, problem: str) -> None:
     """409, and the order stands."""
     order_id = placed(client)
@@ -507,35 +741,181 @@ def test_if_the_charge_won_the_answer_says_so(client: Client, answer: str, probl
     assert client.stored()[0]["status"]["S"] == "PENDING"
 
 
-def test_a_paid_order_is_not_even_asked_about(client: Client) -> None:
+@pytest.mark.parametrize(("status", "problem"), [("PAID", "already-paid"), ("NEEDS_REVIEW", "needs-review")])
+def test_a_paid_order_is_not_even_asked_about(client: Client, status: str, problem: str) -> None:
     """409."""
     order_id = placed(client)
-    client.stands(order_id, "PAID")
-    assert client.to(f"{order_id}/cancel")[1]["type"] == "urn:onecharge:problem:already-paid"
+    client.stands(order_id, status)
+    assert client.to(f"{order_id}/cancel")[1]["type"] == f"urn:onecharge:problem:{problem}"
     assert client.payments.asked == []
 
 
-def test_a_card_that_was_tried_meanwhile_is_canceled_too(client: Client) -> None:
-    """A second attempt was made while the service was asked about the first: it is asked about that one as well."""
+@pytest.mark.parametrize(
+    ("ends_as", "code", "shown"),
+    [("CANCELED", 200, "CANCELED"), ("PAID", 409, "CANCELING"), ("CANCELING", 202, "CANCELING")],
+)
+@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "REQUIRES_ACTION"])
+def test_a_cancellation_during_an_outage_is_taken(
+    client: Client, status: str, ends_as: str, code: int, shown: str
+) -> None:
+    """202 CANCELING, and no other card from then on; asked again it is asked again, and ends as Stripe says."""
+    order_id = placed(client)
+    client.stands(order_id, status)
+    client.payments.answers = ["CANCELING", ends_as]
+    accepted, body, _ = client.to(f"{order_id}/cancel")
+    assert (accepted, body["status"], client.stored()[0]["status"]["S"]) == (202, "CANCELING", "CANCELING")
+    assert client.to(f"{order_id}/payments", OTHER_CARD, key="another")[0] == 409
+    assert client.to(f"{order_id}/cancel")[0] == code
+    assert client.stored()[0]["status"]["S"] == shown
+    assert len(client.payments.asked) == 2
+
+
+def test_a_cancellation_keeps_the_time_at_which_it_was_asked_for(client: Client) -> None:
+    """Asked again, it has waited since the first time."""
+    order_id = placed(client)
+    client.payments.answers = ["CANCELING", "CANCELING"]
+    client.to(f"{order_id}/cancel")
+    asked_at = client.stored()[0]["cancel_requested_at"]["S"]
+    client.now += timedelta(hours=1)
+    client.to(f"{order_id}/cancel")
+    assert asked_at == client.stored()[0]["cancel_requested_at"]["S"] == NOW.isoformat()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("CANCELED", 200), ("CANCELING", 202)])
+def test_a_card_that_was_tried_meanwhile_is_canceled_too(client: Client, answer: str, code: int) -> None:
+    """The payment service has canceled the whole payment: the attempt that was made meanwhile ends with it."""
     order_id = placed(client)
     client.stands(order_id, "PAYMENT_DECLINED")
-    client.payments.answers = ["CANCELED", "CANCELED"]
-
-    def another_card() -> None:
-        client.payments.meanwhile = lambda: None
-        assert client.to(f"{order_id}/payments", OTHER_CARD)[0] == 202
-
-    client.payments.meanwhile = another_card
-    assert client.to(f"{order_id}/cancel")[1]["status"] == "CANCELED"
-    assert [event.data.attempt for event in client.payments.asked] == [1, 2]
+    client.payments.answers = [answer]
+    client.payments.meanwhile = lambda: client.to(f"{order_id}/payments", OTHER_CARD)
+    assert client.to(f"{order_id}/cancel")[0] == code
+    assert client.stored()[0]["status"]["S"] == answer
+    assert client.stored()[0]["attempt"]["N"] == "2"
 
 
-def test_without_an_answer_nothing_is_canceled(client: Client) -> None:
-    """503: ask again."""
+@pytest.mark.parametrize(("moved_to", "code"), [("PAID", 409), ("CANCELED", 200), ("NEEDS_REVIEW", 409)])
+def test_an_outcome_that_came_in_between_decides(client: Client, moved_to: str, code: int) -> None:
+    """The answer was CANCELING, and by then the event was faster: the order's status is the answer."""
     order_id = placed(client)
-    client.payments.answers = [NoAnswer()]
-    assert client.to(f"{order_id}/cancel")[0] == 503
+    client.payments.answers = ["CANCELING"]
+    client.payments.meanwhile = lambda: client.stands(order_id, moved_to)
+    assert client.to(f"{order_id}/cancel")[0] == code
+    assert client.stored()[0]["status"]["S"] == moved_to
+
+
+@pytest.mark.parametrize("error", [CancellationUnknown(), ReadTimeoutError(endpoint_url="https://lambda")], ids=str)
+def test_without_an_answer_nothing_is_canceled(client: Client, error: Exception) -> None:
+    """503 try-again, and the order stands."""
+    order_id = placed(client)
+    client.payments.answers = [error]
+    code, problem, _ = client.to(f"{order_id}/cancel")
+    assert (code, problem["type"]) == (503, "urn:onecharge:problem:try-again")
     assert client.stored()[0]["status"]["S"] == "PENDING"
+
+
+class Lambda:
+    """Invoke of boto3's client, which answers with this payload, or says that the function failed."""
+
+    def __init__(self, payload: str, *, failed: bool = False) -> None:
+        self.payload, self.failed = payload, failed
+        self.invoked: list[tuple[str, bytes]] = []
+
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
+        self.invoked.append((FunctionName, Payload))
+        failure = {"FunctionError": "Unhandled"} if self.failed else {}
+        return {"StatusCode": 200, "Payload": BytesIO(self.payload.encode()), **failure}
+
+
+def asked(client: Client, function: Lambda) -> tuple[Payments, OrderPlacedEvent]:
+    placed(client)
+    order = Orders(client.dynamodb, client.table).find(str(client.stored()[0]["order_id"]["S"]))
+    assert order
+    return Payments(function, function, "payment-questions"), order.event  # type: ignore[arg-type]  # The one method.
+
+
+def test_the_payment_service_is_asked_in_the_words_of_the_contract(client: Client) -> None:
+    """A CancelQuestion with the order, a ClientSecretQuestion with the attempt, to one function."""
+    cancel, secret = Lambda('{"cancellation": "CANCELING"}'), Lambda('{"client_secret": "s", "new_field": 1}')
+    payments, event = asked(client, cancel)
+    assert payments.cancel(event) is Cancellation.CANCELING
+    assert Payments(secret, secret, "payment-questions").client_secret(event) == "s"  # type: ignore[arg-type]
+    [(function, payload)] = cancel.invoked
+    correlation_id = event.correlationid
+    assert function == "payment-questions"
+    assert QUESTION.validate_json(payload) == CancelQuestion(order=event.data, correlation_id=correlation_id)
+    assert QUESTION.validate_json(secret.invoked[0][1]) == ClientSecretQuestion(
+        order_id=event.subject, attempt=1, correlation_id=correlation_id
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [Lambda('{"cancellation": "CANCELED"}', failed=True), Lambda('{"errorMessage": "x"}'), Lambda("")],
+    ids=["FunctionError", "another answer", "nothing"],
+)
+def test_a_function_that_failed_has_said_nothing(client: Client, function: Lambda) -> None:
+    """Whatever its payload is."""
+    payments, event = asked(client, function)
+    with pytest.raises(CancellationUnknown):
+        payments.cancel(event)
+    if function.failed:
+        with pytest.raises(ClientSecretUnknown):
+            payments.client_secret(event)
+
+
+# ---------------------------------------------------------------- late truth, refunds by hand, disputes
+
+
+def test_an_earlier_attempt_that_paid_late_is_the_one_that_paid(client: Client) -> None:
+    """The present attempt is shown as CANCELED: nothing confirms it any more. A refund is of the one that paid."""
+    order_id = placed(client)
+    client.stands(order_id, "PAYMENT_DECLINED")
+    client.to(f"{order_id}/payments", OTHER_CARD)
+    client.stands(order_id, "PAID", _1={"status": "PAID"})
+    client.put(order_id, paid_attempt=1)
+    attempts = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert [(each["attempt"], each["status"]) for each in attempts] == [(1, "PAID"), (2, "CANCELED")]
+    refund_id = client.to(f"{order_id}/refunds", {"amount": 100})[1]["refund_id"]
+    [item] = client.dynamodb.scan(TableName="refunds")["Items"]
+    assert (item["refund_id"]["S"], item["attempt"]["N"]) == (refund_id, "1")
+    assert "expires_at" not in item
+
+
+def test_a_canceled_order_shows_its_attempt_as_canceled(client: Client) -> None:
+    """Though its last outcome was that the customer had to act."""
+    order_id = requires_action(client)
+    client.payments.answers = ["CANCELED"]
+    _, body, _ = client.to(f"{order_id}/cancel")
+    assert body["attempts"] == [{"attempt": 1, "status": "CANCELED"}]
+
+
+@pytest.mark.parametrize(("by_hand", "reserved", "shown"), [(1000, 0, 1000), (1000, 700, 1000), (500, 700, 700)])
+def test_refunds_by_hand_count(client: Client, by_hand: int, reserved: int, shown: int) -> None:
+    """The larger of our reservations and Stripe's figure is shown, and no more than the rest can be refunded."""
+    order_id = client.paid()
+    client.put(order_id, refunded_minor=reserved, stripe_refunded_minor=by_hand)
+    assert client.get(f"/orders/{order_id}")[1]["amount_refunded"] == shown
+    assert client.to(f"{order_id}/refunds", {"amount": 2501 - shown}, key="a")[0] == 409
+    assert client.to(f"{order_id}/refunds", key="b")[1]["amount"] == 2500 - shown
+
+
+def test_a_refund_by_hand_that_came_in_between_is_decided_anew(client: Client) -> None:
+    """Stripe's figure grew after the order was read: the condition of the transaction notices."""
+    order_id = client.paid()
+    client.overtaken.meanwhile.append(lambda: client.put(order_id, stripe_refunded_minor=2000))
+    assert client.to(f"{order_id}/refunds", {"amount": 1000})[0] == 409
+    assert client.get(f"/orders/{order_id}")[1]["amount_refunded"] == 2000
+
+
+def test_a_dispute_is_shown(client: Client) -> None:
+    """Stripe's status of it; an order without one has no such field."""
+    order_id = client.paid()
+    assert "dispute_status" not in client.get(f"/orders/{order_id}")[1]
+    client.put(order_id, dispute_status="needs_response")
+    assert client.get(f"/orders/{order_id}")[1]["dispute_status"] == "needs_response"
+
+
+# ---------------------------------------------------------------- refunds
 
 
 def test_a_part_of_a_paid_order_is_refunded(client: Client) -> None:

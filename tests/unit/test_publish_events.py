@@ -1,6 +1,8 @@
 """publish_events: what is stored is published as a CloudEvent, the same one every time, or the stream tries again."""
 
 import json
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 import boto3
@@ -8,13 +10,23 @@ import pytest
 from aws_lambda_powertools import Metrics
 
 from onecharge.dynamodb import from_item
-from onecharge.events import OrderPlacedEvent, PaymentOutcomeEvent, RefundOutcomeEvent, RefundRequestedEvent
+from onecharge.events import (
+    CancelRequestedEvent,
+    OrderPlacedEvent,
+    PaymentOutcomeEvent,
+    RefundOutcomeEvent,
+    RefundRequestedEvent,
+)
 from onecharge.metrics import Counts
 from onecharge.orders import order_placed
+from onecharge.states import OrderStatus, PaymentState, RefundState, RefundStatus
 from onecharge.topics import Topic
 from publish_events.app import NotPublished, Publisher
-from publish_events.facts import event_in
-from tests.conftest import Log, Sample
+from publish_events.mapping import Tables
+from tests.conftest import Log, Sample, load_template
+
+TABLES = Tables(orders="orders", order_refunds="order-refunds", payments="payments", refunds="refunds")
+event_from_record = TABLES.event_from_record
 
 
 def record(sample: Sample, name: str) -> dict[str, Any]:
@@ -24,7 +36,7 @@ def record(sample: Sample, name: str) -> dict[str, Any]:
 
 def test_a_stored_order_is_an_order_placed(sample: Sample) -> None:
     """And the event is the one that charge_order's sample shows."""
-    event = event_in(record(sample, "order_stored"))
+    event = event_from_record(record(sample, "order_stored"))
     assert isinstance(event, OrderPlacedEvent)
     body = sample("charge_order/order_placed")["Records"][0]["body"]
     assert event == OrderPlacedEvent.model_validate_json(body)
@@ -32,42 +44,124 @@ def test_a_stored_order_is_an_order_placed(sample: Sample) -> None:
 
 @pytest.mark.parametrize(
     ("name", "event_type"),
-    [("charge_settled", "onecharge.payment.succeeded"), ("charge_declined", "onecharge.payment.declined")],
+    [("payment_succeeded", "onecharge.payment.succeeded"), ("payment_declined", "onecharge.payment.declined")],
 )
-def test_a_settled_charge_is_a_payment_outcome(sample: Sample, name: str, event_type: str) -> None:
+def test_a_finalized_payment_is_a_payment_outcome(sample: Sample, name: str, event_type: str) -> None:
     """Its type says which; its correlation id is the order's."""
-    event = event_in(record(sample, name))
+    event = event_from_record(record(sample, name))
     assert isinstance(event, PaymentOutcomeEvent)
     assert (event.type, event.correlationid) == (event_type, "JKJaXmPLvHcESHA=")
 
 
 def test_a_new_attempt_is_an_order_placed_too(sample: Sample) -> None:
-    """With the new card, and the time at which it was tried: the freshness rule counts from there."""
+    """With the new card; placed_at is the order's own, from which the age of the order counts."""
     again = {**record(sample, "order_stored"), "eventName": "MODIFY"}
     again["dynamodb"]["NewImage"] |= {
         "attempt": {"N": "2"},
         "payment_method": {"S": "pm_2"},
         "attempt_placed_at": {"S": "2026-11-03T09:00:00+00:00"},
     }
-    event = event_in(again)
+    event = event_from_record(again)
     assert isinstance(event, OrderPlacedEvent)
     assert (event.data.attempt, event.data.payment_method, event.id) == (2, "pm_2", f"{event.subject}:2:placed")
-    assert event.data.placed_at.isoformat() == "2026-11-03T09:00:00+00:00"
+    assert event.data.placed_at.isoformat() == "2026-11-01T09:00:00+00:00"
 
 
 def test_a_record_makes_the_same_event_every_time(sample: Sample) -> None:
     """Id and all, so that a repeated delivery is seen to be one."""
     stored = record(sample, "order_stored")
-    assert event_in(stored) == event_in(stored)
+    assert event_from_record(stored) == event_from_record(stored)
 
 
-def test_what_is_nobody_elses_business_is_not_published(sample: Sample) -> None:
-    """A claim, an order that changed its status, and what its time to live has deleted."""
-    claimed = record(sample, "charge_settled")
-    claimed["dynamodb"]["NewImage"]["state"] = {"S": "CLAIMED"}
+def test_a_cancellation_is_published(sample: Sample) -> None:
+    """With all that a payment of the order would have needed."""
+    event = event_from_record(record(sample, "cancel_requested"))
+    placed = event_from_record(record(sample, "order_stored"))
+    assert isinstance(event, CancelRequestedEvent)
+    assert isinstance(placed, OrderPlacedEvent)
+    assert event.data.model_dump() == placed.data.model_dump()
+    assert event.id == f"{placed.subject}:1:cancel_requested"
+
+
+def test_a_payment_s_revision_is_an_event_of_its_own(sample: Sample) -> None:
+    """A dispute or an outcome that is emitted again: another id, the same moment, and what Stripe shows by now."""
+    row = record(sample, "payment_succeeded")
+    first = event_from_record(row)
+    row["dynamodb"]["NewImage"] |= {
+        "revision": {"N": "4"},
+        "amount_refunded_minor": {"N": "100"},
+        "dispute_status": {"S": "won"},
+        "last_emitted_at": {"N": "1793600000"},
+    }
+    second = event_from_record(row)
+    assert isinstance(first, PaymentOutcomeEvent)
+    assert isinstance(second, PaymentOutcomeEvent)
+    assert (first.id, second.id) == (f"{first.subject}:1:succeeded:3", f"{first.subject}:1:succeeded:4")
+    assert (second.data.amount_refunded_minor, second.data.dispute_status) == (100, "won")
+    assert first.time == second.time == datetime.fromtimestamp(1793523602, UTC)
+
+
+def test_a_decline_has_its_codes(sample: Sample) -> None:
+    """Stripe's decline code and advice; a success that a decline came before has neither."""
+    row = record(sample, "payment_declined")
+    declined = event_from_record(row)
+    row["dynamodb"]["NewImage"]["state"] = {"S": "SUCCEEDED"}
+    succeeded = event_from_record(row)
+    assert isinstance(declined, PaymentOutcomeEvent)
+    assert isinstance(succeeded, PaymentOutcomeEvent)
+    assert (declined.data.decline_code, declined.data.advice_code) == ("insufficient_funds", "try_again_later")
+    assert (succeeded.data.decline_code, succeeded.data.advice_code) == (None, None)
+
+
+def test_whose_record_it_is_its_stream_says(sample: Sample) -> None:
+    """And no attribute of the item: an order may have a `state`, a payment a `status`, either a `refund_id`."""
+    order, payment = record(sample, "order_stored"), record(sample, "payment_succeeded")
+    order["dynamodb"]["NewImage"] |= {"state": {"S": "SUCCEEDED"}, "refund_id": {"S": "x"}}
+    payment["dynamodb"]["NewImage"] |= {"status": {"S": "PENDING"}, "refund_id": {"S": "x"}}
+    assert isinstance(event_from_record(order), OrderPlacedEvent)
+    assert isinstance(event_from_record(payment), PaymentOutcomeEvent)
+
+
+def test_a_record_of_another_table_is_reported(sample: Sample, log: Log) -> None:
+    """Nothing is guessed of it."""
+    stray = record(sample, "order_stored")
+    stray["eventSourceARN"] = stray["eventSourceARN"].replace("table/orders", "table/others")
+    with pytest.raises(NotPublished, match="1 of 1 records: UnknownTable"):
+        publisher(Sns(), log).publish([stray])
+
+
+def test_what_nobody_else_has_to_know_is_not_published(sample: Sample) -> None:
+    """A payment and a refund that are PENDING at the payment service, an order that is paid, what expired."""
+    pending = record(sample, "payment_succeeded")
+    pending["dynamodb"]["NewImage"]["state"] = {"S": "PENDING"}
+    del pending["dynamodb"]["NewImage"]["finalized_at"]
     paid = {**record(sample, "order_stored"), "eventName": "MODIFY"}
     paid["dynamodb"]["NewImage"]["status"] = {"S": "PAID"}
-    assert [event_in(each) for each in (claimed, paid, record(sample, "order_expired"))] == [None] * 3
+    assert [event_from_record(each) for each in (pending, paid, record(sample, "order_expired"))] == [None] * 3
+
+
+STREAMS: dict[str, tuple[str, str, type[StrEnum]]] = {
+    "OrderStored": ("order_stored", "status", OrderStatus),
+    "RefundStored": ("refund_stored", "status", RefundStatus),
+    "PaymentFinalized": ("payment_succeeded", "state", PaymentState),
+    "RefundFinalized": ("refund_succeeded", "state", RefundState),
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_the_filters_let_through_what_is_published(sample: Sample, stream: str) -> None:
+    """Exactly that: what a filter drops is lost, and what it lets through in vain is paid for."""
+    name, attribute, states = STREAMS[stream]
+    events = load_template()["Resources"]["PublishEventsFunction"]["Properties"]["Events"]
+    [each] = events[stream]["Properties"]["FilterCriteria"]["Filters"]
+    let_through = json.loads(each["Pattern"])["dynamodb"]["NewImage"][attribute]["S"]
+    row = record(sample, name)
+    published = []
+    for state in states:
+        row["dynamodb"]["NewImage"][attribute] = {"S": state}
+        if event_from_record(row) is not None:
+            published.append(state)
+    assert sorted(let_through) == sorted(published)
 
 
 class Sns:
@@ -92,13 +186,13 @@ class Sns:
 def publisher(sns: Any, log: Log, *, orders: str = "orders-topic", payments: str = "payments-topic") -> Publisher:
     counts = Counts(Metrics(namespace="n", service="s"))
     topics = [Topic(sns, arn, log.logger, counts) for arn in (orders, payments)]
-    return Publisher(*topics, log.logger, counts)
+    return Publisher(TABLES, *topics, log.logger, counts)
 
 
-def order_of(place: int, sample: Sample, **changes: Any) -> dict[str, Any]:
+def order_of(number: int, sample: Sample, **changes: Any) -> dict[str, Any]:
     """The stream's record of another order."""
     stored = record(sample, "order_stored")
-    order_id = {"order_id": {"S": f"ord_{place:032x}"}}
+    order_id = {"order_id": {"S": f"ord_{number:032x}"}}
     stored["dynamodb"]["Keys"] = order_id
     stored["dynamodb"]["NewImage"] |= {**order_id, **changes}
     return stored
@@ -107,7 +201,7 @@ def order_of(place: int, sample: Sample, **changes: Any) -> dict[str, Any]:
 def test_each_event_goes_to_its_topic_with_its_type_as_an_attribute(sample: Sample, log: Log) -> None:
     """Subscriptions filter on the attribute; the message is the CloudEvent."""
     sns = Sns()
-    publisher(sns, log).publish([record(sample, "order_stored"), record(sample, "charge_settled")])
+    publisher(sns, log).publish([record(sample, "order_stored"), record(sample, "payment_succeeded")])
     assert [
         (topic, json.loads(entry["Message"])["type"], entry["MessageAttributes"]["event_type"]["StringValue"])
         for topic, entry in sns.published
@@ -118,9 +212,9 @@ def test_each_event_goes_to_its_topic_with_its_type_as_an_attribute(sample: Samp
 
 
 def test_a_stored_refund_and_its_outcome_are_published(sample: Sample, log: Log) -> None:
-    """To the same two topics as an order and its payment; neither a claim nor a refund that was told of."""
-    sns, records = Sns(), [record(sample, "refund_stored"), record(sample, "refund_settled")]
-    stored, settled = [event_in(each) for each in records]
+    """To the same two topics as an order and its payment; while it is PENDING at the payment service, it is not."""
+    sns, records = Sns(), [record(sample, "refund_stored"), record(sample, "refund_succeeded")]
+    stored, settled = [event_from_record(each) for each in records]
     assert isinstance(stored, RefundRequestedEvent)
     assert isinstance(settled, RefundOutcomeEvent)
     publisher(sns, log).publish(records)
@@ -129,8 +223,8 @@ def test_a_stored_refund_and_its_outcome_are_published(sample: Sample, log: Log)
         ("payments-topic", "onecharge.refund.succeeded"),
     ]
     records[0]["dynamodb"]["NewImage"]["status"] = {"S": "SUCCEEDED"}
-    records[1]["dynamodb"]["NewImage"]["state"] = {"S": "CLAIMED"}
-    assert [event_in(each) for each in records] == [None, None]
+    records[1]["dynamodb"]["NewImage"]["state"] = {"S": "PENDING"}
+    assert [event_from_record(each) for each in records] == [None, None]
 
 
 def test_a_large_batch_is_published_in_tens(sample: Sample, log: Log) -> None:
@@ -144,7 +238,7 @@ def test_what_sns_refuses_is_raised(sample: Sample, log: Log) -> None:
     """PublishBatch answers 200 all the same: the stream has to deliver the batch again."""
     with pytest.raises(NotPublished, match="1 of 2 records: Throttled"):
         publisher(Sns(refuse="order.placed"), log).publish(
-            [record(sample, "order_stored"), record(sample, "charge_settled")]
+            [record(sample, "order_stored"), record(sample, "payment_succeeded")]
         )
 
 
@@ -158,8 +252,8 @@ UNPUBLISHABLE = {
 
 
 @pytest.mark.parametrize("spoiled", UNPUBLISHABLE.values(), ids=UNPUBLISHABLE.keys())
-def test_a_record_that_can_be_no_event_holds_up_no_other(sample: Sample, log: Log, spoiled: dict[str, Any]) -> None:
-    """All others of its batch are published; then it is raised for, so that bisecting finds it alone, and told."""
+def test_a_record_that_can_be_no_event_blocks_no_other(sample: Sample, log: Log, spoiled: dict[str, Any]) -> None:
+    """All others of its batch are published; then it is raised for, so that bisecting finds it alone, and reported."""
     sns = Sns()
     records = [order_of(1, sample), order_of(2, sample, **spoiled), order_of(3, sample)]
     with pytest.raises(NotPublished, match="1 of 3 records"):
@@ -170,22 +264,22 @@ def test_a_record_that_can_be_no_event_holds_up_no_other(sample: Sample, log: Lo
         publisher(sns, log).publish(records[1:2])
 
 
-def test_an_event_that_sns_refuses_for_good_holds_up_no_other(sample: Sample, log: Log) -> None:
+def test_an_event_that_sns_refuses_permanently_blocks_no_other(sample: Sample, log: Log) -> None:
     """Nor does it pass for something that a retry helps."""
     sns = Sns(refuse=f"ord_{2:032x}", sender_fault=True)
     with pytest.raises(NotPublished, match="1 of 3 records: InvalidParameter"):
-        publisher(sns, log).publish([order_of(place, sample) for place in (1, 2, 3)])
+        publisher(sns, log).publish([order_of(number, sample) for number in (1, 2, 3)])
     assert len(sns.published) == 2
     assert [line["order_id"][-1] for line in log.lines if line["level"] == "ERROR"] == ["2"]
 
 
 def test_a_later_attempt_is_an_event_of_its_own(sample: Sample) -> None:
-    """With its own id, and the time at which that attempt began: its key's age counts from there."""
+    """With its own id, and the time at which the order was placed: whether a lookup is needed depends on that."""
     item = from_item(order_of(1, sample)["dynamodb"]["NewImage"])
     first = order_placed(item)
     second = order_placed({**item, "attempt": 2, "attempt_placed_at": "2026-11-03T09:00:00+00:00"})
     assert (first.id, first.data.placed_at.isoformat()) == (f"{first.subject}:1:placed", "2026-11-01T09:00:00+00:00")
-    assert (second.id, second.data.placed_at.isoformat()) == (f"{first.subject}:2:placed", "2026-11-03T09:00:00+00:00")
+    assert (second.id, second.data.placed_at.isoformat()) == (f"{first.subject}:2:placed", "2026-11-01T09:00:00+00:00")
 
 
 def test_an_event_reaches_a_queue_raw(aws: None, sample: Sample, log: Log) -> None:
@@ -197,4 +291,4 @@ def test_an_event_reaches_a_queue_raw(aws: None, sample: Sample, log: Log) -> No
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn, Attributes={"RawMessageDelivery": "true"})
     publisher(sns, log, orders=topic).publish([record(sample, "order_stored")])
     [message] = sqs.receive_message(QueueUrl=url)["Messages"]
-    assert OrderPlacedEvent.model_validate_json(message["Body"]) == event_in(record(sample, "order_stored"))
+    assert OrderPlacedEvent.model_validate_json(message["Body"]) == event_from_record(record(sample, "order_stored"))

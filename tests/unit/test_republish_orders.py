@@ -1,34 +1,35 @@
-"""republish_orders: what stayed PENDING is published again, and nothing else; its charge is made once all the same.
-
-The Orders table is moto's, index and all. Where an order is charged, the Charges table and Stripe are in memory.
-"""
+"""republish_orders: what waits for an outcome is published again, and nothing else. The tables are moto's."""
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
+from pydantic import Field, TypeAdapter
 
-from charge_order.charge import ChargeOrder
-from onecharge.deliveries import Done
 from onecharge.dynamodb import to_item
-from onecharge.events import OrderPlacedEvent
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.topics import Topic
+from onecharge.events import CancelRequestedEvent, OrderPlacedEvent, RefundRequestedEvent
+from onecharge.topics import OrderServiceEvent, Topic
 from publish_events.app import Publisher
-from republish_orders.pending import DAY_SECONDS, FIRST_WAIT_SECONDS, PendingOrders, times_due
-from republish_orders.progress import ProgressStore
+from publish_events.mapping import Tables
+from republish_orders.app import WAITING_STATUSES
+from republish_orders.checkpoints import CheckpointStore
 from republish_orders.republish import RepublishOrders
+from republish_orders.waiting import (
+    DAY_SECONDS,
+    FIRST_WAIT_SECONDS,
+    Source,
+    WaitingOrders,
+    WaitingRefunds,
+    republications_due,
+)
 from tests.conftest import Log, create_table, load_template
 from tests.silent import SILENT
-from tests.simulation.dynamodb import MemoryDynamoDB, NoFaults
-from tests.simulation.stripe import MemoryStripe, stripe_in_memory
 
 T0 = 1_800_000_000
 HOUR = 3600
@@ -36,12 +37,17 @@ EVERY_SECONDS = 900
 """The schedule in template.yaml."""
 
 
+ORDER_EVENT: TypeAdapter[OrderServiceEvent] = TypeAdapter(
+    Annotated[OrderPlacedEvent | CancelRequestedEvent | RefundRequestedEvent, Field(discriminator="type")]
+)
+
+
 class Sns:
     """PublishBatch, which takes everything, or refuses the orders that it is told to."""
 
     def __init__(self) -> None:
-        self.published: list[OrderPlacedEvent] = []
-        self.refuses: Callable[[OrderPlacedEvent], bool] = lambda event: False
+        self.published: list[OrderServiceEvent] = []
+        self.refuses: Callable[[OrderServiceEvent], bool] = lambda event: False
         self.sender_fault = self.is_down = False
 
     def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -49,7 +55,7 @@ class Sns:
             raise EndpointConnectionError(endpoint_url="https://sns")
         answer: dict[str, Any] = {"Successful": [], "Failed": []}
         for entry in PublishBatchRequestEntries:
-            event = OrderPlacedEvent.model_validate_json(entry["Message"])
+            event = ORDER_EVENT.validate_json(entry["Message"])
             if self.refuses(event):
                 answer["Failed"].append({"Id": entry["Id"], "Code": "Refused", "SenderFault": self.sender_fault})
             else:
@@ -58,8 +64,8 @@ class Sns:
         return answer
 
 
-def order_id(place: int) -> str:
-    return f"ord_{place:032x}"
+def order_id(number: int) -> str:
+    return f"ord_{number:032x}"
 
 
 def at(seconds: float) -> str:
@@ -68,7 +74,7 @@ def at(seconds: float) -> str:
 
 @dataclass
 class Shop:
-    """An Orders table, a topic, and a clock that the test sets."""
+    """Orders and their refunds, a topic, and a clock that the test sets."""
 
     log: Log
     now: float = T0
@@ -79,14 +85,15 @@ class Shop:
     def __post_init__(self) -> None:
         self.dynamodb: Any = boto3.client("dynamodb")
         create_table(self.dynamodb, "orders", "OrdersTable")
+        create_table(self.dynamodb, "order-refunds", "OrderRefundsTable")
         create_table(self.dynamodb, "republication", "RepublicationTable")
         self.topic = Topic(self.sns, "orders-topic", SILENT, SILENT)  # type: ignore[arg-type]  # The one method.
 
-    def place(self, place: int = 1, **changes: Any) -> dict[str, Any]:
+    def place(self, number: int = 1, **changes: Any) -> dict[str, Any]:
         """Store an order now; gives the stream's record of it."""
         item = to_item(
             {
-                "order_id": order_id(place),
+                "order_id": order_id(number),
                 "status": "PENDING",
                 "attempt": 1,
                 "customer_id": "cus_1",
@@ -99,16 +106,39 @@ class Shop:
             }
         )
         self.dynamodb.put_item(TableName="orders", Item=item)
-        return {"eventName": "INSERT", "dynamodb": {"Keys": {"order_id": item["order_id"]}, "NewImage": item}}
+        return {
+            "eventName": "INSERT",
+            "eventSourceARN": "arn:aws:dynamodb:us-east-1:1:table/orders/stream/2026",
+            "dynamodb": {"Keys": {"order_id": item["order_id"]}, "NewImage": item},
+        }
+
+    def request_refund(self, number: int = 1, **changes: Any) -> None:
+        """Store a refund of the order now."""
+        values = {
+            "order_id": order_id(number),
+            "refund_id": f"rfd_{number:032x}",
+            "status": "PENDING",
+            "attempt": 1,
+            "amount_minor": 1099,
+            "currency": "EUR",
+            "requested_at": at(self.now),
+            "correlation_id": "c",
+        }
+        self.dynamodb.put_item(TableName="order-refunds", Item=to_item({**values, **changes}))
+
+    @property
+    def sources(self) -> list[Source]:
+        orders = [WaitingOrders(self.dynamodb, "orders", status) for status in WAITING_STATUSES]
+        return [*orders, WaitingRefunds(self.dynamodb, "order-refunds")]
 
     def republish(self, *, seconds_later: float = 0) -> list[int]:
         """One run, so much later; gives the orders that it published."""
         self.now += seconds_later
         before = len(self.sns.published)
         RepublishOrders(
-            orders=PendingOrders(self.dynamodb, "orders"),
+            sources=self.sources,
             topic=self.topic,
-            progress=ProgressStore(self.dynamodb, "republication"),
+            checkpoints=CheckpointStore(self.dynamodb, "republication"),
             clock=lambda: self.now,
             has_time=self._has_time,
             logger=self.log.logger,
@@ -122,7 +152,8 @@ class Shop:
 
     def publish(self, record: dict[str, Any]) -> None:
         """What publish_events does with a record of the stream."""
-        Publisher(self.topic, self.topic, SILENT, SILENT).publish([record])
+        tables = Tables("orders", "order-refunds", "payments", "refunds")
+        Publisher(tables, self.topic, self.topic, SILENT, SILENT).publish([record])
 
 
 @pytest.fixture
@@ -136,14 +167,15 @@ def test_an_order_that_stayed_pending_is_published_again(shop: Shop) -> None:
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1]
     by_the_stream, again = shop.sns.published
     assert by_the_stream == again
-    assert shop.counted == {"OrderRepublished": 1}
+    assert shop.counted == {"Republished": 1}
 
 
 def test_an_order_that_is_young_or_has_moved_is_left_alone(shop: Shop) -> None:
     """Whatever it has moved to."""
-    statuses = ["PAID", "PAYMENT_DECLINED", "REQUIRES_ACTION", "NEEDS_REVIEW", "CANCELED"]
-    for place, status in enumerate(statuses, start=2):
-        shop.place(place, status=status)
+    statuses = ["PAID", "PAYMENT_DECLINED", "NEEDS_REVIEW", "CANCELED"]
+    for number, status in enumerate(statuses, start=2):
+        shop.place(number, status=status)
+        shop.request_refund(number, status=["SUCCEEDED", "FAILED", "NEEDS_REVIEW", "SUCCEEDED"][number - 2])
     shop.now += FIRST_WAIT_SECONDS
     shop.place(1)
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
@@ -154,21 +186,23 @@ def test_an_order_that_moves_while_the_index_lags_is_left_alone(shop: Shop) -> N
     """What counts is the order as it is, read consistently."""
     shop.place()
     shop.now += FIRST_WAIT_SECONDS
-    stale = PendingOrders(shop.dynamodb, "orders").page(placed_until=shop.now, after=None, limit=1)
+    pending = shop.sources[0]
+    [stale], _ = pending.page(until=shop.now, after=None, limit=1)
     shop.place(status="PAID", placed_at=at(T0))
-    assert stale[0] == [(order_id(1), at(T0))]
-    assert PendingOrders(shop.dynamodb, "orders").read(stale[0][0]) is None
+    assert stale["order_id"] == order_id(1)
+    assert pending.read(stale) is None
 
 
 def test_a_later_attempt_counts_from_its_own_beginning(shop: Shop) -> None:
-    """Its order was placed days ago; the event is the attempt's own."""
+    """Its order was placed days ago, which is what the event says: the age of the order decides about a lookup."""
     began = T0 + 3 * DAY_SECONDS
-    shop.place(attempt=2, attempt_placed_at=at(began))
+    shop.place(attempt=2, attempt_placed_at=at(began), placed_at=at(T0))
     shop.now = began
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
     assert shop.republish(seconds_later=1) == [1]
     [event] = shop.sns.published
-    assert (event.id, event.data.attempt, event.data.placed_at.timestamp()) == (f"{order_id(1)}:2:placed", 2, began)
+    assert isinstance(event, OrderPlacedEvent)
+    assert (event.id, event.data.attempt, event.data.placed_at.timestamp()) == (f"{order_id(1)}:2:placed", 2, T0)
     assert "Alarm" not in shop.counted
 
 
@@ -185,40 +219,81 @@ def test_the_schedule_is_the_tests() -> None:
     assert [event["Properties"]["Schedule"] for event in events.values()] == [f"rate({EVERY_SECONDS // 60} minutes)"]
 
 
-def test_times_due_never_falls() -> None:
+def test_republications_due_never_falls() -> None:
     """Nor rises by two at once, at any second of three days."""
-    due = [times_due(seconds) for seconds in range(-1000, 3 * DAY_SECONDS)]
+    due = [republications_due(seconds) for seconds in range(-1000, 3 * DAY_SECONDS)]
     assert {later - earlier for earlier, later in pairwise(due)} == {0, 1}
 
 
 def test_a_run_is_bounded_and_the_next_goes_on(shop: Shop) -> None:
     """Where it stopped, the oldest first; a round has an end, and another begins."""
-    for place in range(250):
-        shop.place(place, placed_at=at(T0 + place / 1000))
+    for number in range(250):
+        shop.place(number, placed_at=at(T0 + number / 1000))
+    shop.request_refund(250)
     runs = []
-    for _ in range(4):
+    for _ in range(7):
         shop.pages_left = 1
         runs.append(shop.republish(seconds_later=FIRST_WAIT_SECONDS + 1))
-    assert runs == [list(range(100)), list(range(100, 200)), list(range(200, 250)), list(range(100))]
+    # One page each: three of PENDING, one each of REQUIRES_ACTION, CANCELING and the refunds, and the next round.
+    assert runs == [list(range(100)), list(range(100, 200)), list(range(200, 250)), [], [], [250], list(range(100))]
 
 
-def test_orders_that_stay_pending_for_a_day_raise_the_alarm(shop: Shop) -> None:
+@pytest.mark.parametrize(("status", "event_id"), [("REQUIRES_ACTION", "placed"), ("CANCELING", "cancel_requested")])
+def test_whatever_waits_is_asked_about_again(shop: Shop, status: str, event_id: str) -> None:
+    """3-D Secure succeeded and that one stream record lost: the order's present attempt is published again."""
+    shop.place(status=status, attempt=2, attempt_placed_at=at(T0))
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
+    assert shop.republish(seconds_later=1) == [1]
+    [event] = shop.sns.published
+    assert event.id == f"{order_id(1)}:2:{event_id}"
+    shop.republish(seconds_later=DAY_SECONDS)
+    assert shop.counted == {"Republished": 2, "WaitingForADay": 1, "Alarm": 1}
+
+
+def test_a_cancellation_waits_since_it_was_asked_for(shop: Shop) -> None:
+    """And not since its order was placed, which may be a year ago."""
+    asked_at = T0 + 300 * DAY_SECONDS
+    shop.place(status="CANCELING", cancel_requested_at=at(asked_at))
+    shop.now = asked_at
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
+    assert shop.republish(seconds_later=1) == [1]
+    assert "Alarm" not in shop.counted
+
+
+def test_a_refund_that_stays_pending_is_asked_about_again(shop: Shop) -> None:
+    """As the event that its stream record makes, ever more rarely, with an alarm after a day."""
+    shop.request_refund()
+    published = [(shop.now - T0) / HOUR for _ in range(2 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
+    assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48]
+    assert {event.id for event in shop.sns.published} == {f"rfd_{1:032x}:requested"}
+    assert shop.counted["Alarm"] == 96 + 1
+
+
+def test_a_refund_that_can_be_no_event_blocks_no_other(shop: Shop) -> None:
+    """It raises the alarm, in every round."""
+    for number in (1, 2, 3):
+        shop.request_refund(number, **({"amount_minor": -1} if number == 2 else {}))
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3]
+    assert shop.counted["Alarm"] == 1
+
+
+def test_what_waits_for_a_day_raises_the_alarm(shop: Shop) -> None:
     """In every run; the line that says which appears with each publication, and says no more than ids."""
     shop.place()
     shop.republish(seconds_later=DAY_SECONDS - 1)
     assert "Alarm" not in shop.counted
     shop.republish(seconds_later=1)
     shop.republish(seconds_later=EVERY_SECONDS)
-    assert (shop.counted["Alarm"], shop.counted["PendingForADay"], shop.counted["OrderRepublished"]) == (2, 2, 2)
+    assert (shop.counted["Alarm"], shop.counted["WaitingForADay"], shop.counted["Republished"]) == (2, 2, 2)
     [line] = [line for line in shop.log.lines if line["level"] == "ERROR"]
-    assert (line["order_id"], line["attempt"], line["pending_seconds"]) == (order_id(1), 1, DAY_SECONDS)
+    assert (line["order_id"], line["attempt"], line["waiting_seconds"]) == (order_id(1), 1, DAY_SECONDS)
 
 
 @pytest.mark.parametrize("spoiled", [{"amount_minor": -1}, {"attempt_placed_at": "yesterday"}, {"currency": "XXX"}])
-def test_an_order_that_can_be_no_event_holds_up_no_other(shop: Shop, spoiled: dict[str, Any]) -> None:
+def test_an_order_that_can_be_no_event_blocks_no_other(shop: Shop, spoiled: dict[str, Any]) -> None:
     """It raises the alarm, in every round."""
-    for place in (1, 2, 3):
-        shop.place(place, **(spoiled if place == 2 else {}))
+    for number in (1, 2, 3):
+        shop.place(number, **(spoiled if number == 2 else {}))
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3]
     assert shop.counted["Alarm"] == 1
     assert [line["order_id"] for line in shop.log.lines if line["level"] == "ERROR"] == [order_id(2)]
@@ -237,17 +312,17 @@ def test_what_sns_refuses_is_due_until_it_is_taken(shop: Shop) -> None:
     assert shop.republish(seconds_later=60) == []
 
 
-def test_what_sns_refuses_for_good_holds_up_no_other(shop: Shop) -> None:
+def test_what_sns_refuses_permanently_blocks_no_other(shop: Shop) -> None:
     """It raises the alarm, and the round comes to its end."""
-    for place in range(150):
-        shop.place(place, placed_at=at(T0 + place / 1000))
+    for number in range(150):
+        shop.place(number, placed_at=at(T0 + number / 1000))
     shop.sns.refuses, shop.sns.sender_fault = lambda event: event.subject == order_id(7), True
-    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS + 1) == [place for place in range(150) if place != 7]
-    assert shop.counted == {"OrderRepublished": 149, "Alarm": 1}
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS + 1) == [number for number in range(150) if number != 7]
+    assert shop.counted == {"Republished": 149, "Alarm": 1}
 
 
 def test_nothing_is_lost_though_the_stream_forgets(shop: Shop) -> None:
-    """SNS refuses for more than a day, the stream gives the record up: the order is charged, and once."""
+    """SNS refuses for more than a day, the stream gives the record up: the order is published all the same."""
     record = shop.place()
     shop.sns.is_down = True
     while shop.now < T0 + DAY_SECONDS + HOUR:
@@ -257,15 +332,6 @@ def test_nothing_is_lost_though_the_stream_forgets(shop: Shop) -> None:
     shop.sns.is_down = False
     assert shop.republish(seconds_later=EVERY_SECONDS) == [1]
     shop.republish(seconds_later=2 * DAY_SECONDS)
-    io = NoFaults(int(shop.now))
-    stripe = MemoryStripe(io=io)
-    charge_order = ChargeOrder(
-        ledger=Ledger(MemoryDynamoDB(keys={"Charges": ("order_id", "attempt")}, io=io), "Charges"),  # type: ignore[arg-type]
-        gateway=StripeGateway(stripe_in_memory(stripe)),
-        lease_seconds=35,
-        clock=io.now,
-        logger=SILENT,
-        count=SILENT,
-    )
-    assert [charge_order(event) for event in shop.sns.published] == [Done(), Done()]
-    assert [(charge.order_id, charge.amount) for charge in stripe.charges] == [(order_id(1), 1099)]
+    shop.publish(record)
+    assert len(shop.sns.published) == 3
+    assert len({event.model_dump_json() for event in shop.sns.published}) == 1

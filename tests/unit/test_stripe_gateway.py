@@ -1,30 +1,19 @@
-"""The gateway turns what Stripe says over HTTP into the protocol's answers; nothing unknown becomes a decline."""
+"""What the gateway sends: exact bodies, keys and the API version; and what it reads of what comes back."""
 
-import json
-from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import requests
 import responses
 
-from onecharge.events import OrderPlaced
-from onecharge.payments.protocol import Answer, FrozenRequest, Reply
-from onecharge.payments.stripe_gateway import StripeGateway, stripe_client
-from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.protocol import CancelReason, FoundIntent
+from onecharge.payments.stripe_gateway import STRIPE_VERSION, StripeGateway, stripe_client
+from onecharge.payments.stripe_responses import ResponseKind
+from tests.builders import BOUNDS, ORDER_ID, REQUEST, T0, payment
 
 BASE = "https://stripe.example"
-REQUEST = FrozenRequest.of(
-    OrderPlaced(
-        order_id="ord_" + "a" * 32,
-        attempt=1,
-        customer_id="cus_1",
-        amount_minor=1099,
-        currency="EUR",
-        payment_method="pm_card_visa",
-        placed_at=datetime(2026, 11, 1, tzinfo=UTC),
-    )
-)
+INTENTS = f"{BASE}/v1/payment_intents"
 
 
 @pytest.fixture
@@ -38,123 +27,147 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> StripeGateway:
     # The SDK pauses between its tries; a test need not.
     monkeypatch.setattr("stripe.HTTPClient.INITIAL_DELAY", 0)
     monkeypatch.setattr("stripe.HTTPClient.MAX_DELAY", 0)
-    return StripeGateway(stripe_client("sk_test_x", api_base=BASE, bounds=TimeBounds.of(30)))
+    return StripeGateway(stripe_client("sk_test_x", api_base=BASE, bounds=BOUNDS))
 
 
-def intent(**changes: Any) -> dict[str, Any]:
+def shown(status: str = "requires_payment_method", **changes: Any) -> dict[str, Any]:
     return {
         "id": "pi_1",
         "object": "payment_intent",
         "amount": 1099,
         "currency": "eur",
-        "status": "succeeded",
-        "last_payment_error": None,
-        "metadata": {"order_id": REQUEST.order_id, "attempt": "1"},
+        "status": status,
+        "metadata": {"order_id": ORDER_ID, "customer_id": "cus_1", "placed_at": str(T0), "generation": "2"},
         **changes,
     }
 
 
-def error(type_: str, **details: Any) -> dict[str, Any]:
-    return {"error": {"type": type_, "message": "…", **details}}
+def sent(stripe_api: responses.RequestsMock) -> list[tuple[dict[str, str], str | None]]:
+    """The form and the idempotency key of each request."""
+    requests_sent: list[Any] = [call.request for call in stripe_api.calls]
+    return [(dict(parse_qsl(each.body or "")), each.headers.get("Idempotency-Key")) for each in requests_sent]
 
 
-DECLINED = intent(
-    status="requires_payment_method",
-    last_payment_error={"type": "card_error", "code": "card_declined", "decline_code": "insufficient_funds"},
-)
-CARD_ERROR = error("card_error", code="card_declined", decline_code="insufficient_funds", payment_intent=DECLINED)
-SCA = error("card_error", code="authentication_required", payment_intent=DECLINED)
-
-# An expired card has an error code and no decline code; a minimal answer leaves out all that may be null.
-EXPIRED = intent(status="requires_payment_method", last_payment_error={"type": "card_error", "code": "expired_card"})
-EXPIRED_CARD = error("card_error", code="expired_card", payment_intent=EXPIRED)
-MINIMAL = {name: value for name, value in intent().items() if name not in ("last_payment_error", "metadata")}
-
-ANSWERS: dict[str, tuple[int, Any, Reply]] = {
-    "succeeded": (200, intent(), Reply(Answer.SUCCEEDED, "pi_1")),
-    "requires_action": (200, intent(status="requires_action"), Reply(Answer.REQUIRES_ACTION, "pi_1")),
-    "processing": (200, intent(status="processing"), Reply(Answer.PROCESSING, "pi_1")),
-    "another amount": (200, intent(amount=1), Reply(Answer.OTHER_AMOUNT, "pi_1")),
-    "decline": (402, CARD_ERROR, Reply(Answer.DECLINED, "pi_1", "insufficient_funds")),
-    "authentication_required": (402, SCA, Reply(Answer.REQUIRES_ACTION, "pi_1", "authentication_required")),
-    "expired card": (402, EXPIRED_CARD, Reply(Answer.DECLINED, "pi_1", "expired_card")),
-    "a decline without its intent": (
-        402,
-        error("card_error", code="card_declined"),
-        Reply(Answer.DECLINED, None, "card_declined"),
-    ),
-    "minimal": (200, MINIMAL, Reply(Answer.SUCCEEDED, "pi_1")),
-    "idempotency_error": (400, error("idempotency_error"), Reply(Answer.OTHER_REQUEST)),
-    "invalid request": (
-        400,
-        error("invalid_request_error", code="resource_missing"),
-        Reply(Answer.REFUSED, code="resource_missing"),
-    ),
-    "a 402 that is no card error": (402, {}, Reply(Answer.SERVER_ERROR)),
-    "a page of a proxy": (404, "<html>", Reply(Answer.NO_ANSWER)),
-    "no such endpoint": (404, error("invalid_request_error"), Reply(Answer.REFUSED)),
-    "request timeout": (408, "", Reply(Answer.NO_ANSWER)),
-    "bad key": (401, error("invalid_request_error"), Reply(Answer.BAD_API_KEY)),
-    "key not allowed": (403, error("invalid_request_error"), Reply(Answer.BAD_API_KEY)),
-    "key in use": (
-        409,
-        error("invalid_request_error", code="idempotency_key_in_use"),
-        Reply(Answer.KEY_IN_USE),
-    ),
-    "rate limit": (429, error("invalid_request_error", code="rate_limit"), Reply(Answer.RATE_LIMITED)),
-    "server error": (500, error("api_error"), Reply(Answer.SERVER_ERROR)),
-    "bad gateway": (502, {}, Reply(Answer.SERVER_ERROR)),
-    "an answer that broke off": (200, "…", Reply(Answer.NO_ANSWER)),
-    "unavailable": (503, error("api_error"), Reply(Answer.UNAVAILABLE)),
-}
+# ---------------------------------------------------------------- what is sent
 
 
-@pytest.mark.parametrize(("status", "body", "reply"), ANSWERS.values(), ids=ANSWERS.keys())
-def test_what_stripe_answers(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: Any, reply: Reply
+def test_create_sends_the_frozen_request(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+    """Without confirm, cards only, and with metadata by which everything of the order is found again."""
+    stripe_api.post(INTENTS, json=shown())
+    gateway.create(REQUEST, 2)
+    [(form, key)] = sent(stripe_api)
+    assert form == {
+        "amount": "1099",
+        "currency": "eur",
+        "allowed_payment_method_types[0]": "card",
+        "metadata[order_id]": ORDER_ID,
+        "metadata[customer_id]": "cus_1",
+        "metadata[placed_at]": str(T0),
+        "metadata[generation]": "2",
+    }
+    assert key == f"order:{ORDER_ID}:2"
+
+
+def test_confirm_sends_the_payment_method_and_nothing_else(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock
 ) -> None:
-    """Each status and error code, as Stripe's documentation gives them."""
-    stripe_api.post(
-        f"{BASE}/v1/payment_intents", status=status, body=body if isinstance(body, str) else json.dumps(body)
-    )
-    assert gateway.charge(REQUEST, "charge:1") == reply
+    """Under the one key of attempt and PaymentIntent."""
+    stripe_api.post(f"{INTENTS}/pi_1/confirm", json=shown("succeeded"))
+    gateway.confirm(payment(attempt=3))
+    assert sent(stripe_api) == [({"payment_method": "pm_card_visa"}, f"order:{ORDER_ID}:3:pi_1")]
 
 
-@pytest.mark.parametrize("failure", [requests.ConnectionError(), requests.ReadTimeout(), requests.ConnectTimeout()])
-def test_no_answer_is_no_answer(gateway: StripeGateway, stripe_api: responses.RequestsMock, failure: Exception) -> None:
-    """A network that fails says nothing about the charge."""
-    stripe_api.post(f"{BASE}/v1/payment_intents", body=failure)
-    assert gateway.charge(REQUEST, "charge:1") == Reply(Answer.NO_ANSWER)
+@pytest.mark.parametrize("reason", CancelReason)
+def test_cancel_sends_its_reason(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock, reason: CancelReason
+) -> None:
+    """By which an abandoned PaymentIntent is told from a canceled order."""
+    stripe_api.post(f"{INTENTS}/pi_1/cancel", json=shown("canceled", cancellation_reason=reason))
+    response = gateway.cancel("pi_1", reason)
+    assert sent(stripe_api)[0][0] == {"cancellation_reason": reason.value}
+    assert response.intent is not None
+    assert response.intent.is_canceled_by_customer is (reason is CancelReason.BY_CUSTOMER)
+
+
+def test_every_request_names_the_version_of_the_api(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+    """So that an upgrade of the SDK is no silent upgrade of the API."""
+    stripe_api.post(INTENTS, json=shown())
+    stripe_api.get(f"{INTENTS}/pi_1", json=shown())
+    gateway.create(REQUEST, 0)
+    gateway.retrieve("pi_1")
+    assert {call.request.headers["Stripe-Version"] for call in stripe_api.calls} == {STRIPE_VERSION}  # type: ignore[union-attr]  # PreparedRequests
 
 
 def test_every_try_carries_the_same_key_and_body(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
-    """The SDK's own retry included: that is what makes it one charge."""
-    stripe_api.post(f"{BASE}/v1/payment_intents", body=requests.ConnectionError())
-    stripe_api.post(f"{BASE}/v1/payment_intents", json=intent())
-    assert gateway.charge(REQUEST, "charge:1") == Reply(Answer.SUCCEEDED, "pi_1")
-    sent = [(call.request.headers["Idempotency-Key"], call.request.body) for call in stripe_api.calls]
-    assert len(sent) == 2
-    assert sent[0] == sent[1]
-    assert sent[0][0] == "charge:1"
+    """The SDK's own retry included: once, for a connection that had gone stale."""
+    stripe_api.post(f"{INTENTS}/pi_1/confirm", body=requests.ConnectionError())
+    stripe_api.post(f"{INTENTS}/pi_1/confirm", json=shown("succeeded"))
+    assert gateway.confirm(payment()).failure is None
+    first, second = sent(stripe_api)
+    assert first == second
 
 
-def test_the_request_is_the_frozen_one(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
-    """Amount in minor units, currency in lower case, and metadata by which the charge is found again."""
-    expected = {
-        "amount": "1099",
-        "currency": "eur",
-        "payment_method": "pm_card_visa",
-        "confirm": "true",
-        "automatic_payment_methods[enabled]": "true",
-        "automatic_payment_methods[allow_redirects]": "never",
-        "metadata[order_id]": REQUEST.order_id,
-        "metadata[attempt]": "1",
-        "metadata[customer_id]": "cus_1",
-    }
-    stripe_api.post(
-        f"{BASE}/v1/payment_intents",
-        json=intent(),
-        match=[responses.matchers.urlencoded_params_matcher(expected)],
+# ---------------------------------------------------------------- what comes back
+
+
+def test_what_is_read_of_a_payment_intent(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+    """Whose it is and of which generation, by its metadata; expanded objects count as their ids."""
+    stripe_api.get(
+        f"{INTENTS}/pi_1",
+        json=shown(
+            "requires_action",
+            payment_method={"id": "pm_1", "object": "payment_method"},
+            latest_charge={"id": "ch_1", "object": "charge"},
+            client_secret="pi_1_secret",
+        ),
     )
-    gateway.charge(REQUEST, "charge:1")
-    assert json.loads(REQUEST.parameters_json)["amount"] == 1099
+    assert gateway.retrieve("pi_1").intent == FoundIntent(
+        "pi_1",
+        "requires_action",
+        1099,
+        "EUR",
+        generation=2,
+        customer_id="cus_1",
+        placed_at=T0,
+        payment_method="pm_1",
+        latest_charge="ch_1",
+        client_secret="pi_1_secret",
+    )
+
+
+def test_a_client_secret_is_in_no_representation(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+    """It is neither stored nor logged, whatever is printed."""
+    stripe_api.get(f"{INTENTS}/pi_1", json=shown("requires_action", client_secret="pi_1_secret_x"))
+    assert "secret_x" not in repr(gateway.retrieve("pi_1"))
+
+
+def test_what_an_answer_leaves_out_is_none(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+    """The SDK's objects have no attribute for it. Metadata that are not ours are no reason to fail."""
+    minimal = {name: value for name, value in shown("succeeded").items() if name != "metadata"}
+    stripe_api.get(f"{INTENTS}/pi_1", json=minimal)
+    stripe_api.get(f"{INTENTS}/pi_1", json=shown("succeeded", metadata={"placed_at": "x", "generation": "-1"}))
+    nothing = FoundIntent("pi_1", "succeeded", 1099, "EUR")
+    assert [gateway.retrieve("pi_1").intent for _ in range(2)] == [nothing, nothing]
+
+
+@pytest.mark.parametrize("status", ["succeeded", "processing", "canceled"])
+def test_a_cancel_that_comes_too_late_says_what_it_is(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: str
+) -> None:
+    """Stripe has decided the race."""
+    refusal = {"error": {"type": "invalid_request_error", "code": "payment_intent_unexpected_state", "message": "…"}}
+    stripe_api.post(f"{INTENTS}/pi_1/cancel", status=400, json=refusal)
+    stripe_api.get(f"{INTENTS}/pi_1", json=shown(status))
+    response = gateway.cancel("pi_1", CancelReason.ABANDONED)
+    assert response.failure is None
+    assert response.intent is not None
+    assert response.intent.status == status
+
+
+def test_a_cancel_without_an_answer_is_none(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+    """Nobody takes it for canceled."""
+    stripe_api.post(f"{INTENTS}/pi_1/cancel", status=503, json={"error": {"type": "api_error"}})
+    response = gateway.cancel("pi_1", CancelReason.BY_CUSTOMER)
+    assert response.intent is None
+    assert response.failure is not None
+    assert response.failure.kind is ResponseKind.RETRYABLE

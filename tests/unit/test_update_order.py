@@ -1,5 +1,8 @@
-"""update_order: the order follows its payment, and never moves backwards."""
+"""update_order: the order follows its payment, late truth wins, and no stale event moves anything."""
 
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import permutations
 from typing import Any
 
 import boto3
@@ -7,11 +10,13 @@ import pytest
 from pydantic import ValidationError
 
 from onecharge.deliveries import Done, reason_of
-from onecharge.dynamodb import from_item
+from onecharge.dynamodb import from_item, to_item
 from onecharge.events import PaymentOutcomeEvent, RefundOutcomeEvent
+from onecharge.orders import RETENTION_SECONDS
 from tests.conftest import Log, Sample
-from update_order.app import PAYMENT_EVENT, NoSuchOrder, UpdateOrder
-from update_order.order_states import MOVES
+from update_order.app import PAYMENT_EVENT
+from update_order.orders import NoSuchOrder, UpdateOrder
+from update_order.transitions import TRANSITIONS
 
 KINDS = {
     "succeeded": "PAID",
@@ -20,6 +25,7 @@ KINDS = {
     "needs_review": "NEEDS_REVIEW",
     "canceled": "CANCELED",
 }
+OCCURRED_AT = datetime(2026, 11, 1, 9, 0, 2, tzinfo=UTC)
 
 
 class Order:
@@ -27,27 +33,32 @@ class Order:
 
     def __init__(self, table: str, sample: Sample, log: Log) -> None:
         self.dynamodb, self.table, self.sample = boto3.client("dynamodb"), table, sample
-        self.update = UpdateOrder(self.dynamodb, table, log.logger, count=lambda name: None)
+        self.counted: Counter[str] = Counter()
+        self.update = UpdateOrder(self.dynamodb, table, log.logger, count=lambda name: self.counted.update([name]))
         self.key = {"order_id": {"S": self.event("succeeded").subject}}
         self.stands("PENDING", attempt=1)
 
     def stands(self, status: str, *, attempt: int) -> None:
-        item = {**self.key, "status": {"S": status}, "attempt": {"N": str(attempt)}, "outcomes": {"M": {}}}
-        self.dynamodb.put_item(TableName=self.table, Item=item)
+        values = {"status": status, "attempt": attempt, "payment_method": f"pm_{attempt}"}
+        collections: dict[str, Any] = {"outcomes": {}, "refused_payment_methods": []}
+        self.dynamodb.put_item(TableName=self.table, Item={**self.key, **to_item({**values, **collections})})
 
-    def event(self, kind: str, *, attempt: int = 1) -> PaymentOutcomeEvent:
+    def event(self, kind: str, *, attempt: int = 1, **data: Any) -> PaymentOutcomeEvent:
         body = self.sample(f"update_order/payment_{kind}")["Records"][0]["body"]
         event = PaymentOutcomeEvent.model_validate_json(body)
-        return event.model_copy(update={"data": event.data.model_copy(update={"attempt": attempt})})
+        return event.model_copy(update={"data": event.data.model_copy(update={"attempt": attempt, **data})})
+
+    @property
+    def item(self) -> dict[str, Any]:
+        return from_item(self.dynamodb.get_item(TableName=self.table, Key=self.key)["Item"])
 
     @property
     def outcomes(self) -> dict[str, Any]:
-        item = self.dynamodb.get_item(TableName=self.table, Key=self.key)["Item"]
-        return dict(from_item({"outcomes": item["outcomes"]})["outcomes"])
+        return dict(self.item["outcomes"])
 
     @property
     def status(self) -> Any:
-        return self.dynamodb.get_item(TableName=self.table, Key=self.key)["Item"]["status"]["S"]
+        return self.item["status"]
 
 
 @pytest.fixture
@@ -60,6 +71,7 @@ def test_each_outcome_moves_the_order(order: Order, kind: str, status: str) -> N
     """To the status that the customer sees."""
     assert order.update(order.event(kind)) == Done()
     assert order.status == status
+    assert order.counted == {f"Order.{status}": 1}
 
 
 @pytest.mark.parametrize("late", KINDS)
@@ -68,6 +80,7 @@ def test_a_paid_order_stays_paid(order: Order, late: str) -> None:
     order.update(order.event("succeeded"))
     assert order.update(order.event(late)) == Done()
     assert order.status == "PAID"
+    assert order.counted["OrderUpdateIgnored"] == 1
 
 
 def test_an_action_that_the_customer_took_is_followed(order: Order) -> None:
@@ -77,45 +90,130 @@ def test_an_action_that_the_customer_took_is_followed(order: Order) -> None:
     assert order.status == "PAID"
 
 
-def test_each_attempt_s_outcome_is_remembered(order: Order) -> None:
-    """With why it was declined, and with the secret that lets the customer act."""
-    order.update(order.event("declined"))
-    order.stands("PENDING", attempt=2)
-    waiting = order.event("requires_action", attempt=2)
-    order.update(waiting.model_copy(update={"data": waiting.data.model_copy(update={"client_secret": "pi_1_secret"})}))
-    assert order.outcomes == {"2": {"status": "REQUIRES_ACTION", "client_secret": "pi_1_secret"}}
-    order.update(order.event("declined", attempt=2))
-    assert order.outcomes["2"]["status"] == "PAYMENT_DECLINED"
-    assert order.outcomes["2"]["decline_code"]
+@pytest.mark.parametrize("named", [1, 2])
+@pytest.mark.parametrize("status", ["PENDING", "REQUIRES_ACTION", "NEEDS_REVIEW", "PAYMENT_DECLINED", "CANCELING"])
+def test_late_truth_wins(order: Order, status: str, named: int) -> None:
+    """A success moves the order to PAID from wherever it waits, whichever of its attempts the event names."""
+    order.stands(status, attempt=2)
+    order.update(order.event("succeeded", attempt=named))
+    assert (order.status, order.item["paid_attempt"]) == ("PAID", named)
+    assert order.outcomes == {str(named): {"status": "PAID"}}
 
 
-@pytest.mark.parametrize("late", KINDS)
-def test_what_an_earlier_attempt_came_to_does_not_move_the_order(order: Order, late: str) -> None:
+def test_a_canceled_order_that_is_charged_raises_the_alarm(order: Order, log: Log) -> None:
+    """It stays canceled: the payment service refunds it by itself. An error says which PaymentIntent it was."""
+    order.stands("CANCELED", attempt=1)
+    assert order.update(order.event("succeeded")) == Done()
+    assert order.status == "CANCELED"
+    assert order.counted == {"OrderUpdateIgnored": 1, "CanceledOrderCharged": 1, "Alarm": 1}
+    [line] = [line for line in log.lines if line["level"] == "ERROR"]
+    assert (line["order_id"], line["payment_intent_id"]) == (order.event("succeeded").subject, "pi_sample1")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "succeeded"])
+def test_a_canceled_order_stays_canceled(order: Order, kind: str) -> None:
+    """Whatever arrives late, and no alarm is raised for it."""
+    order.stands("CANCELED", attempt=1)
+    order.update(order.event(kind))
+    assert (order.status, order.counted) == ("CANCELED", {"OrderUpdateIgnored": 1})
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("succeeded", "PAID"),
+        ("canceled", "CANCELED"),
+        ("needs_review", "NEEDS_REVIEW"),
+        ("declined", "CANCELING"),
+        ("requires_action", "CANCELING"),
+    ],
+)
+def test_a_cancellation_ends_as_canceled_or_paid(order: Order, kind: str, status: str) -> None:
+    """Or with a person; a decline is no end of it, since the cancellation itself still follows."""
+    order.stands("CANCELING", attempt=1)
+    order.update(order.event(kind))
+    assert order.status == status
+
+
+@pytest.mark.parametrize("status", ["PENDING", "REQUIRES_ACTION", "NEEDS_REVIEW", "PAYMENT_DECLINED", "CANCELING"])
+def test_a_cancellation_is_of_the_whole_order(order: Order, status: str) -> None:
+    """Another card was tried meanwhile, and whoever asked has died: it is canceled, whichever attempt is named."""
+    order.stands(status, attempt=2)
+    order.update(order.event("canceled", attempt=1))
+    assert (order.status, order.outcomes) == ("CANCELED", {})
+
+
+@pytest.mark.parametrize("late", ["declined", "requires_action", "needs_review"])
+def test_another_outcome_of_an_earlier_attempt_does_not_move_the_order(order: Order, late: str) -> None:
     """A decline of the first card that arrives again says nothing of the second."""
     order.stands("PENDING", attempt=2)
     assert order.update(order.event(late, attempt=1)) == Done()
     assert (order.status, order.outcomes) == ("PENDING", {})
 
 
-@pytest.mark.parametrize("late", KINDS)
-def test_a_canceled_order_stays_canceled(order: Order, late: str) -> None:
-    """Whatever arrives late."""
-    order.stands("CANCELED", attempt=1)
-    order.update(order.event(late))
-    assert order.status == "CANCELED"
+def test_each_attempt_s_outcome_is_kept(order: Order) -> None:
+    """With why it was declined, and Stripe's advice."""
+    order.stands("PENDING", attempt=2)
+    order.update(order.event("requires_action", attempt=2))
+    assert order.outcomes == {"2": {"status": "REQUIRES_ACTION"}}
+    order.update(order.event("declined", attempt=2))
+    assert order.outcomes["2"] == {
+        "status": "PAYMENT_DECLINED",
+        "decline_code": "insufficient_funds",
+        "advice_code": "try_again_later",
+    }
 
 
-def test_the_client_secret_is_in_no_log(order: Order, log: Log) -> None:
-    """It lets whoever has it go on with the payment."""
-    waiting = order.event("requires_action")
-    order.update(waiting.model_copy(update={"data": waiting.data.model_copy(update={"client_secret": "pi_1_secret"})}))
-    assert "order moved" in log.text
-    assert "secret" not in log.text
+def test_decline_advice_is_kept_with_the_card(order: Order) -> None:
+    """After do_not_try_again the attempt's payment method is refused, after any other advice it is not."""
+    order.update(order.event("declined", advice_code="do_not_try_again"))
+    assert order.item["refused_payment_methods"] == ["pm_1"]
+    order.update(order.event("declined", advice_code="do_not_try_again"))
+    assert order.item["refused_payment_methods"] == ["pm_1"]
+    order.stands("PENDING", attempt=2)
+    order.update(order.event("declined", attempt=2))
+    assert order.item["refused_payment_methods"] == []
 
 
-def test_no_move_leads_back_to_where_an_order_came_from() -> None:
-    """The moves make no cycle, so an order comes to rest."""
-    edges = {(origin, target) for target, origins in MOVES.values() for origin in origins}
+def test_what_stripe_shows_as_refunded_never_falls(order: Order) -> None:
+    """The order is PAID already and stays so: events in any order, the highest amount is kept."""
+    order.update(order.event("succeeded", amount_refunded_minor=100))
+    for amount in (900, 500, 0):
+        order.update(order.event("succeeded", amount_refunded_minor=amount))
+    assert (order.status, order.item["stripe_refunded_minor"]) == ("PAID", 900)
+    order.update(order.event("succeeded"))
+    assert order.item["stripe_refunded_minor"] == 900
+
+
+@pytest.mark.parametrize("statuses", list(permutations(["needs_response", "under_review", "won"])))
+def test_a_closed_dispute_is_not_opened_by_a_stale_event(order: Order, statuses: tuple[str, ...]) -> None:
+    """However disordered they arrive, the dispute ends as it ended."""
+    for status in statuses:
+        order.update(order.event("succeeded", dispute_status=status))
+    assert (order.status, order.item["dispute_status"]) == ("PAID", "won")
+
+
+@pytest.mark.parametrize("closed", ["won", "lost", "warning_closed"])
+def test_a_dispute_follows_stripe_while_it_is_open(order: Order, closed: str) -> None:
+    """From one open status to the next, and to each that closes it."""
+    seen = []
+    for status in ("needs_response", "under_review", closed, "needs_response"):
+        order.update(order.event("succeeded", dispute_status=status))
+        seen.append(order.item["dispute_status"])
+    assert seen == ["needs_response", "under_review", closed, closed]
+
+
+@pytest.mark.parametrize(("kind", "expires"), [(kind, kind in ("succeeded", "declined", "canceled")) for kind in KINDS])
+def test_only_a_final_status_expires(order: Order, kind: str, expires: bool) -> None:
+    """Counted from the moment at which the payment was final, so that its own row outlives the order."""
+    order.update(order.event(kind))
+    wanted = int(OCCURRED_AT.timestamp()) + RETENTION_SECONDS if expires else None
+    assert order.item.get("expires_at") == wanted
+
+
+def test_no_transition_leads_back_to_where_an_order_came_from() -> None:
+    """The transitions make no cycle, so an order comes to rest."""
+    edges = {(origin, each.status) for each in TRANSITIONS.values() for origin in each.origins}
     reachable = edges
     for _ in edges:
         reachable = reachable | {(a, d) for a, b in reachable for c, d in edges if b == c}
@@ -123,11 +221,13 @@ def test_no_move_leads_back_to_where_an_order_came_from() -> None:
     assert cycles == set()
 
 
-def test_an_order_that_is_not_there_is_an_error(order: Order) -> None:
-    """The message is tried again, and ends in the DLQ where somebody sees it."""
+@pytest.mark.parametrize("data", [{}, {"amount_refunded_minor": 1, "dispute_status": "lost"}], ids=str)
+def test_an_order_that_is_not_there_is_an_error(order: Order, data: dict[str, Any]) -> None:
+    """The message is tried again, and ends in the DLQ where somebody sees it; no order is made of it."""
     order.dynamodb.delete_item(TableName=order.table, Key=order.key)
     with pytest.raises(NoSuchOrder):
-        order.update(order.event("succeeded"))
+        order.update(order.event("succeeded", **data))
+    assert "Item" not in order.dynamodb.get_item(TableName=order.table, Key=order.key)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +240,18 @@ def test_an_order_that_is_not_there_is_an_error(order: Order) -> None:
     ],
 )
 def test_both_kinds_of_outcome_are_understood(sample: Sample, name: str, model: type) -> None:
-    """Told apart by the event's type."""
+    """The event's type distinguishes them."""
     event = PAYMENT_EVENT.validate_json(sample(f"update_order/{name}")["Records"][0]["body"])
     assert type(event) is model
+
+
+@pytest.mark.parametrize("name", ["payment_succeeded", "refund_succeeded"])
+def test_consumers_ignore_unknown_fields(sample: Sample, name: str) -> None:
+    """A rolling deploy of a newer payment service makes no message poison."""
+    body = sample(f"update_order/{name}")["Records"][0]["body"]
+    newer = body.replace('"data":{', '"traceparent":"00","data":{"network":"visa",')
+    assert newer != body
+    assert PAYMENT_EVENT.validate_json(newer) == PAYMENT_EVENT.validate_json(body)
 
 
 @pytest.mark.parametrize("type_", ["onecharge.refund.requested", "onecharge.refund.succeeded", "4000056655665556"])

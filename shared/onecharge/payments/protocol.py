@@ -1,8 +1,8 @@
 """The charge protocol: every decision about money, pure. No clock, no environment, no I/O.
 
-    claim ─► ensure a PaymentIntent ─► retrieve it ─► decide ─┬─► confirm ─► finalize
-             (23 hours old: look up)                          ├─► cancel, then the next generation
-                                                              └─► finalize, or wait
+    claim ─► ensure a PaymentIntent ─► decide by what it is ─┬─► confirm ─► finalize
+             (23 hours old: look up all others)              ├─► cancel, then the next generation
+                                                             └─► finalize, or wait
 
 One order has one PaymentIntent, which Stripe lets succeed once, for ever. Its id is written down before it is
 confirmed. docs/protocol.md says why each rule is as it is; tests/specification explores them all.
@@ -10,7 +10,7 @@ confirmed. docs/protocol.md says why each rule is as it is; tests/specification 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Self
 
 from onecharge.events import OrderPlaced
@@ -45,9 +45,9 @@ class FrozenRequest:
         )
 
     def is_old(self, now: float) -> bool:
-        """Whether Stripe may forget this order's first idempotency key within the hour.
+        """Whether Stripe may have forgotten this order's idempotency keys.
 
-        A worker lives, and clocks differ, by less than that hour. Nothing else in the protocol depends on a clock.
+        It keeps them for 24 hours; the hour in between is for clocks that differ. No money rests on another clock.
         """
         return now - self.placed_at >= LOOKUP_AGE_SECONDS
 
@@ -71,7 +71,7 @@ class Payment:
     cancel_requested_at: int | None = None
     """Since then, whoever holds the row cancels and never confirms."""
     declined_charge_id: str | None = None
-    """The PaymentIntent's latest charge when an attempt was last declined."""
+    """The PaymentIntent's latest charge when an attempt was last declined, or was to be authenticated."""
     lease_owner: str | None = None
     lease_expires_at: int = 0
     revision: int = 0
@@ -186,18 +186,24 @@ class Wait:
     """Stripe is processing it: never a next generation beside it."""
 
 
-def decide(
-    payment: Payment, intent: FoundIntent, *, confirm_answered: bool = False
-) -> Finalize | Confirm | Cancel | Create | Wait:
-    """What to do with the PaymentIntent of a claimed row, by what it is.
+class Confirmed(Enum):
+    """What is known of the present attempt's confirm, from this invocation."""
 
-    Args:
-        confirm_answered: Stripe has answered this attempt's confirm, now or in a replay. So a decline is this
-            attempt's; and if it is still undecided, it stays so under this key.
-    """
+    NO = auto()
+    """It was not sent, or its answer says nothing."""
+    ANSWERED = auto()
+    """Stripe has answered it, now or in a replay: what the PaymentIntent shows is this attempt's."""
+    SPENT = auto()
+    """Its one key answers with a stored failure for ever: nothing is known, and it cannot be sent again."""
+
+
+def decide(
+    payment: Payment, intent: FoundIntent, *, confirmed: Confirmed = Confirmed.NO
+) -> Finalize | Confirm | Cancel | Create | Wait:
+    """What to do with the PaymentIntent of a claimed row, by what it is."""
     if _is_other_money(payment.request, intent):
         return _review(intent, "amount or currency differs from the frozen request")
-    its_action = confirm_answered or intent.payment_method in (None, payment.payment_method)
+    its_action = confirmed is Confirmed.ANSWERED or intent.payment_method in (None, payment.payment_method)
     match intent.status:
         case "succeeded":
             return _finalize(PaymentState.SUCCEEDED, intent)
@@ -213,60 +219,61 @@ def decide(
             return Cancel(CancelReason.BY_CUSTOMER)
         case "requires_action":
             return _finalize(PaymentState.REQUIRES_ACTION, intent) if its_action else Cancel(CancelReason.ABANDONED)
-        case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirm_answered):
+        case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirmed):
             state = PaymentState.REQUIRES_ACTION if intent.requires_action else PaymentState.DECLINED
             return _finalize(state, intent)
         case _:
-            return Cancel(CancelReason.ABANDONED) if confirm_answered else Confirm()
+            return Confirm() if confirmed is Confirmed.NO else Cancel(CancelReason.ABANDONED)
 
 
-def is_decline_of(payment: Payment, intent: FoundIntent, confirm_answered: bool) -> bool:
+def is_decline_of(payment: Payment, intent: FoundIntent, confirmed: Confirmed) -> bool:
     """Whether the decline that the PaymentIntent shows is the present attempt's.
 
     By the charge, not by the payment method: the same card may be tried again, and test methods are shown under other
     ids. If in doubt it is not: confirming under the attempt's one key replays what that key was answered.
     """
-    return confirm_answered or intent.latest_charge != payment.declined_charge_id
+    return confirmed is Confirmed.ANSWERED or intent.latest_charge != payment.declined_charge_id
 
 
 def decide_after_lookup(
-    payment: Payment, found: Sequence[FoundIntent], *, spent_generation: int | None = None
-) -> Finalize | CancelFound | Create | Wait:
-    """What follows from all PaymentIntents of the order, for a row that has no usable one.
+    payment: Payment, own: FoundIntent, others: Sequence[FoundIntent]
+) -> Finalize | CancelFound | Wait | None:
+    """What follows from everything else of the order, before `own` is written down; None: `own` it is.
+
+    Of two workers that each look up after their own PaymentIntent exists, the later one sees both. So whatever was
+    forgotten or restored, only one of them is left that can be confirmed.
 
     Args:
-        found: complete, or LookupInconclusive would have been raised.
-        spent_generation: its key was used for other parameters, and is of no use any more.
+        others: complete, or LookupInconclusive would have been raised.
     """
-    succeeded = [intent for intent in found if intent.status == "succeeded"]
-    still_open = tuple(intent.payment_intent_id for intent in found if intent.is_open)
-    canceled = [intent for intent in found if intent.is_canceled_by_customer]
+    succeeded = [intent for intent in (*others, own) if intent.status == "succeeded"]
+    still_open = tuple(intent.payment_intent_id for intent in others if intent.is_open)
+    canceled = [intent for intent in others if intent.is_canceled_by_customer]
     if len(succeeded) > 1:
         return _review(succeeded[0], "several PaymentIntents of the order succeeded")
     if succeeded:
         is_other = _is_other_money(payment.request, succeeded[0])
         return _review(succeeded[0], "other money") if is_other else _finalize(PaymentState.SUCCEEDED, succeeded[0])
-    if any(intent.status not in ("canceled", "processing") and not intent.is_open for intent in found):
+    if any(intent.status not in ("canceled", "processing") and not intent.is_open for intent in others):
         return Finalize(PaymentState.NEEDS_REVIEW, code="a PaymentIntent of an unexpected status")
-    if any(intent.status == "processing" for intent in found):
+    if any(intent.status == "processing" for intent in others):
         return Wait()
     if still_open:
         return CancelFound(still_open)
-    if canceled:
-        return _finalize(PaymentState.CANCELED, canceled[0])
-    spent = -1 if spent_generation is None else spent_generation
-    return Create(max([payment.generation, spent + 1, *(intent.generation + 1 for intent in found)]))
+    return _finalize(PaymentState.CANCELED, canceled[0]) if canceled else None
 
 
 def _finalize(state: PaymentState, intent: FoundIntent) -> Finalize:
     declined = state is PaymentState.DECLINED
+    # Also of an attempt that waits: a later one takes it over, and must not take its failed charge for its own.
+    open_for_another = declined or state is PaymentState.REQUIRES_ACTION
     return Finalize(
         state,
         payment_intent_id=intent.payment_intent_id,
         generation=intent.generation,
         code=intent.error_code if declined else None,
         advice_code=intent.advice_code if declined else None,
-        declined_charge_id=intent.latest_charge if declined else None,
+        declined_charge_id=intent.latest_charge if open_for_another else None,
     )
 
 

@@ -105,7 +105,10 @@ _ACCOUNT_CODES = frozenset(
 # Stripe gives no code of its own to these two; its texts say which they are (stripe API, error messages of confirm).
 _USED_UP = "previously used"
 _OF_THE_ACCOUNT = "a similar object exists in", "api version", "cannot currently make live charges"
-_OF_ANOTHER_CUSTOMER = "does not belong to the customer", "belongs to a customer", "attached to a customer"
+_OF_ANOTHER_CUSTOMER = (
+    *("belongs to the customer", "belongs to a customer", "belong to the customer", "belong to a customer"),
+    *("attached to the customer", "attached to a customer"),
+)
 
 
 def is_replay(headers: Mapping[str, str] | None) -> bool:
@@ -161,10 +164,10 @@ def _kind_of_refusal(error: stripe.StripeError, details: Any, code: str | None) 
         return ResponseKind.AMOUNT_REFUSED, _AMOUNT_CODES[code]
     if param == "payment_method" and code == "resource_missing":
         return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"
-    if any(words in text for words in _OF_ANOTHER_CUSTOMER):
-        return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"
     if _USED_UP in text:
         return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"
+    if any(words in text for words in _OF_ANOTHER_CUSTOMER):
+        return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"
     if error.http_status == 404:
         # The account's key may be another account's: no order is failed for it.
         return ResponseKind.NOT_FOUND, code

@@ -1,8 +1,8 @@
 """A claimed payment, worked on until it is final or has to wait: the one place that sends money-moving requests.
 
-    ensure ──► write the id ──► confirm ──► finalize          a fresh order: create and confirm, nothing else
-       │            └── it is old, or a replay ──► retrieve ──► decide ──► confirm, cancel or finalize
-       └── 23 hours old ──► look up ──► cancel what is open ──► the next generation
+    create ──► write the id ──► confirm ──► finalize          a fresh order: nothing else
+       ├── a replay ──► retrieve it: what it is, decides
+       └── 23 hours old ──► look up everything else, cancel what is open ──► write the id, …
 
 Whoever claims a row (a delivery, a cancellation, the reconciler that finishes one) hands it to this worker; its
 decisions are in protocol.py.
@@ -21,6 +21,7 @@ from onecharge.payments.protocol import (
     CancelFound,
     CancelReason,
     Confirm,
+    Confirmed,
     Create,
     Finalize,
     FoundIntent,
@@ -112,6 +113,11 @@ class PaymentWorker:
             stripe_request_id=final.stripe_request_id,
         )
 
+    def alarm(self, payment: Payment, failure: Failure) -> None:
+        """Report a response that does not stop the work, and that a person has to see."""
+        self.count("Alarm")
+        self._log(payment, failure.kind, alarm=True, stripe_request_id=failure.request_id)
+
     def now(self) -> int:
         return int(self.clock())
 
@@ -138,34 +144,34 @@ class _Job:
         self._gateway = worker.gateway
         self._deadline = deadline
         self._created = 0
-        self._looked_up = False
+        self._spent_key = False
+        """A create's key was used for other parameters: there may be a PaymentIntent that no key leads to."""
 
     def run(self) -> Finalize:
         """Raises _Release, LeaseLost."""
         if self.payment.payment_intent_id is None:
             return self._ensure(self.payment.generation)
-        return self._retrieve()
+        return self._decided(self._retrieved(self.payment.payment_intent_id))
 
     # ------------------------------------------------------------ ensure a PaymentIntent
 
     def _ensure(self, generation: int) -> Finalize:
-        if self._must_look_up():
-            return self._look_up()
+        """Create the generation's PaymentIntent, and write its id down before it is confirmed."""
         self._created += 1
         if self._created > GENERATIONS_MAX:
-            raise _Release("Stripe cancels every PaymentIntent", alarm=True)
+            raise _Release("too many generations at once", alarm=True)
         self._check_time()
         response = self._gateway.create(self.payment.request, generation)
         if response.failure or response.intent is None:
             return self._not_created(response, generation)
-        is_fresh = not response.is_replay
-        if is_fresh and self._must_look_up():
-            # It took so long that Stripe may have forgotten the key meanwhile: this one is never confirmed.
-            return self._look_up()
-        intent_id = response.intent.payment_intent_id
-        self.payment = self._worker.store.write_payment_intent(self.payment, intent_id, generation)
         # A replay proves which PaymentIntent it is; what it is by now is for Stripe to say.
-        return self._decided(response.intent) if is_fresh else self._retrieve()
+        own = self._retrieved(response.intent.payment_intent_id) if response.is_replay else response.intent
+        if own.is_open and (self._spent_key or self.payment.request.is_old(self._worker.now())):
+            final = self._look_up(own)
+            if final is not None:
+                return final
+        self.payment = self._worker.store.write_payment_intent(self.payment, own.payment_intent_id, generation)
+        return self._decided(own)
 
     def _not_created(self, response: StripeResponse, generation: int) -> Finalize:
         failure = _failure_of(response)
@@ -174,60 +180,48 @@ class _Job:
             # The row names a canceled PaymentIntent, or none: the next one to create is of the next generation.
             raise _Release("a stored failure: the next generation follows", kept={"generation": generation + 1})
         if RULES[failure.kind].action is NextAction.LOOK_UP:
-            return self._look_up(spent_generation=generation)
+            self._worker.alarm(self.payment, failure)
+            self._spent_key = True
+            return self._ensure(generation + 1)
         if self.payment.cancel_requested_at and RULES[failure.kind].action in (NextAction.DECLINE, NextAction.REFUSE):
             # Stripe refuses it for good, so there is nothing that could be charged, and nothing to leave a trace.
             return Finalize(PaymentState.CANCELED)
         return self._failed(failure)
 
-    def _must_look_up(self) -> bool:
-        return not self._looked_up and self.payment.request.is_old(self._worker.now())
-
-    def _look_up(self, spent_generation: int | None = None) -> Finalize:
-        """Everything of the order that Stripe has; what is open is canceled, and what it is then decides."""
+    def _look_up(self, own: FoundIntent) -> Finalize | None:
+        """Everything else of the order at Stripe: what is open is canceled, and what it is then decides."""
+        self._check_time()
         try:
             found = self._gateway.find_payment_intents(self.payment.request, now=self._worker.now())
         except (LookupInconclusive, stripe.StripeError) as error:
             raise _Release("lookup inconclusive", alarm=_needs_a_person(error)) from error
-        self._looked_up = True
-        by_id = {intent.payment_intent_id: intent for intent in found}
-        decision = decide_after_lookup(self.payment, found, spent_generation=spent_generation)
+        others = {intent.payment_intent_id: intent for intent in found}
+        others.pop(own.payment_intent_id, None)
+        decision = decide_after_lookup(self.payment, own, list(others.values()))
         if isinstance(decision, CancelFound):
             for each in decision.payment_intent_ids:
-                by_id[each] = self._canceled(each, CancelReason.ABANDONED)
-            decision = decide_after_lookup(self.payment, list(by_id.values()), spent_generation=spent_generation)
+                others[each] = self._canceled(each, CancelReason.ABANDONED)
+            decision = decide_after_lookup(self.payment, own, list(others.values()))
         match decision:
-            case Finalize():
-                return decision
-            case Create(generation):
-                return self._ensure(generation)
             case Wait():
                 raise _Release("Stripe is processing it")
             case CancelFound():
                 raise _Release("what was found could not be canceled", alarm=True)
             case _:
-                assert_never(decision)
+                return decision
 
     # ------------------------------------------------------------ what it is, decides
 
-    def _retrieve(self, *, confirm_answered: bool = False) -> Finalize:
-        self._check_time()
-        intent = self._intent_of(self._gateway.retrieve(str(self.payment.payment_intent_id)))
-        return self._decided(intent, confirm_answered=confirm_answered)
-
-    def _decided(self, intent: FoundIntent, *, confirm_answered: bool = False) -> Finalize:
-        decision = decide(self.payment, intent, confirm_answered=confirm_answered)
+    def _decided(self, intent: FoundIntent, confirmed: Confirmed = Confirmed.NO) -> Finalize:
+        decision = decide(self.payment, intent, confirmed=confirmed)
         match decision:
             case Finalize():
                 return decision
             case Confirm():
                 return self._confirm()
             case Cancel(reason):
-                return self._decided(
-                    self._canceled(intent.payment_intent_id, reason), confirm_answered=confirm_answered
-                )
+                return self._decided(self._canceled(intent.payment_intent_id, reason), confirmed)
             case Create(generation):
-                self._looked_up = False
                 return self._ensure(generation)
             case Wait():
                 raise _Release("Stripe is processing it")
@@ -237,16 +231,25 @@ class _Job:
     def _confirm(self) -> Finalize:
         self._check_time()
         response = self._gateway.confirm(self.payment)
-        if response.intent and not response.is_replay:
-            # Also inside an error: a decline whose PaymentIntent says otherwise is none.
-            return self._decided(response.intent, confirm_answered=True)
-        if response.failure is None or RULES[response.failure.kind].action is NextAction.RETRIEVE:
-            answered = response.failure is None or response.failure.kind is not ResponseKind.UNEXPECTED_STATE
-            return self._retrieve(confirm_answered=answered)
-        if RULES[response.failure.kind].action is NextAction.LOOK_UP:
-            # The attempt's payment method differs from the one that was sent: what Stripe has of it, decides.
-            return self._retrieve(confirm_answered=True)
-        return self._failed(response.failure)
+        intent, failure = response.intent, response.failure
+        action = RULES[failure.kind].action if failure else NextAction.RETRIEVE
+        if failure and action is NextAction.LOOK_UP:
+            # The key was sent with another payment method, so what the PaymentIntent shows is this attempt's.
+            self._worker.alarm(self.payment, failure)
+        elif failure and action is NextAction.DECLINE:
+            # A payment method may be used up because this very PaymentIntent succeeded with it.
+            intent = self._retrieved(str(self.payment.payment_intent_id))
+            return self._failed(failure) if intent.is_open else self._decided(intent)
+        elif failure and action is not NextAction.RETRIEVE:
+            return self._failed(failure)
+        if intent is None or response.is_replay:
+            intent = self._retrieved(str(self.payment.payment_intent_id))
+        # Also inside an error: a decline whose PaymentIntent says otherwise is none.
+        return self._decided(intent, _confirmed_by(failure))
+
+    def _retrieved(self, payment_intent_id: str) -> FoundIntent:
+        self._check_time()
+        return self._intent_of(self._gateway.retrieve(payment_intent_id))
 
     def _canceled(self, payment_intent_id: str, reason: CancelReason) -> FoundIntent:
         self._check_time()
@@ -283,6 +286,13 @@ class _Job:
     def _check_time(self) -> None:
         if self._worker.clock() >= self._deadline:
             raise _Release("too little time left")
+
+
+def _confirmed_by(failure: Failure | None) -> Confirmed:
+    """What the answer to a confirm says of it; a refusal or a stored failure says nothing of the payment method."""
+    kind = failure.kind if failure else None
+    spent = (ResponseKind.STORED_FAILURE, ResponseKind.UNEXPECTED_STATE)
+    return Confirmed.SPENT if kind in spent else Confirmed.ANSWERED
 
 
 def _failure_of(response: StripeResponse) -> Failure:

@@ -1,7 +1,6 @@
 """The stand-in behaves as Stripe documents it, seen through Stripe's own client over HTTP."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -9,56 +8,10 @@ from typing import Any
 import pytest
 import stripe
 
-from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
-from local.stripe_standin.server import StandIn, running_standin
+from tests.unit.stripe_standin.conftest import Account
 
 DAY = 24 * 3600
-
-
-class Account:
-    """Stripe's client and the stand-in's admin client, on one stand-in."""
-
-    def __init__(self, standin: StandIn) -> None:
-        self.base_url = standin.base_url
-        self.admin = StandInAdmin(standin.base_url)
-        self.client = self.client_with("sk_test_x")
-
-    def client_with(self, api_key: str) -> stripe.StripeClient:
-        return stripe.StripeClient(
-            api_key,
-            base_addresses={"api": self.base_url},
-            http_client=stripe.RequestsClient(timeout=(2, 5)),
-            max_network_retries=0,
-        )
-
-    def pay(self, key: str | None = None, **changes: Any) -> stripe.PaymentIntent:
-        parameters: Any = {
-            "amount": 1099,
-            "currency": "eur",
-            "payment_method": "pm_card_visa",
-            "confirm": True,
-            "automatic_payment_methods": {"enabled": True, "allow_redirects": "never"},
-            "metadata": {"order_id": "ord_1", "attempt": "1"},
-            **changes,
-        }
-        return self.client.v1.payment_intents.create(parameters, {"idempotency_key": key} if key else {})
-
-    def fails(self, key: str | None = None, **changes: Any) -> stripe.StripeError:
-        with pytest.raises(stripe.StripeError) as failed:
-            self.pay(key, **changes)
-        return failed.value
-
-    @property
-    def charges(self) -> int:
-        return len(self.admin.ledger().charges)
-
-
-@pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    monkeypatch.setattr(stripe, "enable_telemetry", False)
-    with running_standin() as standin:
-        yield Account(standin)
 
 
 def test_a_charge_is_in_the_ledger(account: Account) -> None:
@@ -313,7 +266,7 @@ def test_events_are_signed_as_stripe_signs_them(account: Account) -> None:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         account.admin.settings(webhook_url=f"http://127.0.0.1:{server.server_port}/", webhook_secret="whsec_1")
-        assert account.admin.deliver_webhooks([1, 0, 1]) == [200, 200, 200]
+        assert account.admin.deliver_webhooks([2, 0, 2]) == [200, 200, 200]
         server.shutdown()
     types = [stripe.Webhook.construct_event(body, header, "whsec_1").type for body, header in received]
     assert types == ["payment_intent.succeeded", "payment_intent.created", "payment_intent.succeeded"]
@@ -324,12 +277,7 @@ def test_events_are_signed_as_stripe_signs_them(account: Account) -> None:
 def test_an_answer_that_trickles_outlives_a_read_timeout(account: Account) -> None:
     """Only the end of the client, or of the fault, ends it; the charge has happened."""
     account.admin.add_fault(Fault.HANG_AFTER, seconds=3)
-    account.client = stripe.StripeClient(
-        "sk_test_x",
-        base_addresses={"api": account.base_url},
-        http_client=stripe.RequestsClient(timeout=(1, 1)),
-        max_network_retries=0,
-    )
+    account.client = account.client_with("sk_test_x", read_seconds=1)
     error = account.fails("key-1")
     assert not isinstance(error, stripe.APIConnectionError)
     assert error.http_status == 200

@@ -1,0 +1,188 @@
+"""One attempt to take the money of a PaymentIntent: it succeeds, is declined, asks for 3-D Secure, or is processing.
+
+Source: Stripe API reference, "Confirm a PaymentIntent"; Stripe documentation, "Declines", "3D Secure authentication".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from local.stripe_standin import payment_methods
+from local.stripe_standin.account import Account
+from local.stripe_standin.cards import AsksForAuthentication, CardBehavior, Declines, Succeeds
+from local.stripe_standin.charges import Charge
+from local.stripe_standin.disputes import open_dispute
+from local.stripe_standin.errors import ApiError, doc_url, invalid
+from local.stripe_standin.messages import Request
+from local.stripe_standin.payment_intents import PaymentIntent, changed
+from local.stripe_standin.payment_methods import PaymentMethod
+
+_AUTHENTICATION_REQUIRED = Declines(
+    "authentication_required",
+    "authentication_required",
+    "Your card was declined. This transaction requires authentication.",
+    advice_code=None,
+)
+_AUTHENTICATION_FAILED = (
+    "The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new PaymentMethod "
+    "to attempt to fulfill this PaymentIntent again."
+)
+
+
+# ------------------------------------------------------------------------ what others than the API's caller do
+
+
+def authenticate(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
+    """The customer finishes 3-D Secure, or fails to; what Stripe's page in the browser does."""
+    if intent.status != "requires_action":
+        raise invalid("There is nothing to authenticate.", code="payment_intent_unexpected_state")
+    method = payment_methods.find(account, intent.payment_method or "")
+    behavior = method.card.behavior
+    if not succeed:
+        _fail_authentication(account, intent, method)
+    elif isinstance(behavior, AsksForAuthentication) and isinstance(behavior.then, Declines):
+        _decline(account, intent, method, behavior.then, key=None)
+    else:
+        _charge(account, intent, method, key=None)
+
+
+def decide(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
+    """What was `processing` is decided by the bank."""
+    if intent.status != "processing":
+        raise invalid("It is not processing.", code="payment_intent_unexpected_state")
+    method = payment_methods.find(account, intent.payment_method or "")
+    pending = account.charges[intent.latest_charge or ""]
+    if succeed:
+        _charge(account, intent, method, key=None, pending=pending)
+    else:
+        _decline(account, intent, method, Declines(), key=None, pending=pending)
+
+
+# ------------------------------------------------------------------------ one attempt
+
+
+def attempt(
+    account: Account, intent: PaymentIntent, method: PaymentMethod, request: Request, *, stays_processing: bool
+) -> None:
+    intent.payment_method, intent.last_payment_error = method.id, None
+    if stays_processing:
+        _process(account, intent, method, request.idempotency_key)
+        return
+    match _behavior(method.card.behavior, request.parameters):
+        case Succeeds():
+            _charge(account, intent, method, key=request.idempotency_key)
+        case Declines() as declines:
+            raise _decline(account, intent, method, declines, key=request.idempotency_key)
+        case AsksForAuthentication():
+            if request.parameters.get("error_on_requires_action") == "true" or _off_session(request.parameters):
+                raise _decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
+            intent.status = "requires_action"
+            changed(account, intent, "requires_action")
+
+
+def _behavior(behavior: CardBehavior, given: Mapping[str, str]) -> CardBehavior:
+    if isinstance(behavior, AsksForAuthentication) and behavior.off_session and _off_session(given):
+        return behavior.off_session
+    return behavior
+
+
+def _off_session(given: Mapping[str, str]) -> bool:
+    return given.get("off_session") in ("true", "recurring", "one_off")
+
+
+def _charge(
+    account: Account, intent: PaymentIntent, method: PaymentMethod, *, key: str | None, pending: Charge | None = None
+) -> None:
+    """Money is taken: the one place where that happens."""
+    charge = pending or _new_charge(account, intent, method, key)
+    charge.pending = False
+    intent.latest_charge, intent.status = charge.id, "succeeded"
+    method.used_up = method.customer is None
+    account.emit("charge.succeeded", charge.as_json())
+    if method.card.dispute_reason is not None:
+        open_dispute(account, charge, method.card.dispute_reason)
+    changed(account, intent, "succeeded")
+
+
+def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> None:
+    charge = _new_charge(account, intent, method, key)
+    charge.pending = True
+    intent.latest_charge, intent.status = charge.id, "processing"
+    account.emit("charge.pending", charge.as_json())
+    changed(account, intent, "processing")
+
+
+def _decline(
+    account: Account,
+    intent: PaymentIntent,
+    method: PaymentMethod,
+    declines: Declines,
+    *,
+    key: str | None,
+    pending: Charge | None = None,
+) -> ApiError:
+    """The attempt fails: a failed Charge, and the PaymentIntent waits for another payment method.
+
+    A payment that is declined for want of authentication makes no Charge, as recorded from test mode (README.md).
+    """
+    charge = pending
+    if charge is None and declines is not _AUTHENTICATION_REQUIRED:
+        charge = _new_charge(account, intent, method, key)
+    if charge is not None:
+        charge.pending, charge.declined = False, declines
+        method.used_up |= method.customer is None and account.behavior.declines_use_up_payment_methods
+        account.emit("charge.failed", charge.as_json())
+    details = _error_details(declines, charge, method)
+    _back_to_payment_method(account, intent, {**details, "message": declines.message, "type": "card_error"}, charge)
+    return ApiError(402, "card_error", declines.message, remembered=True, **details, payment_intent=intent.as_json())
+
+
+def _fail_authentication(account: Account, intent: PaymentIntent, method: PaymentMethod) -> None:
+    code = "payment_intent_authentication_failure"
+    error = {
+        "code": code,
+        "doc_url": doc_url(code),
+        "message": _AUTHENTICATION_FAILED,
+        "payment_method": method.as_json(),
+        "type": "invalid_request_error",
+    }
+    _back_to_payment_method(account, intent, error, None)
+
+
+def _back_to_payment_method(
+    account: Account, intent: PaymentIntent, error: dict[str, Any], charge: Charge | None
+) -> None:
+    intent.status, intent.payment_method, intent.last_payment_error = "requires_payment_method", None, error
+    # It is the latest that was made, whether or not this attempt made one.
+    intent.latest_charge = charge.id if charge else intent.latest_charge
+    changed(account, intent, "payment_failed")
+
+
+def _error_details(declines: Declines, charge: Charge | None, method: PaymentMethod) -> dict[str, Any]:
+    details = {
+        "advice_code": declines.advice_code,
+        "charge": charge.id if charge else None,
+        "code": declines.code,
+        "decline_code": declines.decline_code,
+        "doc_url": doc_url(declines.code),
+        "param": declines.param,
+        "payment_method": method.as_json(),
+    }
+    return {name: value for name, value in details.items() if value is not None}
+
+
+def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> Charge:
+    charge = Charge(
+        id=account.ids.new("ch"),
+        payment_intent=intent.id,
+        amount=intent.amount,
+        currency=intent.currency,
+        created=account.now,
+        metadata=dict(intent.metadata),
+        method=method,
+        customer=intent.customer,
+        description=intent.description,
+        receipt_email=intent.receipt_email,
+        idempotency_key=key,
+    )
+    account.charges[charge.id] = charge
+    return charge

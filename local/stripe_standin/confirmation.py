@@ -1,0 +1,168 @@
+"""Creating and confirming PaymentIntents: what is asked for, and what is refused.
+
+Source: Stripe API reference, "Create a PaymentIntent", "Confirm a PaymentIntent".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from local.stripe_standin import payment_methods
+from local.stripe_standin.account import API_VERSION, Account
+from local.stripe_standin.amounts import amount_to_charge, currency_of
+from local.stripe_standin.attempts import attempt
+from local.stripe_standin.errors import ApiError, invalid
+from local.stripe_standin.messages import Request
+from local.stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
+from local.stripe_standin.payment_intents import PaymentIntent, cancel_now, changed, find, unexpected_state
+from local.stripe_standin.payment_methods import PaymentMethod
+
+CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_action")
+
+_CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email"
+_CREATE = (
+    r"amount|currency|confirm|customer|description|capture_method|confirmation_method|(allowed_)?payment_method_types\[\d*\]"
+    r"|automatic_payment_methods\[(enabled|allow_redirects)\]"
+)
+_REDIRECTS = (
+    "This PaymentIntent is configured to accept payment methods enabled in your Dashboard. Because some of these "
+    "payment methods might redirect your customer off of your page, you must provide a `return_url`. If you don't want "
+    "to accept redirect-based payment methods, set `automatic_payment_methods[enabled]` to `true` and "
+    "`automatic_payment_methods[allow_redirects]` to `never` when creating Setup Intents and Payment Intents."
+)
+
+
+def create(account: Account, request: Request, *, stays_processing: bool = False) -> dict[str, Any]:
+    """POST /v1/payment_intents, with `confirm` or without."""
+    given = allow(request, _CREATE, _CONFIRM, METADATA)
+    _refuse_manual(given)
+    confirms = boolean(given, "confirm")
+    intent = _parse(account, request, given)
+    method = _method_given(account, intent, given)
+    if confirms:
+        _check_confirmable(intent, method, given)
+    # From here on nothing is refused: execution has begun.
+    intent.id = account.ids.new("pi")
+    account.payment_intents[intent.id] = intent
+    changed(account, intent, "created")
+    if confirms and method is not None:
+        attempt(account, intent, method, request, stays_processing=stays_processing)
+    return intent.as_json()
+
+
+def confirm(account: Account, request: Request, identifier: str, *, stays_processing: bool = False) -> dict[str, Any]:
+    """POST /v1/payment_intents/{id}/confirm, with the payment method of the request or the PaymentIntent's own."""
+    given = allow(request, _CONFIRM)
+    intent = find(account, identifier)
+    if intent.status not in CONFIRMABLE:
+        raise unexpected_state(intent, _why_not_confirmed(intent))
+    named = given.get("payment_method") or intent.payment_method
+    method = payment_methods.resolve(account, named) if named else None
+    _check_confirmable(intent, method, given)
+    if method is None:  # What _check_confirmable has refused.
+        raise AssertionError
+    payment_methods.check_usable(method, intent.customer, intent.as_json())
+    _count_confirms(account, intent)
+    intent.receipt_email = given.get("receipt_email", intent.receipt_email)
+    attempt(account, intent, method, request, stays_processing=stays_processing)
+    return intent.as_json()
+
+
+# ------------------------------------------------------------------------ what is refused
+
+
+def _parse(account: Account, request: Request, given: Mapping[str, str]) -> PaymentIntent:
+    _check_types(given, request.version or API_VERSION)
+    currency = currency_of(given)
+    return PaymentIntent(
+        id="",
+        amount=amount_to_charge(given, currency),
+        currency=currency,
+        created=account.now,
+        metadata=metadata_of(given),
+        customer=payment_methods.customer_of(account, given),
+        description=given.get("description"),
+        receipt_email=given.get("receipt_email"),
+        automatic_payment_methods=_automatic_payment_methods(given),
+        allowed_payment_method_types=values(given, "allowed_payment_method_types") or None,
+    )
+
+
+def _check_types(given: Mapping[str, str], version: str) -> None:
+    """Source: Stripe's changelog, "Removes the payment method types parameter from Payment Intents and Setup Intents"
+    (2026-09-30.endive) and "Adds the allowed payment method types parameter" (2026-07-29.dahlia)."""
+    if values(given, "payment_method_types") and version >= "2026-09-30":
+        raise invalid(
+            "The `payment_method_types` parameter is no longer supported.",
+            param="payment_method_types",
+            code="payment_method_types_no_longer_supported",
+        )
+    allowed = values(given, "allowed_payment_method_types")
+    automatic = any(name.startswith("automatic_payment_methods[") for name in given)
+    if allowed and (automatic or values(given, "payment_method_types")):
+        raise invalid("`allowed_payment_method_types` cannot be combined with other choices of payment methods.")
+    if any(type_ != "card" for type_ in (*allowed, *values(given, "payment_method_types"))):
+        raise invalid("The stand-in knows cards only.", param="allowed_payment_method_types")
+
+
+def _method_given(account: Account, intent: PaymentIntent, given: Mapping[str, str]) -> PaymentMethod | None:
+    if "payment_method" not in given:
+        return None
+    method = payment_methods.resolve(account, given["payment_method"])
+    payment_methods.check_usable(method, intent.customer, None)
+    intent.payment_method, intent.status = method.id, "requires_confirmation"
+    return method
+
+
+def _automatic_payment_methods(given: Mapping[str, str]) -> dict[str, Any] | None:
+    """Enabled unless the types are given: the default since API version 2023-08-16."""
+    if values(given, "payment_method_types") or values(given, "allowed_payment_method_types"):
+        return None
+    redirects = one_of(given, "automatic_payment_methods[allow_redirects]", ("always", "never"))
+    return {"allow_redirects": redirects or "always", "enabled": True}
+
+
+def _refuse_manual(given: Mapping[str, str]) -> None:
+    """What would charge later than a confirm, or by another call, is refused rather than charged at once."""
+    one_of(given, "confirmation_method", ("automatic",))
+    one_of(given, "capture_method", ("automatic", "automatic_async"))
+
+
+def _check_confirmable(intent: PaymentIntent, method: PaymentMethod | None, given: Mapping[str, str]) -> None:
+    boolean(given, "error_on_requires_action")
+    if method is None:
+        raise _missing_payment_method(intent)
+    if intent.may_redirect and "return_url" not in given:
+        raise invalid(_REDIRECTS)
+
+
+def _missing_payment_method(intent: PaymentIntent) -> ApiError:
+    hint = (
+        f"To confirm the PaymentIntent with {intent.customer}, specify a payment method attached to this customer "
+        "along with the customer ID."
+        if intent.customer
+        else "You can either update the PaymentIntent with a payment method and then confirm it again, or confirm it "
+        "again directly with a payment method or ConfirmationToken."
+    )
+    message = f"You cannot confirm this PaymentIntent because it's missing a payment method. {hint}"
+    if not intent.id:
+        return invalid(message, code="payment_intent_unexpected_state")
+    return unexpected_state(intent, message)
+
+
+def _count_confirms(account: Account, intent: PaymentIntent) -> None:
+    intent.confirms += 1
+    limit = account.behavior.confirms_max
+    if limit is not None and intent.confirms > limit:
+        cancel_now(account, intent, "automatic")
+        raise unexpected_state(intent, "This PaymentIntent was confirmed too often, and is canceled.")
+
+
+def _why_not_confirmed(intent: PaymentIntent) -> str:
+    if intent.status == "succeeded":
+        return (
+            "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed."
+        )
+    return (
+        f"You cannot confirm this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent with "
+        f"one of the following statuses may be confirmed: {', '.join(CONFIRMABLE)}."
+    )

@@ -1,0 +1,137 @@
+"""PaymentIntents: their states let each of them make at most one successful charge, for ever.
+
+Source: Stripe API reference, "PaymentIntents"; Stripe documentation, "How PaymentIntents and SetupIntents work".
+
+    requires_payment_method ─► requires_confirmation ─► (confirm) ─┬─► succeeded
+              ▲                                                    ├─► processing ─► succeeded, or declined
+              └───────────────── declined ◄────────────────────────┴─► requires_action ─► succeeded, or declined
+    canceled, from anything but succeeded and processing
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from local.stripe_standin.account import Account, digest
+from local.stripe_standin.errors import ApiError, missing, refused
+from local.stripe_standin.messages import Request
+from local.stripe_standin.parameters import allow, one_of
+
+CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_customer")
+
+
+@dataclass
+class PaymentIntent:
+    """What is to be paid, once."""
+
+    id: str
+    amount: int
+    currency: str
+    created: int
+    metadata: dict[str, str]
+    payment_method: str | None = None
+    customer: str | None = None
+    description: str | None = None
+    receipt_email: str | None = None
+    status: str = "requires_payment_method"
+    latest_charge: str | None = None
+    last_payment_error: dict[str, Any] | None = None
+    canceled_at: int | None = None
+    cancellation_reason: str | None = None
+    automatic_payment_methods: dict[str, Any] | None = None
+    allowed_payment_method_types: list[str] | None = None
+    confirms: int = 0
+    updated: float = 0
+
+    def as_json(self) -> dict[str, Any]:
+        acts = self.status == "requires_action"
+        return {
+            **dict.fromkeys(_NOT_MODELLED),
+            "id": self.id,
+            "object": "payment_intent",
+            "allowed_payment_method_types": self.allowed_payment_method_types,
+            "amount": self.amount,
+            "amount_capturable": 0,
+            "amount_details": {"tip": {}},
+            "amount_received": self.amount if self.status == "succeeded" else 0,
+            "automatic_payment_methods": self.automatic_payment_methods,
+            "canceled_at": self.canceled_at,
+            "cancellation_reason": self.cancellation_reason,
+            "capture_method": "automatic_async",
+            "client_secret": f"{self.id}_secret_{digest(self.id)[:25]}",
+            "confirmation_method": "automatic",
+            "created": self.created,
+            "currency": self.currency,
+            "customer": self.customer,
+            "description": self.description,
+            "last_payment_error": self.last_payment_error,
+            "latest_charge": self.latest_charge,
+            "livemode": False,
+            "metadata": dict(self.metadata),
+            "next_action": {"type": "use_stripe_sdk", "use_stripe_sdk": {}} if acts else None,
+            "payment_method": self.payment_method,
+            "payment_method_options": {
+                "card": {
+                    "installments": None,
+                    "mandate_options": None,
+                    "network": None,
+                    "request_three_d_secure": "automatic",
+                }
+            },
+            "payment_method_types": ["card"],
+            "receipt_email": self.receipt_email,
+            "status": self.status,
+        }
+
+    @property
+    def may_redirect(self) -> bool:
+        """Whether confirming it needs a `return_url`."""
+        given = self.automatic_payment_methods
+        return given is not None and given["allow_redirects"] == "always"
+
+
+_NOT_MODELLED = (
+    "application application_fee_amount customer_account excluded_payment_method_types "
+    "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
+    "setup_future_usage shipping source statement_descriptor statement_descriptor_suffix transfer_data transfer_group"
+).split()
+
+
+def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """POST /v1/payment_intents/{id}/cancel, after which it can never charge."""
+    given = allow(request, "cancellation_reason")
+    reason = one_of(given, "cancellation_reason", CANCELLATION_REASONS)
+    intent = find(account, identifier)
+    if intent.status in ("succeeded", "canceled", "processing"):
+        raise unexpected_state(
+            intent,
+            f"You cannot cancel this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent "
+            "with one of the following statuses may be canceled: requires_payment_method, requires_capture, "
+            "requires_reauthorization, requires_confirmation, requires_action, expired, processing.",
+        )
+    cancel_now(account, intent, reason)
+    return intent.as_json()
+
+
+def cancel_now(account: Account, intent: PaymentIntent, reason: str | None) -> None:
+    intent.status, intent.canceled_at, intent.cancellation_reason = "canceled", account.now, reason
+    changed(account, intent, "canceled")
+
+
+def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    allow(request)
+    return find(account, identifier).as_json()
+
+
+def find(account: Account, identifier: str, *, param: str = "intent") -> PaymentIntent:
+    if identifier not in account.payment_intents:
+        raise missing("payment_intent", identifier, param)
+    return account.payment_intents[identifier]
+
+
+def changed(account: Account, intent: PaymentIntent, what: str) -> None:
+    intent.updated = account.clock()
+    account.emit(f"payment_intent.{what}", intent.as_json())
+
+
+def unexpected_state(intent: PaymentIntent, message: str) -> ApiError:
+    return refused(message, code="payment_intent_unexpected_state", payment_intent=intent.as_json())

@@ -1,0 +1,163 @@
+"""Refunds.
+
+Source: Stripe API reference, "Create a refund", "The Refund object"; Stripe documentation, "Refund and cancel payments"
+(failed refunds) and "Testing" (refunds).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from local.stripe_standin import payment_intents
+from local.stripe_standin.account import Account
+from local.stripe_standin.amounts import display, positive_amount
+from local.stripe_standin.cards import LateRefund
+from local.stripe_standin.charges import Charge
+from local.stripe_standin.charges import find as find_charge
+from local.stripe_standin.errors import invalid, missing, refused
+from local.stripe_standin.messages import Request
+from local.stripe_standin.parameters import METADATA, allow, metadata_of, one_of
+
+_REASONS = ("duplicate", "fraudulent", "requested_by_customer")
+_FAILURE_REASON = "expired_or_canceled_card"
+
+
+@dataclass
+class Refund:
+    """Money that goes back; it may fail even after it succeeded."""
+
+    id: str
+    charge: Charge
+    amount: int
+    created: int
+    metadata: Mapping[str, str]
+    reason: str | None
+    status: str
+    failure_reason: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        failed = {
+            "failure_balance_transaction": f"txn_{self.id[3:]}_failure",
+            "failure_reason": self.failure_reason,
+        }
+        return {
+            "id": self.id,
+            "object": "refund",
+            "amount": self.amount,
+            "balance_transaction": f"txn_{self.id[3:]}",
+            "charge": self.charge.id,
+            "created": self.created,
+            "currency": self.charge.currency,
+            "customer": self.charge.customer,
+            "customer_account": None,
+            "metadata": dict(self.metadata),
+            "payment_intent": self.charge.payment_intent,
+            "payment_method": self.charge.method.id,
+            "reason": self.reason,
+            "receipt_number": None,
+            "source_transfer_reversal": None,
+            "status": self.status,
+            "transfer_reversal": None,
+            **(failed if self.failure_reason else {}),
+        }
+
+
+def create(account: Account, request: Request) -> dict[str, Any]:
+    """POST /v1/refunds: the charge's rest, or a part of it."""
+    given = allow(request, "payment_intent|charge|amount|reason", METADATA)
+    reason, metadata = one_of(given, "reason", _REASONS), metadata_of(given)
+    asked = positive_amount(given) if "amount" in given else None
+    charge = _charge_to_refund(account, given)
+    refund = Refund(
+        id=account.ids.new("re"),
+        charge=charge,
+        amount=_amount_to_refund(charge, asked),
+        created=account.now,
+        metadata=metadata,
+        reason=reason,
+        status="pending" if charge.method.card.late_refund is LateRefund.SUCCEEDS else "succeeded",
+    )
+    _make(account, refund)
+    return refund.as_json()
+
+
+def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    allow(request)
+    return find(account, identifier).as_json()
+
+
+def find(account: Account, identifier: str) -> Refund:
+    if identifier not in account.refunds:
+        raise missing("refund", identifier, "id")
+    return account.refunds[identifier]
+
+
+def settle(account: Account, refund: Refund) -> Refund:
+    """A pending refund succeeds; one that is not pending any more stays as it is."""
+    if refund.status == "pending":
+        refund.status = "succeeded"
+        _emit_update(account, refund, {"status": "pending"})
+    return refund
+
+
+def fail(account: Account, refund: Refund, reason: str = _FAILURE_REASON) -> Refund:
+    """The bank sends the money back, even after it succeeded: it can be refunded again."""
+    if refund.status == "failed":
+        return refund
+    before = {"failure_balance_transaction": None, "failure_reason": None, "status": refund.status}
+    refund.status, refund.failure_reason = "failed", reason
+    refund.charge.amount_refunded -= refund.amount
+    _emit_update(account, refund, before)
+    account.emit("refund.failed", refund.as_json())
+    return refund
+
+
+def _make(account: Account, refund: Refund) -> None:
+    charge = refund.charge
+    before = {"amount_refunded": charge.amount_refunded, "refunded": False}
+    account.refunds[refund.id] = refund
+    charge.amount_refunded += refund.amount
+    account.emit("refund.created", refund.as_json())
+    account.emit("charge.refunded", charge.as_json(), before)
+    later = {LateRefund.SUCCEEDS: settle, LateRefund.FAILS: fail}
+    if charge.method.card.late_refund is not None:
+        due = account.clock() + account.behavior.refunds_settle_seconds
+        account.schedule.add(due, partial(later[charge.method.card.late_refund], account, refund))
+
+
+def _charge_to_refund(account: Account, given: Mapping[str, str]) -> Charge:
+    if "payment_intent" in given:
+        intent = payment_intents.find(account, given["payment_intent"], param="payment_intent")
+        charge = account.charges.get(intent.latest_charge or "")
+        if charge is None or not charge.succeeded:
+            raise refused(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
+        if given.get("charge", charge.id) != charge.id:
+            raise refused("The charge is not of this PaymentIntent.", param="charge")
+        return charge
+    if "charge" not in given:
+        raise invalid("One of the following params should be provided for this request: payment_intent or charge.")
+    charge = find_charge(account, given["charge"])
+    if not charge.succeeded:
+        raise refused("This charge has failed: there is nothing to refund.", param="charge")
+    return charge
+
+
+def _amount_to_refund(charge: Charge, asked: int | None) -> int:
+    left = charge.amount - charge.amount_refunded
+    if charge.disputed:
+        raise refused(f"Charge {charge.id} has been charged back; cannot issue a refund.", code="charge_disputed")
+    if left == 0:
+        raise refused(f"Charge {charge.id} has already been refunded.", code="charge_already_refunded")
+    if asked is not None and asked > left:
+        raise refused(
+            f"Refund amount ({display(asked, charge.currency)}) is greater than unrefunded amount on charge "
+            f"({display(left, charge.currency)})",
+            param="amount",
+        )
+    return asked or left
+
+
+def _emit_update(account: Account, refund: Refund, before: dict[str, Any]) -> None:
+    account.emit("charge.refund.updated", refund.as_json(), before)
+    account.emit("refund.updated", refund.as_json(), before)

@@ -1,0 +1,318 @@
+"""Expressions, indexes and transactions mean the same on the DynamoDB in memory and on every other that we can run."""
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from onecharge.dynamodb import from_item, to_item
+from tests.simulation.dynamodb import MemoryDynamoDB
+
+INDEX = "by_due_at"
+KEY = {"order_id": {"S": "ord_1"}}
+ITEM: dict[str, Any] = {
+    "order_id": "ord_1",
+    "state": "PENDING",
+    "revision": 3,
+    "lease_expires_at": 100,
+    "attempt": {"number": 2, "payment_method": "pm_1"},
+    "charges": ["ch_1", "ch_2"],
+}
+
+
+@pytest.fixture
+def table(dynamodb: Any, request: pytest.FixtureRequest) -> str:
+    """A table with one key attribute, and an index that has the items with a due time alone."""
+    name = f"payments-{abs(hash(request.node.name))}"
+    if isinstance(dynamodb, MemoryDynamoDB):
+        dynamodb.keys = {name: ("order_id",)}
+        dynamodb.indexes = {name: {INDEX: ("due_shard", "due_at")}}
+        return name
+    attributes = {"order_id": "S", "due_shard": "S", "due_at": "N"}
+    dynamodb.create_table(
+        TableName=name,
+        AttributeDefinitions=[{"AttributeName": each, "AttributeType": type_} for each, type_ in attributes.items()],
+        KeySchema=[{"AttributeName": "order_id", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": INDEX,
+                "KeySchema": [
+                    {"AttributeName": "due_shard", "KeyType": "HASH"},
+                    {"AttributeName": "due_at", "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+        ],
+    )
+    return name
+
+
+def put(dynamodb: Any, table: str, **changes: Any) -> None:
+    dynamodb.put_item(TableName=table, Item=to_item({**ITEM, **changes}))
+
+
+def read(dynamodb: Any, table: str) -> dict[str, Any]:
+    return from_item(dynamodb.get_item(TableName=table, Key=KEY, ConsistentRead=True)["Item"])
+
+
+def values(**given: Any) -> dict[str, Any]:
+    return {f":{name}": value for name, value in to_item(given).items()}
+
+
+UPDATES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("SET revision = revision + :one", {"one": 1}, {"revision": 4}),
+    ("SET revision = if_not_exists(revision, :zero) + :one", {"zero": 0, "one": 1}, {"revision": 4}),
+    ("SET generation = if_not_exists(generation, :zero) + :one", {"zero": 0, "one": 1}, {"generation": 1}),
+    ("SET attempt.#number = attempt.#number + :one", {"one": 1}, {"attempt": {"number": 3, "payment_method": "pm_1"}}),
+    ("SET attempt.code = :code", {"code": "x"}, {"attempt": {"number": 2, "payment_method": "pm_1", "code": "x"}}),
+    ("SET attempt = :new", {"new": {"number": 3}}, {"attempt": {"number": 3}}),
+    ("SET charges = list_append(charges, :more)", {"more": ["ch_3"]}, {"charges": ["ch_1", "ch_2", "ch_3"]}),
+    ("SET notes = list_append(if_not_exists(notes, :none), :more)", {"none": [], "more": ["x"]}, {"notes": ["x"]}),
+    ("SET charges[0] = :new", {"new": "ch_9"}, {"charges": ["ch_9", "ch_2"]}),
+    ("SET charges[7] = :new", {"new": "ch_9"}, {"charges": ["ch_1", "ch_2", "ch_9"]}),
+    ("SET lease_expires_at = revision, revision = :zero", {"zero": 0}, {"lease_expires_at": 3, "revision": 0}),
+    ("SET revision = :zero REMOVE lease_expires_at", {"zero": 0}, {"revision": 0, "lease_expires_at": None}),
+    ("REMOVE attempt.payment_method, charges[0]", {}, {"attempt": {"number": 2}, "charges": ["ch_2"]}),
+    ("REMOVE nothing", {}, {}),
+    ("ADD revision :one", {"one": 1}, {"revision": 4}),
+    ("ADD confirms :one SET revision = :zero", {"one": 1, "zero": 0}, {"confirms": 1, "revision": 0}),
+    ("ADD attempt.#number :one", {"one": 1}, {"attempt": {"number": 3, "payment_method": "pm_1"}}),
+]
+
+
+@pytest.mark.parametrize(("expression", "given", "changes"), UPDATES, ids=[each[0] for each in UPDATES])
+def test_an_update_changes_what_it_says(
+    dynamodb: Any, table: str, expression: str, given: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    """And nothing else; every right side sees the item as it was before."""
+    put(dynamodb, table)
+    dynamodb.update_item(TableName=table, Key=KEY, **_update(expression, given))
+    expected = {**ITEM, **changes}
+    assert read(dynamodb, table) == {name: value for name, value in expected.items() if value is not None}
+
+
+def _update(expression: str, given: dict[str, Any]) -> dict[str, Any]:
+    names = {"#number": "number"} if "#number" in expression else None
+    return {
+        "UpdateExpression": expression,
+        **({"ExpressionAttributeValues": values(**given)} if given else {}),
+        **({"ExpressionAttributeNames": names} if names else {}),
+    }
+
+
+INVALID: list[tuple[str, dict[str, Any]]] = [
+    ("SET revision = generation + :one", {"one": 1}),
+    ("SET notes = list_append(notes, :more)", {"more": ["x"]}),
+    ("SET nobody.code = :code", {"code": "x"}),
+    ("SET order_id = :other", {"other": "ord_2"}),
+    ("SET revision = :one", {"one": 1, "unused": 1}),
+    ("SET revision = :undefined", {"one": 1}),
+]
+
+
+@pytest.mark.parametrize(("expression", "given"), INVALID, ids=[f"{each[0]} {len(each[1])}" for each in INVALID])
+def test_an_update_that_makes_no_sense_is_refused(
+    dynamodb: Any, table: str, expression: str, given: dict[str, Any]
+) -> None:
+    """And the item stays as it was."""
+    put(dynamodb, table)
+    with pytest.raises(ClientError) as refused:
+        dynamodb.update_item(TableName=table, Key=KEY, **_update(expression, given))
+    assert refused.value.response["Error"]["Code"] == "ValidationException"
+    assert read(dynamodb, table) == ITEM
+
+
+CONDITIONS: list[tuple[str, dict[str, Any], bool]] = [
+    ("attribute_exists(revision) AND attribute_not_exists(generation)", {}, True),
+    ("attribute_exists(attempt.payment_method)", {}, True),
+    ("attribute_not_exists(attempt.code)", {}, True),
+    ("attribute_type(charges, :list)", {"list": "L"}, True),
+    ("NOT revision = :three", {"three": 3}, False),
+    ("NOT (revision = :three AND lease_expires_at <= :now)", {"three": 3, "now": 99}, True),
+    ("revision = :one OR revision = :three AND lease_expires_at > :now", {"one": 1, "three": 3, "now": 99}, True),
+    ("(revision = :three OR revision = :one) AND lease_expires_at > :now", {"one": 1, "three": 3, "now": 100}, False),
+    ("revision IN (:one, :three)", {"one": 1, "three": 3}, True),
+    ("revision BETWEEN :one AND :three", {"one": 1, "three": 3}, True),
+    ("revision BETWEEN :one AND :two AND revision = :three", {"one": 1, "two": 2, "three": 3}, False),
+    ("revision <> :one", {"one": 1}, True),
+    ("generation <> :one", {"one": 1}, True),
+    ("generation < :one", {"one": 1}, False),
+    ("revision < lease_expires_at", {}, True),
+    ("attempt.#number >= :two", {"two": 2}, True),
+    ("charges[1] = :second", {"second": "ch_2"}, True),
+    ("contains(charges, :second)", {"second": "ch_2"}, True),
+    ("contains(charges, :part)", {"part": "ch"}, False),
+    ("contains(attempt.payment_method, :part)", {"part": "m_"}, True),
+    ("begins_with(attempt.payment_method, :start)", {"start": "pm_"}, True),
+    ("size(charges) < :two", {"two": 2}, False),
+    ("size(charges) = :two", {"two": 2}, True),
+]
+
+
+@pytest.mark.parametrize(("condition", "given", "holds"), CONDITIONS, ids=[each[0] for each in CONDITIONS])
+def test_a_condition_holds_or_not(
+    dynamodb: Any, table: str, condition: str, given: dict[str, Any], holds: bool
+) -> None:
+    """If it does not, nothing is written, and the refusal shows the item."""
+    put(dynamodb, table)
+    names = {"#number": "number"} if "#number" in condition else {}
+    update = {
+        "UpdateExpression": "SET seen = :seen",
+        "ConditionExpression": condition,
+        "ExpressionAttributeValues": values(seen=1, **given),
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        **({"ExpressionAttributeNames": names} if names else {}),
+    }
+    if holds:
+        dynamodb.update_item(TableName=table, Key=KEY, **update)
+        assert read(dynamodb, table) == {**ITEM, "seen": 1}
+        return
+    with pytest.raises(dynamodb.exceptions.ConditionalCheckFailedException) as refused:
+        dynamodb.update_item(TableName=table, Key=KEY, **update)
+    assert from_item(refused.value.response["Item"]) == ITEM
+    assert read(dynamodb, table) == ITEM
+
+
+def test_a_refusal_of_an_item_that_is_not_there_shows_none(dynamodb: Any, table: str) -> None:
+    """`Item` is missing from the answer."""
+    with pytest.raises(dynamodb.exceptions.ConditionalCheckFailedException) as refused:
+        dynamodb.update_item(
+            TableName=table,
+            Key=KEY,
+            UpdateExpression="SET revision = :one",
+            ConditionExpression="attribute_exists(order_id)",
+            ExpressionAttributeValues=values(one=1),
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    assert not refused.value.response.get("Item")
+
+
+@pytest.mark.parametrize(("wanted", "revision"), [("ALL_OLD", 3), ("ALL_NEW", 4)])
+def test_a_write_returns_the_item_before_or_after_it(dynamodb: Any, table: str, wanted: str, revision: int) -> None:
+    """As it was, or as it is."""
+    put(dynamodb, table)
+    answer = dynamodb.update_item(
+        TableName=table,
+        Key=KEY,
+        UpdateExpression="SET revision = revision + :one, attempt.#number = :one",
+        ExpressionAttributeNames={"#number": "number"},
+        ExpressionAttributeValues=values(one=1),
+        ReturnValues=wanted,
+    )
+    returned = from_item(answer["Attributes"])
+    assert (returned["revision"], returned["attempt"]["number"]) == (revision, 2 if wanted == "ALL_OLD" else 1)
+
+
+# ---------------------------------------------------------------- a sparse index
+
+
+@pytest.fixture
+def due(dynamodb: Any, table: str) -> str:
+    """Payments that are due at 5, 10, 15, 100 and 100, one of another shard, and one that is due at no time."""
+    for number, due_at in enumerate((5, 100, 10, 15, 100)):
+        dynamodb.put_item(
+            TableName=table, Item=to_item({"order_id": f"ord_{number}", "due_shard": "due", "due_at": due_at})
+        )
+    dynamodb.put_item(TableName=table, Item=to_item({"order_id": "ord_8", "due_shard": "other", "due_at": 1}))
+    dynamodb.put_item(TableName=table, Item=to_item({"order_id": "ord_9", "due_shard": "due"}))
+    return table
+
+
+def query(dynamodb: Any, table: str, condition: str, given: dict[str, Any], **how: Any) -> list[int]:
+    """The due times of all pages."""
+    found: list[int] = []
+    start: dict[str, Any] = {}
+    for _ in range(10):
+        page = dynamodb.query(
+            TableName=table,
+            IndexName=INDEX,
+            KeyConditionExpression=f"due_shard = :shard{condition}",
+            ExpressionAttributeValues=values(shard="due", **given),
+            **how,
+            **start,
+        )
+        assert len(page["Items"]) <= how.get("Limit", 100)
+        found += [from_item(item)["due_at"] for item in page["Items"]]
+        if "LastEvaluatedKey" not in page:
+            return found
+        assert page["LastEvaluatedKey"].keys() == {"order_id", "due_shard", "due_at"}
+        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+    raise AssertionError("it does not come to an end")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_an_index_is_read_in_the_order_of_its_range(dynamodb: Any, due: str, limit: int) -> None:
+    """By number, page by page, in both directions; equal ones are neither lost nor doubled."""
+    assert query(dynamodb, due, "", {}, Limit=limit) == [5, 10, 15, 100, 100]
+    assert query(dynamodb, due, "", {}, Limit=limit, ScanIndexForward=False) == [100, 100, 15, 10, 5]
+
+
+RANGES: list[tuple[str, dict[str, Any], list[int]]] = [
+    (" AND due_at <= :now", {"now": 15}, [5, 10, 15]),
+    (" AND due_at < :now", {"now": 15}, [5, 10]),
+    (" AND due_at >= :now", {"now": 15}, [15, 100, 100]),
+    (" AND due_at BETWEEN :low AND :high", {"low": 6, "high": 15}, [10, 15]),
+    (" AND due_at = :now", {"now": 100}, [100, 100]),
+]
+
+
+@pytest.mark.parametrize(("condition", "given", "expected"), RANGES, ids=[each[0] for each in RANGES])
+def test_a_range_of_an_index(
+    dynamodb: Any, due: str, condition: str, given: dict[str, Any], expected: list[int]
+) -> None:
+    """Both ends as they are meant."""
+    assert query(dynamodb, due, condition, given) == expected
+
+
+def test_an_item_leaves_the_index_with_its_attribute(dynamodb: Any, due: str) -> None:
+    """What is done is not due any more."""
+    dynamodb.update_item(TableName=due, Key=to_item({"order_id": "ord_0"}), UpdateExpression="REMOVE due_at")
+    assert query(dynamodb, due, " AND due_at <= :now", {"now": 15}) == [10, 15]
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def transact(dynamodb: Any, table: str, condition: str, **how: Any) -> None:
+    """Check one item, and change another."""
+    dynamodb.transact_write_items(
+        TransactItems=[
+            {
+                "ConditionCheck": {
+                    "TableName": table,
+                    "Key": KEY,
+                    "ConditionExpression": condition,
+                    "ExpressionAttributeValues": values(revision=3),
+                    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                }
+            },
+            {
+                "Update": {
+                    "TableName": table,
+                    "Key": {"order_id": {"S": "ord_2"}},
+                    "UpdateExpression": "ADD revision :one",
+                    "ExpressionAttributeValues": values(one=1),
+                }
+            },
+        ],
+        **how,
+    )
+
+
+def revision_of_the_other(dynamodb: Any, table: str) -> int | None:
+    item = dynamodb.get_item(TableName=table, Key={"order_id": {"S": "ord_2"}}, ConsistentRead=True).get("Item")
+    return from_item(item)["revision"] if item else None
+
+
+def test_a_transaction_writes_all_or_nothing(dynamodb: Any, table: str) -> None:
+    """And says which condition failed, with the item."""
+    put(dynamodb, table)
+    with pytest.raises(dynamodb.exceptions.TransactionCanceledException) as refused:
+        transact(dynamodb, table, "revision > :revision")
+    reasons = refused.value.response["CancellationReasons"]
+    assert [reason["Code"] for reason in reasons] == ["ConditionalCheckFailed", "None"]
+    assert from_item(reasons[0]["Item"]) == ITEM
+    assert revision_of_the_other(dynamodb, table) is None
+    transact(dynamodb, table, "revision = :revision")
+    assert revision_of_the_other(dynamodb, table) == 1

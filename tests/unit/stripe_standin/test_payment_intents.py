@@ -1,0 +1,297 @@
+"""PaymentIntents that are created first and confirmed later, as Stripe documents them."""
+
+from typing import Any
+
+import pytest
+import stripe
+
+from local.stripe_standin.account import API_VERSION
+from local.stripe_standin.amounts import CURRENCIES, MINIMUM_AMOUNTS
+from local.stripe_standin.cards import TEST_CARDS
+from local.stripe_standin.faults import Fault
+from tests.unit.stripe_standin.conftest import Account
+
+CONFIRM = "/v1/payment_intents/*/confirm"
+
+
+def details(error: stripe.StripeError) -> Any:
+    assert error.error is not None
+    return error.error
+
+
+def test_creating_one_takes_no_money(account: Account) -> None:
+    """It waits for a payment method, or with one for its confirmation."""
+    assert account.create().status == "requires_payment_method"
+    assert account.create(payment_method="pm_card_visa").status == "requires_confirmation"
+    assert account.charges == 0
+    assert account.event_types() == ["payment_intent.created"] * 2
+
+
+def test_confirming_takes_the_money_once(account: Account) -> None:
+    """With the payment method of the request, or with the PaymentIntent's own; the ledger knows under which key."""
+    first, second = account.create(), account.create(payment_method="pm_card_mastercard")
+    assert account.confirm(first.id, "pm_card_visa", "confirm-1").status == "succeeded"
+    assert account.confirm(second.id, None).status == "succeeded"
+    charges = account.admin.ledger().charges
+    confirmed = [(charge.payment_intent_id, charge.idempotency_key is not None) for charge in charges]
+    assert confirmed == [(first.id, True), (second.id, True)]
+    assert charges[0].idempotency_key == "confirm-1"
+    assert [charge.order_id for charge in charges] == ["ord_1", "ord_1"]
+
+
+def test_a_charge_has_events_of_its_own(account: Account) -> None:
+    """The Charge's first, with the PaymentIntent's metadata; each names the request that caused it."""
+    intent = account.confirm(account.create().id, "pm_card_visa", "confirm-1")
+    created, charged, paid = account.admin.events()
+    assert [event["type"] for event in (created, charged, paid)] == [
+        "payment_intent.created",
+        "charge.succeeded",
+        "payment_intent.succeeded",
+    ]
+    charge = charged["data"]["object"]
+    assert (charge["object"], charge["id"], charge["payment_intent"]) == ("charge", intent.latest_charge, intent.id)
+    assert charge["metadata"] == {"order_id": "ord_1", "generation": "1"}
+    assert charged["request"]["idempotency_key"] == paid["request"]["idempotency_key"] == "confirm-1"
+    assert created["request"]["id"] != paid["request"]["id"]
+    assert paid["api_version"] == API_VERSION
+
+
+def test_a_decline_leaves_a_failed_charge(account: Account) -> None:
+    """The error and the PaymentIntent name it, the payment method and the reason; money was not taken."""
+    intent = account.create()
+    error = details(account.confirm_fails(intent.id, "pm_card_visa_chargeDeclinedInsufficientFunds"))
+    after = account.retrieve(intent.id)
+    failure: Any = after.last_payment_error
+    assert (after.status, after.payment_method) == ("requires_payment_method", None)
+    assert after.latest_charge == failure.charge == error.charge
+    assert error.payment_intent.to_dict() == after.to_dict()
+    assert (failure.type, failure.code, failure.decline_code) == ("card_error", "card_declined", "insufficient_funds")
+    assert (failure.advice_code, failure.message) == ("try_again_later", "Your card has insufficient funds.")
+    assert failure.doc_url == "https://stripe.com/docs/error-codes/card-declined"
+    assert failure.payment_method.object == "payment_method"
+    assert account.event_types()[-2:] == ["charge.failed", "payment_intent.payment_failed"]
+    [failed] = account.admin.ledger().unpaid_charges
+    assert (failed["id"], failed["status"], account.charges) == (after.latest_charge, "failed", 0)
+
+
+def test_another_payment_method_pays_after_a_decline(account: Account) -> None:
+    """The same PaymentIntent, another charge; nothing is left of the failure."""
+    intent = account.create()
+    account.confirm_fails(intent.id, "pm_card_chargeDeclined")
+    declined = account.retrieve(intent.id)
+    paid = account.confirm(intent.id, "pm_card_visa")
+    assert (paid.status, paid.last_payment_error) == ("succeeded", None)
+    assert paid.latest_charge != declined.latest_charge
+    assert account.charges == 1
+
+
+def test_after_a_decline_it_has_no_payment_method(account: Account) -> None:
+    """Confirming it without one is refused, with the PaymentIntent in the error."""
+    intent = account.create(payment_method="pm_card_chargeDeclined")
+    account.confirm_fails(intent.id, None)
+    error = account.confirm_fails(intent.id, None)
+    assert (error.http_status, error.code) == (400, "payment_intent_unexpected_state")
+    assert details(error).payment_intent.id == intent.id
+
+
+@pytest.mark.parametrize("status", ["succeeded", "canceled"])
+def test_what_has_ended_is_neither_confirmed_nor_canceled(account: Account, status: str) -> None:
+    """400 payment_intent_unexpected_state, with the PaymentIntent in the error, stored under the key."""
+    intent = account.create()
+    if status == "succeeded":
+        account.confirm(intent.id)
+    else:
+        account.client.v1.payment_intents.cancel(intent.id)
+    charges = account.charges
+    for _ in range(2):
+        error = account.confirm_fails(intent.id, "pm_card_visa", "confirm-2")
+        assert (error.http_status, error.code) == (400, "payment_intent_unexpected_state")
+        assert details(error).payment_intent.status == status
+    assert account.admin.ledger().counts["replays"] == 1
+    with pytest.raises(stripe.InvalidRequestError) as refused:
+        account.client.v1.payment_intents.cancel(intent.id)
+    assert refused.value.code == "payment_intent_unexpected_state"
+    assert details(refused.value).payment_intent.status == status
+    assert account.charges == charges
+
+
+@pytest.mark.parametrize("reason", ["abandoned", "requested_by_customer", "duplicate", "fraudulent", None])
+def test_canceling_says_why_and_when(account: Account, reason: Any) -> None:
+    """If a reason was given."""
+    intent = account.create()
+    canceled = account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": reason} if reason else {})
+    assert (canceled.status, canceled.cancellation_reason) == ("canceled", reason)
+    assert canceled.canceled_at is not None
+    assert canceled.canceled_at >= canceled.created
+
+
+def test_an_unknown_reason_to_cancel_is_refused(account: Account) -> None:
+    """400, and it is not canceled."""
+    intent = account.create()
+    with pytest.raises(stripe.InvalidRequestError):
+        account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": "bored"})  # type: ignore[typeddict-item]
+    assert account.retrieve(intent.id).status == "requires_payment_method"
+
+
+def test_stripe_cancels_what_is_confirmed_too_often(account: Account) -> None:
+    """Beyond the limit; from then on it can never charge."""
+    account.admin.settings(confirms_max=2)
+    intent = account.create()
+    for _ in range(2):
+        assert account.confirm_fails(intent.id, "pm_card_chargeDeclined").http_status == 402
+    error = account.confirm_fails(intent.id, "pm_card_visa")
+    assert (error.http_status, error.code) == (400, "payment_intent_unexpected_state")
+    assert details(error).payment_intent.status == "canceled"
+    assert account.charges == 0
+
+
+def test_stripe_cancels_by_itself(account: Account) -> None:
+    """Through an admin call; nobody's request is named."""
+    intent = account.create()
+    account.admin.cancel_by_stripe(intent.id)
+    assert account.retrieve(intent.id).cancellation_reason == "automatic"
+    assert account.admin.events()[-1]["request"] == {"id": None, "idempotency_key": None}
+
+
+@pytest.mark.parametrize("succeed", [True, False])
+def test_a_confirm_that_stays_processing_is_decided_later(account: Account, succeed: bool) -> None:
+    """Until then it is neither confirmed again nor canceled, and no money was taken."""
+    intent = account.create()
+    account.admin.add_fault(Fault.STAYS_PROCESSING, path=CONFIRM)
+    assert account.confirm(intent.id, "pm_card_visa", "confirm-1").status == "processing"
+    assert account.charges == 0
+    assert account.confirm_fails(intent.id).code == "payment_intent_unexpected_state"
+    with pytest.raises(stripe.InvalidRequestError):
+        account.client.v1.payment_intents.cancel(intent.id)
+    account.admin.decide(intent.id, succeed=succeed)
+    after = account.retrieve(intent.id)
+    assert after.status == ("succeeded" if succeed else "requires_payment_method")
+    assert [charge.idempotency_key for charge in account.admin.ledger().charges] == ["confirm-1"] * succeed
+    assert "payment_intent.processing" in account.event_types()
+    assert account.confirm(intent.id, "pm_card_visa", "confirm-1").status == "processing"
+
+
+def test_a_failed_authentication_makes_no_charge(account: Account) -> None:
+    """The PaymentIntent waits for another payment method, and says why."""
+    intent = account.create()
+    assert account.confirm(intent.id, "pm_card_threeDSecure2Required").status == "requires_action"
+    account.admin.authenticate(intent.id, succeed=False)
+    after = account.retrieve(intent.id)
+    failure: Any = after.last_payment_error
+    assert (after.status, after.latest_charge) == ("requires_payment_method", None)
+    assert failure.code == "payment_intent_authentication_failure"
+    assert account.admin.ledger().unpaid_charges == ()
+
+
+def test_a_decline_for_want_of_authentication_makes_no_charge(account: Account) -> None:
+    """Off session, or if the caller wants an error rather than an action."""
+    for wish in ("off_session", "error_on_requires_action"):
+        intent = account.create()
+        error = account.confirm_fails(intent.id, "pm_card_authenticationRequired", **{wish: True})
+        assert (error.http_status, error.code) == (402, "authentication_required")
+        assert account.retrieve(intent.id).latest_charge is None
+
+
+def test_authentication_may_end_in_a_decline(account: Account) -> None:
+    """The customer did what the bank asked for, and has no money."""
+    intent = account.create()
+    account.confirm(intent.id, "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds")
+    account.admin.authenticate(intent.id)
+    failure: Any = account.retrieve(intent.id).last_payment_error
+    assert failure.decline_code == "insufficient_funds"
+    assert account.charges == 0
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"capture_method": "manual"},
+        {"confirmation_method": "manual"},
+        {"allowed_payment_method_types": ["sepa_debit"]},
+        {"payment_method_types": ["card"]},
+    ],
+)
+def test_what_would_be_charged_otherwise_is_refused(account: Account, refused: dict[str, Any]) -> None:
+    """Rather than charged as if nothing had been asked for."""
+    with pytest.raises(stripe.InvalidRequestError) as failed:
+        account.create(**refused)
+    assert failed.value.http_status == 400
+
+
+def test_redirects_need_a_return_url(account: Account) -> None:
+    """When the PaymentIntent takes whatever the Dashboard enables, as it does by default."""
+    given: Any = {"amount": 1099, "currency": "eur"}
+    intent = account.client.v1.payment_intents.create(given)
+    assert account.confirm_fails(intent.id).http_status == 400
+    assert account.confirm(intent.id, return_url="https://shop.example/").status == "succeeded"
+
+
+@pytest.mark.parametrize(("currency", "least"), MINIMUM_AMOUNTS.items())
+def test_less_than_the_minimum_is_refused(account: Account, currency: str, least: int) -> None:
+    """By currency: amount_too_small."""
+    assert account.create(amount=least, currency=currency).amount == least
+    with pytest.raises(stripe.InvalidRequestError) as refused:
+        account.create(amount=least - 1, currency=currency)
+    assert (refused.value.code, refused.value.param) == ("amount_too_small", "amount")
+    assert currency in CURRENCIES
+
+
+def test_every_test_card_does_what_stripe_says_of_it(account: Account) -> None:
+    """More than twenty of them; a decline has its code."""
+    outcomes = {}
+    for name in TEST_CARDS:
+        try:
+            outcomes[name] = account.confirm(account.create().id, name).status
+        except stripe.CardError as error:
+            outcomes[name] = f"{error.code} {getattr(details(error), 'decline_code', None) or '-'}"
+    assert len(outcomes) > 30
+    assert outcomes["pm_card_visa_chargeDeclinedLostCard"] == "card_declined lost_card"
+    assert outcomes["pm_card_visa_chargeDeclinedStolenCard"] == "card_declined stolen_card"
+    assert outcomes["pm_card_visa_chargeDeclinedVelocityLimitExceeded"] == "card_declined card_velocity_exceeded"
+    assert outcomes["pm_card_chargeDeclinedExpiredCard"] == "expired_card -"
+    assert outcomes["pm_card_chargeDeclinedIncorrectCvc"] == "incorrect_cvc -"
+    assert outcomes["pm_card_chargeDeclinedProcessingError"] == "processing_error -"
+    assert outcomes["pm_card_radarBlock"] == "card_declined fraudulent"
+    assert outcomes["pm_card_chargeCustomerFail"] == "card_declined generic_decline"
+    assert outcomes["pm_card_threeDSecure2Required"] == "requires_action"
+    assert outcomes["pm_card_threeDSecureOptional"] == "succeeded"
+    assert outcomes["pm_card_createDispute"] == outcomes["pm_card_refundFail"] == "succeeded"
+
+
+def test_charges_can_be_read(account: Account) -> None:
+    """By id, by PaymentIntent, and in the place of their id."""
+    intent = account.confirm(account.create().id)
+    assert isinstance(intent.latest_charge, str)
+    charge = account.client.v1.charges.retrieve(intent.latest_charge)
+    assert (charge.status, charge.paid, charge.amount_captured) == ("succeeded", True, 1099)
+    assert [each.id for each in account.client.v1.charges.list({"payment_intent": intent.id}).data] == [charge.id]
+    expanded = account.client.v1.payment_intents.retrieve(intent.id, {"expand": ["latest_charge.payment_method"]})
+    assert isinstance(expanded.latest_charge, stripe.Charge)
+    with pytest.raises(stripe.InvalidRequestError):
+        account.client.v1.payment_intents.retrieve(intent.id, {"expand": ["amount"]})
+
+
+def test_the_list_filters_by_customer(account: Account) -> None:
+    """And by the time of creation."""
+    theirs = account.create(customer="cus_1")
+    account.create(customer="cus_2")
+    assert [each.id for each in account.client.v1.payment_intents.list({"customer": "cus_1"}).data] == [theirs.id]
+    later: Any = {"created": {"gt": theirs.created + 3600}}
+    assert account.client.v1.payment_intents.list(later).data == []
+
+
+def test_search_pages_to_the_end(account: Account) -> None:
+    """With next_page, each once, newest first."""
+    ids = [account.create().id for _ in range(5)]
+    account.create(metadata={"order_id": "ord_2"})
+    given: Any = {"query": "metadata['order_id']:'ord_1'", "limit": 2}
+    page = account.client.v1.payment_intents.search(given)
+    assert page.next_page is not None
+    assert [intent.id for intent in page.auto_paging_iter()] == ids[::-1]
+
+
+def test_search_refuses_what_it_cannot_parse(account: Account) -> None:
+    """Rather than finding nothing."""
+    for query in ("order:ord_1", "metadata['a']:'b' OR status:'succeeded'", ""):
+        with pytest.raises(stripe.InvalidRequestError):
+            account.client.v1.payment_intents.search({"query": query})

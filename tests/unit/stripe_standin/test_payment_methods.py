@@ -1,0 +1,94 @@
+"""PaymentMethods: whose they are, and how often they can pay."""
+
+from typing import Any
+
+import pytest
+import stripe
+
+from local.stripe_standin.payment_methods import USED_UP
+from tests.unit.stripe_standin.conftest import Account
+
+
+def test_the_name_of_a_test_card_is_a_new_payment_method_each_time(account: Account) -> None:
+    """So it pays again and again, and the PaymentIntent never names it."""
+    paid = [account.confirm(account.create().id, "pm_card_visa") for _ in range(2)]
+    methods = {intent.payment_method for intent in paid}
+    assert len(methods) == 2
+    assert "pm_card_visa" not in methods
+
+
+def test_without_a_customer_it_pays_once(account: Account) -> None:
+    """Then 400 with Stripe's text, and the PaymentIntent inside; no money is taken."""
+    method = account.admin.create_payment_method()
+    first, second = account.create(), account.create()
+    assert account.confirm(first.id, method).payment_method == method
+    error = account.confirm_fails(second.id, method)
+    assert isinstance(error, stripe.InvalidRequestError)
+    assert (error.http_status, error.user_message, error.code) == (400, USED_UP, None)
+    assert account.charges == 1
+    assert account.retrieve(second.id).status == "requires_payment_method"
+
+
+@pytest.mark.parametrize(("used_up", "status"), [(False, 402), (True, 400)])
+def test_whether_a_decline_uses_it_up_is_a_setting(account: Account, used_up: bool, status: int) -> None:
+    """Stripe's documentation does not say, and reports differ."""
+    account.admin.settings(declines_use_up_payment_methods=used_up)
+    method = account.admin.create_payment_method("pm_card_chargeDeclined")
+    intent = account.create()
+    assert account.confirm_fails(intent.id, method).http_status == 402
+    assert account.confirm_fails(intent.id, method).http_status == status
+
+
+def test_with_its_customer_it_pays_again_and_again(account: Account) -> None:
+    """And for nobody else: another customer's PaymentIntent, or one without a customer, is refused."""
+    method = account.admin.create_payment_method(customer="cus_1")
+    for _ in range(2):
+        assert account.confirm(account.create(customer="cus_1").id, method).status == "succeeded"
+    other = account.confirm_fails(account.create(customer="cus_2").id, method)
+    assert (other.http_status, other.code, getattr(other, "param", None)) == (400, None, "payment_method")
+    nobody = account.confirm_fails(account.create().id, method)
+    assert (nobody.http_status, nobody.code) == (400, "parameter_missing")
+    with pytest.raises(stripe.InvalidRequestError):
+        account.create(customer="cus_2", payment_method=method)
+    assert account.charges == 2
+
+
+def test_an_unknown_one_is_refused(account: Account) -> None:
+    """400 resource_missing, param payment_method; the PaymentIntent is as it was."""
+    intent = account.create()
+    error = account.confirm_fails(intent.id, "pm_unknown")
+    assert (error.http_status, error.code, getattr(error, "param", None)) == (400, "resource_missing", "payment_method")
+    assert account.retrieve(intent.id).status == "requires_payment_method"
+
+
+def test_it_is_made_from_a_test_token_attached_and_detached(account: Account) -> None:
+    """Through Stripe's own endpoints; what was detached is of no use to anybody."""
+    methods = account.client.v1.payment_methods
+    card: Any = {"type": "card", "card": {"token": "tok_visa"}}
+    method = methods.create(card)
+    assert methods.attach(method.id, {"customer": "cus_1"}).customer == "cus_1"
+    assert methods.retrieve(method.id).customer == "cus_1"
+    assert methods.detach(method.id).customer is None
+    assert account.confirm_fails(account.create(customer="cus_1").id, method.id).http_status == 400
+
+
+def test_what_was_used_up_is_not_attached(account: Account) -> None:
+    """Nor is a card that declines."""
+    method = account.admin.create_payment_method()
+    account.confirm(account.create().id, method)
+    attach: Any = account.client.v1.payment_methods.attach
+    with pytest.raises(stripe.InvalidRequestError):
+        attach(method, {"customer": "cus_1"})
+    with pytest.raises(stripe.CardError):
+        attach("pm_card_chargeDeclined", {"customer": "cus_1"})
+    assert attach("pm_card_chargeCustomerFail", {"customer": "cus_1"}).customer == "cus_1"
+
+
+def test_an_unknown_customer_is_refused(account: Account) -> None:
+    """What does not look like one always; every one if the setting says that there are none."""
+    with pytest.raises(stripe.InvalidRequestError) as refused:
+        account.create(customer="somebody")
+    assert (refused.value.code, refused.value.param) == ("resource_missing", "customer")
+    account.admin.settings(customers_exist=False)
+    with pytest.raises(stripe.InvalidRequestError):
+        account.create(customer="cus_1")

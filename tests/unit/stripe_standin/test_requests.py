@@ -1,0 +1,169 @@
+"""Requests as HTTP carries them: keys, versions, arrays, accounts, rate limits, and parameters nobody knows."""
+
+import base64
+from typing import Any
+
+import pytest
+import requests
+import stripe
+
+from local.stripe_standin.account import API_VERSION
+from tests.unit.stripe_standin.conftest import Account
+
+CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[]": "card"}
+
+
+def post(account: Account, path: str, data: Any = None, **headers: str) -> requests.Response:
+    sent = {"Authorization": "Bearer sk_test_x", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return requests.post(f"{account.base_url}/v1/{path}", data=data or {}, headers=sent, timeout=10)
+
+
+def test_an_answer_names_its_request_and_version(account: Account) -> None:
+    """The version that was asked for, or the account's; a replay names the request that was first."""
+    first = post(account, "payment_intents", CREATE, Idempotency_Key="key-1").headers
+    replay = post(account, "payment_intents", CREATE, Idempotency_Key="key-1").headers
+    assert first["Stripe-Version"] == API_VERSION
+    assert first["Original-Request"] == first["Request-Id"] == replay["Original-Request"]
+    assert replay["Request-Id"] != first["Request-Id"]
+    assert (replay["Idempotent-Replayed"], replay["Idempotency-Key"]) == ("true", "key-1")
+    assert "Idempotent-Replayed" not in first
+    older = post(account, "payment_intents", CREATE, Stripe_Version="2025-09-30.clover").headers
+    assert older["Stripe-Version"] == "2025-09-30.clover"
+
+
+def test_an_unsupported_version_is_refused(account: Account) -> None:
+    """400, and nothing is made."""
+    answer = post(account, "payment_intents", CREATE, Stripe_Version="latest")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert account.admin.ledger().payment_intents == ()
+
+
+@pytest.mark.parametrize("api_key", ["sk_test_x", "rk_test_x"])
+def test_a_key_may_come_as_curl_sends_it(account: Account, api_key: str) -> None:
+    """`curl -u sk_test_x:`, secret or restricted."""
+    basic = base64.b64encode(f"{api_key}:".encode()).decode()
+    assert post(account, "payment_intents", CREATE, Authorization=f"Basic {basic}").status_code == 200
+
+
+@pytest.mark.parametrize("authorization", ["Basic !", "Bearer sk_live_x", "Digest x", ""])
+def test_other_keys_are_refused(account: Account, authorization: str) -> None:
+    """401, live ones too."""
+    assert post(account, "payment_intents", CREATE, Authorization=authorization).status_code == 401
+
+
+def test_arrays_without_places_are_read_whole(account: Account) -> None:
+    """`types[]=a&types[]=b`: both."""
+    account.pay()
+    query = "types[]=payment_intent.created&types[]=charge.succeeded"
+    answer = requests.get(
+        f"{account.base_url}/v1/events?{query}", headers={"Authorization": "Bearer sk_test_x"}, timeout=10
+    )
+    assert [each["type"] for each in answer.json()["data"]] == ["charge.succeeded", "payment_intent.created"]
+
+
+def test_what_is_not_modelled_is_refused(account: Account) -> None:
+    """On every endpoint: 400 parameter_unknown."""
+    intent = account.pay()
+    made = account.client.v1.refunds.create({"payment_intent": intent.id})
+    method = account.admin.create_payment_method()
+    dispute = account.admin.open_dispute(account.pay().id)
+    event = account.admin.events()[0]["id"]
+    posts = ["payment_intents", f"payment_intents/{intent.id}/confirm", f"payment_intents/{intent.id}/cancel"]
+    posts += ["payment_methods", f"payment_methods/{method}/attach", f"payment_methods/{method}/detach", "refunds"]
+    gets = ["payment_intents", "payment_intents/search", f"payment_intents/{intent.id}", "refunds", "charges", "events"]
+    gets += ["disputes", f"refunds/{made.id}", f"charges/{intent.latest_charge}", f"disputes/{dispute}"]
+    gets += [f"payment_methods/{method}", f"events/{event}"]
+    headers = {"Authorization": "Bearer sk_test_x"}
+    answers = {path: post(account, path, {"colour": "red"}) for path in posts}
+    for path in gets:
+        answers[f"GET {path}"] = requests.get(f"{account.base_url}/v1/{path}?colour=red", headers=headers, timeout=10)
+    codes = {path: (answer.status_code, answer.json()["error"].get("code")) for path, answer in answers.items()}
+    assert set(codes.values()) == {(400, "parameter_unknown")}, codes
+
+
+def test_an_account_sees_nothing_of_another(account: Account) -> None:
+    """A key of another account: 404 for whatever is named, empty lists, and idempotency keys of its own."""
+    intent = account.create("key-1")
+    account.admin.assign_api_key("sk_test_other", "acct_other")
+    mine, account.client = account.client, account.client_with("sk_test_other")
+    assert account.confirm_fails(intent.id).http_status == 404
+    with pytest.raises(stripe.InvalidRequestError) as missing:
+        account.retrieve(intent.id)
+    assert (missing.value.http_status, missing.value.code) == (404, "resource_missing")
+    assert account.client.v1.payment_intents.list().data == []
+    assert account.create("key-1").id != intent.id
+    account.client = mine
+    assert account.retrieve(intent.id).id == intent.id
+
+
+def test_the_ledger_sees_every_account(account: Account) -> None:
+    """Money that another account took was taken all the same."""
+    account.pay()
+    account.admin.assign_api_key("sk_test_other", "acct_other")
+    account.client = account.client_with("sk_test_other")
+    account.pay()
+    assert [charge.account for charge in account.admin.ledger().charges] == ["acct_standin", "acct_other"]
+
+
+def test_a_key_can_change_its_account_and_come_back(account: Account) -> None:
+    """The secret of another account for five minutes; or an expired one."""
+    intent = account.create()
+    account.admin.assign_api_key("sk_test_x", "acct_other")
+    assert account.confirm_fails(intent.id).http_status == 404
+    account.admin.assign_api_key("sk_test_x", None)
+    assert isinstance(account.confirm_fails(intent.id), stripe.AuthenticationError)
+    account.admin.assign_api_key("sk_test_x")
+    assert account.confirm(intent.id).status == "succeeded"
+
+
+def test_keys_are_forgotten_on_order(account: Account) -> None:
+    """One, or all: the same request makes another PaymentIntent."""
+    first, second = account.create("key-1"), account.create("key-2")
+    assert account.admin.forget_keys("key-1") == 1
+    assert account.create("key-1").id != first.id
+    assert account.create("key-2").id == second.id
+    assert account.admin.forget_keys() == 2
+    assert account.create("key-2").id != second.id
+
+
+def test_a_rate_limit_is_of_one_endpoint(account: Account) -> None:
+    """Off by default; then 429 with the reason, which is not remembered, and other endpoints are let in."""
+    account.admin.settings(endpoint_rate_limit=2)
+    answers = [post(account, "payment_intents", CREATE, Idempotency_Key=f"key-{n}") for n in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[-1].headers["Stripe-Rate-Limited-Reason"] == "endpoint-rate"
+    assert answers[-1].json()["error"]["code"] == "rate_limit"
+    intent = answers[0].json()["id"]
+    confirmed = post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"})
+    assert confirmed.status_code == 200
+    account.admin.advance_clock(2)
+    assert post(account, "payment_intents", CREATE, Idempotency_Key="key-2").status_code == 200
+
+
+def test_confirms_of_different_payment_intents_are_one_endpoint(account: Account) -> None:
+    """The id does not count."""
+    intents = [account.create().id for _ in range(2)]
+    account.admin.settings(endpoint_rate_limit=1)
+    statuses = [
+        post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"}).status_code
+        for intent in intents
+    ]
+    assert statuses == [200, 429]
+
+
+def test_a_rate_limit_of_the_account_counts_everything(account: Account) -> None:
+    """With a reason of its own."""
+    account.admin.settings(account_rate_limit=1)
+    intent = post(account, "payment_intents", CREATE).json()["id"]
+    refused = post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"})
+    assert (refused.status_code, refused.headers["Stripe-Rate-Limited-Reason"]) == (429, "global-rate")
+
+
+def test_an_unknown_setting_is_refused(account: Account) -> None:
+    """A typing error in a test does not pass for a setting, nor for anything else that is ordered."""
+    with pytest.raises(requests.HTTPError):
+        account.admin.settings(search_lag=1)
+    with pytest.raises(requests.HTTPError):
+        account.admin.open_dispute(account.create().id)
+    answer = requests.post(f"{account.base_url}/_standin/faults", json={"rules": [{"kind": "bad_luck"}]}, timeout=10)
+    assert answer.status_code == 400

@@ -1,0 +1,68 @@
+"""Which Stripe a local run speaks to."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from local.given_stripe import GivenStripe
+from local.processes import DidNotStart, free_port
+from local.stripe_standin.server import running_standin
+
+
+def test_without_an_address_a_stand_in_is_started() -> None:
+    """Whatever key the shell holds, a live one too: it is not used."""
+    assert GivenStripe.of({}) is None
+    assert GivenStripe.of({"STRIPE_API_BASE": "", "STRIPE_SECRET_KEY": "sk_live_x"}) is None
+
+
+def test_a_stand_in_needs_no_key() -> None:
+    """It takes any test key."""
+    assert GivenStripe.of({"STRIPE_API_BASE": "http://127.0.0.1:1/"}) == GivenStripe(
+        "http://127.0.0.1:1", "sk_test_local", "whsec_local"
+    )
+
+
+def test_the_test_mode_of_an_account() -> None:
+    """With its own key and webhook secret, restricted keys too."""
+    given = {"STRIPE_API_BASE": "https://api.stripe.com", "STRIPE_WEBHOOK_SECRET": "whsec_mine"}
+    for api_key in ("sk_test_mine", "rk_test_mine"):
+        expected = GivenStripe("https://api.stripe.com", api_key, "whsec_mine")
+        assert GivenStripe.of({**given, "STRIPE_SECRET_KEY": api_key}) == expected
+
+
+@pytest.mark.parametrize("api_key", ["sk_live_mine", "rk_live_mine", "pk_test_mine", "sk_test_a sk_live_b", ""])
+def test_what_is_no_test_key_is_refused(api_key: str) -> None:
+    """Without showing it."""
+    with pytest.raises(DidNotStart) as refused:
+        GivenStripe.of({"STRIPE_API_BASE": "https://api.stripe.com", "STRIPE_SECRET_KEY": api_key})
+    assert not api_key or api_key not in str(refused.value)
+
+
+def test_a_live_key_is_refused_at_any_address() -> None:
+    """A stand-in's too: it would be written into its secret."""
+    with pytest.raises(DidNotStart):
+        GivenStripe.of({"STRIPE_API_BASE": "http://127.0.0.1:1", "STRIPE_SECRET_KEY": "sk_live_mine"})
+
+
+def test_a_stand_in_is_recognized() -> None:
+    """And another server is not taken for one; where nobody listens, nothing is started."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # The name that http.server looks for.
+            assert "Authorization" not in self.headers
+            self.send_response(401)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with running_standin() as standin:
+        assert GivenStripe(standin.base_url).is_standin()
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert not GivenStripe(f"http://127.0.0.1:{server.server_port}").is_standin()
+        server.shutdown()
+    with pytest.raises(DidNotStart):
+        GivenStripe(f"http://127.0.0.1:{free_port('127.0.0.1')}").is_standin()

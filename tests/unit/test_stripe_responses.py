@@ -1,0 +1,298 @@
+"""What Stripe and the network answer becomes one kind of response; what is not recognized is never a decline.
+
+Through Stripe's own client, over HTTP that is mocked: the SDK has ideas of its own about errors.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import requests
+import responses
+
+from onecharge.payments.protocol import CancelReason
+from onecharge.payments.stripe_gateway import StripeGateway, StripeResponse, stripe_client
+from onecharge.payments.stripe_responses import ResponseKind, is_replay
+from tests.builders import BOUNDS, REQUEST, payment
+
+BASE = "https://stripe.example"
+REPLAYED = {"Idempotent-Replayed": "true"}
+
+
+@pytest.fixture
+def stripe_api() -> Any:
+    with responses.RequestsMock() as mock:
+        yield mock
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> StripeGateway:
+    # The SDK pauses between its tries; a test need not.
+    monkeypatch.setattr("stripe.HTTPClient.INITIAL_DELAY", 0)
+    monkeypatch.setattr("stripe.HTTPClient.MAX_DELAY", 0)
+    return StripeGateway(stripe_client("sk_test_x", api_base=BASE, bounds=BOUNDS))
+
+
+Ask = Callable[[StripeGateway], StripeResponse]
+ASKS: dict[str, tuple[Ask, str]] = {
+    "create": (lambda gateway: gateway.create(REQUEST, 0), "/v1/payment_intents"),
+    "confirm": (lambda gateway: gateway.confirm(payment()), "/v1/payment_intents/pi_1/confirm"),
+    "cancel": (lambda gateway: gateway.cancel("pi_1", CancelReason.ABANDONED), "/v1/payment_intents/pi_1/cancel"),
+}
+
+
+def shown(status: str = "requires_payment_method", **changes: Any) -> dict[str, Any]:
+    return {
+        "id": "pi_1",
+        "object": "payment_intent",
+        "amount": 1099,
+        "currency": "eur",
+        "status": status,
+        "metadata": {"order_id": REQUEST.order_id},
+        **changes,
+    }
+
+
+def error(type_: str = "invalid_request_error", message: str = "…", **details: Any) -> dict[str, Any]:
+    return {"error": {"type": type_, "message": message, **details}}
+
+
+def card_error(**details: Any) -> dict[str, Any]:
+    return error("card_error", **{"code": "card_declined", **details})
+
+
+def confirm_answered(
+    gateway: StripeGateway,
+    stripe_api: responses.RequestsMock,
+    status: int,
+    body: Any,
+    headers: dict[str, str] | None = None,
+) -> StripeResponse:
+    text = body if isinstance(body, str) else json.dumps(body)
+    stripe_api.post(f"{BASE}/v1/payment_intents/pi_1/confirm", status=status, body=text, headers=headers or {})
+    return gateway.confirm(payment())
+
+
+USED_UP = (
+    "The provided PaymentMethod was previously used with a PaymentIntent without Customer attachment, shared with a "
+    "connected account without Customer attachment, or was detached from a Customer. It may not be used again."
+)
+USED_WITHOUT_CUSTOMER = (
+    "This PaymentMethod was previously used without being attached to a Customer or was detached from a Customer, and "
+    "may not be used again."
+)
+NOT_ATTACHED = (
+    "The customer does not have a payment method with the ID pm_1. The payment method must be attached to the customer."
+)
+BELONGS = (
+    "The `payment_method` parameter supplied pm_1 belongs to the Customer cus_1. Please include the Customer in the "
+    "`customer` parameter on the PaymentIntent."
+)
+LIVE_MODE = (
+    "No such PaymentMethod: 'pm_1'; a similar object exists in live mode, but a test mode key was used to make this "
+    "request."
+)
+LOCK_TIMEOUT = error(code="lock_timeout", message="This object cannot be accessed right now.")
+
+KINDS: dict[str, tuple[int, Any, ResponseKind, str | None]] = {
+    # The result is unknown.
+    "request time-out": (408, "", ResponseKind.RETRYABLE, None),
+    "key in use": (409, error("idempotency_error", code="idempotency_key_in_use"), ResponseKind.RETRYABLE, None),
+    "failed dependency": (424, error("api_error"), ResponseKind.RETRYABLE, None),
+    "rate limit": (429, error(code="rate_limit"), ResponseKind.RETRYABLE, "rate_limit"),
+    "lock_timeout": (429, LOCK_TIMEOUT, ResponseKind.RETRYABLE, "lock_timeout"),
+    "500": (500, error("api_error"), ResponseKind.RETRYABLE, None),
+    "502": (502, "<html>", ResponseKind.RETRYABLE, None),
+    "503": (503, error("api_error"), ResponseKind.RETRYABLE, None),
+    "504": (504, "", ResponseKind.RETRYABLE, None),
+    "an answer that broke off": (200, "{", ResponseKind.NO_ANSWER, None),
+    "a page of a proxy": (404, "<html>", ResponseKind.NO_ANSWER, None),
+    "a proxy that refuses": (400, "no", ResponseKind.NO_ANSWER, None),
+    "a 402 of a proxy": (402, "pay", ResponseKind.NO_ANSWER, None),
+    "a 402 that is no card error": (402, error("api_error"), ResponseKind.RETRYABLE, None),
+    # Declines.
+    "decline": (402, card_error(decline_code="lost_card"), ResponseKind.DECLINED, "lost_card"),
+    "expired card": (402, error("card_error", code="expired_card"), ResponseKind.DECLINED, "expired_card"),
+    "authentication required": (
+        *(402, error("card_error", code="authentication_required")),
+        *(ResponseKind.DECLINED, "authentication_required"),
+    ),
+    # The payment method's fault.
+    "unknown payment method": (
+        *(400, error(code="resource_missing", param="payment_method")),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
+    ),
+    "unknown payment method, as a 404": (
+        *(404, error(code="resource_missing", param="payment_method")),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
+    ),
+    "used up": (400, error(message=USED_UP), ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"),
+    "used up without a customer": (
+        *(400, error(message=USED_WITHOUT_CUSTOMER)),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"),
+    ),
+    "of another customer": (
+        *(400, error(message=NOT_ATTACHED)),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"),
+    ),
+    "belongs to a customer": (
+        *(400, error(message=BELONGS)),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"),
+    ),
+    "unactivated": (
+        *(400, error(code="payment_method_unactivated")),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
+    ),
+    # The amount's.
+    "30 cents": (400, error(code="amount_too_small"), ResponseKind.AMOUNT_REFUSED, "amount_too_small"),
+    "too large": (400, error(code="amount_too_large"), ResponseKind.AMOUNT_REFUSED, "amount_too_large"),
+    "currency": (400, error(code="invalid_currency"), ResponseKind.AMOUNT_REFUSED, "currency_not_supported"),
+    # Nobody's but ours.
+    "bad key": (401, error(), ResponseKind.ACCOUNT, None),
+    "key not allowed": (403, error(), ResponseKind.ACCOUNT, None),
+    "wrong mode": (
+        *(400, error(message=LIVE_MODE, code="resource_missing", param="payment_method")),
+        *(ResponseKind.ACCOUNT, "resource_missing"),
+    ),
+    "not activated": (400, error(code="testmode_charges_only"), ResponseKind.ACCOUNT, "testmode_charges_only"),
+    "a rate limit in a 400": (400, error(code="rate_limit"), ResponseKind.ACCOUNT, "rate_limit"),
+    "unsupported version": (400, error(message="Invalid Stripe API version: x"), ResponseKind.ACCOUNT, None),
+    "idempotency_error": (400, error("idempotency_error"), ResponseKind.OTHER_PARAMETERS, None),
+    "unexpected state": (
+        *(400, error(code="payment_intent_unexpected_state")),
+        *(ResponseKind.UNEXPECTED_STATE, "payment_intent_unexpected_state"),
+    ),
+    "no such PaymentIntent": (
+        *(404, error(code="resource_missing", param="intent")),
+        *(ResponseKind.NOT_FOUND, "resource_missing"),
+    ),
+    "unknown 400": (400, error(code="parameter_unknown"), ResponseKind.INVALID, "parameter_unknown"),
+    "a 400 without a code": (400, error(), ResponseKind.INVALID, None),
+}
+
+
+@pytest.mark.parametrize(("status", "body", "kind", "code"), KINDS.values(), ids=KINDS.keys())
+def test_what_stripe_answers(
+    gateway: StripeGateway,
+    stripe_api: responses.RequestsMock,
+    status: int,
+    body: Any,
+    kind: ResponseKind,
+    code: str | None,
+) -> None:
+    """Each status and error code, as Stripe's documentation gives them."""
+    failure = confirm_answered(gateway, stripe_api, status, body).failure
+    assert failure is not None
+    assert failure.kind is kind
+    if kind not in (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE):
+        assert failure.code == code
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize(
+    "failure", [requests.ConnectionError(), requests.ReadTimeout(), requests.ConnectTimeout(), ConnectionResetError()]
+)
+def test_a_network_that_fails_says_nothing(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock, failure: Exception, ask: str
+) -> None:
+    """Whatever was asked."""
+    request, path = ASKS[ask]
+    stripe_api.post(BASE + path, body=failure)
+    response = request(gateway)
+    assert response.failure is not None
+    assert response.failure.kind is ResponseKind.NO_ANSWER
+    assert response.intent is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (408, error()),
+        (409, error()),
+        (424, error("api_error")),
+        (429, LOCK_TIMEOUT),
+        (500, error("api_error")),
+        (503, error("api_error")),
+        (402, error("api_error")),
+    ],
+)
+def test_a_stored_non_answer_is_told_from_a_passing_one(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: Any
+) -> None:
+    """The header says that the key is answered so for ever: sent again, it would be for 23 hours."""
+    response = confirm_answered(gateway, stripe_api, status, body, REPLAYED)
+    assert response.failure is not None
+    assert response.failure.kind is ResponseKind.STORED_FAILURE
+    assert response.is_replay
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (402, card_error(), ResponseKind.DECLINED),
+        (400, error(code="payment_intent_unexpected_state"), ResponseKind.UNEXPECTED_STATE),
+    ],
+)
+def test_a_stored_answer_keeps_its_kind(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: Any, kind: ResponseKind
+) -> None:
+    """A replayed decline is one; that it is a replay is said beside it."""
+    response = confirm_answered(gateway, stripe_api, status, body, REPLAYED)
+    assert response.failure is not None
+    assert (response.failure.kind, response.is_replay) == (kind, True)
+
+
+@pytest.mark.parametrize("headers", [{}, REPLAYED])
+def test_a_success_says_whether_it_is_a_replay(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock, headers: dict[str, str]
+) -> None:
+    """Of a create and of a confirm alike."""
+    response = confirm_answered(gateway, stripe_api, 200, shown("succeeded"), headers)
+    stripe_api.post(f"{BASE}/v1/payment_intents", json=shown(), headers=headers)
+    assert response.failure is None
+    assert response.is_replay is gateway.create(REQUEST, 0).is_replay is bool(headers)
+
+
+@pytest.mark.parametrize(
+    ("headers", "replayed"),
+    [
+        (None, False),
+        ({}, False),
+        ({"Idempotent-Replayed": "false"}, False),
+        ({"IDEMPOTENT-REPLAYED": "true"}, True),
+    ],
+)
+def test_the_header_s_case_does_not_matter(headers: dict[str, str] | None, replayed: bool) -> None:
+    """As HTTP has it."""
+    assert is_replay(headers) is replayed
+
+
+@pytest.mark.parametrize("status", ["succeeded", "processing", "requires_action", "requires_payment_method"])
+def test_a_402_shows_its_payment_intent(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: str
+) -> None:
+    """What it is decides whether that is a decline."""
+    body = card_error(decline_code="lost_card", payment_intent=shown(status))
+    response = confirm_answered(gateway, stripe_api, 402, body)
+    assert response.intent is not None
+    assert response.intent.status == status
+
+
+def test_a_decline_is_shown_with_all_that_a_shop_can_use(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock
+) -> None:
+    """Decline code, advice and charge; an expanded object counts as its id."""
+    failed = {"code": "card_declined", "decline_code": "lost_card", "advice_code": "do_not_try_again"}
+    body = card_error(payment_intent=shown(last_payment_error=failed, latest_charge={"id": "ch_1", "object": "charge"}))
+    intent = confirm_answered(gateway, stripe_api, 402, body).intent
+    assert intent is not None
+    assert (intent.error_code, intent.advice_code, intent.latest_charge) == ("lost_card", "do_not_try_again", "ch_1")
+
+
+def test_a_refusal_carries_what_a_person_needs(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+    """Stripe's message and request id."""
+    body = error(message="Received unknown parameter: x", code="parameter_unknown")
+    failure = confirm_answered(gateway, stripe_api, 400, body, {"Request-Id": "req_1"}).failure
+    assert failure is not None
+    assert (failure.message, failure.request_id) == ("Received unknown parameter: x", "req_1")
