@@ -16,7 +16,7 @@ from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Disposition
 from onecharge.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.payments.cancel import CancelPayment
-from onecharge.payments.protocol import Payment
+from onecharge.payments.protocol import FoundIntent, Payment
 from onecharge.payments.reconciler import Reconciler
 from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_gateway import StripeGateway
@@ -183,8 +183,9 @@ class PaymentService:
     table: str = "payments"
     now: int = T0
     counted: list[str] = field(default_factory=list)
-    refunded: list[Payment] = field(default_factory=list)
-    """What was given to the refund of canceled orders."""
+    refunded: list[tuple[str, str]] = field(default_factory=list)
+    """The canceled orders and their PaymentIntents that were refunded."""
+    refund_failing: Callable[[], Exception] | None = None
 
     def __post_init__(self) -> None:
         self.stripe = FakeStripe(lambda: self.now)
@@ -204,10 +205,15 @@ class PaymentService:
         self.reconciler = Reconciler(
             gateway=self.gateway,
             cancel=self.cancel_payment,
-            refund_canceled_order=self.refunded.append,
+            refund_canceled_order=self._refund_canceled_order,
             requires_action_seconds=REQUIRES_ACTION_SECONDS,
             **shared,
         )
+
+    def _refund_canceled_order(self, payment: Payment, intent: FoundIntent) -> None:
+        if self.refund_failing:
+            raise self.refund_failing()
+        self.refunded.append((payment.request.order_id, intent.payment_intent_id))
 
     def order(self, name: str = "a", *, card: str = VISA, attempt: int = 1) -> OrderPlaced:
         return OrderPlaced(

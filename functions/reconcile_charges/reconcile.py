@@ -16,6 +16,7 @@ import stripe
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
+from onecharge.payments.canceled_order_refunds import RefundUnfinished
 from onecharge.payments.protocol import Payment
 from onecharge.payments.reconciler import UNATTENDED_SECONDS, Reconciler, RowChanged, StripeUnavailable
 from onecharge.payments.store import UNFINISHED_SHARDS, PaymentStore
@@ -263,7 +264,7 @@ class ReconcileCharges:
         return int(self.clock())
 
 
-_OUTAGES = (StripeUnavailable, RowChanged, stripe.StripeError, BotoCoreError, ClientError)
+_OUTAGES = (StripeUnavailable, RowChanged, RefundUnfinished, stripe.StripeError, BotoCoreError, ClientError)
 
 
 def _needs_a_person(error: Exception) -> bool:

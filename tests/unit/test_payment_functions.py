@@ -18,11 +18,13 @@ RIGHTS = {
     "receive_stripe_event": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},
+        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
     },
     "reconcile_charges": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "Sub ${PaymentsTable.Arn}/index/unfinished": {"Query"},
         "GetAtt ReconciliationTable.Arn": {"GetItem", "PutItem"},
+        "GetAtt RefundsTable.Arn": {"UpdateItem"},
     },
 }
 """A lost row is put; nobody scans, and nobody deletes."""

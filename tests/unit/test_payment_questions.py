@@ -166,12 +166,20 @@ def test_a_lookup_stops_when_the_customer_has_waited_long_enough(
     monkeypatch.setattr(time, "time", lambda: started_at + len(stripe.calls))
     page = {"object": "list", "url": "/v1/payment_intents", "has_more": True, "data": [foreign_intent()]}
     with responses.RequestsMock() as stripe:
+        stripe.post(f"{API}/v1/payment_intents", json=created_intent(sample("payment_questions/cancel")["order"]))
         search = {"object": "search_result", "url": "/v1/payment_intents/search", "has_more": False, "data": []}
         stripe.get(f"{API}/v1/payment_intents/search", json=search)
         stripe.get(f"{API}/v1/payment_intents", json=page)
         answer = application.answer(sample("payment_questions/cancel"))
         assert answer == {"cancellation": "CANCELING"}
         assert len(stripe.calls) <= bounds_of(20).record_seconds
+
+
+def created_intent(order: dict[str, Any]) -> dict[str, Any]:
+    money = {"amount": order["amount_minor"], "currency": order["currency"].lower()}
+    metadata = {"order_id": order["order_id"], "generation": "0"}
+    status = "requires_payment_method"
+    return {"id": "pi_0", "object": "payment_intent", "status": status, "metadata": metadata, **money}
 
 
 def foreign_intent() -> dict[str, Any]:

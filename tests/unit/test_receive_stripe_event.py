@@ -17,6 +17,7 @@ import pytest
 from local.samples import SAMPLES
 from local.stack import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
+from onecharge.payments.canceled_order_refunds import RefundUnfinished
 from onecharge.payments.protocol import Payment
 from onecharge.payments.stripe_gateway import RefundEvent
 from onecharge.questions import Cancellation
@@ -240,8 +241,7 @@ def test_a_canceled_order_that_is_charged_is_refunded(endpoint: Endpoint) -> Non
     assert endpoint.payments.cancel() is Cancellation.CANCELED
     endpoint.counted.clear()
     assert endpoint.send(endpoint.stripe.becomes("pi_0", "succeeded")) == 200
-    [payment] = endpoint.payments.refunded
-    assert (payment.request.order_id, payment.payment_intent_id) == (order_id("a"), "pi_0")
+    assert endpoint.payments.refunded == [(order_id("a"), "pi_0")]
     assert endpoint.row.state is PaymentState.CANCELED
     assert endpoint.counted == ["CanceledOrderCharged", "Alarm", "EventProcessed"]
 
@@ -250,13 +250,9 @@ def test_a_refund_that_fails_has_the_event_sent_again(endpoint: Endpoint) -> Non
     """Of a canceled order: it is not processed before its refund is made."""
     endpoint.payments.cancel()
     event = endpoint.stripe.becomes("pi_0", "succeeded")
-
-    def fails(_: Payment) -> None:
-        raise no_answer()
-
-    object.__setattr__(endpoint.payments.reconciler, "refund_canceled_order", fails)
+    endpoint.payments.refund_failing = lambda: RefundUnfinished("another worker refunds it")
     assert endpoint.send(event) == 503
-    object.__setattr__(endpoint.payments.reconciler, "refund_canceled_order", endpoint.payments.refunded.append)
+    endpoint.payments.refund_failing = None
     assert endpoint.send(event) == 200
     assert len(endpoint.payments.refunded) == 1
 
@@ -553,6 +549,7 @@ def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample) ->
     environment = {
         "FUNCTION_TIMEOUT_SECONDS": "20",
         "PAYMENTS_TABLE": "payments",
+        "REFUNDS_TABLE": "refunds",
         "REQUIRES_ACTION_SECONDS": "43200",
         "STRIPE_EVENTS_TABLE": "stripe-events",
         "STRIPE_SECRET_ARN": "stripe-api-key",

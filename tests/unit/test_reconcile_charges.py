@@ -550,6 +550,7 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(aws: None, lambda_context:
     application = Application(
         {
             "PAYMENTS_TABLE": "payments",
+            "REFUNDS_TABLE": "refunds",
             "RECONCILIATION_TABLE": "reconciliation",
             "REQUIRES_ACTION_SECONDS": "43200",
             "STRIPE_SECRET_ARN": "stripe",
