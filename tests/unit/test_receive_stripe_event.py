@@ -236,6 +236,20 @@ def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: Endpo
     assert endpoint.dynamodb.tables["payments"] == {}
 
 
+@pytest.mark.parametrize("has_row", [True, False])
+def test_an_event_that_only_a_webhook_knows_is_an_alarm(endpoint: Endpoint, has_row: bool) -> None:
+    """Stripe has no such PaymentIntent, and no row names it: nothing is written, and nothing sent again."""
+    if has_row:
+        endpoint.at_the_bank()
+    metadata = {"order_id": order_id("a"), "placed_at": str(T0)}
+    money = {"amount": 3000, "currency": "eur"}
+    thing = {"id": "pi_unheard_of", "status": "succeeded", "metadata": metadata, **money}
+    assert endpoint.send(event_of("payment_intent.succeeded", "payment_intent", **thing)) == 200
+    assert endpoint.counted == ["EventUnknownToStripe", "Alarm", "EventProcessed"]
+    assert len(endpoint.dynamodb.tables.get("payments", {})) == has_row
+    assert not has_row or endpoint.row.state is PaymentState.REQUIRES_ACTION
+
+
 def test_a_canceled_order_that_is_charged_is_refunded(endpoint: Endpoint) -> None:
     """It cannot happen by design; if it does: an alarm, and its payment is given to the refund."""
     assert endpoint.payments.cancel() is Cancellation.CANCELED

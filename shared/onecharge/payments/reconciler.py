@@ -139,11 +139,11 @@ class Reconciler:
         intent = self._retrieved(payment_intent_id)
         if intent is not None:
             self._correct(order_id, payment, intent)
-        elif payment is None:
-            self._report(order_id, None, "ChargeWithoutRow", "neither Stripe nor the table knows what the event names")
-        else:
-            # Stripe has named it itself: it is our key that belongs to another account.
+        elif payment is not None and payment.payment_intent_id == payment_intent_id:
+            # The event and the row name it: it is our key that belongs to another account.
             raise StripeUnavailable(ResponseKind.NOT_FOUND)
+        else:
+            self._report(order_id, payment, "EventUnknownToStripe", "Stripe has no PaymentIntent as the event names")
 
     def _compare(self, payment: Payment | None, intent: FoundIntent) -> Discrepancy:
         return find_discrepancy(payment, intent, now=self.clock(), requires_action_seconds=self.requires_action_seconds)
