@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from charge_order.charge import TELL_AGAIN_SECONDS
+from charge_order.charge import REEMIT_AFTER_SECONDS
 from onecharge.events import EventType, OrderPlacedEvent
 from onecharge.topics import Topic
 from republish_orders.waiting import FIRST_WAIT_SECONDS
@@ -114,7 +114,7 @@ def test_the_deduplication_of_five_minutes_swallows_nothing_that_is_told_again()
     """A republished order, and an outcome that is told again, have the ids that they had before."""
     five_minutes = 300
     assert five_minutes < FIRST_WAIT_SECONDS
-    assert five_minutes < TELL_AGAIN_SECONDS
+    assert five_minutes < REEMIT_AFTER_SECONDS
 
 
 def test_standard_is_what_nobody_has_to_choose() -> None:

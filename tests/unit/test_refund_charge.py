@@ -757,7 +757,7 @@ INTENT = FoundIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")
 
 
 def refund_canceled(service: Service, intent: FoundIntent = INTENT) -> Any:
-    refunds = CanceledOrderRefunds(service.worker(), BOUNDS.lease_seconds, service.clock)
+    refunds = CanceledOrderRefunds(service.worker(), BOUNDS, service.clock)
     return refunds.refund_canceled_order(ORDER_ID, intent, attempt=1, correlation_id="c", deadline=service.io.time + 60)
 
 
