@@ -245,6 +245,13 @@ def test_what_should_not_be_is_for_a_person(found: list[FoundIntent]) -> None:
     assert decided_state(decide_after_lookup(WITHOUT, OWN, found)) is PaymentState.NEEDS_REVIEW
 
 
+def test_our_own_counts_among_those_that_succeeded() -> None:
+    """Another worker may have confirmed it meanwhile."""
+    own = replace(OWN, status="succeeded")
+    assert decided_state(decide_after_lookup(WITHOUT, own, [])) is PaymentState.SUCCEEDED
+    assert decided_state(decide_after_lookup(WITHOUT, own, [SUCCEEDED])) is PaymentState.NEEDS_REVIEW
+
+
 @pytest.mark.parametrize("others", [[], [CANCELED], [ABANDONED], [intent("requires_payment_method")]])
 def test_one_that_is_processing_is_waited_for(others: list[FoundIntent]) -> None:
     """It may yet succeed: nothing is confirmed beside it, and nobody says CANCELED."""
