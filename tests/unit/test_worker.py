@@ -151,6 +151,18 @@ def test_a_key_used_with_other_parameters_is_looked_up(service: PaymentService) 
     assert "Alarm" in service.counted
 
 
+def test_a_spent_key_before_a_stored_failure_is_not_forgotten(service: PaymentService) -> None:
+    """No key leads to what an earlier release has charged: it is looked up, however many generations that takes."""
+    service.stripe.add(ORDER_ID, intent("requires_payment_method", payment_intent_id="pi_other"))
+    service.stripe.show("pi_other", status="succeeded")
+    service.stripe.stored[CREATE_0] = ("other parameters", service.stripe.retrieve("pi_other"))
+    service.stripe.next("create", lambda execute: execute(), refused(ResponseKind.STORED_FAILURE))
+    for _ in range(3):
+        service.deliver()
+    assert outcome(service) == ("SUCCEEDED", "pi_other")
+    assert service.stripe.successes == ["pi_other"]
+
+
 # ---------------------------------------------------------------- 23 hours old: look up before the id is written
 
 
