@@ -111,7 +111,8 @@ def _payment_outcome(row: Mapping[str, Any]) -> PaymentOutcomeEvent | None:
 
 def _refund_outcome(row: Mapping[str, Any]) -> RefundOutcomeEvent | None:
     event_type = REFUND_EVENT_TYPES.get(RefundState(row["state"]))
-    if event_type is None:
+    if event_type is None or row.get("is_internal"):
+        # The payment service refunds a canceled order that was charged by itself: nobody has requested it.
         return None
     outcome = RefundOutcome(
         order_id=row["order_id"],

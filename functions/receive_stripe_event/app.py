@@ -19,11 +19,16 @@ from aws_lambda_powertools.utilities.parameters import SecretsProvider
 from onecharge.aws import client_config
 from onecharge.metrics import Counts
 from onecharge.payments.cancel import CancelPayment
-from onecharge.payments.protocol import Payment
+from onecharge.payments.canceled_order_refunds import CanceledOrderRefunds
+from onecharge.payments.protocol import FoundIntent, Payment
 from onecharge.payments.reconciler import Reconciler, StripeUnavailable
+from onecharge.payments.refund_events import RefundEventHandler
+from onecharge.payments.refund_store import RefundStore
+from onecharge.payments.refund_worker import RefundWorker
 from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.stripe_gateway import RefundEvent, StripeGateway
+from onecharge.payments.stripe_refunds import StripeRefunds
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.worker import PaymentWorker
 from onecharge.problems import Problem
@@ -114,6 +119,7 @@ class Application:
         self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         dynamodb = boto3.client("dynamodb", config=config)
         self._store = PaymentStore(dynamodb, environment["PAYMENTS_TABLE"])
+        self._refunds = RefundStore(dynamodb, environment["REFUNDS_TABLE"])
         self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
         self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
         self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
@@ -161,15 +167,26 @@ class Application:
             count=self.counts,
         )
 
-    # ------------------------------------------------------------ PLACE OF THE REFUNDS: replace these two
-
     def _handle_refund(self, event: RefundEvent) -> None:
-        self.counts("RefundEventIgnored")
-        self._logger.warning("refund event ignored", extra={"event_id": event.event_id, "refund_id": event.refund_id})
+        RefundEventHandler(
+            store=self._refunds,
+            gateway=StripeRefunds(self._stripe.gateway().client),
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        ).handle(event)
 
-    def _refund_canceled_order(self, payment: Payment) -> None:
-        self.counts("Alarm")
-        self._logger.error("refund this canceled order by hand", extra={"order_id": payment.request.order_id})
+    def _refund_worker(self) -> RefundWorker:
+        return RefundWorker(
+            store=self._refunds,
+            gateway=StripeRefunds(self._stripe.gateway().client),
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        )
+
+    def _refund_canceled_order(self, payment: Payment, intent: FoundIntent) -> None:
+        CanceledOrderRefunds(worker=self._refund_worker(), bounds=self._bounds, clock=time.time)(payment, intent)
 
 
 @cache

@@ -20,7 +20,9 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 from botocore.exceptions import BotoCoreError, ClientError
 
+from onecharge.payments.canceled_order_refunds import RefundUnfinished
 from onecharge.payments.reconciler import Reconciler, RowChanged, StripeUnavailable
+from onecharge.payments.refund_events import RefundEventDeferred
 from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_gateway import (
     ChargeEvent,
@@ -37,6 +39,8 @@ OUTAGES = (
     StripeUnavailable,
     RowChanged,
     LookupInconclusive,
+    RefundEventDeferred,
+    RefundUnfinished,
     stripe.StripeError,
     BotoCoreError,
     ClientError,

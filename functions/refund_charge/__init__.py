@@ -1,1 +1,1 @@
-"""refund_charge: claims a refund, makes it at Stripe under the refund's own idempotency key, settles the row."""
+"""refund_charge: claims a refund, looks it up at Stripe, makes it under its one idempotency key, finalizes the row."""

@@ -14,12 +14,13 @@ from onecharge.aws import BATCH_SIZE, client_config
 from onecharge.deliveries import Consumer, Queue
 from onecharge.events import RefundRequestedEvent
 from onecharge.metrics import Counts
-from onecharge.payments.ledger import Ledger
+from onecharge.payments.refund_store import RefundStore
+from onecharge.payments.refund_worker import RefundWorker
+from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_account import StripeAccount
+from onecharge.payments.stripe_refunds import StripeRefunds
 from onecharge.payments.time_bounds import TimeBounds
-from refund_charge.ledger import RefundLedger
 from refund_charge.refund import RefundCharge
-from refund_charge.stripe_refunds import StripeRefunds
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
@@ -35,8 +36,8 @@ class Application:
         self.counts = Counts(Metrics())
         self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         dynamodb = boto3.client("dynamodb", config=config)
-        self._charges = Ledger(dynamodb, environment["CHARGES_TABLE"])
-        self._ledger = RefundLedger(dynamodb, environment["REFUND_LEDGER_TABLE"])
+        self._payments = PaymentStore(dynamodb, environment["PAYMENTS_TABLE"])
+        self._refunds = RefundStore(dynamodb, environment["REFUNDS_TABLE"])
         self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
         self.consumer = Consumer(
             model=RefundRequestedEvent,
@@ -52,11 +53,18 @@ class Application:
         )
 
     def _refund_charge(self) -> RefundCharge:
+        worker = RefundWorker(
+            store=self._refunds,
+            # One client for the whole delivery: a lookup says nothing about another account.
+            gateway=StripeRefunds(self._stripe.gateway().client),
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        )
         return RefundCharge(
-            charges=self._charges,
-            ledger=self._ledger,
-            refunds=StripeRefunds(self._stripe.gateway().client),
-            lease_seconds=self._bounds.lease_seconds,
+            payments=self._payments,
+            worker=worker,
+            bounds=self._bounds,
             clock=time.time,
             logger=self._logger,
             count=self.counts,

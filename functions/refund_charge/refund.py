@@ -1,149 +1,93 @@
-"""One delivery of one refund: claim, refund or look first, settle. The decisions are in protocol.py."""
+"""One delivery of one refund: claim it, and work on it. The decisions are in onecharge.payments.refund_protocol."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-import stripe
 from aws_lambda_powertools import Logger
 
 from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from onecharge.events import RefundRequestedEvent
-from onecharge.payments.leases import HeldByAnother, LeaseLost
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.protocol import LookAgain, OpenNewKey, Step, Then, next_step
-from onecharge.payments.stripe_gateway import LookInconclusive
-from onecharge.payments.time_bounds import CLOCK_DIFFERENCE_SECONDS
+from onecharge.payments.leases import HeldByAnother, new_lease_owner
+from onecharge.payments.refund_protocol import FrozenRefund, Refund
+from onecharge.payments.refund_store import RefundAlreadyFinal, RefundClaimed
+from onecharge.payments.refund_worker import RefundWorker
+from onecharge.payments.store import PaymentStore
+from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, TimeBounds
+from onecharge.payments.worker import Unfinished
 from onecharge.states import PaymentState
-from refund_charge.ledger import AlreadySettled, Claimed, RefundLedger
-from refund_charge.protocol import OUTCOMES, FrozenRefund, RefundReply, RefundRow, Settle, after_look
-from refund_charge.stripe_refunds import StripeRefunds
+
+REEMIT_AFTER_SECONDS = 15 * 60
+"""Nearly all duplicates come sooner, and cost nothing but the refused claim. One that comes so late may be the order
+service asking again, for a refund that is PENDING still."""
 
 
 @dataclass(frozen=True)
 class RefundCharge:
-    """Refunds charges through a ledger and Stripe; `clock` gives the time in epoch seconds."""
+    """Refunds payments through a store and Stripe; `clock` gives the time in epoch seconds."""
 
-    charges: Ledger
-    ledger: RefundLedger
-    refunds: StripeRefunds
-    lease_seconds: int
+    payments: PaymentStore
+    worker: RefundWorker
+    bounds: TimeBounds
     clock: Callable[[], float]
     logger: Logger
     count: Callable[[str], None]
 
     def __call__(self, event: RefundRequestedEvent) -> Disposition:
         """Handle one delivery; however many there are of a refund, together they make it once."""
-        now = self._now()
-        requested_at = int(event.data.requested_at.timestamp())
-        if requested_at > now + CLOCK_DIFFERENCE_SECONDS:
-            # The freshness rule counts from this time: a time yet to come would switch it off.
+        started = self.clock()
+        now = int(started)
+        if int(event.data.requested_at.timestamp()) > now + FUTURE_MAX_SECONDS:
             raise PoisonMessage("data.requested_at: in the future")
-        payment_intent_id = self._charged(event)
+        payment_intent_id = self._paid_with(event)
         if payment_intent_id is None:
-            self._log(event, "waits for its charge")
+            self._log(event, "waits for its payment")
             return BackOff()
-        claim = self.ledger.claim(
+        claim = self.worker.store.claim(
             FrozenRefund.of(event.data, payment_intent_id),
             correlation_id=event.correlationid,
-            requested_at=min(requested_at, now),
+            owner=new_lease_owner(),
             now=now,
-            lease_seconds=self.lease_seconds,
+            lease_seconds=self.bounds.lease_seconds,
         )
         match claim:
-            case Claimed(row):
-                self._warn_if_changed(event, row)
-                return self._refund(event, row)
+            case RefundClaimed(refund):
+                self._warn_if_changed(event, refund)
+                deadline = started + self.bounds.record_seconds - self.bounds.request_seconds
+                worked = self.worker.work(refund, deadline=deadline)
+                return BackOff() if isinstance(worked, Unfinished) else Done()
             case HeldByAnother(lease_expires_at):
-                # Not acknowledged: should the holder crash, this delivery is the one that refunds.
+                # Not acknowledged: should the owner crash, this delivery is the one that refunds.
                 wait_seconds = max(1, lease_expires_at - now + 1)
                 self.count("DuplicateWaiting")
                 self._log(event, "duplicate waits for the lease", wait_seconds=wait_seconds)
                 return RetryAfter(wait_seconds)
-            case AlreadySettled(row):
-                self._warn_if_changed(event, row)
-                self.count("DuplicateCollapsed")
-                self._log(event, "duplicate of a settled refund", state=row.state)
+            case RefundAlreadyFinal(refund):
+                self._warn_if_changed(event, refund)
+                self._reemit_if_late(refund, now)
+                self.count("DuplicateIgnored")
+                self._log(event, "duplicate of a finalized refund", state=refund.state)
                 return Done()
             case _:
                 assert_never(claim)
 
-    def _charged(self, event: RefundRequestedEvent) -> str | None:
-        """The PaymentIntent that paid the order; None if the ledger does not say that one did."""
-        charge = self.charges.read(event.data.order_id, event.data.attempt)
-        if charge is None or charge.state is not PaymentState.SUCCEEDED:
+    def _paid_with(self, event: RefundRequestedEvent) -> str | None:
+        """The PaymentIntent that paid the order; None if the Payments table does not say that one did."""
+        payment = self.payments.read(event.data.order_id)
+        if payment is None or payment.state is not PaymentState.SUCCEEDED:
             return None
-        if event.data.currency != charge.request.currency or event.data.amount_minor > charge.request.amount_minor:
+        if event.data.currency != payment.request.currency or event.data.amount_minor > payment.request.amount_minor:
             raise PoisonMessage("data.amount_minor: more than was charged, or other money")
-        return charge.payment_intent_id
+        return payment.payment_intent_id
 
-    def _refund(self, event: RefundRequestedEvent, row: RefundRow) -> Disposition:
-        try:
-            if next_step(row, self._now()) is Step.LOOK:
-                return self._look_first(event, row)
-            return self._settle(event, row, self.refunds.refund(row.request, row.idempotency_key))
-        except LeaseLost:
-            # Whoever holds the row now sends the same key, and settles what Stripe answers.
-            self.count("LeaseLost")
-            self._log(event, "lease lost, nothing written")
-            return BackOff()
+    def _reemit_if_late(self, refund: Refund, now: int) -> None:
+        emitted_at = refund.last_emitted_at or refund.finalized_at or 0
+        if now - emitted_at >= REEMIT_AFTER_SECONDS and self.worker.store.reemit_outcome(refund, now=now):
+            # Whoever still asks may never have received it: the outcome's own stream record may be lost.
+            self.count("OutcomeReemitted")
 
-    def _look_first(self, event: RefundRequestedEvent, row: RefundRow) -> Disposition:
-        # What is absent was so when the look began; it may have taken long.
-        looked_at = self._now()
-        try:
-            decision = after_look(row, self.refunds.look(row.request), looked_at)
-        except (LookInconclusive, stripe.StripeError) as error:
-            # These do not pass by themselves: somebody has to see them.
-            alarm = isinstance(error, LookInconclusive | stripe.AuthenticationError | stripe.PermissionError)
-            return self._try_again(event, row, "look failed", error=type(error).__name__, alarm=alarm)
-        match decision:
-            case Settle(reply):
-                return self._settle(event, row, reply)
-            case OpenNewKey():
-                fresh = self.ledger.open_new_key(row, now=self._now())
-                return self._settle(event, fresh, self.refunds.refund(fresh.request, fresh.idempotency_key))
-            case LookAgain():
-                return self._try_again(event, row, "nothing found at Stripe yet")
-            case _:
-                assert_never(decision)
-
-    def _settle(self, event: RefundRequestedEvent, row: RefundRow, reply: RefundReply) -> Disposition:
-        outcome = OUTCOMES[reply.answer]
-        if outcome.state is None:
-            self.ledger.hand_back(row, look_first=outcome.then is Then.LOOK_FIRST, now=self._now())
-        else:
-            self.ledger.settle(
-                row, outcome.state, stripe_refund_id=reply.stripe_refund_id, code=reply.code, now=self._now()
-            )
-        self.count(f"Refund.{outcome.state or 'UNKNOWN'}")
-        if outcome.alarm:
-            self.count("Alarm")
-        self._log(
-            event,
-            "refund settled" if outcome.state else "refund outcome unknown",
-            alarm=outcome.alarm,
-            state=outcome.state,
-            answer=reply.answer,
-            code=reply.code,
-            stripe_refund_id=reply.stripe_refund_id,
-        )
-        return Done() if outcome.then is Then.SETTLE else BackOff()
-
-    def _try_again(
-        self, event: RefundRequestedEvent, row: RefundRow, why: str, *, error: str | None = None, alarm: bool = False
-    ) -> Disposition:
-        self.ledger.hand_back(row, look_first=True, now=self._now())
-        if alarm:
-            self.count("Alarm")
-        self._log(event, why, alarm=alarm, error=error)
-        return BackOff()
-
-    def _now(self) -> int:
-        return int(self.clock())
-
-    def _warn_if_changed(self, event: RefundRequestedEvent, row: RefundRow) -> None:
-        if (event.data.amount_minor, event.data.currency) != (row.request.amount_minor, row.request.currency):
+    def _warn_if_changed(self, event: RefundRequestedEvent, refund: Refund) -> None:
+        if (event.data.amount_minor, event.data.currency) != (refund.request.amount_minor, refund.request.currency):
             self.count("Alarm")
             self._log(event, "message differs from the frozen request, which holds", alarm=True)
 

@@ -13,6 +13,7 @@ from local.demo import drain
 from local.stack import Stack
 from local.stripe_standin.admin import LedgerCharge, StandInAdmin
 from local.stripe_standin.faults import Fault
+from onecharge.payments.store import shard_of
 
 _PATIENCE_SECONDS = 90
 FUNCTIONS = {"place_order", "publish_events", "charge_order", "update_order"}
@@ -148,19 +149,26 @@ def test_whatever_stripe_does_the_order_is_paid_once(shop: Shop, fault: Fault) -
     assert len(shop.charges(placed.json()["order_id"])) == 1
 
 
-def test_a_charge_that_nobody_settled_is_reconciled(shop: Shop, stack: Stack) -> None:
-    """Its worker was killed before it settled, its message is gone, an hour has passed: the row follows Stripe."""
+def test_a_charge_that_nobody_finalized_is_reconciled(shop: Shop, stack: Stack) -> None:
+    """Its worker was killed before it finalized, its message is gone, an hour has passed: the row follows Stripe."""
     order_id = shop.order().json()["order_id"]
     assert shop.settled_status(order_id) == "PAID"
     [charge] = shop.charges(order_id)
     dynamodb = stack.aws.client("dynamodb")
-    key = {"order_id": {"S": order_id}, "attempt": {"N": "1"}}
+    key = {"order_id": {"S": order_id}}
     dynamodb.update_item(
         TableName=stack.charges_table,
         Key=key,
-        UpdateExpression="SET #state = :claimed, lease_expires_at = :long_ago REMOVE payment_intent_id, settled_at",
+        UpdateExpression=(
+            "SET #state = :pending, claimed_at = :long_ago, unfinished_since = :long_ago, unfinished_shard = :shard "
+            "REMOVE finalized_at, expires_at"
+        ),
         ExpressionAttributeNames={"#state": "state"},
-        ExpressionAttributeValues={":claimed": {"S": "CLAIMED"}, ":long_ago": {"N": str(int(time.time()) - 7200)}},
+        ExpressionAttributeValues={
+            ":pending": {"S": "PENDING"},
+            ":long_ago": {"N": str(int(time.time()) - 7200)},
+            ":shard": {"S": shard_of(order_id)},
+        },
     )
     answer = stack.aws.client("lambda").invoke(FunctionName=stack.reconcile_charges_function, Payload=b"{}")
     assert "FunctionError" not in answer, answer["Payload"].read()

@@ -1,4 +1,4 @@
-"""receive_stripe_event: what Stripe has signed settles a row, in any order and however often; nothing else does.
+"""receive_stripe_event: what Stripe has signed is reconciled, in any order and however often; nothing else is.
 
 DynamoDB and Stripe are in memory here, held to the others' behaviour by tests/contract.
 """
@@ -9,35 +9,40 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
-from onecharge.payments.ledger import Claimed, Ledger
-from onecharge.payments.settling import Settler
-from receive_stripe_event.handled_events import HandledEvents
 
 from local.samples import SAMPLES
 from local.stack import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
-from onecharge.payments.protocol import ChargeRow
-from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.protocol import Payment
+from onecharge.payments.stripe_gateway import RefundEvent
+from onecharge.questions import Cancellation
 from onecharge.states import PaymentState
 from receive_stripe_event.app import Application, StripeEventsApi
+from receive_stripe_event.processed_events import ProcessedEvents
 from receive_stripe_event.receive import ReceiveStripeEvent
 from tests.conftest import LambdaContext, Log, Sample
-from tests.contract.test_stripe_gateway import request_for
+from tests.payment_service import (
+    DECLINED,
+    REQUIRES_ACTION_SECONDS,
+    T0,
+    THREE_D_SECURE,
+    VISA,
+    PaymentService,
+    no_answer,
+    order_id,
+    wrong_key,
+)
 from tests.simulation.dynamodb import MemoryDynamoDB, NoFaults
-from tests.simulation.stripe import Event, MemoryStripe, PaymentIntent, stripe_in_memory
 
-T0 = 1_800_000_000
-LEASE_SECONDS = 35
-_3DS = "pm_card_threeDSecure2Required"
+Event = dict[str, Any]
 
 
 class Watched(NoFaults):
-    """Keeps what was asked of DynamoDB and Stripe; one operation may be made to fail."""
+    """Keeps what was asked of DynamoDB; one operation may be made to fail."""
 
     def __init__(self) -> None:
         super().__init__(T0)
@@ -54,55 +59,57 @@ class Watched(NoFaults):
 
 @dataclass
 class Endpoint:
-    """The function behind its route, with a ledger and a Stripe in memory."""
+    """The function behind its route, with a Payments table and a Stripe in memory."""
 
     log: Log
     sample: Sample
     io: Watched = field(default_factory=Watched)
-    counted: list[str] = field(default_factory=list)
     secret: str = STRIPE_WEBHOOK_SECRET
+    refund_events: list[RefundEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        keys = {"Charges": ("order_id", "attempt"), "StripeEvents": ("event_id",)}
+        keys = {"payments": ("order_id",), "stripe-events": ("event_id",)}
         self.dynamodb: Any = MemoryDynamoDB(keys=keys, io=self.io)
-        self.stripe = MemoryStripe(io=self.io)
-        self.ledger = Ledger(self.dynamodb, "Charges")
-        self.gateway = StripeGateway(stripe_in_memory(self.stripe))
-        count = self.counted.append
-        logger = self.log.logger
-        settler = Settler(self.ledger, self.gateway, 25, lambda: self.io.time, logger, count)
-        handled = HandledEvents(self.dynamodb, "StripeEvents")
-        receive = ReceiveStripeEvent(self.gateway, settler, handled, lambda: self.io.time, logger, count)
-        self.api = StripeEventsApi(secret=lambda: self.secret, receive=lambda: receive, logger=logger, counts=count)
+        self.payments = PaymentService(self.dynamodb, self.log.logger)
+        self.stripe, self.counted = self.payments.stripe, self.payments.counted
+        receive = ReceiveStripeEvent(
+            store=self.payments.store,
+            gateway=self.payments.gateway,
+            reconciler=self.payments.reconciler,
+            handle_refund=self.refund_events.append,
+            processed=ProcessedEvents(self.dynamodb, "stripe-events"),
+            clock=lambda: self.payments.now,
+            logger=self.log.logger,
+            count=self.counted.append,
+        )
+        self.api = StripeEventsApi(
+            secret=lambda: self.secret,
+            receive=lambda: receive,
+            logger=self.log.logger,
+            counts=self.counted.append,
+        )
 
     # ------------------------------------------------------------ what has happened before
 
-    def charge(self, *, state: PaymentState | None = None, **changes: Any) -> PaymentIntent:
-        """A worker charges the order; settles it as `state`, or has not come to it yet."""
-        request = request_for(**changes)
-        claim = self.ledger.claim(
-            request, correlation_id="c", placed_at=self.io.time, now=self.io.time, lease_seconds=LEASE_SECONDS
-        )
-        assert isinstance(claim, Claimed)
-        self.gateway.charge(request, claim.row.idempotency_key)
-        intent = self.stripe.intents[-1]
-        if state:
-            self.ledger.settle(claim.row, state, payment_intent_id=intent.id, code=None, now=self.io.time)
-        return intent
+    def at_the_bank(self) -> str:
+        """The customer of order a has been sent to the bank; returns the PaymentIntent's id."""
+        self.payments.charge(card=THREE_D_SECURE)
+        self.counted.clear()
+        return "pi_0"
 
-    def at_the_bank(self) -> PaymentIntent:
-        """The customer of an order has been sent to the bank."""
-        return self.charge(state=PaymentState.REQUIRES_ACTION, payment_method=_3DS)
+    def paid(self) -> str:
+        """Order a is paid; returns the PaymentIntent's id."""
+        self.payments.charge()
+        self.counted.clear()
+        return "pi_0"
 
-    def told(self, status: str) -> Event:
-        """The last event that Stripe made of this kind."""
-        return next(event for event in reversed(self.stripe.events) if event.type == f"payment_intent.{status}")
+    def paid_at_the_bank(self) -> Event:
+        """The event of a success that the row does not show yet."""
+        return self.stripe.becomes(self.at_the_bank(), "succeeded")
 
     @property
-    def row(self) -> ChargeRow:
-        row = self.ledger.read(request_for().order_id, 1)
-        assert row is not None
-        return row
+    def row(self) -> Payment:
+        return self.payments.row()
 
     # ------------------------------------------------------------ what Stripe sends
 
@@ -123,29 +130,14 @@ class Endpoint:
 
     def resolve(self, http: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.io.asked.clear()
+        self.stripe.asked.clear()
         answer = self.api.resolver.resolve(http, LambdaContext())
         return answer["statusCode"], json.loads(answer["body"])
 
 
 def body_of(event: Event) -> str:
     """The event as Stripe writes it."""
-    intent = event.data.object
-    thing = vars(intent) if isinstance(intent, SimpleNamespace) else _as_json(intent)
-    return json.dumps({"id": event.id, "object": "event", "type": event.type, "data": {"object": thing}}, indent=2)
-
-
-def _as_json(intent: PaymentIntent) -> dict[str, Any]:
-    error = intent.last_payment_error
-    return {
-        "id": intent.id,
-        "object": "payment_intent",
-        "amount": intent.amount,
-        "currency": intent.currency,
-        "status": intent.status,
-        "metadata": dict(intent.metadata),
-        "last_payment_error": vars(error) if error else None,
-        "client_secret": "pi_secret_of_a_customer",
-    }
+    return json.dumps(event, indent=2)
 
 
 @pytest.fixture
@@ -153,114 +145,256 @@ def endpoint(log: Log, sample: Sample) -> Endpoint:
     return Endpoint(log, sample)
 
 
-# ---------------------------------------------------------------- what an event does
+# ---------------------------------------------------------------- a PaymentIntent's event
 
 
-def test_an_order_that_is_paid_at_the_bank_is_settled(endpoint: Endpoint) -> None:
-    """Within the request that tells of it."""
-    intent = endpoint.at_the_bank()
-    endpoint.stripe.becomes(intent, "succeeded")
-    assert endpoint.send(endpoint.told("succeeded")) == 200
-    assert (endpoint.row.state, endpoint.row.payment_intent_id) == (PaymentState.SUCCEEDED, intent.id)
+def test_an_order_that_is_paid_at_the_bank_is_finalized(endpoint: Endpoint) -> None:
+    """Within the request of the webhook."""
+    assert endpoint.send(endpoint.paid_at_the_bank()) == 200
+    assert (endpoint.row.state, endpoint.row.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_0")
 
 
-def test_a_failed_authentication_is_canceled_and_declined(endpoint: Endpoint) -> None:
-    """Or the customer's page could confirm it once more, beside the next attempt."""
-    intent = endpoint.at_the_bank()
-    endpoint.stripe.becomes(intent, "requires_payment_method")
-    assert endpoint.send(endpoint.told("payment_failed")) == 200
-    assert (endpoint.row.state, intent.status) == (PaymentState.DECLINED, "canceled")
-    assert endpoint.send(endpoint.told("canceled")) == 200
+def test_a_failed_authentication_is_a_decline(endpoint: Endpoint) -> None:
+    """Another card is another attempt, of the same PaymentIntent: so it stays open."""
+    error = {"code": "payment_intent_authentication_failure", "type": "card_error"}
+    event = endpoint.stripe.becomes(endpoint.at_the_bank(), "requires_payment_method", last_payment_error=error)
+    assert endpoint.send(event) == 200
     assert endpoint.row.state is PaymentState.DECLINED
+    assert endpoint.payments.item()["decline_code"] == {"S": "payment_intent_authentication_failure"}
+    endpoint.payments.charge(card=VISA, attempt=2)
+    assert (endpoint.row.state, len(endpoint.stripe.intents)) == (PaymentState.SUCCEEDED, 1)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_events_are_harmless_in_any_order_and_repeated(endpoint: Endpoint, order: tuple[int, ...]) -> None:
+def test_events_are_harmless_in_any_order_and_in_duplicate(endpoint: Endpoint, order: tuple[int, ...]) -> None:
     """The customer is asked, fails, tries again and pays: whatever comes first, it is paid, and no alarm is raised."""
-    intent = endpoint.at_the_bank()
-    endpoint.stripe.becomes(intent, "requires_payment_method")
-    endpoint.stripe.becomes(intent, "succeeded")
-    events = list(endpoint.stripe.events)
-    for place in (*order, *order):
-        assert endpoint.send(events[place]) == 200
+    intent_id = endpoint.at_the_bank()
+    endpoint.stripe.becomes(intent_id, "requires_payment_method")
+    endpoint.stripe.becomes(intent_id, "succeeded")
+    for index in (*order, *order):
+        assert endpoint.send(endpoint.stripe.events[index]) == 200
     assert endpoint.row.state is PaymentState.SUCCEEDED
     assert "Alarm" not in endpoint.counted
 
 
-def test_a_repeated_event_asks_stripe_nothing(endpoint: Endpoint) -> None:
-    """One read in DynamoDB says that it was handled."""
-    endpoint.stripe.becomes(endpoint.at_the_bank(), "succeeded")
-    event = endpoint.told("succeeded")
+def test_a_duplicate_costs_one_read(endpoint: Endpoint) -> None:
+    """And no request to Stripe."""
+    event = endpoint.paid_at_the_bank()
     endpoint.send(event)
     assert endpoint.send(event) == 200
-    assert endpoint.io.asked == ["dynamodb GetItem"]
-    assert endpoint.counted == ["Reconciled.SUCCEEDED", "EventHandled", "EventRepeated"]
+    assert (endpoint.io.asked, endpoint.stripe.asked) == (["dynamodb GetItem"], [])
+    assert endpoint.counted == ["Reconciled.SUCCEEDED", "EventProcessed", "EventReplayed"]
 
 
 def test_a_row_that_a_worker_holds_is_left_to_it(endpoint: Endpoint) -> None:
-    """2xx, since the worker settles it: that Stripe tells before it does is the usual case."""
-    endpoint.charge()
+    """2xx, since the worker finalizes it: an event that is faster is the usual case."""
+    endpoint.payments.crash_after("confirm")
     held = endpoint.row
-    assert endpoint.send(endpoint.told("succeeded")) == 200
+    assert endpoint.send(endpoint.stripe.events[-1]) == 200
     assert endpoint.io.asked == ["dynamodb GetItem", "dynamodb GetItem", "dynamodb PutItem"]
-    assert endpoint.row == held
+    assert (endpoint.row, endpoint.stripe.asked) == (held, [])
 
 
-def test_a_row_that_nobody_holds_is_settled(endpoint: Endpoint) -> None:
-    """Its worker was killed: the event is the first that is heard of the charge."""
-    intent = endpoint.charge()
-    endpoint.io.time += LEASE_SECONDS
-    assert endpoint.send(endpoint.told("succeeded")) == 200
-    assert (endpoint.row.state, endpoint.row.payment_intent_id) == (PaymentState.SUCCEEDED, intent.id)
+def test_a_row_whose_worker_crashed_is_finalized(endpoint: Endpoint) -> None:
+    """Once its lease has expired."""
+    endpoint.payments.crash_after("confirm")
+    endpoint.payments.now += endpoint.payments.bounds.lease_seconds
+    assert endpoint.send(endpoint.stripe.events[-1]) == 200
+    assert endpoint.row.state is PaymentState.SUCCEEDED
+
+
+def test_a_late_success_is_written_over_a_decline(endpoint: Endpoint) -> None:
+    """What Stripe says later wins, and an alarm counts it."""
+    endpoint.payments.charge(card=DECLINED)
+    endpoint.counted.clear()
+    assert endpoint.send(endpoint.stripe.becomes("pi_0", "succeeded")) == 200
+    assert endpoint.row.state is PaymentState.SUCCEEDED
+    assert endpoint.counted == ["Reconciled.SUCCEEDED", "PaidAfterDecline", "Alarm", "EventProcessed"]
+
+
+def test_a_lost_row_is_recovered(endpoint: Endpoint) -> None:
+    """From the PaymentIntent's own metadata: the order is paid, and will not be charged again."""
+    endpoint.paid()
+    endpoint.dynamodb.tables["payments"].clear()
+    assert endpoint.send(endpoint.stripe.events[-1]) == 200
+    row = endpoint.row
+    assert (row.state, row.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_0")
+    assert (row.request.amount_minor, row.request.currency, row.request.placed_at) == (3000, "EUR", T0)
+    assert endpoint.counted == ["RowRecovered", "Alarm", "EventProcessed"]
+    endpoint.payments.charge()
+    assert len(endpoint.stripe.intents) == 1
+
+
+def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: Endpoint) -> None:
+    """It is somebody's money: no row is made up, a person has to look."""
+    endpoint.paid()
+    endpoint.dynamodb.tables["payments"].clear()
+    del endpoint.stripe.intents["pi_0"]["metadata"]["placed_at"]
+    assert endpoint.send(endpoint.stripe.events[-1]) == 200
+    assert endpoint.counted == ["ChargeWithoutRow", "Alarm", "EventProcessed"]
+    assert endpoint.dynamodb.tables["payments"] == {}
+
+
+def test_a_canceled_order_that_is_charged_is_refunded(endpoint: Endpoint) -> None:
+    """It cannot happen by design; if it does: an alarm, and its payment is given to the refund."""
+    assert endpoint.payments.cancel() is Cancellation.CANCELED
+    endpoint.counted.clear()
+    assert endpoint.send(endpoint.stripe.becomes("pi_0", "succeeded")) == 200
+    [payment] = endpoint.payments.refunded
+    assert (payment.request.order_id, payment.payment_intent_id) == (order_id("a"), "pi_0")
+    assert endpoint.row.state is PaymentState.CANCELED
+    assert endpoint.counted == ["CanceledOrderCharged", "Alarm", "EventProcessed"]
+
+
+def test_a_refund_that_fails_has_the_event_sent_again(endpoint: Endpoint) -> None:
+    """Of a canceled order: it is not processed before its refund is made."""
+    endpoint.payments.cancel()
+    event = endpoint.stripe.becomes("pi_0", "succeeded")
+
+    def fails(_: Payment) -> None:
+        raise no_answer()
+
+    object.__setattr__(endpoint.payments.reconciler, "refund_canceled_order", fails)
+    assert endpoint.send(event) == 503
+    object.__setattr__(endpoint.payments.reconciler, "refund_canceled_order", endpoint.payments.refunded.append)
+    assert endpoint.send(event) == 200
+    assert len(endpoint.payments.refunded) == 1
+
+
+def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: Endpoint) -> None:
+    """As after two restored tables: the row keeps the first."""
+    endpoint.paid()
+    endpoint.stripe.intents["pi_9"] = {**endpoint.stripe.intents["pi_0"], "id": "pi_9"}
+    assert endpoint.send(endpoint.stripe.becomes("pi_9", "succeeded")) == 200
+    assert endpoint.counted == ["ChargedTwice", "Alarm", "EventProcessed"]
+    assert endpoint.row.payment_intent_id == "pi_0"
+
+
+def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(endpoint: Endpoint) -> None:
+    """DECLINED would take the row out of the index, where the reconciler finds it to finish the cancellation."""
+    endpoint.at_the_bank()
+    assert endpoint.payments.request_cancel(card=THREE_D_SECURE) is Cancellation.CANCELING
+    assert endpoint.send(endpoint.stripe.becomes("pi_0", "requires_payment_method")) == 200
+    assert endpoint.row.state is PaymentState.REQUIRES_ACTION
+    assert endpoint.payments.reconcile()
+    assert endpoint.row.state is PaymentState.CANCELED
+
+
+def test_an_expired_authentication_has_its_code_whoever_notices_it(endpoint: Endpoint) -> None:
+    """The event of the cancel may be faster than whoever has canceled."""
+    endpoint.at_the_bank()
+    endpoint.payments.now += REQUIRES_ACTION_SECONDS
+    canceled = endpoint.stripe.becomes("pi_0", "canceled", cancellation_reason="abandoned")
+    assert endpoint.send(canceled) == 200
+    assert endpoint.row.state is PaymentState.DECLINED
+    assert endpoint.payments.item()["decline_code"] == {"S": "requires_action_expired"}
 
 
 def test_an_event_of_no_interest_is_acknowledged(endpoint: Endpoint) -> None:
     """Another type, or a PaymentIntent of somebody else's, without asking anybody anything."""
-    data = SimpleNamespace(object=SimpleNamespace(id="cus_1", object="customer"))
-    assert endpoint.send(Event("evt_1", "customer.created", T0, data)) == 200
-    for metadata in ({}, {"order_id": "4711"}, {"order_id": request_for().order_id, "attempt": "first"}):
-        foreign = SimpleNamespace(id="pi_9", object="payment_intent", metadata=metadata)
-        assert endpoint.send(Event("evt_2", "payment_intent.succeeded", T0, SimpleNamespace(object=foreign))) == 200
+    assert endpoint.send(event_of("customer.created", "customer", id="cus_1")) == 200
+    for metadata in ({}, {"order_id": "4711"}):
+        foreign = event_of("payment_intent.succeeded", "payment_intent", id="pi_9", metadata=metadata)
+        assert endpoint.send(foreign) == 200
         assert endpoint.io.asked == []
     assert set(endpoint.counted) == {"EventIgnored"}
+
+
+def test_thin_events_are_acknowledged(endpoint: Endpoint) -> None:
+    """Stripe's v2 events say nothing but an id: refused, each would be sent again for days. They are counted."""
+    thin = {"id": "evt_1", "object": "v2.core.event", "type": "v1.billing.meter.error_report_triggered"}
+    assert endpoint.send(thin) == 200
+    assert endpoint.counted == ["EventIgnored"]
+    assert endpoint.send(thin, secret="whsec_guessed") == 400
 
 
 # ---------------------------------------------------------------- refunds and disputes
 
 
-def aftermath(type_: str, kind: str, **thing: Any) -> Event:
-    return Event("evt_after", type_, T0, SimpleNamespace(object=SimpleNamespace(id="x_1", object=kind, **thing)))
+def event_of(type_: str, kind: str, *, event_id: str = "evt_after", **thing: Any) -> Event:
+    data = {"object": {"object": kind, **thing}}
+    return {"id": event_id, "object": "event", "type": type_, "created": T0, "data": data}
 
 
-def test_a_refund_is_counted_with_its_order(endpoint: Endpoint) -> None:
-    """By the metadata that Stripe copies to the charge; no state changes."""
-    intent = endpoint.charge(state=PaymentState.SUCCEEDED)
-    refund = aftermath("charge.refunded", "charge", payment_intent=intent.id, metadata=dict(intent.metadata))
-    assert endpoint.send(refund) == 200
-    assert endpoint.counted == ["ChargeRefunded"]
-    assert "stripe retrieve" not in endpoint.io.asked
-    assert endpoint.log.lines[-1]["order_id"] == request_for().order_id
-    assert endpoint.row.state is PaymentState.SUCCEEDED
+def refund_by_hand(endpoint: Endpoint, amount_refunded: int, *, event_id: str = "evt_after", **changes: Any) -> Event:
+    charge = {
+        "id": "ch_1",
+        "payment_intent": "pi_0",
+        "amount_refunded": amount_refunded,
+        "metadata": endpoint.stripe.intents["pi_0"]["metadata"],
+        **changes,
+    }
+    return event_of("charge.refunded", "charge", event_id=event_id, **charge)
 
 
-def test_a_dispute_is_an_alarm_with_its_order(endpoint: Endpoint) -> None:
-    """It names no order: its PaymentIntent does. Sent again, it is counted once."""
-    intent = endpoint.charge(state=PaymentState.SUCCEEDED)
-    dispute = aftermath("charge.dispute.created", "dispute", payment_intent=intent.id, metadata={})
-    assert [endpoint.send(dispute), endpoint.send(dispute)] == [200, 200]
-    assert endpoint.counted == ["ChargeDisputed", "Alarm", "EventRepeated"]
+def dispute(kind: str, status: str, *, event_id: str = "evt_after", **changes: Any) -> Event:
+    thing = {"id": "dp_1", "payment_intent": "pi_0", "metadata": {}, "status": status, **changes}
+    return event_of(f"charge.dispute.{kind}", "dispute", event_id=event_id, **thing)
+
+
+def test_a_refund_made_by_hand_shows_on_the_row(endpoint: Endpoint) -> None:
+    """By the metadata that Stripe copies to the charge; never less than before, whatever comes late."""
+    endpoint.paid()
+    assert endpoint.send(refund_by_hand(endpoint, 1000)) == 200
+    assert endpoint.stripe.asked == []
+    assert endpoint.send(refund_by_hand(endpoint, 3000, event_id="evt_2")) == 200
+    assert endpoint.send(refund_by_hand(endpoint, 2000, event_id="evt_1")) == 200
+    assert (endpoint.row.state, endpoint.row.amount_refunded_minor) == (PaymentState.SUCCEEDED, 3000)
+    assert set(endpoint.counted) == {"ChargeRefunded", "EventProcessed"}
+
+
+def test_a_dispute_is_an_alarm_and_shows_on_the_row(endpoint: Endpoint) -> None:
+    """It names no order: its PaymentIntent does. A duplicate is counted once."""
+    endpoint.paid()
+    created = dispute("created", "needs_response")
+    assert [endpoint.send(created), endpoint.send(created)] == [200, 200]
+    assert endpoint.counted == ["ChargeDisputed", "Alarm", "EventProcessed", "EventReplayed"]
+    assert endpoint.payments.item()["dispute_status"] == {"S": "needs_response"}
     [line] = [line for line in endpoint.log.lines if line["level"] == "ERROR"]
-    assert (line["order_id"], line["attempt"], line["payment_intent_id"]) == (request_for().order_id, 1, intent.id)
+    assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
+
+
+def test_a_dispute_that_is_closed_stays_closed(endpoint: Endpoint) -> None:
+    """Whatever comes late; only its creation is an alarm."""
+    endpoint.paid()
+    endpoint.send(dispute("updated", "under_review", event_id="evt_1"))
+    assert endpoint.send(dispute("closed", "lost", event_id="evt_2")) == 200
+    assert "Alarm" not in endpoint.counted
+    assert endpoint.send(dispute("created", "needs_response", event_id="evt_3")) == 200
+    assert endpoint.payments.item()["dispute_status"] == {"S": "lost"}
 
 
 @pytest.mark.parametrize("payment_intent", [None, "pi_of_another_account"])
 def test_somebody_elses_dispute_is_acknowledged(endpoint: Endpoint, payment_intent: str | None) -> None:
     """As of a charge without a PaymentIntent."""
-    assert endpoint.send(aftermath("charge.dispute.created", "dispute", payment_intent=payment_intent)) == 200
+    assert endpoint.send(dispute("created", "needs_response", payment_intent=payment_intent)) == 200
     assert endpoint.counted == ["EventIgnored"]
 
 
-# ---------------------------------------------------------------- who may tell
+def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: Endpoint) -> None:
+    """The second charge of an order was refunded by hand: the first is still paid."""
+    endpoint.paid()
+    assert endpoint.send(refund_by_hand(endpoint, 3000, payment_intent="pi_9")) == 200
+    assert endpoint.row.amount_refunded_minor == 0
+    assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent"]
+
+
+@pytest.mark.parametrize("kind", ["refund.updated", "refund.failed"])
+def test_what_becomes_of_a_refund_is_handled_by_refunds(endpoint: Endpoint, kind: str) -> None:
+    """Once: a duplicate is recognized by its id."""
+    refund = {"id": "re_1", "status": "failed", "payment_intent": "pi_0", "failure_reason": "lost_or_stolen_card"}
+    metadata = {"order_id": order_id("a"), "refund_id": f"rfd_{'1' * 32}"}
+    event = event_of(kind, "refund", metadata=metadata, **refund)
+    assert [endpoint.send(event), endpoint.send(event)] == [200, 200]
+    [handled] = endpoint.refund_events
+    assert (handled.type, handled.refund_id, handled.failure_reason) == (
+        kind,
+        metadata["refund_id"],
+        "lost_or_stolen_card",
+    )
+
+
+# ---------------------------------------------------------------- whom an event is taken from
 
 
 def refused(endpoint: Endpoint, body: str, header: str) -> dict[str, Any]:
@@ -289,8 +423,7 @@ HEADERS = {
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS.keys())
 def test_what_stripe_did_not_sign_is_refused(endpoint: Endpoint, header: Any) -> None:
     """400, the same for every reason, and nothing is asked or changed."""
-    endpoint.stripe.becomes(endpoint.at_the_bank(), "succeeded")
-    body = body_of(endpoint.told("succeeded"))
+    body = body_of(endpoint.paid_at_the_bank())
     problem = refused(endpoint, body, header(body))
     assert problem.pop("correlation_id")
     assert problem == {
@@ -311,16 +444,14 @@ def test_a_body_that_cannot_be_read_is_refused(endpoint: Endpoint, body: str) ->
 
 def test_a_signature_is_good_for_five_minutes(endpoint: Endpoint) -> None:
     """Stripe's own tolerance."""
-    endpoint.stripe.becomes(endpoint.at_the_bank(), "succeeded")
-    assert endpoint.send(endpoint.told("succeeded"), age_seconds=290) == 200
+    assert endpoint.send(endpoint.paid_at_the_bank(), age_seconds=290) == 200
     assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
 @pytest.mark.parametrize("encoded", [False, True])
 def test_the_body_is_verified_as_it_came(endpoint: Endpoint, encoded: bool) -> None:
     """White space, escapes and the order of names are Stripe's; the gateway in between may encode it."""
-    endpoint.stripe.becomes(endpoint.at_the_bank(), "succeeded")
-    event = json.loads(body_of(endpoint.told("succeeded")))
+    event = endpoint.paid_at_the_bank()
     escaped = json.dumps({"note": "caf\u00e9", **dict(reversed(event.items()))}, indent=1)
     body = f"\n {escaped}".replace('"evt', '"\\u0065vt') + " \t\n"
     header = signature(body, STRIPE_WEBHOOK_SECRET, int(time.time()))
@@ -331,8 +462,7 @@ def test_the_body_is_verified_as_it_came(endpoint: Endpoint, encoded: bool) -> N
 
 def test_a_secret_that_was_rolled_is_the_one_that_counts(endpoint: Endpoint) -> None:
     """It is asked for with every request; while Stripe signs with both, either of them is good."""
-    endpoint.stripe.becomes(endpoint.at_the_bank(), "succeeded")
-    event = endpoint.told("succeeded")
+    event = endpoint.paid_at_the_bank()
     now = int(time.time())
     both = ",".join(
         [signature(body_of(event), STRIPE_WEBHOOK_SECRET, now), signature(body_of(event), "whsec_new", now)]
@@ -346,22 +476,21 @@ def test_a_secret_that_was_rolled_is_the_one_that_counts(endpoint: Endpoint) -> 
 
 def test_nothing_sensitive_is_logged(endpoint: Endpoint, capsys: pytest.CaptureFixture[str]) -> None:
     """No secret, no signature, no body, no client secret: not of a good event, a forged one, or one that fails."""
-    endpoint.stripe.becomes(endpoint.at_the_bank(), "succeeded")
-    body = body_of(endpoint.told("succeeded"))
+    body = body_of(endpoint.paid_at_the_bank())
     good, forged = (
         signature(body, STRIPE_WEBHOOK_SECRET, int(time.time())),
         signature(body, "whsec_guessed", 4102444800),
     )
     endpoint.request(body, forged)
-    endpoint.stripe.down = True
+    endpoint.stripe.failing[""] = no_answer
     endpoint.request(body, good)
-    endpoint.stripe.down = False
+    endpoint.stripe.failing.clear()
     endpoint.request(body, good)
     malformed = '["pi_secret_of_a_customer"]'
     assert endpoint.post(malformed)[0] == 500
     printed = capsys.readouterr()
     said = endpoint.log.text + printed.out + printed.err
-    assert request_for().order_id in said
+    assert order_id("a") in said
     for secret in ("whsec_", good[-64:], forged[-64:], "pi_secret", '"object"', "metadata"):
         assert secret not in said, secret
 
@@ -369,38 +498,62 @@ def test_nothing_sensitive_is_logged(endpoint: Endpoint, capsys: pytest.CaptureF
 # ---------------------------------------------------------------- outages
 
 
-@pytest.mark.parametrize(
-    "failing",
-    ["dynamodb GetItem", "dynamodb UpdateItem", "dynamodb PutItem", "stripe retrieve"],
-)
-def test_what_cannot_be_handled_is_sent_again(endpoint: Endpoint, failing: str) -> None:
-    """503, and the event is not taken for handled: when it comes again, it is."""
-    endpoint.stripe.becomes(endpoint.at_the_bank(), "succeeded")
-    event = endpoint.told("succeeded")
+@pytest.mark.parametrize("failing", ["dynamodb GetItem", "dynamodb UpdateItem", "dynamodb PutItem", "retrieve"])
+def test_what_cannot_be_processed_is_deferred(endpoint: Endpoint, failing: str) -> None:
+    """503, and the event is not taken for processed: when it is sent again, it is."""
+    event = endpoint.paid_at_the_bank()
     endpoint.io.failing = failing
+    endpoint.stripe.failing[failing] = no_answer
     status, problem = endpoint.post(body_of(event))
     assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
-    assert endpoint.counted[-1] == "EventPutOff"
+    assert endpoint.counted[-1] == "WebhookDeferred"
     endpoint.io.failing = ""
+    endpoint.stripe.failing.clear()
     assert endpoint.send(event) == 200
     assert endpoint.row.state is PaymentState.SUCCEEDED
     assert endpoint.counted.count("Reconciled.SUCCEEDED") == 1
 
 
-def test_a_failed_cancel_leaves_the_row_for_the_next_time(endpoint: Endpoint) -> None:
-    """It is not declined before nobody can pay it any more."""
-    intent = endpoint.at_the_bank()
-    endpoint.stripe.becomes(intent, "requires_payment_method")
-    endpoint.io.failing = "stripe cancel"
-    assert endpoint.send(endpoint.told("payment_failed")) == 503
-    assert endpoint.row.state is PaymentState.REQUIRES_ACTION
+@pytest.mark.parametrize("wrong", [wrong_key, None])
+def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: Endpoint, wrong: Any) -> None:
+    """Of no account, or of another one, to which the PaymentIntent is unknown."""
+    event = endpoint.paid_at_the_bank()
+    if wrong:
+        endpoint.stripe.failing["retrieve"] = wrong
+    intents = dict(endpoint.stripe.intents)
+    if not wrong:
+        endpoint.stripe.intents.clear()
+    assert endpoint.send(event) == 503
+    assert endpoint.counted == ["WebhookDeferred", "Alarm"]
+    endpoint.stripe.failing.clear()
+    endpoint.stripe.intents |= intents
+    assert endpoint.send(event) == 200
+    assert endpoint.row.state is PaymentState.SUCCEEDED
+
+
+@pytest.mark.parametrize(("times", "status"), [(1, 200), (2, 503)])
+def test_a_row_that_changes_meanwhile_is_read_once_more(endpoint: Endpoint, times: int, status: int) -> None:
+    """At once; if it changes again, Stripe sends the event again."""
+    event = endpoint.paid_at_the_bank()
+    left = [times]
+
+    def changes(reached: str) -> None:
+        if reached == "retrieve" and left[0]:
+            left[0] -= 1
+            endpoint.payments.store.reemit_outcome(endpoint.row, now=T0)
+
+    endpoint.stripe.before = changes
+    assert endpoint.send(event) == status
+    assert endpoint.send(event) == 200
+    assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
 def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample) -> None:
     """Nobody is refused for it: Stripe sends again, and by then the secret is there."""
     environment = {
         "FUNCTION_TIMEOUT_SECONDS": "20",
-        "CHARGES_TABLE": "charges",
+        "PAYMENTS_TABLE": "payments",
+        "REQUIRES_ACTION_SECONDS": "43200",
         "STRIPE_EVENTS_TABLE": "stripe-events",
         "STRIPE_SECRET_ARN": "stripe-api-key",
         "STRIPE_WEBHOOK_SECRET_ARN": "stripe-webhook-secret",

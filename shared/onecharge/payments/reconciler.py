@@ -8,7 +8,7 @@ nothing is created but the trace of a cancellation that was requested.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aws_lambda_powertools import Logger
 
@@ -36,7 +36,7 @@ UNATTENDED_SECONDS = 1800
 
 _UNPAID = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.DECLINED)
 
-RefundCanceledOrder = Callable[[Payment], None]
+RefundCanceledOrder = Callable[[Payment, FoundIntent], None]
 """Gives back what was charged although the order is canceled."""
 
 
@@ -172,7 +172,7 @@ class Reconciler:
                 self._expire(order_id, payment, intent)
             case Discrepancy.PAID_AFTER_CANCEL:
                 self._report(order_id, payment, "CanceledOrderCharged", discrepancy, intent)
-                self.refund_canceled_order(replace(payment, payment_intent_id=intent.payment_intent_id))
+                self.refund_canceled_order(payment, intent)
             case Discrepancy.OTHER_MONEY:
                 self._write(payment, _as(PaymentState.NEEDS_REVIEW, intent, code="amount or currency differs"))
                 self._report(order_id, payment, "OtherMoneyCharged", discrepancy, intent)

@@ -1,0 +1,175 @@
+"""The Refunds table's conditional writes do what the protocol asks of them, on every DynamoDB that we can run."""
+
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from onecharge.dynamodb import from_item, to_item
+from onecharge.payments.leases import HeldByAnother, LeaseLost
+from onecharge.payments.refund_protocol import FinalizeRefund, FrozenRefund, Refund
+from onecharge.payments.refund_store import RefundAlreadyFinal, RefundClaimed, RefundStore
+from onecharge.payments.time_bounds import RETENTION_SECONDS
+from onecharge.states import RefundState
+from tests.conftest import create_table
+from tests.contract.conftest import Endpoint
+from tests.simulation.dynamodb import MemoryDynamoDB
+
+T0 = 1_800_000_000
+LEASE_SECONDS = 35
+REQUEST = FrozenRefund("ord_" + "a" * 32, "rfd_" + "b" * 32, 1, 1000, "EUR", "pi_1", T0)
+SUCCEEDED = FinalizeRefund(RefundState.SUCCEEDED, "re_1")
+FAILED = FinalizeRefund(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm=True)
+
+
+@pytest.fixture
+def store(dynamodb: Any) -> RefundStore:
+    if isinstance(dynamodb, MemoryDynamoDB):
+        dynamodb.keys = defaultdict(lambda: ("order_id", "refund_id"))
+        return RefundStore(dynamodb, "refunds")  # type: ignore[arg-type]  # A fake of it.
+    return RefundStore(dynamodb, create_table(dynamodb, f"refunds-{uuid4()}", "RefundsTable"))
+
+
+def claim(
+    store: RefundStore, *, owner: str = "w1", at: int = T0, request: FrozenRefund = REQUEST, is_internal: bool = False
+) -> Any:
+    return store.claim(
+        request, correlation_id="c", owner=owner, now=at, lease_seconds=LEASE_SECONDS, is_internal=is_internal
+    )
+
+
+def claimed(store: RefundStore, *, owner: str = "w1", at: int = T0) -> Refund:
+    outcome = claim(store, owner=owner, at=at)
+    assert isinstance(outcome, RefundClaimed)
+    return outcome.refund
+
+
+def item(store: RefundStore) -> dict[str, Any]:
+    key = to_item({"order_id": REQUEST.order_id, "refund_id": REQUEST.refund_id})
+    return from_item(store.client.get_item(TableName=store.table, Key=key, ConsistentRead=True)["Item"])
+
+
+def test_a_refund_has_one_lease_owner_at_a_time(store: RefundStore) -> None:
+    """The refusal says until when; an expired lease is taken over, and the claim before it stays open."""
+    refund = claimed(store)
+    assert (refund.request, refund.state, refund.lease_owner) == (REQUEST, RefundState.PENDING, "w1")
+    assert (refund.open_claims, refund.revision, refund.is_internal, refund.correlation_id) == (1, 1, False, "c")
+    assert "expires_at" not in item(store)
+    assert claim(store, owner="w2", at=T0 + LEASE_SECONDS - 1) == HeldByAnother(T0 + LEASE_SECONDS)
+    taken = claimed(store, owner="w2", at=T0 + LEASE_SECONDS)
+    assert (taken.lease_owner, taken.open_claims, taken.revision) == ("w2", 2, 2)
+
+
+def test_a_row_keeps_what_it_froze(store: RefundStore) -> None:
+    """Whatever a later message says."""
+    store.release_lease(claimed(store))
+    other = replace(REQUEST, amount_minor=1, currency="USD", payment_intent_id="pi_2", attempt=2, requested_at=T0 + 9)
+    assert claim(store, request=other).refund.request == REQUEST
+
+
+def test_a_released_refund_keeps_what_stripe_answered(store: RefundStore) -> None:
+    """And is claimable at once; a claim that was released is not open any more."""
+    store.release_lease(claimed(store), unanswered_at=T0, key_spent_at=T0 + 1, refused_at=T0 + 2, stripe_message="m")
+    refund = claimed(store, owner="w2")
+    assert (refund.unanswered_at, refund.key_spent_at, refund.refused_at) == (T0, T0 + 1, T0 + 2)
+    assert (refund.open_claims, refund.revision) == (1, 3)
+    assert item(store)["stripe_message"] == "m"
+
+
+def test_a_finalized_refund_is_not_claimed_again(store: RefundStore) -> None:
+    """Nobody writes to it as its owner; it expires long after."""
+    refund = claimed(store)
+    final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
+    assert (final.state, final.stripe_refund_id, final.finalized_at) == (RefundState.SUCCEEDED, "re_1", T0 + 1)
+    assert (final.lease_owner, item(store)["expires_at"]) == (None, T0 + 1 + RETENTION_SECONDS)
+    assert claim(store, at=T0 + 10**7) == RefundAlreadyFinal(final)
+    with pytest.raises(LeaseLost):
+        store.finalize(refund, FAILED, now=T0 + 2)
+    with pytest.raises(LeaseLost):
+        store.release_lease(refund)
+
+
+def test_a_worker_that_lost_its_lease_cannot_write(store: RefundStore) -> None:
+    """Another owner has it; or the row was lost, and began anew."""
+    slow = claimed(store)
+    claimed(store, owner="w2", at=T0 + LEASE_SECONDS)
+    for lost in (False, True):
+        if lost:
+            key = to_item({"order_id": REQUEST.order_id, "refund_id": REQUEST.refund_id})
+            store.client.delete_item(TableName=store.table, Key=key)
+            claimed(store, owner="w3")
+        with pytest.raises(LeaseLost):
+            store.finalize(slow, FAILED, now=T0)
+        with pytest.raises(LeaseLost):
+            store.release_lease(slow, refused_at=T0)
+    assert item(store)["state"] == "PENDING"
+
+
+def test_what_is_learned_without_a_message_is_written_on_the_revision(store: RefundStore) -> None:
+    """Whoever holds the row; not if it has changed since it was read."""
+    refund = claimed(store)
+    assert store.read(REQUEST.order_id, REQUEST.refund_id) == refund
+    final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
+    assert not store.finalize_unclaimed(refund, FAILED, now=T0 + 2)
+    assert store.finalize_unclaimed(final, FAILED, now=T0 + 2)
+    failed = store.read(REQUEST.order_id, REQUEST.refund_id)
+    assert failed
+    assert (failed.state, failed.failure_code, failed.revision) == (RefundState.FAILED, "lost_or_stolen_card", 3)
+    assert item(store)["expires_at"] == T0 + 2 + RETENTION_SECONDS
+
+
+def test_an_event_takes_an_unfinished_refund_from_its_worker(store: RefundStore) -> None:
+    """The worker's write is refused, and what Stripe said later stands."""
+    refund = claimed(store)
+    assert store.finalize_unclaimed(refund, FAILED, now=T0 + 1)
+    with pytest.raises(LeaseLost):
+        store.finalize(refund, SUCCEEDED, now=T0 + 2)
+    assert isinstance(claim(store, at=T0 + 99), RefundAlreadyFinal)
+
+
+def test_an_outcome_is_reemitted(store: RefundStore) -> None:
+    """With a new revision and nothing else; not if the row has changed since."""
+    final = store.finalize(claimed(store), SUCCEEDED, now=T0 + 1)
+    assert store.reemit_outcome(final, now=T0 + 900)
+    assert not store.reemit_outcome(final, now=T0 + 901)
+    emitted = store.read(REQUEST.order_id, REQUEST.refund_id)
+    assert emitted == replace(final, last_emitted_at=T0 + 900, revision=final.revision + 1)
+
+
+def test_a_lost_row_is_recovered_once(store: RefundStore) -> None:
+    """With all that its outcome is published with."""
+    assert store.recover(REQUEST, FAILED, correlation_id="evt_1", now=T0)
+    assert not store.recover(REQUEST, SUCCEEDED, correlation_id="evt_2", now=T0)
+    outcome = claim(store)
+    assert isinstance(outcome, RefundAlreadyFinal)
+    assert (outcome.refund.request, outcome.refund.state) == (REQUEST, RefundState.FAILED)
+    published = {"failure_code", "stripe_refund_id", "finalized_at", "revision", "correlation_id", "amount_minor"}
+    assert published <= item(store).keys()
+
+
+def test_an_internal_refund_says_so(store: RefundStore) -> None:
+    """On its row, so that its outcome is not published; all others do not have the attribute."""
+    assert claim(store, is_internal=True).refund.is_internal
+    assert item(store)["is_internal"] is True
+    claim(store, request=replace(REQUEST, refund_id="rfd_" + "c" * 32))
+    assert store.read(REQUEST.order_id, "rfd_" + "c" * 32).is_internal is False  # type: ignore[union-attr]
+    assert store.read(REQUEST.order_id, "rfd_" + "d" * 32) is None
+
+
+def test_thirty_two_workers_claim_a_refund_once(endpoint: Endpoint) -> None:
+    """Of forty refunds each."""
+    client = endpoint.client()
+    store = RefundStore(client, create_table(client, f"refunds-{uuid4()}", "RefundsTable"))
+
+    def race(number: int) -> int:
+        outcomes = [
+            claim(store, owner=f"w{number}", request=replace(REQUEST, refund_id=f"rfd_{refund:032x}"))
+            for refund in range(40)
+        ]
+        return sum(isinstance(outcome, RefundClaimed) for outcome in outcomes)
+
+    with ThreadPoolExecutor(32) as threads:
+        assert sum(threads.map(race, range(32))) == 40

@@ -1,0 +1,179 @@
+"""payment_questions: what the order service asks is answered, whatever Stripe does; a client secret is kept by nobody.
+
+DynamoDB and Stripe are in memory; the composed function runs over moto and the SDK's own HTTP requests.
+"""
+
+import json
+import time
+from typing import Any
+
+import boto3
+import pytest
+import responses
+from pydantic import ValidationError
+
+from onecharge.payments.time_bounds import STRIPE_RETRIES
+from onecharge.questions import CancelAnswer, Cancellation, ClientSecretAnswer, ClientSecretQuestion
+from onecharge.states import PaymentState
+from payment_questions.answer import AnswerQuestion, ClientSecretUnknown
+from payment_questions.app import Application, bounds_of
+from tests.conftest import Log, Sample, create_table, load_template
+from tests.payment_service import THREE_D_SECURE, PaymentService, no_answer, order_id, wrong_key
+from tests.simulation.dynamodb import MemoryDynamoDB
+
+API = "https://stripe.test"
+
+
+@pytest.fixture
+def payments(log: Log) -> PaymentService:
+    return PaymentService(MemoryDynamoDB(keys={"payments": ("order_id",)}), log.logger)
+
+
+def ask(payments: PaymentService, *, attempt: int = 1) -> str | None:
+    """For the client secret of order a."""
+    answer = AnswerQuestion(
+        payments.store, payments.cancel_payment, payments.gateway, payments.logger, payments.counted.append
+    )(ClientSecretQuestion(order_id=order_id("a"), attempt=attempt, correlation_id="c"))
+    assert isinstance(answer, ClientSecretAnswer)
+    return answer.client_secret
+
+
+# ---------------------------------------------------------------- the client secret
+
+
+def test_the_secret_is_retrieved_while_the_attempt_requires_action(payments: PaymentService, log: Log) -> None:
+    """It stands in no row, in no line of the log, and in no repr."""
+    payments.charge(card=THREE_D_SECURE)
+    assert ask(payments) == "pi_0_secret_x"
+    assert "secret" not in str(payments.item()) + log.text
+    assert "secret_x" not in repr(ClientSecretAnswer(client_secret="pi_0_secret_x"))
+
+
+def test_another_attempt_has_no_secret(payments: PaymentService) -> None:
+    """Nor an order without a payment; Stripe is not asked."""
+    assert ask(payments) is None
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.asked.clear()
+    assert ask(payments, attempt=2) is None
+    assert payments.stripe.asked == []
+
+
+def test_a_payment_that_requires_no_action_has_no_secret(payments: PaymentService) -> None:
+    """Whether the row says so already or only Stripe does."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.becomes("pi_0", "succeeded")
+    assert ask(payments) is None
+    payments.reconcile()
+    assert (payments.state(), ask(payments)) == (PaymentState.SUCCEEDED, None)
+
+
+def test_nobody_can_confirm_what_is_to_be_canceled(payments: PaymentService) -> None:
+    """With the secret, the customer's page could."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.failing[""] = no_answer
+    assert payments.cancel(card=THREE_D_SECURE) is Cancellation.CANCELING
+    payments.stripe.failing.clear()
+    assert ask(payments) is None
+
+
+@pytest.mark.parametrize("failure", [no_answer, wrong_key])
+def test_an_outage_is_no_answer(payments: PaymentService, failure: Any) -> None:
+    """None would say that the attempt requires no action any more."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.failing["retrieve"] = failure
+    with pytest.raises(ClientSecretUnknown):
+        ask(payments)
+
+
+# ---------------------------------------------------------------- the composed function
+
+
+@pytest.fixture
+def application(aws: None) -> Application:
+    create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")
+    boto3.client("secretsmanager").create_secret(Name="stripe", SecretString="sk_test_x")
+    return Application(
+        {
+            "PAYMENTS_TABLE": "payments",
+            "STRIPE_SECRET_ARN": "stripe",
+            "STRIPE_API_BASE": API,
+            "FUNCTION_TIMEOUT_SECONDS": "20",
+        }
+    )
+
+
+def test_a_cancellation_during_an_outage_is_no_error(application: Application, sample: Sample) -> None:
+    """Every request to Stripe is answered 503: the request is stored, and the answer is CANCELING."""
+    with responses.RequestsMock() as stripe:
+        stripe.post(f"{API}/v1/payment_intents", status=503, json={"error": {"type": "api_error"}})
+        stripe.get(f"{API}/v1/payment_intents/search", status=503, json={"error": {"type": "api_error"}})
+        stripe.assert_all_requests_are_fired = False
+        answer = application.answer(sample("payment_questions/cancel"))
+    assert CancelAnswer.model_validate(answer).cancellation is Cancellation.CANCELING
+    key = {"order_id": {"S": sample("payment_questions/cancel")["order"]["order_id"]}}
+    row = boto3.client("dynamodb").get_item(TableName="payments", Key=key)["Item"]
+    assert row["cancel_requested_at"]
+
+
+def test_a_stripe_key_that_cannot_be_read_is_an_outage(application: Application, sample: Sample) -> None:
+    """The cancellation is stored; there is no client secret to be had."""
+    secrets = boto3.client("secretsmanager")
+    secrets.delete_secret(SecretId="stripe", ForceDeleteWithoutRecovery=True)
+    assert application.answer(sample("payment_questions/cancel")) == {"cancellation": "CANCELING"}
+    assert application.answer(sample("payment_questions/client_secret")) == {"client_secret": None}
+
+
+def test_an_outage_of_dynamodb_raises(application: Application, sample: Sample) -> None:
+    """Nothing is stored: the order service has to ask again."""
+    dynamodb = boto3.client("dynamodb")
+    dynamodb.delete_table(TableName="payments")
+    with pytest.raises(dynamodb.exceptions.ResourceNotFoundException):
+        application.answer(sample("payment_questions/cancel"))
+
+
+def test_the_answer_is_plain_json(application: Application, sample: Sample) -> None:
+    """As Lambda returns it to whoever invokes the function."""
+    answer = application.answer(sample("payment_questions/client_secret"))
+    assert json.loads(json.dumps(answer)) == {"client_secret": None}
+
+
+@pytest.mark.parametrize("question", [{}, {"question": "refund"}, {"question": "cancel", "order": {}}])
+def test_what_is_no_question_is_an_error(application: Application, question: dict[str, Any]) -> None:
+    """The order service has sent something else than the contract allows."""
+    with pytest.raises(ValidationError):
+        application.answer(question)
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_stripe_is_given_up_before_the_function_is() -> None:
+    """One request that Stripe does not answer takes less than 5 s; the slowest row less than the function's timeout."""
+    timeout = load_template()["Resources"]["PaymentQuestionsFunction"]["Properties"]["Timeout"]
+    bounds = bounds_of(timeout)
+    pauses_seconds = 1
+    one_request = bounds.request_seconds * (STRIPE_RETRIES + 1) + pauses_seconds
+    assert one_request <= 5
+    slowest_dynamodb_seconds = 3
+    assert bounds.deadline(0) + one_request + slowest_dynamodb_seconds < timeout
+    assert bounds.lease_seconds > timeout
+
+
+def test_a_lookup_stops_when_the_customer_has_waited_long_enough(
+    application: Application, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old order in a busy account: page after page is listed, and then it is CANCELING."""
+    started_at = time.time()
+    monkeypatch.setattr(time, "time", lambda: started_at + len(stripe.calls))
+    page = {"object": "list", "url": "/v1/payment_intents", "has_more": True, "data": [foreign_intent()]}
+    with responses.RequestsMock() as stripe:
+        search = {"object": "search_result", "url": "/v1/payment_intents/search", "has_more": False, "data": []}
+        stripe.get(f"{API}/v1/payment_intents/search", json=search)
+        stripe.get(f"{API}/v1/payment_intents", json=page)
+        answer = application.answer(sample("payment_questions/cancel"))
+        assert answer == {"cancellation": "CANCELING"}
+        assert len(stripe.calls) <= bounds_of(20).record_seconds
+
+
+def foreign_intent() -> dict[str, Any]:
+    return {"id": "pi_foreign", "object": "payment_intent", "metadata": {}}
