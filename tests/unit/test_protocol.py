@@ -28,6 +28,7 @@ from onecharge.payments.stripe_responses import RULES, NextAction, ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from onecharge.states import PaymentState
 from tests.builders import ORDER_ID, REQUEST, T0, intent, order, payment
+from tests.conftest import PROJECT
 
 OPEN = ("requires_payment_method", "requires_confirmation", "requires_action")
 
@@ -269,6 +270,15 @@ def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
 def test_every_kind_of_response_has_a_rule() -> None:
     """The table is complete: no response falls through."""
     assert RULES.keys() == set(ResponseKind)
+
+
+def test_the_documented_table_of_responses_is_the_code_s() -> None:
+    """Row by row: docs/protocol.md says of each response what the code does."""
+    text = (PROJECT / "docs/protocol.md").read_text()
+    section = text.split("## What a response means that is no PaymentIntent")[1].split("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")][2:]
+    documented = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    assert documented == [[kind.value, rule.action.name, "alarm" if rule.alarm else ""] for kind, rule in RULES.items()]
 
 
 def test_only_a_refusal_of_card_or_amount_declines_unseen() -> None:
