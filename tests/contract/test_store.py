@@ -450,6 +450,20 @@ def test_an_outcome_is_reemitted_by_a_write_that_changes_nothing_else(store: Pay
     assert read(store) == replace(final, last_emitted_at=T0 + 9, revision=final.revision + 1)
 
 
+def test_the_row_is_read_as_it_is_now(store: PaymentStore) -> None:
+    """Whatever was written a moment ago is in it: what is decided on it is written on its revision."""
+    assert store.read(ORDER_ID) is None
+    if isinstance(store.client, MemoryDynamoDB):
+        return  # It is always consistent.
+    given: list[dict[str, Any]] = []
+    store.client.meta.events.register(
+        "provide-client-params.dynamodb.GetItem", lambda params, **_: given.append(params)
+    )
+    claimed(store)
+    read(store)
+    assert [each["ConsistentRead"] for each in given] == [True]
+
+
 # ---------------------------------------------------------------- the index of what is unfinished
 
 

@@ -28,6 +28,7 @@ from onecharge.payments.stripe_responses import RULES, NextAction, ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from onecharge.states import PaymentState
 from tests.builders import ORDER_ID, REQUEST, T0, intent, order, payment
+from tests.conftest import PROJECT
 
 OPEN = ("requires_payment_method", "requires_confirmation", "requires_action")
 
@@ -245,6 +246,13 @@ def test_what_should_not_be_is_for_a_person(found: list[FoundIntent]) -> None:
     assert decided_state(decide_after_lookup(WITHOUT, OWN, found)) is PaymentState.NEEDS_REVIEW
 
 
+def test_our_own_counts_among_those_that_succeeded() -> None:
+    """Another worker may have confirmed it meanwhile."""
+    own = replace(OWN, status="succeeded")
+    assert decided_state(decide_after_lookup(WITHOUT, own, [])) is PaymentState.SUCCEEDED
+    assert decided_state(decide_after_lookup(WITHOUT, own, [SUCCEEDED])) is PaymentState.NEEDS_REVIEW
+
+
 @pytest.mark.parametrize("others", [[], [CANCELED], [ABANDONED], [intent("requires_payment_method")]])
 def test_one_that_is_processing_is_waited_for(others: list[FoundIntent]) -> None:
     """It may yet succeed: nothing is confirmed beside it, and nobody says CANCELED."""
@@ -262,6 +270,15 @@ def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
 def test_every_kind_of_response_has_a_rule() -> None:
     """The table is complete: no response falls through."""
     assert RULES.keys() == set(ResponseKind)
+
+
+def test_the_documented_table_of_responses_is_the_code_s() -> None:
+    """Row by row: docs/protocol.md says of each response what the code does."""
+    text = (PROJECT / "docs/protocol.md").read_text()
+    section = text.split("## What a response means that is no PaymentIntent")[1].split("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")][2:]
+    documented = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    assert documented == [[kind.value, rule.action.name, "alarm" if rule.alarm else ""] for kind, rule in RULES.items()]
 
 
 def test_only_a_refusal_of_card_or_amount_declines_unseen() -> None:

@@ -151,6 +151,18 @@ def test_a_key_used_with_other_parameters_is_looked_up(service: PaymentService) 
     assert "Alarm" in service.counted
 
 
+def test_a_spent_key_before_a_stored_failure_is_not_forgotten(service: PaymentService) -> None:
+    """No key leads to what an earlier release has charged: it is looked up, however many generations that takes."""
+    service.stripe.add(ORDER_ID, intent("requires_payment_method", payment_intent_id="pi_other"))
+    service.stripe.show("pi_other", status="succeeded")
+    service.stripe.stored[CREATE_0] = ("other parameters", service.stripe.retrieve("pi_other"))
+    service.stripe.next("create", lambda execute: execute(), refused(ResponseKind.STORED_FAILURE))
+    for _ in range(3):
+        service.deliver()
+    assert outcome(service) == ("SUCCEEDED", "pi_other")
+    assert service.stripe.successes == ["pi_other"]
+
+
 # ---------------------------------------------------------------- 23 hours old: look up before the id is written
 
 
@@ -514,6 +526,18 @@ def test_dead_ends_are_declines(service: PaymentService, kind: ResponseKind, cod
     assert outcome(service) == ("SUCCEEDED", "pi_0")
 
 
+def test_a_card_is_used_up_because_this_very_payment_intent_succeeded(service: PaymentService) -> None:
+    """With the key forgotten, the refusal is all that Stripe says: it is retrieved before anybody says DECLINED."""
+
+    def used_up(_: Execute) -> Any:
+        service.stripe.show("pi_0", status="succeeded")
+        return refused(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used")(_)
+
+    service.stripe.next("confirm", used_up)
+    assert service.deliver() == Done()
+    assert outcome(service) == ("SUCCEEDED", "pi_0")
+
+
 def test_30_cents_are_declined_at_the_create(service: PaymentService) -> None:
     """Issue: dead ends. There is no PaymentIntent, and nothing to review."""
     service.stripe.next("create", refused(ResponseKind.AMOUNT_REFUSED, "amount_too_small"))
@@ -612,6 +636,56 @@ def test_a_decline_without_a_charge_is_not_the_next_attempt_s(service: PaymentSe
     assert service.row["state"] == "DECLINED"
     assert service.deliver(attempt=3, payment_method="pm_third") == Done()
     assert outcome(service) == ("SUCCEEDED", "pi_1")
+
+
+def test_a_decline_without_a_charge_is_a_decline(service: PaymentService) -> None:
+    """The confirm has been answered: nothing is abandoned for it, and no other PaymentIntent is created."""
+
+    def authentication_fails(_: Execute) -> Any:
+        service.stripe.show("pi_0", error_code="payment_intent_authentication_failure")
+        return refused(ResponseKind.DECLINED, shown=service.stripe.intents["pi_0"])(_)
+
+    service.stripe.next("confirm", authentication_fails)
+    assert service.deliver() == Done()
+    assert outcome(service) == ("DECLINED", "pi_0")
+    assert operations(service) == ["create", "confirm"]
+
+
+def test_a_replayed_confirm_is_retrieved(service: PaymentService) -> None:
+    """It shows the PaymentIntent as it was: since then the customer's bank has refused to authenticate."""
+    service.stripe.banks["pm_card_visa"] = "requires_action"
+    service.stripe.next("confirm", killed_after)
+    with pytest.raises(KeyboardInterrupt):
+        service.deliver()
+    code = "payment_intent_authentication_failure"
+    response = service.stripe.retrieve("pi_0")
+    service.stripe.stored[CONFIRM_0] = ("pm_card_visa", response)
+    service.stripe.show("pi_0", status="requires_payment_method", error_code=code)
+    after_the_lease(service)
+    assert service.deliver() == Done()
+    assert (service.row["state"], service.row["decline_code"]) == ("DECLINED", code)
+
+
+def test_a_confirm_key_that_was_sent_with_another_card(service: PaymentService) -> None:
+    """What the PaymentIntent shows is the attempt's all the same; and somebody hears of it."""
+    service.stripe.next("confirm", NO_ANSWER)
+    service.deliver()
+    service.stripe.stored[CONFIRM_0] = ("pm_other", service.stripe.retrieve("pi_0"))
+    service.stripe.next("retrieve", lambda execute: execute())
+    service.stripe.next("retrieve", meanwhile(lambda: service.stripe.show("pi_0", error_code="lost_card")))
+    assert service.deliver() == Done()
+    assert (service.row["state"], service.row["decline_code"]) == ("DECLINED", "lost_card")
+    assert "Alarm" in service.counted
+
+
+def test_what_stripe_does_not_cancel_is_left_alone(service: PaymentService) -> None:
+    """As long as it can be confirmed nothing is created beside it, and nobody says CANCELED."""
+    service.stripe.next("confirm", NO_ANSWER)
+    service.deliver()
+    service.stripe.next("cancel", lambda _: service.stripe.retrieve("pi_0"))
+    assert service.cancel() is Cancellation.CANCELING
+    assert "Alarm" in service.counted
+    assert service.cancel() is Cancellation.CANCELED
 
 
 def test_an_action_that_nobody_takes_makes_way_for_another_card(service: PaymentService) -> None:

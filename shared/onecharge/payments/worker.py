@@ -175,6 +175,9 @@ class _Job:
 
     def _not_created(self, response: StripeResponse, generation: int) -> Finalize:
         failure = _failure_of(response)
+        if failure.kind is ResponseKind.STORED_FAILURE and self._spent_key:
+            # Not with the next delivery, which would not know of the spent key, and would not look up.
+            return self._ensure(generation + 1)
         if failure.kind is ResponseKind.STORED_FAILURE:
             # This key is answered so for ever: what it may yet create is an orphan that nobody confirms.
             # The row names a canceled PaymentIntent, or none: the next one to create is of the next generation.
