@@ -994,3 +994,15 @@ def test_every_end_is_one_log_line(log: Log) -> None:
     ids = {"order_id": ORDER_ID, "attempt": 1, "correlation_id": "c", "payment_intent_id": "pi_0"}
     assert [line["message"] for line in log.lines] == ["payment not finished", "payment finalized"]
     assert all(line.items() >= ids.items() for line in log.lines)
+
+
+@pytest.mark.parametrize("paid", [True, False])
+def test_a_cancellation_of_an_old_order_that_cannot_be_created_looks_first(service: PaymentService, paid: bool) -> None:
+    """Its row and keys may be gone, and a deploy's parameters refused: CANCELED is said only if nothing was charged."""
+    if paid:
+        service.deliver()
+        service.lose_row()
+    service.now = OLD
+    service.stripe.next("create", refused(ResponseKind.INVALID))
+    assert service.cancel() is (Cancellation.PAID if paid else Cancellation.CANCELED)
+    assert operations(service)[-2:] == ["create", "find"]

@@ -236,9 +236,9 @@ def is_decline_of(payment: Payment, intent: FoundIntent, confirmed: Confirmed) -
 
 
 def decide_after_lookup(
-    payment: Payment, own: FoundIntent, others: Sequence[FoundIntent]
+    payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]
 ) -> Finalize | CancelFound | Wait | None:
-    """What follows from everything else of the order, before `own` is written down; None: `own` it is.
+    """What follows from everything else of the order, before `own` is written down; None: there is nothing else.
 
     Of two workers that each look up after their own PaymentIntent exists, the later one sees both. So whatever was
     forgotten or restored, only one of them is left that can be confirmed.
@@ -246,7 +246,7 @@ def decide_after_lookup(
     Args:
         others: complete, or LookupInconclusive would have been raised.
     """
-    succeeded = [intent for intent in (*others, own) if intent.status == "succeeded"]
+    succeeded = [intent for intent in (*others, *([own] if own else ())) if intent.status == "succeeded"]
     still_open = tuple(intent.payment_intent_id for intent in others if intent.is_open)
     canceled = [intent for intent in others if intent.is_canceled_by_customer]
     if len(succeeded) > 1:

@@ -166,10 +166,9 @@ class _Job:
             return self._not_created(response, generation)
         # A replay proves which PaymentIntent it is; what it is by now is for Stripe to say.
         own = self._retrieved(response.intent.payment_intent_id) if response.is_replay else response.intent
-        if own.is_open and (self._spent_key or self.payment.request.is_old(self._worker.now())):
-            final = self._look_up(own)
-            if final is not None:
-                return final
+        final = self._look_up(own) if own.is_open and self._must_look_up() else None
+        if final is not None:
+            return final
         self.payment = self._worker.store.write_payment_intent(self.payment, own.payment_intent_id, generation)
         return self._decided(own)
 
@@ -186,12 +185,23 @@ class _Job:
             self._worker.alarm(self.payment, failure)
             self._spent_key = True
             return self._ensure(generation + 1)
-        if self.payment.cancel_requested_at and RULES[failure.kind].action in (NextAction.DECLINE, NextAction.REFUSE):
-            # Stripe refuses it for good, so there is nothing that could be charged, and nothing to leave a trace.
-            return Finalize(PaymentState.CANCELED)
+        if RULES[failure.kind].action in (NextAction.DECLINE, NextAction.REFUSE):
+            return self._refused_for_good(failure)
         return self._failed(failure)
 
-    def _look_up(self, own: FoundIntent) -> Finalize | None:
+    def _refused_for_good(self, failure: Failure) -> Finalize:
+        """Nothing can be created. What was created before, under a key that is forgotten by now, would be found."""
+        found = self._look_up(None) if self._must_look_up() else None
+        if found is not None:
+            return found
+        # There is nothing that could be charged, and so nothing to leave a trace.
+        return Finalize(PaymentState.CANCELED) if self.payment.cancel_requested_at else self._failed(failure)
+
+    def _must_look_up(self) -> bool:
+        """Whether there may be a PaymentIntent of the order that its keys do not lead to."""
+        return self._spent_key or self.payment.request.is_old(self._worker.now())
+
+    def _look_up(self, own: FoundIntent | None) -> Finalize | None:
         """Everything else of the order at Stripe: what is open is canceled, and what it is then decides."""
         self._check_time()
         try:
@@ -199,7 +209,8 @@ class _Job:
         except (LookupInconclusive, stripe.StripeError) as error:
             raise _Release("lookup inconclusive", alarm=_needs_a_person(error)) from error
         others = {intent.payment_intent_id: intent for intent in found}
-        others.pop(own.payment_intent_id, None)
+        if own is not None:
+            others.pop(own.payment_intent_id, None)
         decision = decide_after_lookup(self.payment, own, list(others.values()))
         if isinstance(decision, CancelFound):
             for each in decision.payment_intent_ids:
