@@ -1006,3 +1006,16 @@ def test_a_cancellation_of_an_old_order_that_cannot_be_created_looks_first(servi
     service.stripe.next("create", refused(ResponseKind.INVALID))
     assert service.cancel() is (Cancellation.PAID if paid else Cancellation.CANCELED)
     assert operations(service)[-2:] == ["create", "find"]
+
+
+def test_no_generation_is_skipped(service: PaymentService) -> None:
+    """Found by the specification: a row that was restored leads to the same keys as one that was not.
+
+    After a canceled PaymentIntent and a stored failure the row names both; the next generation is still the next one.
+    """
+    service.stripe.next("confirm", NO_ANSWER)
+    service.deliver()
+    service.stripe.show("pi_0", status="canceled", cancellation_reason="automatic")
+    service.stripe.next("create", service.stripe.store_failure(CREATE_1))
+    assert [service.deliver(), service.deliver(), service.deliver()] == [BackOff(), BackOff(), Done()]
+    assert service.stripe.sent("create") == [CREATE_0, CREATE_1, CREATE_1, REQUEST.create_key(2)]
