@@ -1,0 +1,198 @@
+"""Explores the model: every state within small bounds, or random walks through larger ones."""
+
+import random
+from array import array
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from tests.specification.protocol import NONE_BROKEN, UNPAID, Rules, steps
+from tests.specification.world import (
+    CANCELED,
+    DECLINED,
+    ERROR,
+    NEEDS_REVIEW,
+    OPEN,
+    REQUIRES_ACTION,
+    SUCCEEDED,
+    Key,
+    Left,
+    Row,
+    State,
+    Worker,
+)
+
+# ---------------------------------------------------------------- what must never be
+
+
+def violation(s: State) -> str | None:
+    """What a state shows that must never be."""
+    paid = [intent for intent in s.intents if intent.status == "succeeded"]
+    if len(paid) > 1:
+        return "charged twice"
+    if paid and CANCELED in s.said:
+        return "CANCELED was said, and it is charged"
+    if paid and not s.excused and f"{DECLINED} {paid[0].attempt}" in s.said:
+        return "DECLINED was said, and it is charged, for no reason that the design allows"
+    if any(w.at == "confirm" and w.row.cancel_requested for w in s.workers):
+        return "it was to be canceled, and a later claim confirms"
+    return s.row and _violation_of_row(s, s.row, is_paid=bool(paid))
+
+
+def _violation_of_row(s: State, row: Row, *, is_paid: bool) -> str | None:
+    if not is_paid and row.state == SUCCEEDED:
+        return "SUCCEEDED was said, and nothing is charged"
+    if is_paid and row.state == DECLINED and not s.excused:
+        return "it is charged, and the row is DECLINED, for no reason that the design allows"
+    if row.state == NEEDS_REVIEW:
+        return "a person is asked although nothing is wrong"
+    if row.state in (DECLINED, REQUIRES_ACTION) and not s.excused and not s.left.refuse:
+        if f"asked {row.attempt}" not in s.said:
+            return f"an outcome was written for attempt {row.attempt}, which Stripe never executed"
+    return None
+
+
+def is_finished(s: State) -> bool:
+    """Nobody works on it, and the row says what Stripe says."""
+    if s.workers or s.row is None:
+        return False
+    if any(intent.status == "succeeded" for intent in s.intents):
+        return s.row.state == SUCCEEDED
+    return s.row.state == CANCELED or (s.row.state == DECLINED and not s.row.cancel_requested)
+
+
+# ---------------------------------------------------------------- every state
+
+
+@dataclass
+class Exploration:
+    """How many states there are within the bounds, and the shortest way to what must never be."""
+
+    states: int = 0
+    is_complete: bool = False
+    violation: str | None = None
+    timeline: list[str] = field(default_factory=list)
+
+
+def explore(left: Left, broken: Rules = NONE_BROKEN, *, states_max: int = 10**9) -> Exploration:
+    """Every state that can be reached, breadth first, up to so many; then, whether each can still finish.
+
+    A state beyond the bound on PaymentIntents is not entered, and one that it follows counts as finishable.
+    """
+    start, shared = State(left), dict[Hashable, Hashable]()
+    number = {canonical(start, shared): 0}
+    waiting: list[State | None] = [start]
+    parents, labels = array("L", [0]), [""]
+    edges = array("L"), array("L")
+    can_finish = bytearray([is_finished(start)])
+    place = 0
+    while place < len(waiting):
+        state, waiting[place] = waiting[place], None
+        assert state is not None
+        for label, after in steps(state, broken):
+            if len(after.intents) > left.intents:
+                can_finish[place] = True
+                continue
+            index = number.setdefault(canonical(after, shared), len(waiting))
+            if index == len(waiting):
+                waiting.append(after)
+                parents.append(place)
+                labels.append(shared.setdefault(label, label))  # type: ignore[arg-type]
+                can_finish.append(is_finished(after))
+                if what := violation(after):
+                    return Exploration(len(waiting), False, what, _timeline(index, parents, labels))
+            edges[0].append(place)
+            edges[1].append(index)
+        place += 1
+        if len(waiting) > states_max:
+            return Exploration(len(waiting))
+    stuck = _stuck(can_finish, *edges)
+    if stuck is None:
+        return Exploration(len(waiting), True)
+    return Exploration(len(waiting), True, "it can never finish", _timeline(stuck, parents, labels))
+
+
+def _stuck(can_finish: bytearray, sources: "array[int]", targets: "array[int]") -> int | None:
+    """The first state from which no finished one can be reached."""
+    changed = True
+    while changed:
+        changed = False
+        for edge in range(len(sources) - 1, -1, -1):
+            if can_finish[targets[edge]] and not can_finish[sources[edge]]:
+                can_finish[sources[edge]] = changed = True
+    place = can_finish.find(0)
+    return None if place < 0 else place
+
+
+def _timeline(index: int, parents: "array[int]", labels: list[str]) -> list[str]:
+    way = []
+    while index:
+        way.append(labels[index])
+        index = parents[index]
+    return way[::-1]
+
+
+# ---------------------------------------------------------------- states that differ in nothing that matters are one
+
+
+def canonical(s: State, shared: dict[Hashable, Hashable]) -> Hashable:
+    """The state without what nobody will read again, its workers in one order, and its parts shared between states."""
+    row, backup, intents, keys, said = s.row, s.backup if s.left.restore else None, s.intents, s.keys, s.said
+    workers = [_canonical_worker(w, s) for w in s.workers]
+    if any([intent.charge for intent in intents]):
+        # Of charges it matters only which are the same one.
+        known = {0, *[each.declined_charge for each in (row, backup, *[w.row for w in workers]) if each]}
+        known.update([intent.charge for intent in intents if intent.status in _LIVE])
+        rank = {charge: place for place, charge in enumerate(sorted(known))}
+        intents = tuple([intent._replace(charge=rank.get(intent.charge, 0)) for intent in intents])
+        row = row and row._replace(declined_charge=rank[row.declined_charge])
+        backup = backup and backup._replace(declined_charge=rank[backup.declined_charge])
+        workers = [w._replace(row=w.row._replace(declined_charge=rank[w.row.declined_charge])) for w in workers]
+    if len(workers) > 1:
+        order = sorted(workers, key=lambda w: (hash(w[1:]), *[each and each.lease_owner == w.id for each in (row, backup)]))
+    else:
+        order = workers
+    place = {w.id: number for number, w in enumerate(order, start=1)} | {0: 0}
+    row = row and row._replace(lease_owner=place[row.lease_owner])
+    backup = backup and backup._replace(lease_owner=place[backup.lease_owner])
+    if s.excused:
+        said = said & _READ
+    if keys:
+        # A confirm's key says that there is an answer; for a PaymentIntent that has ended, not even that.
+        keys = tuple([
+            (key, answer if key[0] == "create" else answer == ERROR)
+            for key, answer in keys
+            if key[0] == "create" or intents[key[1]].status in _LIVE  # type: ignore[index]
+        ])
+    share, ordered = shared.setdefault, tuple([w._replace(id=0) for w in order])
+    parts = (row, backup, intents, keys, s.late, ordered, said, s.left)
+    return (s.age, s.excused, *[share(part, part) for part in parts])
+
+
+_LIVE = (*OPEN, "processing")
+_READ = {CANCELED, REQUIRES_ACTION, f"{DECLINED} 1"}
+_NO_KEYS = frozenset[Key]()
+
+
+def _canonical_worker(w: Worker, s: State) -> Worker:
+    replayed = w.replayed if w.at in ("retrieve", "abandon") else ""
+    if replayed and replayed != ERROR:
+        replayed = "answer"
+    is_fooled = w.is_fooled and w.at in ("compare", "give up", "correct")
+    born, keys = (w.born, w.keys) if s.left.forget else ("", _NO_KEYS)
+    if (replayed, is_fooled, born, keys) == (w.replayed, w.is_fooled, w.born, w.keys):
+        return w
+    return w._replace(replayed=replayed, is_fooled=is_fooled, born=born, keys=keys)
+
+
+# ---------------------------------------------------------------- random walks
+
+
+def walk(left: Left, seed: int, broken: Rules = NONE_BROKEN) -> Iterator[tuple[str, State]]:
+    """One way through larger bounds."""
+    choose, state = random.Random(seed), State(left)
+    for _ in range(400):
+        options = list(steps(state, broken))
+        if not options:
+            return
+        label, state = choose.choice(options)
+        yield label, state
