@@ -148,7 +148,9 @@ def canonical(s: State, shared: dict[Hashable, Hashable]) -> Hashable:
         backup = backup and backup._replace(declined_charge=rank[backup.declined_charge])
         workers = [w._replace(row=w.row._replace(declined_charge=rank[w.row.declined_charge])) for w in workers]
     if len(workers) > 1:
-        order = sorted(workers, key=lambda w: (hash(w[1:]), *[each and each.lease_owner == w.id for each in (row, backup)]))
+        order = sorted(
+            workers, key=lambda w: (hash(w[1:]), *[each and each.lease_owner == w.id for each in (row, backup)])
+        )
     else:
         order = workers
     place = {w.id: number for number, w in enumerate(order, start=1)} | {0: 0}
@@ -158,11 +160,13 @@ def canonical(s: State, shared: dict[Hashable, Hashable]) -> Hashable:
         said = said & _READ
     if keys:
         # A confirm's key says that there is an answer; for a PaymentIntent that has ended, not even that.
-        keys = tuple([
-            (key, answer if key[0] == "create" else answer == ERROR)
-            for key, answer in keys
-            if key[0] == "create" or intents[key[1]].status in _LIVE  # type: ignore[index]
-        ])
+        keys = tuple(
+            [
+                (key, answer if key[0] == "create" else answer == ERROR)
+                for key, answer in keys
+                if key[0] == "create" or intents[key[1]].status in _LIVE  # type: ignore[index]
+            ]
+        )
     share, ordered = shared.setdefault, tuple([w._replace(id=0) for w in order])
     parts = (row, backup, intents, keys, s.late, ordered, said, s.left)
     return (s.age, s.excused, *[share(part, part) for part in parts])
@@ -188,11 +192,36 @@ def _canonical_worker(w: Worker, s: State) -> Worker:
 
 
 def walk(left: Left, seed: int, broken: Rules = NONE_BROKEN) -> Iterator[tuple[str, State]]:
-    """One way through larger bounds."""
+    """One way through larger bounds; what goes wrong is rarer than what works, so that walks come far."""
     choose, state = random.Random(seed), State(left)
-    for _ in range(400):
+    for _ in range(150):
         options = list(steps(state, broken))
-        if not options:
-            return
-        label, state = choose.choice(options)
+        weights = [1 if any(word in label for word in _RARE) else 6 for label, _ in options]
+        label, state = choose.choices(options, weights)[0]
         yield label, state
+
+
+_RARE = (
+    "crashes",
+    "500",
+    "23 hours",
+    "restored",
+    "lost",
+    "by itself",
+    "customer",
+    "nobody authenticates",
+    "is a duplicate",
+)
+
+
+def walk_all(left: Left, count: int, broken: Rules = NONE_BROKEN) -> tuple[int, str | None, list[str]]:
+    """How many steps so many walks took, and the first violation with its timeline."""
+    total = 0
+    for seed in range(count):
+        timeline = []
+        for label, state in walk(left, seed, broken):
+            timeline.append(label)
+            if what := violation(state):
+                return total + len(timeline), f"{what} (walk {seed})", timeline
+        total += len(timeline)
+    return total, None, []

@@ -65,7 +65,9 @@ def _claim(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """1. Claim: one conditional write, which takes the lease under a new random owner."""
     row = s.row or Row(w.attempt or 1)
     if w.kind == "delivery":
-        is_claimable = row.state in UNPAID if w.attempt > row.attempt else (w.attempt, PENDING) == (row.attempt, row.state)
+        is_claimable = (
+            row.state in UNPAID if w.attempt > row.attempt else (w.attempt, PENDING) == (row.attempt, row.state)
+        )
     else:
         is_claimable = row.state in UNPAID and row.cancel_requested
     if w.kind == "cancel" and w.row.intent >= 0:
@@ -94,6 +96,9 @@ def _cancel_beside_the_lease(s: State, w: Worker, broken: Rules) -> Iterator[Ste
 
 def _ensure(s: State, w: Worker, label: str, broken: Rules) -> Iterator[Step]:
     """2. Ensure a PaymentIntent. An order that the clock calls old is looked up first, each time. A clock may be wrong."""
+    if w.row.cancel_requested and "CANCELED without a trace" in broken:
+        yield label, go(s, w, "finalize", outcome=CANCELED)
+        return
     if s.age == YOUNG or "no lookup past 23 h" in broken:
         yield label, go(s, w, "create")
     if (s.age == OLD or s.left.skew) and "no lookup past 23 h" not in broken:
@@ -160,7 +165,8 @@ def _retrieve(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     the same card's decline before."""
     intent, label = s.intents[w.row.intent], f"retrieves: {s.intents[w.row.intent].status}"
     is_canceled = intent.status in ("by_customer", *(["abandoned"] if "abandoned taken for canceled" in broken else []))
-    is_ours = w.replayed not in ("", ERROR) or "every decline is this attempt's" in broken
+    is_ours = w.replayed not in ("", ERROR) or "a decline known by its card" in broken
+    is_ours = is_ours or (w.replayed == ERROR and "a stored 500 taken for an answer" in broken)
     is_ours = is_ours or (intent.charge != w.row.declined_charge and "no charge of the decline before" not in broken)
     if intent.status == "succeeded":
         yield label, go(s, w, "finalize", outcome=SUCCEEDED)

@@ -117,7 +117,12 @@ def by_itself(s: State) -> Iterator[Step]:
     yield from _table_and_keys(s)
 
 
-_KINDS = {"deliver_1": ("delivery", 1), "deliver_2": ("delivery", 2), "cancel": ("cancel", 0), "reconcile": ("reconciler", 0)}
+_KINDS = {
+    "deliver_1": ("delivery", 1),
+    "deliver_2": ("delivery", 2),
+    "cancel": ("cancel", 0),
+    "reconcile": ("reconciler", 0),
+}
 
 
 def starts(s: State) -> Iterator[tuple[State, Worker]]:
@@ -174,7 +179,9 @@ def cancel(s: State, index: int, reason: str) -> State:
     return _becomes(s, index, reason) if s.intents[index].status in OPEN else s
 
 
-def post(s: State, key: Key, execute: Callable[[State], Iterator[Executed]]) -> Iterator[tuple[str, State, str | int, bool]]:
+def post(
+    s: State, key: Key, execute: Callable[[State], Iterator[Executed]]
+) -> Iterator[tuple[str, State, str | int, bool]]:
     """A request with an idempotency key: what happens, the state after it, the answer, and whether it is a replay."""
     if (stored := dict(s.keys).get(key)) is not None:
         yield f"a replay of {stored}", s, stored, True
