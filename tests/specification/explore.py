@@ -4,22 +4,25 @@ import random
 from array import array
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
-from tests.specification.protocol import NONE_BROKEN, UNPAID, Rules, steps
-from tests.specification.world import (
-    CANCELED,
-    DECLINED,
-    ERROR,
-    NEEDS_REVIEW,
-    OPEN,
-    REQUIRES_ACTION,
-    SUCCEEDED,
-    Key,
-    Left,
-    Row,
-    State,
-    Worker,
-)
+from tests.specification import protocol, reconciler
+from tests.specification.protocol import NONE_BROKEN, Rules
+from tests.specification.world import Left, Row, State, Step, Worker, by_itself, starts
+
+POINTS = protocol.POINTS | reconciler.POINTS
+
+
+def steps(s: State, broken: Rules = NONE_BROKEN) -> Iterator[Step]:
+    """Every state that can follow, and what happened."""
+    yield from by_itself(s)
+    for started, w in starts(s):
+        for label, after in reconciler.STARTS[w.kind](started, w, broken):
+            yield f"{w.kind}#{w.id} {label}", after
+    for w in s.workers:
+        for label, after in POINTS[w.at](s, w, broken):
+            yield f"{w.kind}#{w.id} {label}", after
+
 
 # ---------------------------------------------------------------- what must never be
 
@@ -29,9 +32,9 @@ def violation(s: State) -> str | None:
     paid = [intent for intent in s.intents if intent.status == "succeeded"]
     if len(paid) > 1:
         return "charged twice"
-    if paid and CANCELED in s.said:
+    if paid and "CANCELED" in s.said:
         return "CANCELED was said, and it is charged"
-    if paid and not s.excused and f"{DECLINED} {paid[0].attempt}" in s.said:
+    if paid and not s.excused and f"DECLINED {paid[0].attempt}" in s.said:
         return "DECLINED was said, and it is charged, for no reason that the design allows"
     if any(w.at == "confirm" and w.row.cancel_requested for w in s.workers):
         return "it was to be canceled, and a later claim confirms"
@@ -39,15 +42,15 @@ def violation(s: State) -> str | None:
 
 
 def _violation_of_row(s: State, row: Row, *, is_paid: bool) -> str | None:
-    if not is_paid and row.state == SUCCEEDED:
+    if not is_paid and row.state == "SUCCEEDED":
         return "SUCCEEDED was said, and nothing is charged"
-    if is_paid and row.state == DECLINED and not s.excused:
+    if is_paid and row.state == "DECLINED" and not s.excused:
         return "it is charged, and the row is DECLINED, for no reason that the design allows"
-    if row.state == NEEDS_REVIEW:
+    if row.state == "NEEDS_REVIEW":
         return "a person is asked although nothing is wrong"
-    if row.state in (DECLINED, REQUIRES_ACTION) and not s.excused and not s.left.refuse:
-        if f"asked {row.attempt}" not in s.said:
-            return f"an outcome was written for attempt {row.attempt}, which Stripe never executed"
+    is_asked = f"asked {row.attempt}" in s.said or s.excused or s.left.refuse
+    if row.state in ("DECLINED", "REQUIRES_ACTION") and not is_asked:
+        return f"an outcome was written for attempt {row.attempt}, which Stripe never executed"
     return None
 
 
@@ -56,8 +59,8 @@ def is_finished(s: State) -> bool:
     if s.workers or s.row is None:
         return False
     if any(intent.status == "succeeded" for intent in s.intents):
-        return s.row.state == SUCCEEDED
-    return s.row.state == CANCELED or (s.row.state == DECLINED and not s.row.cancel_requested)
+        return s.row.state == "SUCCEEDED"
+    return s.row.state == "CANCELED" or (s.row.state == "DECLINED" and not s.row.cancel_requested)
 
 
 # ---------------------------------------------------------------- every state
@@ -73,13 +76,15 @@ class Exploration:
     timeline: list[str] = field(default_factory=list)
 
 
-def explore(left: Left, broken: Rules = NONE_BROKEN, *, states_max: int = 10**9) -> Exploration:
+def explore(
+    left: Left, broken: Rules = NONE_BROKEN, *, states_max: int = 10**9, start: State | None = None
+) -> Exploration:
     """Every state that can be reached, breadth first, up to so many; then, whether each can still finish.
 
     A state beyond the bound on PaymentIntents is not entered, and one that it follows counts as finishable.
     """
-    start, shared = State(left), dict[Hashable, Hashable]()
-    number = {canonical(start, shared): 0}
+    start, shared, is_exact = start or State(left), dict[Hashable, Hashable](), bool(broken)
+    number = {canonical(start, shared, is_exact=is_exact): 0}
     waiting: list[State | None] = [start]
     parents, labels = array("L", [0]), [""]
     edges = array("L"), array("L")
@@ -92,7 +97,7 @@ def explore(left: Left, broken: Rules = NONE_BROKEN, *, states_max: int = 10**9)
             if len(after.intents) > left.intents:
                 can_finish[place] = True
                 continue
-            index = number.setdefault(canonical(after, shared), len(waiting))
+            index = number.setdefault(canonical(after, shared, is_exact=is_exact), len(waiting))
             if index == len(waiting):
                 waiting.append(after)
                 parents.append(place)
@@ -134,58 +139,51 @@ def _timeline(index: int, parents: "array[int]", labels: list[str]) -> list[str]
 # ---------------------------------------------------------------- states that differ in nothing that matters are one
 
 
-def canonical(s: State, shared: dict[Hashable, Hashable]) -> Hashable:
+def canonical(s: State, shared: dict[Hashable, Hashable], *, is_exact: bool = False) -> Hashable:
     """The state without what nobody will read again, its workers in one order, and its parts shared between states."""
     row, backup, intents, keys, said = s.row, s.backup if s.left.restore else None, s.intents, s.keys, s.said
-    workers = [_canonical_worker(w, s) for w in s.workers]
-    if any([intent.charge for intent in intents]):
+    workers = [w if w.at in _ON_REVISION else w._replace(is_fooled=False) for w in s.workers]
+    if any(map(_CHARGE, intents)):
         # Of charges it matters only which are the same one.
-        known = {0, *[each.declined_charge for each in (row, backup, *[w.row for w in workers]) if each]}
-        known.update([intent.charge for intent in intents if intent.status in _LIVE])
+        rows = [each for each in (row, backup, *[w.row for w in workers]) if each]
+        known = {0, *[each.declined_charge for each in rows], *[w.own.charge for w in workers if w.own]}
+        known.update([intent.charge for intent in intents if not intent.is_canceled])
         rank = {charge: place for place, charge in enumerate(sorted(known))}
         intents = tuple([intent._replace(charge=rank.get(intent.charge, 0)) for intent in intents])
         row = row and row._replace(declined_charge=rank[row.declined_charge])
         backup = backup and backup._replace(declined_charge=rank[backup.declined_charge])
-        workers = [w._replace(row=w.row._replace(declined_charge=rank[w.row.declined_charge])) for w in workers]
+        workers = [
+            w._replace(
+                row=w.row._replace(declined_charge=rank[w.row.declined_charge]),
+                own=w.own and w.own._replace(charge=rank[w.own.charge]),
+            )
+            for w in workers
+        ]
     if len(workers) > 1:
-        order = sorted(
-            workers, key=lambda w: (hash(w[1:]), *[each and each.lease_owner == w.id for each in (row, backup)])
-        )
-    else:
-        order = workers
-    place = {w.id: number for number, w in enumerate(order, start=1)} | {0: 0}
+        workers.sort(key=lambda w: (hash(w[1:]), *[each and each.lease_owner == w.id for each in (row, backup)]))
+    place = {w.id: number for number, w in enumerate(workers, start=1)} | {0: 0}
     row = row and row._replace(lease_owner=place[row.lease_owner])
     backup = backup and backup._replace(lease_owner=place[backup.lease_owner])
     if s.excused:
         said = said & _READ
-    if keys:
-        # A confirm's key says that there is an answer; for a PaymentIntent that has ended, not even that.
+    if keys and not is_exact:
+        # A confirm's key says whether there is an answer; for a PaymentIntent that has ended, not even that.
         keys = tuple(
             [
-                (key, answer if key[0] == "create" else answer == ERROR)
+                (key, answer if key[0] == "create" else answer in ("500", "unexpected state"))
                 for key, answer in keys
                 if key[0] == "create" or intents[key[1]].status in _LIVE  # type: ignore[index]
             ]
         )
-    share, ordered = shared.setdefault, tuple([w._replace(id=0) for w in order])
+    share, ordered = shared.setdefault, tuple([w._replace(id=0) for w in workers])
     parts = (row, backup, intents, keys, s.late, ordered, said, s.left)
-    return (s.age, s.excused, *[share(part, part) for part in parts])
+    return (s.is_old, s.excused, *[share(part, part) for part in parts])
 
 
-_LIVE = (*OPEN, "processing")
-_READ = {CANCELED, REQUIRES_ACTION, f"{DECLINED} 1"}
-_NO_KEYS = frozenset[Key]()
-
-
-def _canonical_worker(w: Worker, s: State) -> Worker:
-    replayed = w.replayed if w.at in ("retrieve", "abandon") else ""
-    if replayed and replayed != ERROR:
-        replayed = "answer"
-    is_fooled = w.is_fooled and w.at in ("compare", "give up", "correct")
-    born, keys = (w.born, w.keys) if s.left.forget else ("", _NO_KEYS)
-    if (replayed, is_fooled, born, keys) == (w.replayed, w.is_fooled, w.born, w.keys):
-        return w
-    return w._replace(replayed=replayed, is_fooled=is_fooled, born=born, keys=keys)
+_LIVE = ("new", "declined", "requires_action", "processing")
+_READ = {"CANCELED", "REQUIRES_ACTION", "DECLINED 1"}
+_ON_REVISION = ("compare", "give up", "correct")
+_CHARGE = attrgetter("charge")
 
 
 # ---------------------------------------------------------------- random walks
@@ -204,7 +202,7 @@ def walk(left: Left, seed: int, broken: Rules = NONE_BROKEN) -> Iterator[tuple[s
 _RARE = (
     "crashes",
     "500",
-    "23 hours",
+    "a day old",
     "restored",
     "lost",
     "by itself",

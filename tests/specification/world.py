@@ -1,18 +1,14 @@
 """The world in which the charge protocol works: one order's row, Stripe, everyone at work on them, and what goes wrong.
 
-A state is a value; each step gives every state that can follow it. Time is an age: YOUNG, and OLD once every clock says that
-the order is 23 hours old. Leases have no times: one may be taken over at any moment. An answer that is lost needs no
-step of its own: it is a crash after the request.
+A state is a value; each step gives every state that can follow it. Time is one event: before it, Stripe remembers every
+idempotency key, and a clock may call the order 23 hours old or not; after it, every clock does, and any key may be
+forgotten. Leases have no times: one may be taken over at any moment, and a worker may live however long. An answer that
+is lost needs no step of its own: it is a crash after the request.
 """
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-YOUNG, OLD = "young", "old"
-PENDING, SUCCEEDED, DECLINED = "PENDING", "SUCCEEDED", "DECLINED"
-REQUIRES_ACTION, CANCELED, NEEDS_REVIEW = "REQUIRES_ACTION", "CANCELED", "NEEDS_REVIEW"
-OPEN = ("new", "declined", "requires_action")  # A PaymentIntent that can be confirmed, or canceled.
-ERROR = "500"  # The stored answer that says nothing.
 ANY = -1  # Any number of times.
 Key = tuple[str | int, ...]
 
@@ -25,35 +21,49 @@ class Intent(NamedTuple):
     attempt: int = 0  # Whose payment method it holds.
     charge: int = 0  # Its `latest_charge`: most declines make one, a failed authentication does not.
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be confirmed, or canceled."""
+        return self.status in ("new", "declined", "requires_action")
+
+    @property
+    def is_canceled(self) -> bool:
+        return self.status in ("abandoned", "by_customer", "by_stripe")
+
 
 class Row(NamedTuple):
     """The order's row in the Payments table. The id of its PaymentIntent is a place in State.intents; -1 is none."""
 
     attempt: int = 1
-    state: str = PENDING
-    generation: int = 0
+    state: str = "PENDING"
+    generation: int = 0  # Of its PaymentIntent, or the next one to be created.
     intent: int = -1
     cancel_requested: bool = False
-    declined_charge: int = 0  # The charge that the last decline ended with.
+    declined_charge: int = 0  # The charge that the PaymentIntent showed when it was declined, or the customer's turn.
     lease_owner: int = 0
+
+    @property
+    def is_unpaid(self) -> bool:
+        return self.state in UNPAID
+
+
+UNPAID = ("PENDING", "DECLINED", "REQUIRES_ACTION")
 
 
 class Worker(NamedTuple):
-    """A delivery of an attempt, a cancellation, or a run of the reconciler (or a webhook); `at` is what it does next."""
+    """A delivery of an attempt, a cancellation, a run of the reconciler or a webhook; `at` is what it does next."""
 
     id: int
     kind: str
     attempt: int
-    born: str
     at: str = ""
     row: Row = Row()  # As read or claimed; after a claim, generation and intent run ahead of what is written.
     intent: int = -1  # The PaymentIntent that its id will replace in the row; the reconciler's: the one it asks about.
+    own: Intent | None = None  # The PaymentIntent that it is to write down, as Stripe has shown it.
+    seen: int = 0  # How many PaymentIntents there were when it looked up; 0 is no lookup, -1 one that a mutant skips.
+    confirmed: str = ""  # "answered" or "spent", once Stripe has replayed or refused this attempt's confirm.
     outcome: str = ""
-    looked_up: bool = False
-    is_new: bool = False  # The PaymentIntent was created by this worker, with an answer that was no replay.
-    replayed: str = ""  # What Stripe has replayed to this attempt's confirm.
     is_fooled: bool = False  # The table was restored since it read the row: revisions prove nothing to it.
-    keys: frozenset[Key] = frozenset()  # The idempotency keys that came to be while it lived: none is a day old.
 
 
 class Left(NamedTuple):
@@ -69,9 +79,8 @@ class Left(NamedTuple):
     error: int = 0  # 500s: executed now, later or never, stored or not.
     strike: int = 0  # Stripe cancels a PaymentIntent by itself.
     backup: int = 0
-    restore: int = 0  # To the backup; without one, the row is lost.
-    forget: int = 0  # Stripe forgets a key that is a day old.
-    skew: int = 0  # While the order is YOUNG, a clock may call it old.
+    restore: int = 0  # To the backup, leases and all; without one, the row is lost.
+    forget: int = 0  # Stripe forgets a key.
     refuse: int = 0  # Stripe refuses to create this PaymentIntent, for good.
 
 
@@ -79,7 +88,7 @@ class State(NamedTuple):
     """Everything. `said` and `excused` are for the checks alone."""
 
     left: Left
-    age: str = YOUNG
+    is_old: bool = False
     row: Row | None = None
     backup: Row | None = None
     intents: tuple[Intent, ...] = ()
@@ -96,8 +105,8 @@ Executed = tuple[str, State, str | int]  # What Stripe did, the state after it, 
 
 def by_itself(s: State) -> Iterator[Step]:
     """What happens without a worker's doing."""
-    if s.age == YOUNG:
-        yield "the order is 23 hours old", s._replace(age=OLD)
+    if not s.is_old:
+        yield "the order is a day old", s._replace(is_old=True)
     for w in s.workers if s.left.crash else ():
         yield f"{w.kind}#{w.id} crashes, or its answer is lost", end(spend(s, "crash") or s, w)
     for key in s.late:
@@ -105,14 +114,14 @@ def by_itself(s: State) -> Iterator[Step]:
         execute = create(executed, int(key[1])) if key[0] == "create" else confirm(executed, int(key[1]), int(key[2]))
         yield from ((f"Stripe executes a {key[0]} late: {what}", after) for what, after, _ in execute)
     for index, intent in enumerate(s.intents):
-        page_tries_again = intent.status == "declined" and REQUIRES_ACTION in s.said
+        page_tries_again = intent.status == "declined" and "REQUIRES_ACTION" in s.said
         if intent.status in ("requires_action", "processing") or page_tries_again:
             yield f"the bank accepts {index}", _becomes(s, index, "succeeded", excused=page_tries_again)
             charge = intent.charge if intent.status == "processing" else _new_charge(s)
             yield f"the bank declines {index}", _becomes(s, index, "declined", charge=charge, excused=page_tries_again)
         if intent.status == "requires_action":
             yield f"the customer fails to authenticate {index}", _becomes(s, index, "declined")
-        if intent.status in OPEN and (struck := spend(s, "strike")):
+        if intent.is_open and (struck := spend(s, "strike")):
             yield f"Stripe cancels {index} by itself", _becomes(struck, index, "by_stripe")
     yield from _table_and_keys(s)
 
@@ -131,9 +140,9 @@ def starts(s: State) -> Iterator[tuple[State, Worker]]:
     for what, (kind, attempt) in _KINDS.items():
         again = None if s.workers or kind == "cancel" else s
         started = again or spend(s, what)
-        may_start = attempt < 2 or f"{DECLINED} 1" in s.said
+        may_start = attempt < 2 or "DECLINED 1" in s.said
         if started and may_start and len(s.workers) < s.left.at_once:
-            worker = Worker(min(ids), kind, attempt, s.age)
+            worker = Worker(min(ids), kind, attempt)
             yield started._replace(workers=(*s.workers, worker)), worker
 
 
@@ -144,12 +153,10 @@ def _table_and_keys(s: State) -> Iterator[Step]:
         fooled = tuple(each._replace(is_fooled=True) for each in s.workers)
         what = "a backup is restored" if s.backup else "the row is lost"
         yield what, restored._replace(row=s.backup, workers=fooled, excused=True)
-    # A worker lives, and clocks differ, by less than the hour between 23 and 24: none that began YOUNG is left.
-    if s.age == OLD and all(w.born == OLD for w in s.workers) and (forgotten := spend(s, "forget")):
+    if s.is_old and (forgotten := spend(s, "forget")):
         for key, answer in s.keys:
-            if not any(key in w.keys for w in s.workers):
-                keys = tuple(each for each in s.keys if each != (key, answer))
-                yield f"Stripe forgets the key of {key}", forgotten._replace(keys=keys, excused=True)
+            keys = tuple(each for each in s.keys if each != (key, answer))
+            yield f"Stripe forgets the key of {key}", forgotten._replace(keys=keys, excused=True)
 
 
 # ---------------------------------------------------------------- Stripe
@@ -165,7 +172,7 @@ def create(s: State, generation: int) -> Iterator[Executed]:
 
 def confirm(s: State, index: int, attempt: int) -> Iterator[Executed]:
     """A PaymentIntent makes at most one successful charge, for ever."""
-    if s.intents[index].status not in OPEN:
+    if not s.intents[index].is_open:
         yield "unexpected state", s, "unexpected state"
         return
     for status in ("succeeded", "declined", "requires_action", "processing"):
@@ -176,7 +183,7 @@ def confirm(s: State, index: int, attempt: int) -> Iterator[Executed]:
 
 def cancel(s: State, index: int, reason: str) -> State:
     """Stripe decides: one that succeeded, is being processed or is canceled stays what it is."""
-    return _becomes(s, index, reason) if s.intents[index].status in OPEN else s
+    return _becomes(s, index, reason) if s.intents[index].is_open else s
 
 
 def post(
@@ -192,13 +199,12 @@ def post(
         later = failed._replace(late=tuple(sorted({*s.late, key[:3]}, key=str)))
         executed = [(f"500, {what}", after) for what, after, _ in execute(failed)]
         for what, after in (("500, not executed", failed), ("500, executed later", later), *executed):
-            yield what, after, ERROR, False
-            yield f"{what}, stored", _store(after, key, ERROR), ERROR, False
+            yield what, after, "500", False
+            yield f"{what}, stored", _store(after, key, "500"), "500", False
 
 
 def _store(s: State, key: Key, answer: str | int) -> State:
-    keys = tuple(sorted((*s.keys, (key, answer)), key=str))
-    return s._replace(keys=keys, workers=tuple(each._replace(keys=each.keys | {key}) for each in s.workers))
+    return s._replace(keys=tuple(sorted((*s.keys, (key, answer)), key=str)))
 
 
 def _becomes(s: State, index: int, status: str, *, excused: bool = False, **changes: int) -> State:
@@ -216,16 +222,12 @@ def _new_charge(s: State) -> int:
 
 def go(s: State, w: Worker, at: str, **changes: object) -> State:
     """The worker goes on to what it does next."""
-    moved = w._replace(at=at, keys=_worker(s, w).keys, **changes)  # type: ignore[arg-type]
+    moved = w._replace(at=at, **changes)  # type: ignore[arg-type]
     return s._replace(workers=tuple(moved if each.id == w.id else each for each in s.workers))
 
 
-def _worker(s: State, w: Worker) -> Worker:
-    return next(each for each in s.workers if each.id == w.id)
-
-
 def end(s: State, w: Worker) -> State:
-    """The worker is done, or dead. A lease that nobody holds is a free one, since any can be taken over at any moment."""
+    """The worker is done, or dead. A lease that nobody holds is a free one: any can be taken over at any moment."""
     row, backup = (
         each._replace(lease_owner=0) if each and each.lease_owner == w.id else each for each in (s.row, s.backup)
     )
