@@ -2,13 +2,13 @@
 
 import random
 from array import array
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from tests.specification import protocol, reconciler
 from tests.specification.protocol import NONE_BROKEN, Rules
-from tests.specification.world import Left, Row, State, Step, Worker, by_itself, starts
+from tests.specification.world import Left, Row, State, Step, by_itself, starts
 
 POINTS = protocol.POINTS | reconciler.POINTS
 
@@ -36,6 +36,8 @@ def violation(s: State) -> str | None:
         return "CANCELED was said, and it is charged"
     if paid and not s.excused and f"DECLINED {paid[0].attempt}" in s.said:
         return "DECLINED was said, and it is charged, for no reason that the design allows"
+    if "CANCELED" in s.said and "to cancel" not in s.said:
+        return "CANCELED was said, and nobody asked for it"
     if any(w.at == "confirm" and w.row.cancel_requested for w in s.workers):
         return "it was to be canceled, and a later claim confirms"
     return s.row and _violation_of_row(s, s.row, is_paid=bool(paid))
@@ -116,6 +118,13 @@ def explore(
     return Exploration(len(waiting), True, "it can never finish", _timeline(stuck, parents, labels))
 
 
+def follow(state: State, labels: Iterable[str], broken: Rules = NONE_BROKEN) -> State:
+    """The state after these steps."""
+    for label in labels:
+        state = dict(reversed(list(steps(state, broken))))[label]
+    return state
+
+
 def _stuck(can_finish: bytearray, sources: "array[int]", targets: "array[int]") -> int | None:
     """The first state from which no finished one can be reached."""
     changed = True
@@ -181,7 +190,7 @@ def canonical(s: State, shared: dict[Hashable, Hashable], *, is_exact: bool = Fa
 
 
 _LIVE = ("new", "declined", "requires_action", "processing")
-_READ = {"CANCELED", "REQUIRES_ACTION", "DECLINED 1"}
+_READ = {"to cancel", "CANCELED", "REQUIRES_ACTION", "DECLINED 1"}
 _ON_REVISION = ("compare", "give up", "correct")
 _CHARGE = attrgetter("charge")
 
@@ -189,10 +198,13 @@ _CHARGE = attrgetter("charge")
 # ---------------------------------------------------------------- random walks
 
 
+STEPS_MAX = 60
+
+
 def walk(left: Left, seed: int, broken: Rules = NONE_BROKEN) -> Iterator[tuple[str, State]]:
     """One way through larger bounds; what goes wrong is rarer than what works, so that walks come far."""
     choose, state = random.Random(seed), State(left)
-    for _ in range(150):
+    for _ in range(STEPS_MAX):
         options = list(steps(state, broken))
         weights = [1 if any(word in label for word in _RARE) else 6 for label, _ in options]
         label, state = choose.choices(options, weights)[0]

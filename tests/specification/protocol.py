@@ -4,8 +4,8 @@
              (old: look up all others first)                           ├─► cancel, then the next generation
                                                                        └─► finalize, or wait
 
-Each function is what a worker does at one point: it yields every way in which that can end. `broken` names rules that
-are left out, to see that this is noticed; read past it.
+Each function yields every way in which what a worker does at one point can end. `broken` names rules that are left
+out, to see that this is noticed; read past it.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def claim(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     if not is_claimable:
         yield "is a duplicate, or superseded", end(s, w)
         return
-    row = row._replace(attempt=max(row.attempt, w.attempt), state="PENDING", lease_owner=w.id)
+    row = row._replace(attempt=max(row.attempt, w.attempt), state="PENDING", lease_owner=w.id, is_listed=True)
     w = w._replace(kind="holder", attempt=0, row=row._replace(lease_owner=0), intent=row.intent)
     claimed = s._replace(row=row)
     if row.intent >= 0:
@@ -49,9 +49,7 @@ def claim(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
 def _ensure(s: State, w: Worker, label: str, broken: Rules) -> Iterator[Step]:
     """The chain: generation 0, then one more each time that Stripe says that the former is canceled, or that its key
     answers a stored failure. While Stripe remembers its keys, it leads everyone to the same PaymentIntent."""
-    if w.row.cancel_requested and "CANCELED without a trace" in broken:
-        yield label, go(s, w, "finalize", outcome="CANCELED")
-    elif s.is_old and "the lookup comes before the create" in broken:
+    if s.is_old and "the lookup comes before the create" in broken:
         yield label, go(s, w, "look up", seen=0)
     elif not s.is_old and "the clock is read before the create" in broken:
         yield label, go(s, w, "create", seen=-1)
@@ -88,25 +86,24 @@ def _retrieve_its_own(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
 
 def _date(s: State, w: Worker, own: Intent, label: str, broken: Rules, *, is_safe: bool) -> Iterator[Step]:
     """The clock, once the answer is there: only an order that it calls young needs no lookup."""
-    w = w._replace(own=own)
-    before = {"no lookup past 23 h", "the lookup comes before the create", "the id is written before the lookup"}
-    if is_safe or not s.is_old or w.seen or before & broken:
-        yield label, go(s, w, "write", seen=0)
-    if not (is_safe or w.seen or before & broken):
-        yield f"{label}, the clock says old", go(s, w, "look up", seen=0)
+    is_safe = is_safe or bool(w.seen or {"no lookup past 23 h", "the lookup comes before the create"} & broken)
+    if is_safe or not s.is_old:
+        yield label, go(s, w, "write", own=own, seen=0)
+    if not is_safe:
+        yield f"{label}, the clock says old", go(s, w, "look up", own=own)
 
 
 def _look_up(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """Everything else of the order at Stripe, complete; what is open is canceled, one by one. What is merely found is
     never confirmed. Of two workers that look up once their own PaymentIntent exists, the later one sees both."""
     seen = w.seen or len(s.intents)
-    others = [(index, intent) for index, intent in enumerate(s.intents[:seen]) if index != w.row.intent]
-    found, still_open = [each.status for _, each in others], [index for index, each in others if each.is_open]
-    at = {status: index for index, (_, status) in zip((index for index, _ in others), enumerate(found), strict=True)}
-    if found.count("succeeded") > 1:
+    others = {index: intent for index, intent in enumerate(s.intents[:seen]) if index != w.row.intent}
+    found = {intent.status: index for index, intent in others.items()}
+    still_open = [index for index, intent in others.items() if intent.is_open]
+    if [intent.status for intent in others.values()].count("succeeded") > 1:
         yield "finds two paid", go(s, w, "finalize", outcome="NEEDS_REVIEW")
     elif "succeeded" in found:
-        yield "finds it paid", _decided(s, w._replace(row=w.row._replace(intent=at["succeeded"])), "SUCCEEDED")
+        yield "finds it paid", _decided(s, w, "SUCCEEDED", found["succeeded"])
     elif "processing" in found:
         yield "finds it processing", end(s, w)
     elif still_open and "adopting what was found" in broken:
@@ -115,12 +112,12 @@ def _look_up(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         yield f"adopts {index}", go(s, w, "write", row=adopted, own=own, seen=0)
     elif still_open and "what is found stays open" not in broken:
         after = cancel(s, still_open[0], "abandoned") if w.seen else s
-        what = f"cancels {still_open[0]}, found" if w.seen else f"finds {still_open} open"
+        what = f"cancels {still_open[0]}, found" if w.seen else f"finds {still_open[0]} open"
         yield what, go(after, w, "look up", seen=seen)
     elif "by_customer" in found and "what is found canceled is no trace" not in broken:
-        yield "finds it canceled", _decided(s, w._replace(row=w.row._replace(intent=at["by_customer"])), "CANCELED")
+        yield "finds it canceled", _decided(s, w, "CANCELED", found["by_customer"])
     elif "the lookup comes before the create" in broken:
-        generation = max([w.row.generation, *(intent.generation + 1 for _, intent in others)])
+        generation = max([w.row.generation, *(intent.generation + 1 for intent in others.values())])
         yield "finds nothing open", go(s, w, "create", row=w.row._replace(generation=generation), seen=-1)
     else:
         yield "finds nothing open", go(s, w, "write", seen=0)
@@ -130,7 +127,7 @@ def _write(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """The id is written before money can move: on the lease, and on the id that it replaces."""
     row, own = s.row, w.own or Intent(0)
     is_held = row is not None and (row.lease_owner == w.id or "id written without the lease" in broken)
-    if row and is_held and (row.intent == w.intent or "id written whatever it replaces" in broken):
+    if row and is_held and row.intent == w.intent:
         row = row._replace(intent=w.row.intent, generation=w.row.generation)
         after = s._replace(row=row)
         w = w._replace(row=row._replace(lease_owner=0), intent=row.intent, own=None)
@@ -149,14 +146,16 @@ def _retrieve(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
 
 def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> Iterator[Step]:
     """`confirmed` says what is known of this attempt's confirm: "answered", "spent" (a stored failure), or nothing."""
-    is_canceled = intent.status == "by_customer" or (
-        intent.status == "abandoned" and "abandoned taken for canceled" in broken
-    )
-    next_one = w._replace(row=w.row._replace(generation=_next(w, intent, broken)), confirmed="")
+    by_customer = ("by_customer", *(["abandoned"] if "abandoned taken for canceled" in broken else []))
+    # The row may name a canceled one, and the generation after a stored failure: that is the next one, none is skipped.
+    following = max(w.row.generation, intent.generation + 1)
+    if "a generation is skipped" in broken:
+        following = max(w.row.generation, intent.generation) + 1
+    next_one = w._replace(row=w.row._replace(generation=following), confirmed="")
     if intent.status == "succeeded":
-        yield label, _decided(s, w, "SUCCEEDED")
-    elif is_canceled:
-        yield label, _decided(s, w, "CANCELED")
+        yield label, _decided(s, w, "SUCCEEDED", w.row.intent)
+    elif intent.status in by_customer:
+        yield label, _decided(s, w, "CANCELED", w.row.intent)
     elif intent.is_canceled or (intent.status == "processing" and "a generation beside processing" in broken):
         yield from _ensure(s, next_one, label, broken)
     elif intent.status == "processing":
@@ -164,22 +163,15 @@ def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> I
     elif w.row.cancel_requested and "a request to cancel is overlooked" not in broken:
         yield label, go(s, w, "cancel")
     elif intent.status == "requires_action" and (w.confirmed == "answered" or intent.attempt == w.row.attempt):
-        yield label, _decided(s, w, "REQUIRES_ACTION", intent.charge)
+        yield label, _decided(s, w, "REQUIRES_ACTION", w.row.intent, intent.charge)
     elif intent.status == "declined" and is_its_decline(w, intent, broken):
-        yield label, _decided(s, w, "DECLINED", intent.charge)
+        yield label, _decided(s, w, "DECLINED", w.row.intent, intent.charge)
     elif intent.status != "requires_action" and not w.confirmed:
         yield label, go(s, w, "confirm")
     elif "the next one without canceling" in broken:
         yield from _ensure(s, next_one, label, broken)
     else:
         yield label, go(s, w, "abandon")
-
-
-def _next(w: Worker, intent: Intent, broken: Rules) -> int:
-    """The row's generation, if that is one that has yet to be created: none is ever skipped."""
-    if "a generation is skipped" in broken:
-        return max(w.row.generation, intent.generation) + 1
-    return max(w.row.generation, intent.generation + 1)
 
 
 def is_its_decline(w: Worker, intent: Intent, broken: Rules) -> bool:
@@ -189,12 +181,13 @@ def is_its_decline(w: Worker, intent: Intent, broken: Rules) -> bool:
         return True
     if "a decline known by its card" in broken:
         return True
-    return intent.charge != w.row.declined_charge and "no charge of the decline before" not in broken
+    return intent.charge != w.row.declined_charge and "a decline known by its answer alone" not in broken
 
 
-def _decided(s: State, w: Worker, outcome: str, declined_charge: int = 0) -> State:
-    w = w._replace(outcome=outcome, row=w.row._replace(declined_charge=declined_charge))
-    return go(s, w, "finalize", own=None, seen=0, confirmed="")
+def _decided(s: State, w: Worker, outcome: str, index: int, charge: int = 0) -> State:
+    """With the charge that an attempt ended with, or waits for: the next one's decline is known by another."""
+    row = w.row._replace(intent=index, declined_charge=charge)
+    return go(s, w, "finalize", outcome=outcome, row=row, own=None, seen=0, confirmed="")
 
 
 def _cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -202,7 +195,7 @@ def _cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     reason = "by_customer" if w.at == "cancel" else "abandoned"
     after = cancel(s, w.row.intent, reason)
     if reason == "by_customer" and "CANCELED without Stripe's word" in broken:
-        yield "does not wait for Stripe", _decided(s, w, "CANCELED")
+        yield "does not wait for Stripe", _decided(s, w, "CANCELED", w.row.intent)
     else:
         intent = after.intents[w.row.intent]
         yield from _decide(after, w, intent, f"cancels {w.row.intent}: {intent.status}", broken)
@@ -236,7 +229,7 @@ def _finalize(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         and row.cancel_requested
         and "left open though to be canceled" not in broken
     )
-    if is_owner and is_same and not is_open and (row.state == "PENDING" or "finalize what is finished" in broken):
+    if is_owner and is_same and not is_open and row.state == "PENDING":
         yield from say(s, w, row._replace(intent=w.row.intent, declined_charge=w.row.declined_charge))
     else:
         yield "is too late to finalize", end(s, w)
@@ -245,7 +238,8 @@ def _finalize(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
 def say(s: State, w: Worker, row: Row) -> Iterator[Step]:
     """Writes the outcome, for all to see."""
     said = {"DECLINED": [f"DECLINED {row.attempt}"], "SUCCEEDED": []}.get(w.outcome, [w.outcome])
-    after = s._replace(row=row._replace(state=w.outcome, lease_owner=0), said=s.said.union(said))
+    row = row._replace(state=w.outcome, lease_owner=0, is_listed=w.outcome == "REQUIRES_ACTION")
+    after = s._replace(row=row, said=s.said.union(said))
     yield f"writes {w.outcome}", end(after, w)
 
 

@@ -10,7 +10,8 @@ def request_cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """A cancellation first leaves its request in the row, for whoever holds it: that takes no lease."""
     row = s.row or Row()
     if row.is_unpaid:
-        yield "writes the request to cancel", go(s._replace(row=row._replace(cancel_requested=True)), w, "claim")
+        row = row._replace(cancel_requested=True, is_listed=True)
+        yield "writes the request to cancel", go(s._replace(row=row, said=s.said | {"to cancel"}), w, "claim")
     else:
         yield f"finds it {row.state}", end(s, w)
 
@@ -29,8 +30,10 @@ def _cancel_beside_the_lease(s: State, w: Worker, broken: Rules) -> Iterator[Ste
 
 
 def reconcile(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
-    """Finishes a cancellation that died; reads the row for its PaymentIntent, or for one that an event says succeeded."""
-    if s.row and s.row.cancel_requested and s.row.is_unpaid:
+    """Finishes a cancellation that died; reads the row for its PaymentIntent, or for one that an event says succeeded.
+
+    It finds rows by an index: of those that are DECLINED, only where cancellation was requested since."""
+    if s.row and s.row.cancel_requested and s.row.is_unpaid and s.row.is_listed:
         yield from claim(s, w, broken)
     row = s.row or Row(0)
     for index, intent in enumerate(s.intents if row.state not in ("SUCCEEDED", "CANCELED") else ()):

@@ -41,6 +41,7 @@ class Row(NamedTuple):
     cancel_requested: bool = False
     declined_charge: int = 0  # The charge that the PaymentIntent showed when it was declined, or the customer's turn.
     lease_owner: int = 0
+    is_listed: bool = True  # Among the unfinished rows, through which the reconciler goes.
 
     @property
     def is_unpaid(self) -> bool:
