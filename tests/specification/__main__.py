@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from multiprocessing import Pool
 
-from tests.specification.bounds import COMPLETE, MUTANTS, REDUNDANT, WALKS
-from tests.specification.explore import Exploration, explore, walk_all
+from tests.specification.bounds import COMPLETE, MUTANTS, REDUNDANT, SCHEDULES, WALKS
+from tests.specification.explore import Exploration, explore, follow, walk_all
 from tests.specification.protocol import NONE_BROKEN, Rules
-from tests.specification.world import ANY, Left
+from tests.specification.world import ANY, Left, State
 
-Job = tuple[Left, Rules, int]
+Job = tuple[Left, Rules, int, tuple[str, ...]]
 
 
 def describe(left: Left) -> str:
@@ -25,18 +25,23 @@ def describe(left: Left) -> str:
 
 
 def _run(job: Job) -> tuple[Job, Exploration, float]:
-    left, broken, states_max = job
+    left, broken, states_max, first = job
     began = time.monotonic()
-    return job, explore(left, broken, states_max=states_max), time.monotonic() - began
+    found = explore(left, broken, states_max=states_max, start=follow(State(left), first, broken))
+    return job, found, time.monotonic() - began
 
 
 def _lines(jobs: list[Job], processes: int) -> Iterator[tuple[str, Exploration]]:
     with Pool(processes) as pool:
-        for (left, broken, _), found, seconds in pool.imap(_run, jobs):
+        for (left, broken, _, first), found, seconds in pool.imap(_run, jobs):
             extent = "complete" if found.is_complete else "stopped" if found.violation else "INCOMPLETE"
-            rule = "".join(f"{each}: " for each in broken)
+            rule = ", ".join(sorted(broken)) + ": " if broken else ""
+            after = f", after {len(first)} steps" if first else ""
             what = found.violation or "no violation"
-            yield f"{rule}{describe(left)}\n    {found.states:>9,} states, {extent}, {seconds:.1f} s: {what}", found
+            yield (
+                f"{rule}{describe(left)}{after}\n    {found.states:>9,} states, {extent}, {seconds:.1f} s: {what}",
+                found,
+            )
 
 
 def main() -> int:
@@ -49,33 +54,34 @@ def main() -> int:
     if options.bounds:
         pairs = (each.split("=") for each in options.bounds.replace(" ", "").split(","))
         left = Left(**{name: ANY if value == "ANY" else int(value) for name, value in pairs})
-        (line, found), *_ = _lines([(left, NONE_BROKEN, options.states)], 1)
+        (line, found), *_ = _lines([(left, NONE_BROKEN, options.states, ())], 1)
         print(line, *found.timeline, sep="\n        ")
-        return found.violation is not None
+        return int(found.violation is not None)
+    unbroken: list[Job] = [(left, NONE_BROKEN, options.states, ()) for left in COMPLETE]
+    unbroken += [(left, NONE_BROKEN, options.states, first) for left, first in SCHEDULES]
+    broken: list[Job] = [
+        (left, frozenset(rule.split(", ")), options.states, first) for rule, (left, first) in MUTANTS.items()
+    ]
+    redundant: list[Job] = [
+        (left, frozenset({rule}), options.states, ()) for rule, each in REDUNDANT.items() for left in each
+    ]
     failures = 0
-    print("The protocol, every state:")
-    for line, found in _lines([(left, NONE_BROKEN, options.states) for left in COMPLETE], options.processes):
-        failures += found.violation is not None
-        print(line, *found.timeline, sep="\n        ", flush=True)
-    for left, count in WALKS:
-        steps, what, timeline = walk_all(left, count)
-        failures += what is not None
-        print(
-            f"{describe(left)}\n    {count:,} random walks, {steps:,} steps: {what or 'no violation'}",
-            *timeline,
-            sep="\n        ",
-        )
-    print("Broken in one place:")
-    for line, found in _lines(
-        [(left, frozenset({rule}), options.states) for rule, left in MUTANTS.items()], options.processes
+    for title, jobs, is_to_be_caught in (
+        ("The protocol, every state:", unbroken, False),
+        ("Broken in one place:", broken, True),
+        ("Rules that the promise does not need, left out:", redundant, False),
     ):
-        failures += found.violation is None
-        print(line, flush=True)
-    print("Rules that the promise does not need, left out:")
-    redundant = [(left, frozenset({rule}), options.states) for rule, (left, _) in REDUNDANT.items()]
-    for line, found in _lines(redundant, options.processes):
-        failures += found.violation is not None
-        print(line, flush=True)
+        print(title)
+        for line, found in _lines(jobs, options.processes):
+            is_wrong = (found.violation is not None) != is_to_be_caught
+            failures += is_wrong
+            print(line, *(found.timeline if is_wrong else ()), sep="\n        ", flush=True)
+    print("Random walks:")
+    for left, count in WALKS:
+        walked, what, timeline = walk_all(left, count)
+        failures += what is not None
+        print(f"{describe(left)}\n    {count:,} walks, {walked:,} steps: {what or 'no violation'}")
+        print(*timeline, sep="\n        ")
     return min(failures, 1)
 
 

@@ -86,6 +86,7 @@ MUTANTS: dict[str, tuple[Left, tuple[str, ...]]] = {
     "the next one without canceling": (Left(deliver_1=1, error=1), _WORKS),
     "abandoned taken for canceled": (Left(error=1), _WORKS),
     "a second confirm key": (_TWO, ()),
+    "no retrieve after a replayed confirm": (Left(at_once=1, restore=1), ()),
     "a stored 500 taken for an answer": (Left(deliver_1=1, deliver_2=1, error=1), _DECLINED),
     "a decline known by its card": (_ATTEMPTS, ()),
     "a request to cancel is overlooked": (Left(cancel=1), ()),
@@ -99,8 +100,18 @@ MUTANTS: dict[str, tuple[Left, tuple[str, ...]]] = {
 }
 """Each rule with the bounds in which leaving it out is caught, and the first steps there if there are too many."""
 
-REDUNDANT: dict[str, tuple[Left, ...]] = {}
-"""Rules that nothing here needs, with the bounds in which they can be left out, completely explored."""
+SCHEDULES = (
+    (Left(deliver_1=2, error=1, backup=1, restore=1, forget=1), THE_SAME_NOW),
+    (Left(deliver_1=4, error=1, strike=1, backup=1, restore=1, forget=1), SKIPPED),
+)
+"""Bounds in which every state that can follow them is explored."""
+
+REDUNDANT: dict[str, tuple[Left, ...]] = {
+    "finalize without the attempt": (_ATTEMPTS, Left(cancel=1)),
+    "no retrieve after a replayed create": (_ATTEMPTS, Left(cancel=1)),
+    "a decline known by its answer alone": (_ATTEMPTS, Left(cancel=1)),
+}
+"""Rules that nothing here needs, and bounds in which each is left out and every state is explored."""
 
 COMPLETE = (
     Left(deliver_1=1, crash=ANY),

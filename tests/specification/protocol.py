@@ -10,7 +10,7 @@ out, to see that this is noticed; read past it.
 
 from collections.abc import Callable, Iterator
 
-from tests.specification.world import Intent, Row, State, Step, Worker, cancel, confirm, create, end, go, post
+from tests.specification.world import Intent, Key, Row, State, Step, Worker, cancel, confirm, create, end, go, post
 
 Rules = frozenset[str]
 Point = Callable[[State, Worker, Rules], Iterator[Step]]
@@ -207,7 +207,7 @@ def _cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
 def _confirm(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """Under one key for an attempt and PaymentIntent. A replay says whether it was answered, not what it is by now."""
     index, attempt = w.row.intent, w.row.attempt
-    key = ("confirm", index, attempt, *([w.id] if "a second confirm key" in broken else []))
+    key: Key = ("confirm", index, attempt, *([w.id] if "a second confirm key" in broken else []))
     for what, after, answer, is_replay in post(s, key, lambda s: confirm(s, index, attempt)):
         label, spent = f"confirms {index}: {what}", answer in ("500", "unexpected state")
         if answer == "500" and not is_replay:

@@ -3,18 +3,9 @@
 import pytest
 
 from tests.specification.__main__ import describe
-from tests.specification.bounds import (
-    BEFORE_THE_MEND,
-    COMPLETE,
-    FAULTS,
-    MUTANTS,
-    REDUNDANT,
-    SKIPPED,
-    THE_SAME_NOW,
-    WALKS,
-)
+from tests.specification.bounds import BEFORE_THE_MEND, COMPLETE, FAULTS, MUTANTS, REDUNDANT, SCHEDULES, WALKS
 from tests.specification.explore import explore, follow, violation, walk_all
-from tests.specification.world import ANY, Left, State
+from tests.specification.world import Left, State
 
 STATES_MAX = 200_000
 """More than each of these bounds has: a run that is capped proves nothing."""
@@ -59,12 +50,9 @@ def test_the_schedule_that_charged_twice_before_the_lookup_followed_the_create()
     assert violation(before) == "charged twice"
 
 
-@pytest.mark.parametrize(
-    "schedule", [THE_SAME_NOW, SKIPPED], ids=["late create, stale row", "stored failure, stale row"]
-)
-def test_nothing_that_follows_the_schedule_charges_twice_now(schedule: tuple[str, ...]) -> None:
-    """From its last step on, every state is explored, with crashes, deliveries and forgotten keys besides."""
-    left = Left(deliver_1=5, error=1, strike=1, backup=1, restore=1, crash=ANY, forget=1, intents=4)
+@pytest.mark.parametrize(("left", "schedule"), SCHEDULES, ids=["late create, stale row", "stored failure, stale row"])
+def test_nothing_that_follows_the_schedule_charges_twice_now(left: Left, schedule: tuple[str, ...]) -> None:
+    """From its last step on, every state is explored, with a forgotten key besides."""
     found = explore(left, start=follow(State(left), schedule), states_max=STATES_MAX)
     assert found.violation is None, found.timeline
     assert found.is_complete

@@ -209,7 +209,7 @@ def _store(s: State, key: Key, answer: str | int) -> State:
 
 
 def _becomes(s: State, index: int, status: str, *, excused: bool = False, **changes: int) -> State:
-    changed = s.intents[index]._replace(status=status, **changes)  # type: ignore[arg-type]
+    changed = s.intents[index]._replace(status=status, **changes)
     intents = (*s.intents[:index], changed, *s.intents[index + 1 :])
     return s._replace(intents=intents, excused=s.excused or excused)
 
