@@ -127,7 +127,7 @@ def _write(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """The id is written before money can move: on the lease, and on the id that it replaces."""
     row, own = s.row, w.own or Intent(0)
     is_held = row is not None and (row.lease_owner == w.id or "id written without the lease" in broken)
-    if row and is_held and row.intent == w.intent:
+    if row and is_held and (row.intent == w.intent or "id written whatever it replaces" in broken):
         row = row._replace(intent=w.row.intent, generation=w.row.generation)
         after = s._replace(row=row)
         w = w._replace(row=row._replace(lease_owner=0), intent=row.intent, own=None)
