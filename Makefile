@@ -103,7 +103,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --uni
   --no-header --no-emit-index-url --no-annotate
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
-	@for each in cancel_charge charge_order receive_stripe_event reconcile_charges refund_charge; do \
+	@for each in charge_order payment_questions receive_stripe_event reconcile_charges refund_charge; do \
 	  $(COMPILE) requirements/stripe.in -o functions/$$each/requirements.txt || exit 1; done
 	@for each in dev emulator openapi sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 

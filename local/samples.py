@@ -49,8 +49,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "duplicate": _ALL_DONE,
         "poison": _ALL_DONE,
     },
-    "cancel_charge": {
+    "payment_questions": {
         "cancel": {"cancellation": "CANCELED"},
+        "client_secret": {"client_secret": None},
     },
     # Signed with the local run's secret, for the year 2100: Stripe's verifier refuses only what is too old.
     "receive_stripe_event": {
@@ -59,6 +60,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "payment_intent_payment_failed": 200,
         "charge_refunded": 200,
         "charge_disputed": 200,
+        "thin_event": 200,
         "unknown_type": 200,
         "not_ours": 200,
         "forged": 400,

@@ -1,1 +1,1 @@
-"""receive_stripe_event: takes Stripe's webhooks, and settles what they tell by the same rules as the reconciler."""
+"""receive_stripe_event: takes Stripe's webhooks, and reconciles payments by the same rules as the scheduled run."""

@@ -1,6 +1,6 @@
 """receive_stripe_event: POST /stripe/events, where Stripe sends its webhooks.
 
-POST /stripe/events ─► verify the signature ─► settle or report ─► 200, or 503 for Stripe to send it again
+POST /stripe/events ─► verify the signature ─► reconcile or record ─► 200, or 503 for Stripe to send it again
 """
 
 import os
@@ -15,16 +15,19 @@ import stripe
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
 from aws_lambda_powertools.utilities.parameters import SecretsProvider
-from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
 from onecharge.aws import client_config
 from onecharge.metrics import Counts
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.settling import Settler
+from onecharge.payments.cancel import CancelPayment
+from onecharge.payments.protocol import Payment
+from onecharge.payments.reconciler import Reconciler, StripeUnavailable
+from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_account import StripeAccount
+from onecharge.payments.stripe_gateway import RefundEvent, StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import PaymentWorker
 from onecharge.problems import Problem
-from receive_stripe_event.handled_events import HandledEvents
+from receive_stripe_event.processed_events import ProcessedEvents
 from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from receive_stripe_event.signature import NotFromStripe, verified
 
@@ -54,13 +57,17 @@ class StripeEventsApi:
         self.resolver = APIGatewayHttpResolver()
         self.resolver.post("/stripe/events")(self.receive)
         self.resolver.exception_handler(NotFromStripe)(self._refuse)
-        self.resolver.exception_handler([*OUTAGES, GetParameterError])(self._unavailable)
+        self.resolver.exception_handler([*OUTAGES])(self._unavailable)
         self.resolver.exception_handler(Exception)(self._failed)
 
     def receive(self) -> Response[dict[str, Any]]:
         """Handle one event; Stripe only wants to know whether it has to send it again."""
         event = verified(self._body(), self.resolver.current_event.headers.get("stripe-signature"), self._secret())
-        self._receive()(event)
+        if event is None:
+            self._counts("EventIgnored")
+            self._logger.info("thin event ignored", extra={"correlation_id": self._correlation_id()})
+        else:
+            self._receive()(event)
         return Response(HTTPStatus.OK.value, content_types.APPLICATION_JSON, {"received": True})
 
     def _body(self) -> str:
@@ -75,16 +82,18 @@ class StripeEventsApi:
         return self._problem(HTTPStatus.BAD_REQUEST, "not-from-stripe", "This is no event that Stripe has signed.")
 
     def _unavailable(self, error: Exception) -> Response[str]:
-        self._counts("EventPutOff")
-        if isinstance(error, stripe.AuthenticationError | stripe.PermissionError):
+        self._counts("WebhookDeferred")
+        account = isinstance(error, stripe.AuthenticationError | stripe.PermissionError)
+        if account or (isinstance(error, StripeUnavailable) and error.needs_a_person):
             self._counts("Alarm")
         self._logger.warning(
-            "event put off: Stripe sends it again",
+            "webhook deferred: Stripe sends it again",
             extra={"error": type(error).__name__, "correlation_id": self._correlation_id()},
         )
         return self._problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", "The event has to be sent again.")
 
     def _failed(self, _: Exception) -> Response[str]:
+        self._counts("Alarm")
         self._logger.exception("request failed", extra={"correlation_id": self._correlation_id()})
         return self._problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "The event has to be sent again.")
 
@@ -104,8 +113,9 @@ class Application:
         self.counts = Counts(Metrics())
         self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         dynamodb = boto3.client("dynamodb", config=config)
-        self._ledger = Ledger(dynamodb, environment["CHARGES_TABLE"])
-        self._handled = HandledEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
+        self._store = PaymentStore(dynamodb, environment["PAYMENTS_TABLE"])
+        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
+        self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
         self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
         self._secrets = SecretsProvider(boto3_client=boto3.client("secretsmanager", config=config))
         self._secret_arn = environment["STRIPE_WEBHOOK_SECRET_ARN"]
@@ -116,22 +126,50 @@ class Application:
 
     def _receive(self) -> ReceiveStripeEvent:
         gateway = self._stripe.gateway()
-        settler = Settler(
-            ledger=self._ledger,
-            gateway=gateway,
-            lease_seconds=self._bounds.lease_seconds,
-            clock=time.time,
-            logger=self._logger,
-            count=self.counts,
-        )
         return ReceiveStripeEvent(
+            store=self._store,
             gateway=gateway,
-            settler=settler,
-            handled=self._handled,
+            reconciler=self._reconciler(gateway),
+            handle_refund=self._handle_refund,
+            processed=self._processed,
             clock=time.time,
             logger=self._logger,
             count=self.counts,
         )
+
+    def _reconciler(self, gateway: StripeGateway) -> Reconciler:
+        worker = PaymentWorker(
+            store=self._store, gateway=gateway, clock=time.time, logger=self._logger, count=self.counts
+        )
+        cancel = CancelPayment(
+            store=self._store,
+            worker=worker,
+            bounds=self._bounds,
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        )
+        return Reconciler(
+            store=self._store,
+            gateway=gateway,
+            cancel=cancel,
+            refund_canceled_order=self._refund_canceled_order,
+            requires_action_seconds=self._requires_action_seconds,
+            bounds=self._bounds,
+            clock=time.time,
+            logger=self._logger,
+            count=self.counts,
+        )
+
+    # ------------------------------------------------------------ PLACE OF THE REFUNDS: replace these two
+
+    def _handle_refund(self, event: RefundEvent) -> None:
+        self.counts("RefundEventIgnored")
+        self._logger.warning("refund event ignored", extra={"event_id": event.event_id, "refund_id": event.refund_id})
+
+    def _refund_canceled_order(self, payment: Payment) -> None:
+        self.counts("Alarm")
+        self._logger.error("refund this canceled order by hand", extra={"order_id": payment.request.order_id})
 
 
 @cache

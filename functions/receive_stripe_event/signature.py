@@ -1,18 +1,25 @@
 """Whether a request is Stripe's: decided by Stripe's own library, over the body as it came."""
 
+import json
+
 import stripe
 
 TOLERANCE_SECONDS = 300
 """How old a signature may be (Stripe documentation, "Webhooks", "Preventing replay attacks"). Each delivery is signed
-anew, Stripe's own repetitions too."""
+anew, Stripe's own retries too."""
+
+_THIN_EVENT = "v2.core.event"
 
 
 class NotFromStripe(Exception):
     """The signature is missing, too old, or not of this body and secret. Which of them is nobody's business."""
 
 
-def verified(body: str, signature: str | None, secret: str) -> stripe.Event:
-    """The event in the body of a webhook.
+def verified(body: str, signature: str | None, secret: str) -> stripe.Event | None:
+    """The event in the body of a webhook; None for a thin event, which says nothing but an id.
+
+    A thin event is sent only to an endpoint that subscribes to events of API v2 (Stripe documentation, "Thin events").
+    None of them is about a payment, but an answer other than 2xx would have each sent again for days.
 
     Args:
         body: as it was received; parsed and written anew it would have another signature.
@@ -23,6 +30,10 @@ def verified(body: str, signature: str | None, secret: str) -> stripe.Event:
         NotFromStripe: nothing in the body may be believed.
     """
     try:
+        stripe.WebhookSignature.verify_header(body, signature, secret, TOLERANCE_SECONDS)
+        parsed = json.loads(body)
+        if isinstance(parsed, dict) and parsed.get("object") == _THIN_EVENT:
+            return None
         event: stripe.Event = stripe.Webhook.construct_event(body, signature, secret, TOLERANCE_SECONDS)
     except (stripe.SignatureVerificationError, ValueError, TypeError):
         # A body that is no JSON is a ValueError, a signature that is no ASCII is a TypeError of its comparison. The

@@ -1,1 +1,1 @@
-"""reconcile_charges: holds the ledger against Stripe, on a schedule."""
+"""reconcile_charges: reconciles payments with Stripe, on a schedule."""

@@ -1,28 +1,34 @@
-"""reconcile_charges: the payment service's own auditor, on a schedule. This file only puts the parts together."""
+"""reconcile_charges: the payment service's scheduled reconciliation with Stripe. This file puts the parts together."""
 
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
 from onecharge.aws import client_config
 from onecharge.metrics import Counts
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.settling import Settler
+from onecharge.payments.cancel import CancelPayment
+from onecharge.payments.protocol import Payment
+from onecharge.payments.reconciler import Reconciler
+from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_account import StripeAccount
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
-from reconcile_charges.progress import ProgressStore
+from onecharge.payments.worker import PaymentWorker
+from reconcile_charges.checkpoints import CheckpointStore
 from reconcile_charges.reconcile import ReconcileCharges
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-_ONE_STEP = TimeBounds.of(30)
-"""One event, or one row, gets as much time as one delivery does in charge_order."""
+STEP_SECONDS = 20
+"""One row, one event, one page: as much as a function with this timeout would have for it."""
 
 
 class Application:
@@ -33,32 +39,65 @@ class Application:
         self._logger = Logger()
         self.counts = Counts(Metrics())
         dynamodb = boto3.client("dynamodb", config=config)
-        self._ledger = Ledger(dynamodb, environment["CHARGES_TABLE"])
-        self._progress = ProgressStore(dynamodb, environment["RECONCILIATION_TABLE"])
-        self._stripe = StripeAccount(environment, config=config, bounds=_ONE_STEP)
-        self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
+        self._store = PaymentStore(dynamodb, environment["PAYMENTS_TABLE"])
+        self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"])
+        self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
+        function = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
+        # Short waits for each row; but a lease that outlives the function, as every lease does.
+        self._bounds = replace(TimeBounds.of(STEP_SECONDS), lease_seconds=function.lease_seconds)
+        self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
 
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
-        gateway = self._stripe.gateway()
-        settler = Settler(
-            ledger=self._ledger,
+        try:
+            gateway = self._stripe.gateway()
+        except GetParameterError:
+            self.counts("ReconcileInterrupted")
+            self.counts("Alarm")
+            self._logger.exception("the Stripe key cannot be read")
+            return
+        ReconcileCharges(
+            store=self._store,
             gateway=gateway,
-            lease_seconds=self._bounds.lease_seconds,
+            reconciler=self._reconciler(gateway),
+            checkpoints=self._checkpoints,
+            clock=time.time,
+            seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,
+            step_seconds=STEP_SECONDS,
+            logger=self._logger,
+            count=self.counts,
+            gauge=self.counts.gauge,
+        )()
+
+    def _reconciler(self, gateway: StripeGateway) -> Reconciler:
+        worker = PaymentWorker(
+            store=self._store, gateway=gateway, clock=time.time, logger=self._logger, count=self.counts
+        )
+        cancel = CancelPayment(
+            store=self._store,
+            worker=worker,
+            bounds=self._bounds,
             clock=time.time,
             logger=self._logger,
             count=self.counts,
         )
-        ReconcileCharges(
-            ledger=self._ledger,
+        return Reconciler(
+            store=self._store,
             gateway=gateway,
-            settler=settler,
-            progress=self._progress,
+            cancel=cancel,
+            refund_canceled_order=self._refund_canceled_order,
+            requires_action_seconds=self._requires_action_seconds,
+            bounds=self._bounds,
             clock=time.time,
-            has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= _ONE_STEP.record_seconds,
             logger=self._logger,
             count=self.counts,
-        )()
+        )
+
+    # ------------------------------------------------------------ PLACE OF THE REFUNDS: replace this
+
+    def _refund_canceled_order(self, payment: Payment) -> None:
+        self.counts("Alarm")
+        self._logger.error("refund this canceled order by hand", extra={"order_id": payment.request.order_id})
 
 
 @cache
@@ -67,7 +106,7 @@ def _application() -> Application:
 
 
 def handler(event: dict[str, Any], context: "LambdaContext") -> None:
-    """Hold the ledger against Stripe from where the last run stopped; what the schedule says does not matter."""
+    """Reconcile from where the last run stopped; what the schedule says does not matter."""
     application = _application()
     try:
         application.reconcile(context)

@@ -1,24 +1,27 @@
-"""The ledger held against Stripe, in both directions, a bounded piece at a time.
+"""A scheduled run: payment rows are reconciled with Stripe in both directions, a bounded piece at a time.
 
-Stripe ─► ledger    each PaymentIntent of ours that an event told of since the last run
-ledger ─► Stripe    the next rows of the table, round and round
+rows ─► Stripe      the unfinished rows, shard by shard of their sparse index, from the oldest on
+Stripe ─► rows      each PaymentIntent of ours that an event has named since the checkpoint; those that failed once more
 
-What is found is settled by the layer's Settler, as when a webhook tells of it; this module knows where to look next.
+Each row and each event fails alone: it is counted, logged, and tried again. The layer's Reconciler decides what to do
+with it, as for a webhook; this module knows where to look next, and says how far behind it is.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import stripe
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.protocol import ChargeRow
-from onecharge.payments.settling import Settler
-from onecharge.payments.stripe_gateway import LookInconclusive, StripeGateway
-from onecharge.states import PaymentState
-from reconcile_charges.progress import AnotherRun, Progress, ProgressStore
+from onecharge.payments.protocol import Payment
+from onecharge.payments.reconciler import UNATTENDED_SECONDS, Reconciler, RowChanged, StripeUnavailable
+from onecharge.payments.store import UNFINISHED_SHARDS, PaymentStore
+from onecharge.payments.stripe_gateway import PaymentIntentEvent, StripeGateway
+from onecharge.payments.stripe_responses import RULES, classify
+from reconcile_charges.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun, FailedEvent
 
 FIRST_RUN_SECONDS = 24 * 3600
 """How far back the very first run reads Stripe's events."""
@@ -26,107 +29,251 @@ FIRST_RUN_SECONDS = 24 * 3600
 EVENTS_KEPT_SECONDS = 29 * 24 * 3600
 """Stripe keeps events for 30 days (Stripe documentation, "List all events"): a run that comes later starts here."""
 
-SETTLING_SECONDS = 300
-"""Events are read once they are this old: by then whoever made the charge has settled it, or never will."""
+FINALIZING_SECONDS = 300
+"""Events are read once they are this old: by then whoever made the charge has finalized it, or never will."""
 
-ABANDONED_SECONDS = 3600
-"""A row whose lease expired this long ago has no message left that comes back for it: backoff is capped far below."""
+ABANDONED_SECONDS = 24 * 3600
+"""A row that nobody has claimed for this long, and that a run cannot finish, needs a person."""
 
-ROWS_HELD_FOR_SECONDS = 30 * 24 * 3600
-"""Rows that were settled longer ago are not held against Stripe any more. One that waits for its customer always is:
-what was missed of it in an outage of a month, no event tells again."""
+ROUND_OVERDUE_SECONDS = 3600
+"""If rows or events are this far behind, what is stuck may be stuck unseen."""
 
-EVENT_PAGES_MAX = 60
-"""Of 100 events: 6,000 in a run, one every five minutes, keep up with 20 charges a second."""
+FAILED_MAX = 100
+"""Failed events that are kept. If there are so many, something is wrong with all: none is read until there is room."""
 
-ROWS_MAX = 200
-_ROWS_A_PAGE = 50
+FAILED_ATTEMPTS_MAX = 288
+"""A day of runs, one every five minutes: then an event is given up with an alarm."""
+
+ROWS_A_CHECKPOINT = 20
+"""After so many rows the checkpoint is written, and at the end of a run's rows."""
+
+_ROWS_SHARE, _FAILED_SHARE = 0.5, 0.1
+"""Of a run's time: the rest is for new events, and for what the others leave."""
 
 
 @dataclass(frozen=True)
 class ReconcileCharges:
-    """One run; `clock` gives the time in epoch seconds, `has_time` says whether there is enough for one step more."""
+    """One run; `clock` gives the time in epoch seconds."""
 
-    ledger: Ledger
+    store: PaymentStore
     gateway: StripeGateway
-    settler: Settler
-    progress: ProgressStore
+    reconciler: Reconciler
+    checkpoints: CheckpointStore
     clock: Callable[[], float]
-    has_time: Callable[[], bool]
+    seconds_left: Callable[[], float]
+    """Of this invocation."""
+    step_seconds: float
+    """What one row, event or page needs at the most: with less time left none is begun."""
     logger: Logger
     count: Callable[[str], None]
+    gauge: Callable[[str, float], None]
 
     def __call__(self) -> None:
-        """Go on where the last run stopped. Whatever goes wrong is left to the next run, from the last place kept."""
+        """Go on where the last run stopped. Whatever stops this run is left to the next."""
         try:
-            now = self._now()
-            progress = self.progress.read() or Progress(since=now - FIRST_RUN_SECONDS, until=now - FIRST_RUN_SECONDS)
-            if progress.since < now - EVENTS_KEPT_SECONDS:
-                oldest = now - EVENTS_KEPT_SECONDS
-                progress = replace(progress, since=oldest, until=oldest, after_event=None)
-            progress = self._rows(self._events(progress))
-            self.logger.info("reconciled", extra={"events_until": progress.since, "row": progress.after_order_id})
-        except AnotherRun:
+            checkpoint = self._checkpoint()
+            seconds = self.seconds_left()
+            checkpoint = self._rows(checkpoint, reserve=seconds * (1 - _ROWS_SHARE))
+            checkpoint = self._failed(checkpoint, reserve=seconds * (1 - _ROWS_SHARE - _FAILED_SHARE))
+            checkpoint = self._events(checkpoint)
+            self._report_lag(checkpoint)
+        except ConcurrentRun:
+            self.count("ConcurrentRun")
             self.logger.info("another run goes on")
-        except (stripe.StripeError, BotoCoreError, ClientError, LookInconclusive) as error:
-            self.count("ReconcileInterrupted")
-            if isinstance(error, stripe.AuthenticationError | stripe.PermissionError):
-                self.count("Alarm")
-            self.logger.warning("interrupted: the next run goes on", extra={"error": type(error).__name__})
+        except (stripe.StripeError, BotoCoreError, ClientError) as error:
+            self._report("ReconcileInterrupted", "interrupted: the next run goes on", error)
 
-    # ------------------------------------------------------------ Stripe ─► ledger
-
-    def _events(self, progress: Progress) -> Progress:
-        settled_until = self._now() - SETTLING_SECONDS
-        for _ in range(EVENT_PAGES_MAX):
-            if progress.since == progress.until:
-                progress = replace(progress, until=max(progress.since, settled_until))
-            if progress.since == progress.until:
-                break
-            page = self.gateway.told(since=progress.since, until=progress.until, after=progress.after_event)
-            for told in page.told:
-                if not self.has_time():
-                    return self.progress.write(progress)
-                self.settler.told(told)
-                progress = replace(progress, after_event=told.event_id)
-            since = progress.since if page.next else progress.until
-            progress = self.progress.write(replace(progress, since=since, after_event=page.next))
-        return progress
-
-    # ------------------------------------------------------------ ledger ─► Stripe
-
-    def _rows(self, progress: Progress) -> Progress:
-        for _ in range(ROWS_MAX // _ROWS_A_PAGE):
-            after = (progress.after_order_id, progress.after_attempt)
-            rows, last = self.ledger.page(
-                after=None if after[0] is None or after[1] is None else (after[0], after[1]), limit=_ROWS_A_PAGE
-            )
-            for row in rows:
-                if not self.has_time():
-                    return self.progress.write(progress)
-                self._row(row)
-                progress = replace(progress, after_order_id=row.request.order_id, after_attempt=row.request.attempt)
-            order_id, attempt = last or (None, None)
-            progress = self.progress.write(replace(progress, after_order_id=order_id, after_attempt=attempt))
-            if last is None:
-                break
-        return progress
-
-    def _row(self, row: ChargeRow) -> None:
+    def _checkpoint(self) -> Checkpoint:
         now = self._now()
-        if row.state is PaymentState.CLAIMED:
-            if now - row.lease_expires_at >= ABANDONED_SECONDS and not self.settler.look(row):
-                self.settler.report(
-                    row, "AbandonedClaim", "no worker and no message is left, and Stripe shows no charge"
-                )
-        elif row.payment_intent_id and (
-            row.state is PaymentState.REQUIRES_ACTION or (row.settled_at or 0) > now - ROWS_HELD_FOR_SECONDS
-        ):
-            intent = self.gateway.retrieve(row.payment_intent_id)
-            if intent is None:
-                self.settler.report(row, "RowUnknownToStripe", "Stripe knows no such PaymentIntent")
+        checkpoint = self.checkpoints.read() or Checkpoint.first(since=now - FIRST_RUN_SECONDS, now=now)
+        oldest = now - EVENTS_KEPT_SECONDS
+        if checkpoint.since < oldest:
+            checkpoint = replace(checkpoint, since=oldest, until=oldest, after_event=None)
+        return checkpoint
+
+    # ------------------------------------------------------------ rows ─► Stripe
+
+    def _rows(self, checkpoint: Checkpoint, *, reserve: float) -> Checkpoint:
+        """Go on with the present round, and at the most to its end."""
+        if checkpoint.is_between_rounds:
+            checkpoint = replace(checkpoint, round_started_at=self._now())
+        visited = 0
+        while self._has_time(reserve):
+            # One row a query, so that the cursor passes each row by itself: one that takes long, or fails, blocks none.
+            order_ids, after_row = self._unvisited(checkpoint, checkpoint.shard)
+            for order_id in order_ids:
+                self._row(order_id)
+                visited += 1
+            checkpoint = self._advanced(checkpoint, after_row)
+            if checkpoint.is_between_rounds:
+                break
+            if order_ids and visited % ROWS_A_CHECKPOINT == 0:
+                checkpoint = self.checkpoints.write(checkpoint)
+        self.logger.info("rows visited", extra={"rows": visited, "round_completed": checkpoint.is_between_rounds})
+        return self.checkpoints.write(checkpoint)
+
+    def _unvisited(self, checkpoint: Checkpoint, shard: int) -> tuple[list[str], dict[str, Any] | None]:
+        """The shard's oldest row that the present round has not visited yet; and where to go on after it."""
+        return self.store.unfinished(
+            str(shard),
+            since_before=checkpoint.round_started_at - UNATTENDED_SECONDS,
+            after=checkpoint.after_row if shard == checkpoint.shard else None,
+            limit=1,
+        )
+
+    def _advanced(self, checkpoint: Checkpoint, after_row: dict[str, Any] | None) -> Checkpoint:
+        if after_row is not None:
+            return replace(checkpoint, after_row=after_row)
+        if checkpoint.shard + 1 < UNFINISHED_SHARDS:
+            return replace(checkpoint, shard=checkpoint.shard + 1, after_row=None)
+        return replace(checkpoint, shard=0, after_row=None, round_completed_at=self._now())
+
+    def _row(self, order_id: str) -> None:
+        payment: Payment | None = None
+        try:
+            payment = self.store.read(order_id)
+            if payment is None or self.reconciler.reconcile(payment):
+                return
+        except Exception as error:  # A row that fails blocks no other, whatever is wrong with it.
+            self._report("ReconcileFailed", "row not reconciled: the next round tries again", error, order_id=order_id)
+        if payment is not None and self._now() - _unfinished_since(payment) >= ABANDONED_SECONDS:
+            self.count("AbandonedPayment")
+            self.count("Alarm")
+            about = {"order_id": order_id, "attempt": payment.attempt, "state": payment.state}
+            self.logger.error("abandoned payment: nobody has worked on it for a day", extra=about)
+
+    # ------------------------------------------------------------ Stripe ─► rows
+
+    def _failed(self, checkpoint: Checkpoint, *, reserve: float) -> Checkpoint:
+        """Handle the events again that have failed before."""
+        for event in checkpoint.failed:
+            if not self._has_time(reserve):
+                break
+            others = tuple(each for each in checkpoint.failed if each != event)
+            error = self._handled(partial(self.reconciler.handle_again, event.order_id, event.payment_intent_id))
+            if error is None:
+                checkpoint = replace(checkpoint, failed=others)
+            elif event.attempts < FAILED_ATTEMPTS_MAX:
+                self._report_failed(event, error)
+                checkpoint = replace(checkpoint, failed=(*others, replace(event, attempts=event.attempts + 1)))
             else:
-                self.settler.bring_together(row, intent, order_id=row.request.order_id, attempt=row.request.attempt)
+                self.count("Alarm")
+                self._report_failed(event, error, "EventAbandoned", "event given up: look at its PaymentIntent")
+                checkpoint = replace(checkpoint, failed=others)
+        return checkpoint
+
+    def _events(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Read on in Stripe's events; one that fails is kept and tried again by the next runs."""
+        finalized_until = self._now() - FINALIZING_SECONDS
+        while self._has_time():
+            if checkpoint.since == checkpoint.until:
+                checkpoint = replace(checkpoint, until=max(checkpoint.since, finalized_until))
+            if checkpoint.since == checkpoint.until:
+                break
+            try:
+                page = self.gateway.list_events(
+                    since=checkpoint.since, until=checkpoint.until, after=checkpoint.after_event
+                )
+            except stripe.StripeError as error:
+                self._report("ReconcileInterrupted", "events not listed: the next run goes on", error)
+                break
+            for event in page.events:
+                if not self._has_time() or len(checkpoint.failed) >= FAILED_MAX:
+                    return self.checkpoints.write(checkpoint)
+                checkpoint = replace(self._event(checkpoint, event), after_event=event.event_id)
+            since = checkpoint.since if page.next else checkpoint.until
+            checkpoint = self.checkpoints.write(replace(checkpoint, since=since, after_event=page.next))
+        return self.checkpoints.write(checkpoint)
+
+    def _event(self, checkpoint: Checkpoint, event: PaymentIntentEvent) -> Checkpoint:
+        error = self._handled(partial(self.reconciler.handle_event, event))
+        if error is None:
+            return checkpoint
+        failed = FailedEvent(event.event_id, event.order_id, event.intent.payment_intent_id)
+        self._report_failed(failed, error)
+        # One event of a PaymentIntent stands for all: handled again, it is compared as it is by then.
+        is_kept = any(each.payment_intent_id == failed.payment_intent_id for each in checkpoint.failed)
+        return checkpoint if is_kept else replace(checkpoint, failed=(*checkpoint.failed, failed))
+
+    def _handled(self, handle: Callable[[], None]) -> Exception | None:
+        try:
+            handle()
+        except Exception as error:  # An event that fails blocks no other, whatever is wrong with it.
+            return error
+        return None
+
+    # ------------------------------------------------------------ what is said of it
+
+    def _report_lag(self, checkpoint: Checkpoint) -> None:
+        now = self._now()
+        rows_seconds = self._rows_behind_seconds(checkpoint, now)
+        events_seconds = now - checkpoint.since
+        self.gauge("RowsBehindSeconds", rows_seconds)
+        self.gauge("EventsBehindSeconds", events_seconds)
+        lag = {"rows_behind_seconds": rows_seconds, "events_behind_seconds": events_seconds}
+        round_seconds = now - checkpoint.round_completed_at
+        if max(round_seconds, events_seconds) > ROUND_OVERDUE_SECONDS:
+            self.count("ReconcileOverdue")
+            self.count("Alarm")
+            self.logger.error("no round was completed for an hour", extra={**lag, "round_seconds": round_seconds})
+        self.logger.info("reconciled", extra={**lag, "failed_events": len(checkpoint.failed)})
+
+    def _rows_behind_seconds(self, checkpoint: Checkpoint, now: int) -> int:
+        """The age of the oldest row that the present round has not visited yet; 0 if it has visited all."""
+        if checkpoint.is_between_rounds:
+            return 0
+        oldest = [
+            payment
+            for shard in range(checkpoint.shard, UNFINISHED_SHARDS)
+            for order_id in self._unvisited(checkpoint, shard)[0]
+            if (payment := self.store.read(order_id))
+        ]
+        return max((now - _unfinished_since(payment) for payment in oldest), default=0)
+
+    def _report_failed(
+        self,
+        event: FailedEvent,
+        error: Exception,
+        metric: str = "ReconcileFailed",
+        message: str = "event not handled: the next run tries again",
+    ) -> None:
+        self._report(
+            metric,
+            message,
+            error,
+            order_id=event.order_id,
+            event_id=event.event_id,
+            payment_intent_id=event.payment_intent_id,
+            attempts=event.attempts,
+        )
+
+    def _report(self, metric: str, message: str, error: Exception, **about: object) -> None:
+        self.count(metric)
+        if _needs_a_person(error):
+            self.count("Alarm")
+        expected = isinstance(error, _OUTAGES)
+        self.logger.warning(message, extra={**about, "error": type(error).__name__}, exc_info=not expected and error)
+
+    # ------------------------------------------------------------ time
+
+    def _has_time(self, reserve: float = 0) -> bool:
+        return self.seconds_left() - reserve >= self.step_seconds
 
     def _now(self) -> int:
         return int(self.clock())
+
+
+_OUTAGES = (StripeUnavailable, RowChanged, stripe.StripeError, BotoCoreError, ClientError)
+
+
+def _needs_a_person(error: Exception) -> bool:
+    """Whether it does not pass by itself."""
+    if isinstance(error, StripeUnavailable):
+        return error.needs_a_person
+    if isinstance(error, stripe.StripeError):
+        return RULES[classify(error).kind].alarm
+    return not isinstance(error, _OUTAGES)
+
+
+def _unfinished_since(payment: Payment) -> int:
+    return max(payment.claimed_at, payment.cancel_requested_at or 0)

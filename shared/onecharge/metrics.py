@@ -1,4 +1,4 @@
-"""Counting from several threads at once, with Powertools Metrics."""
+"""Metrics from several threads at once, with Powertools Metrics."""
 
 from threading import Lock
 
@@ -18,6 +18,11 @@ class Counts:
         """Count one occurrence of the metric of that name."""
         with self._lock:
             self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
+
+    def gauge(self, name: str, seconds: float) -> None:
+        """Record so many seconds as the metric of that name."""
+        with self._lock:
+            self._metrics.add_metric(name=name, unit=MetricUnit.Seconds, value=seconds)
 
     def flush(self) -> None:
         """Write what was counted since the last flush; nothing counted, nothing written."""

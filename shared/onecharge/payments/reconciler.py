@@ -1,9 +1,10 @@
-"""Reconciles payment rows with Stripe, for webhooks and scheduled runs. Nothing is ever confirmed here.
+"""Reconciles payment rows with Stripe, for webhooks and scheduled runs.
 
 a webhook's or a listed event ─► handle_event ──┐  read the row's revision, then Stripe, then write on that revision
 a row that is unfinished ──────► reconcile ─────┴─► find_discrepancy ─► write what Stripe says, cancel, or alarm
 
-What Stripe says later wins: a success is written over DECLINED, whoever holds the row.
+What Stripe says later wins: a success is written over DECLINED, whoever holds the row. Nothing is confirmed here, and
+nothing is created but the trace of a cancellation that was requested.
 """
 
 from collections.abc import Callable
@@ -18,16 +19,20 @@ from onecharge.payments.protocol import (
     Finalize,
     FoundIntent,
     Payment,
+    decide,
     find_discrepancy,
 )
 from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_gateway import PaymentIntentEvent, StripeGateway, StripeResponse
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.stripe_responses import RULES, ResponseKind
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.states import PaymentState
 
 REQUIRES_ACTION_EXPIRED = "requires_action_expired"
 """The code of an attempt for which nobody has authenticated in time."""
+
+UNATTENDED_SECONDS = 1800
+"""A row that was claimed longer ago has nobody at work on it: a message backs off for 15 minutes at the most."""
 
 _UNPAID = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.DECLINED)
 
@@ -41,6 +46,11 @@ class StripeUnavailable(Exception):
     def __init__(self, kind: ResponseKind) -> None:
         super().__init__(kind)
         self.kind = kind
+
+    @property
+    def needs_a_person(self) -> bool:
+        """Whether it does not pass by itself, as with a key of another account."""
+        return RULES[self.kind].alarm
 
 
 class RowChanged(Exception):
@@ -71,48 +81,89 @@ class Reconciler:
     def handle_event(self, event: PaymentIntentEvent) -> None:
         """Bring the row of the event's order to what Stripe shows by now.
 
-        Late, repeated and disordered events are harmless: an event is a snapshot, and so no more than a hint.
+        Late, duplicate and disordered events are harmless: an event is a snapshot, and so no more than a hint.
         """
         payment = self.store.read(event.order_id)
-        if self._compare(payment, event.intent) is Discrepancy.NONE:
-            return
-        intent = self._retrieved(event.intent.payment_intent_id)
-        if intent is not None:
-            self._correct(event.order_id, payment, intent)
+        if self._compare(payment, event.intent) is not Discrepancy.NONE:
+            self._compare_with_stripe(event.order_id, payment, event.intent.payment_intent_id)
 
-    def reconcile(self, order_id: str) -> bool:
-        """Finish what nobody else does; returns whether the row is, or will be, finished without a person."""
-        payment = self.store.read(order_id)
-        if payment is None or payment.state not in _UNPAID:
+    def handle_again(self, order_id: str, payment_intent_id: str) -> None:
+        """As `handle_event`, of an event of which only this is still known."""
+        self._compare_with_stripe(order_id, self.store.read(order_id), payment_intent_id)
+
+    def reconcile(self, payment: Payment) -> bool:
+        """Finish what nobody else does. Returns whether the row is, or will be, finished without a person.
+
+        Args:
+            payment: an unfinished row, as it was read just now.
+        """
+        if payment.state not in _UNPAID:
             return True
         if payment.cancel_requested_at is not None:
             finished = self.cancel.finish(payment, deadline=self.bounds.deadline(self.clock()))
-            return finished.state in (PaymentState.CANCELED, PaymentState.SUCCEEDED, PaymentState.NEEDS_REVIEW)
+            return finished.state not in _UNPAID
+        if payment.state is PaymentState.DECLINED or self._is_attended(payment):
+            return True
         if payment.payment_intent_id is None:
+            # Nothing can be charged, and only a message may create: the order service publishes it again.
             return False
         intent = self._retrieved(payment.payment_intent_id)
         if intent is None:
             self._report(payment.request.order_id, payment, "RowUnknownToStripe", "Stripe has no such PaymentIntent")
             return False
-        self._correct(order_id, payment, intent)
-        return payment.state is PaymentState.REQUIRES_ACTION or intent.status == "succeeded"
+        return self._correct(payment.request.order_id, payment, intent) or self._finish_unattended(payment, intent)
+
+    def _is_attended(self, payment: Payment) -> bool:
+        """Whether a worker has the row, or a message will soon claim it again."""
+        return payment.state is PaymentState.PENDING and self.clock() < max(
+            payment.lease_expires_at, payment.claimed_at + UNATTENDED_SECONDS
+        )
+
+    def _finish_unattended(self, payment: Payment, intent: FoundIntent) -> bool:
+        """Finalize a row that nobody works on, if Stripe has decided its attempt; returns whether it waits rightly."""
+        if payment.state is not PaymentState.PENDING:
+            return payment.state is PaymentState.REQUIRES_ACTION
+        decision = decide(payment, intent)
+        if not isinstance(decision, Finalize):
+            # It has to be confirmed, or canceled for the next generation: only a message's worker does that.
+            return False
+        self._write(payment, decision)
+        if decision.state is PaymentState.NEEDS_REVIEW:
+            why = str(decision.code)
+            self._report(payment.request.order_id, payment, "UnattendedNeedsReview", why, intent)
+        return True
 
     # ------------------------------------------------------------ one discrepancy
+
+    def _compare_with_stripe(self, order_id: str, payment: Payment | None, payment_intent_id: str) -> None:
+        intent = self._retrieved(payment_intent_id)
+        if intent is not None:
+            self._correct(order_id, payment, intent)
+        elif payment is None:
+            self._report(order_id, None, "ChargeWithoutRow", "neither Stripe nor the table knows what the event names")
+        else:
+            # Stripe has named it itself: it is our key that belongs to another account.
+            raise StripeUnavailable(ResponseKind.NOT_FOUND)
 
     def _compare(self, payment: Payment | None, intent: FoundIntent) -> Discrepancy:
         return find_discrepancy(payment, intent, now=self.clock(), requires_action_seconds=self.requires_action_seconds)
 
-    def _correct(self, order_id: str, payment: Payment | None, intent: FoundIntent) -> None:
+    def _correct(self, order_id: str, payment: Payment | None, intent: FoundIntent) -> bool:
+        """Act on the discrepancy; False if there is none."""
         discrepancy = self._compare(payment, intent)
+        if discrepancy is Discrepancy.NONE:
+            return False
         if payment is None:
-            if discrepancy is Discrepancy.LOST_ROW:
-                self._recover(order_id, intent)
-            return
+            self._recover(order_id, intent)
+            return True
         match discrepancy:
             case Discrepancy.PAID | Discrepancy.PAID_LATE:
                 self._write(payment, _as(PaymentState.SUCCEEDED, intent))
                 if discrepancy is Discrepancy.PAID_LATE:
                     self._report(order_id, payment, "PaidAfterDecline", discrepancy, intent)
+            case Discrepancy.DECLINED | Discrepancy.EXPIRED if payment.cancel_requested_at is not None:
+                # A declined row is not unfinished any more: it waits for `reconcile` to finish the cancellation.
+                return False
             case Discrepancy.DECLINED:
                 self._write(payment, _declined(intent))
             case Discrepancy.CANCELED:
@@ -121,7 +172,7 @@ class Reconciler:
                 self._expire(order_id, payment, intent)
             case Discrepancy.PAID_AFTER_CANCEL:
                 self._report(order_id, payment, "CanceledOrderCharged", discrepancy, intent)
-                self.refund_canceled_order(_with_intent(payment, intent))
+                self.refund_canceled_order(replace(payment, payment_intent_id=intent.payment_intent_id))
             case Discrepancy.OTHER_MONEY:
                 self._write(payment, _as(PaymentState.NEEDS_REVIEW, intent, code="amount or currency differs"))
                 self._report(order_id, payment, "OtherMoneyCharged", discrepancy, intent)
@@ -129,18 +180,14 @@ class Reconciler:
                 self._report(order_id, payment, "ChargedTwice", discrepancy, intent)
             case Discrepancy.REVERSED:
                 self._report(order_id, payment, "RowDiffersFromStripe", discrepancy, intent)
+        return True
 
     def _expire(self, order_id: str, payment: Payment, intent: FoundIntent) -> None:
-        """Only a canceled PaymentIntent makes room for another attempt: its page could still confirm an open one."""
-        response = self.gateway.cancel(intent.payment_intent_id, CancelReason.ABANDONED)
-        now_at_stripe = _intent_of(response)
-        if now_at_stripe is None or now_at_stripe.is_open:
+        """Cancel it first: a customer's page could still confirm an open one. Stripe decides the race."""
+        canceled = _intent_of(self.gateway.cancel(intent.payment_intent_id, CancelReason.ABANDONED))
+        if canceled is None or canceled.is_open:
             raise StripeUnavailable(ResponseKind.NO_ANSWER)
-        if now_at_stripe.status == "canceled" and not now_at_stripe.is_canceled_by_customer:
-            final = _as(PaymentState.DECLINED, now_at_stripe, code=REQUIRES_ACTION_EXPIRED)
-            self._write(payment, final)
-        else:
-            self._correct(order_id, payment, now_at_stripe)
+        self._correct(order_id, payment, canceled)
 
     def _recover(self, order_id: str, intent: FoundIntent) -> None:
         """The row was lost, and the order is paid."""
@@ -184,18 +231,16 @@ def _as(state: PaymentState, intent: FoundIntent, *, code: str | None = None) ->
 
 
 def _declined(intent: FoundIntent) -> Finalize:
+    # Of a row that requires action, only its expiry cancels as abandoned, whoever notices it first.
+    expired = intent.cancellation_reason == CancelReason.ABANDONED
     return Finalize(
         PaymentState.DECLINED,
         intent.payment_intent_id,
         intent.generation,
-        code=intent.error_code or intent.status,
+        code=REQUIRES_ACTION_EXPIRED if expired else intent.error_code or intent.status,
         advice_code=intent.advice_code,
         declined_charge_id=intent.latest_charge,
     )
-
-
-def _with_intent(payment: Payment, intent: FoundIntent) -> Payment:
-    return replace(payment, payment_intent_id=intent.payment_intent_id)
 
 
 def _intent_of(response: StripeResponse) -> FoundIntent | None:

@@ -6,7 +6,7 @@ reference, "PaymentIntents", "Idempotent requests", "Search".
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -137,6 +137,8 @@ class StripeGateway:
     """Requests through one StripeClient."""
 
     client: stripe.StripeClient
+    has_time: Callable[[], bool] = lambda: True
+    """Whether a lookup, which takes many requests, may go on."""
 
     # ------------------------------------------------------------ the two requests of an order
 
@@ -200,14 +202,19 @@ class StripeGateway:
         older than its lag, and the list, read page by page, for what is younger.
 
         Raises:
-            LookupInconclusive: there is more than is read in one go.
+            LookupInconclusive: there is more than is read in one go, or in time.
             stripe.StripeError: Stripe gave no answer.
         """
         since = max(request.placed_at, now - SEARCH_LAG_SECONDS) - _LIST_MARGIN_SECONDS
         ids = {intent.id for intent in self._searched(request.order_id)}
         ids |= {intent.id for intent in self._listed(request.order_id, since)}
         # The search index may be behind in what it shows of a status; the object itself is not.
-        return [found_intent(self.client.v1.payment_intents.retrieve(each)) for each in sorted(ids)]
+        return [found_intent(self._retrieved_in_time(each)) for each in sorted(ids)]
+
+    def _retrieved_in_time(self, payment_intent_id: str) -> stripe.PaymentIntent:
+        if not self.has_time():
+            raise LookupInconclusive
+        return self.client.v1.payment_intents.retrieve(payment_intent_id)
 
     def _searched(self, order_id: str) -> Iterator[stripe.PaymentIntent]:
         query = f"metadata['order_id']:'{order_id}'"
@@ -222,6 +229,8 @@ class StripeGateway:
             yield from (intent for intent in page.data if _metadata(intent).get("order_id") == order_id)
             if not page.has_more:
                 return
+            if not self.has_time():
+                break
             page = page.next_page()
         raise LookupInconclusive
 

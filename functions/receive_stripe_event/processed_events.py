@@ -1,4 +1,4 @@
-"""The StripeEvents table: the ids of the events that were handled, so that a repeated one costs nothing."""
+"""The StripeEvents table: the ids of the events that were processed, so that a duplicate costs nothing."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,18 +14,18 @@ RETENTION_SECONDS = 30 * 24 * 3600
 
 
 @dataclass(frozen=True)
-class HandledEvents:
+class ProcessedEvents:
     """The table through boto3's client. Every method makes exactly one request."""
 
     client: "DynamoDBClient"
     table: str
 
-    def has(self, event_id: str) -> bool:
-        """Whether the event was handled before."""
+    def contains(self, event_id: str) -> bool:
+        """Whether the event was processed before."""
         key = to_item({"event_id": event_id})
         return "Item" in self.client.get_item(TableName=self.table, Key=key, ConsistentRead=True)
 
-    def keep(self, event_id: str, *, now: int) -> None:
-        """Remember that the event was handled."""
+    def record(self, event_id: str, *, now: int) -> None:
+        """Remember that the event was processed."""
         item = to_item({"event_id": event_id, "expires_at": now + RETENTION_SECONDS})
         self.client.put_item(TableName=self.table, Item=item)

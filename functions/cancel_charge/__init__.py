@@ -1,1 +1,0 @@
-"""cancel_charge: the payment service's answer to the question whether an order can still be canceled."""
