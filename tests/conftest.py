@@ -121,5 +121,5 @@ def orders_table(aws: None) -> str:
 
 
 @pytest.fixture
-def charges_table(aws: None) -> str:
-    return create_table(boto3.client("dynamodb"), "charges", "PaymentsTable")
+def payments_table(aws: None) -> str:
+    return create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")

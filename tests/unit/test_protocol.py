@@ -1,258 +1,342 @@
-"""The decisions about money, one by one: pure functions of a row, an answer and a time."""
+"""The decisions about money, one by one: pure functions of a row and of what Stripe shows."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from onecharge.events import OrderPlaced
 from onecharge.payments.protocol import (
-    OUTCOMES,
-    Answer,
     Cancel,
-    ChargeRow,
-    Compared,
+    CancelFound,
+    CancelReason,
     Confirm,
+    Create,
+    Discrepancy,
+    Finalize,
     FoundIntent,
     FrozenRequest,
-    LookAgain,
-    OpenNewKey,
-    Reply,
-    Settle,
-    Step,
-    Then,
-    after_look,
-    compare,
-    next_step,
-    reply_for,
+    Payment,
+    Wait,
+    decide,
+    decide_after_lookup,
+    find_discrepancy,
+    is_decline_of,
 )
-from onecharge.payments.time_bounds import ABSENCE_GRACE_SECONDS, KEY_HORIZON_SECONDS
+from onecharge.payments.stripe_responses import RULES, NextAction, ResponseKind
+from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from onecharge.states import PaymentState
-from tests.conftest import PROJECT
+from tests.builders import ORDER_ID, REQUEST, T0, intent, order, payment
 
-T0 = 1_800_000_000
-ORDER = OrderPlaced(
-    order_id="ord_" + "a" * 32,
-    attempt=1,
-    customer_id="cus_1",
-    amount_minor=1099,
-    currency="EUR",
-    payment_method="pm_card_visa",
-    placed_at=datetime.fromtimestamp(T0, UTC),
-)
-ROW = ChargeRow(
-    request=FrozenRequest.of(ORDER),
-    state=PaymentState.CLAIMED,
-    fencing_token=1,
-    lease_expires_at=T0 + 35,
-    placed_at=T0,
-    key_generation=0,
-    key_opened_at=T0,
-    looking_since=None,
-)
-INTENT = FoundIntent("pi_1", "succeeded", 1099, "EUR")
+OPEN = ("requires_payment_method", "requires_confirmation", "requires_action")
 
 
-def test_the_key_is_the_same_for_every_delivery() -> None:
-    """It derives from order, attempt and generation alone, and holds nothing personal."""
-    assert ROW.idempotency_key == f"charge:{ORDER.order_id}:1:0"
+def decided_state(decision: object) -> PaymentState:
+    assert isinstance(decision, Finalize)
+    return decision.state
+
+
+# ---------------------------------------------------------------- what is frozen, and the keys
 
 
 def test_equal_orders_freeze_equal_requests() -> None:
-    """Byte for byte, since Stripe compares what it gets under one key."""
-    again = OrderPlaced.model_validate_json(ORDER.model_dump_json())
-    assert FrozenRequest.of(again) == ROW.request
-    assert FrozenRequest.of(ORDER.model_copy(update={"amount_minor": 1})).fingerprint != ROW.request.fingerprint
+    """Stripe compares what it gets under one key: the attempt and its payment method are no part of it."""
+    again = OrderPlaced.model_validate_json(order().model_dump_json())
+    assert FrozenRequest.of(again) == REQUEST
+    assert FrozenRequest.of(order(attempt=2, payment_method="pm_other")) == REQUEST
+    assert FrozenRequest.of(order(amount_minor=1)) != REQUEST
+
+
+def test_keys_derive_from_what_is_stored_alone() -> None:
+    """One create key for each generation, one confirm key for each attempt and PaymentIntent; nothing personal."""
+    assert REQUEST.create_key(2) == f"order:{ORDER_ID}:2"
+    assert payment(attempt=3).confirm_key == f"order:{ORDER_ID}:3:pi_1"
+    one_attempt = {payment(payment_method=method, generation=g).confirm_key for method in "ab" for g in (0, 1)}
+    assert len(one_attempt) == 1
 
 
 @pytest.mark.parametrize(
-    ("age", "step"),
-    [(0, Step.CHARGE), (KEY_HORIZON_SECONDS - 1, Step.CHARGE), (KEY_HORIZON_SECONDS, Step.LOOK), (10**7, Step.LOOK)],
+    ("age", "is_old"), [(0, False), (LOOKUP_AGE_SECONDS - 1, False), (LOOKUP_AGE_SECONDS, True), (10**8, True)]
 )
-def test_freshness(age: int, step: Step) -> None:
-    """A key is relied on for 23 hours; after that Stripe is looked at first."""
-    assert next_step(ROW, T0 + age) is step
+def test_an_order_is_old_at_23_hours(age: int, is_old: bool) -> None:
+    """By the time at which it was placed, whatever attempt it is."""
+    assert REQUEST.is_old(T0 + age) is is_old
 
 
-def test_a_row_that_says_look_is_looked_at_however_young() -> None:
-    """After a 500, whose replay would tell nothing."""
-    assert next_step(replace(ROW, looking_since=T0), T0) is Step.LOOK
-
-
-def test_every_answer_has_an_outcome() -> None:
-    """The table is complete: no answer falls through."""
-    assert OUTCOMES.keys() == set(Answer)
-
-
-def documented(section: str) -> list[list[str]]:
-    """The rows of the table in that section of docs/protocol.md, without its head."""
-    text = (PROJECT / "docs/protocol.md").read_text().split(f"## {section}")[1].split("\n## ")[0]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"][2:]
-
-
-def test_the_documented_outcome_table_is_the_code_s() -> None:
-    """Row by row: docs/protocol.md says of each answer what the code does."""
-    rows_of_the_row = {
-        Then.SAME_KEY_AGAIN: "stays CLAIMED, same key again",
-        Then.LOOK_FIRST: "stays CLAIMED, look first",
-    }
-    in_code = [
-        [
-            answer.value,
-            str(outcome.state or rows_of_the_row[outcome.then]),
-            ("done" if outcome.then is Then.SETTLE else "retried with backoff") + (", alarm" if outcome.alarm else ""),
-        ]
-        for answer, outcome in OUTCOMES.items()
-    ]
-    assert documented("What each answer means") == in_code
-
-
-def test_only_a_certain_answer_settles() -> None:
-    """A state is written exactly when the message is done."""
-    assert all((outcome.state is not None) == (outcome.then is Then.SETTLE) for outcome in OUTCOMES.values())
+# ---------------------------------------------------------------- decide: by what the PaymentIntent is
 
 
 @pytest.mark.parametrize(
-    "answer", [Answer.NO_ANSWER, Answer.KEY_IN_USE, Answer.RATE_LIMITED, Answer.UNAVAILABLE, Answer.BAD_API_KEY]
-)
-def test_what_nobody_knows_is_asked_again_under_the_same_key(answer: Answer) -> None:
-    """No order is failed for a network, a limit or a wrong API key."""
-    assert OUTCOMES[answer].then is Then.SAME_KEY_AGAIN
-
-
-def test_a_500_is_looked_at_before_anything_else() -> None:
-    """Stripe replays it for a day, and may have charged all the same."""
-    assert OUTCOMES[Answer.SERVER_ERROR].then is Then.LOOK_FIRST
-
-
-@pytest.mark.parametrize(
-    ("intent", "answer"),
+    ("shown", "state"),
     [
-        (INTENT, Answer.SUCCEEDED),
-        (replace(INTENT, status="requires_action"), Answer.REQUIRES_ACTION),
-        (replace(INTENT, status="processing"), Answer.PROCESSING),
-        (replace(INTENT, status="requires_payment_method", was_declined=True), Answer.DECLINED),
+        (intent("succeeded"), PaymentState.SUCCEEDED),
+        (intent("canceled", cancellation_reason="requested_by_customer"), PaymentState.CANCELED),
+        (intent("requires_action"), PaymentState.REQUIRES_ACTION),
+        (intent("requires_action", payment_method="pm_card_visa"), PaymentState.REQUIRES_ACTION),
         (
-            replace(
-                INTENT, status="requires_payment_method", was_declined=True, decline_code="authentication_required"
-            ),
-            Answer.REQUIRES_ACTION,
+            intent("requires_payment_method", error_code="lost_card", latest_charge="ch_1"),
+            PaymentState.DECLINED,
         ),
-        (replace(INTENT, status="canceled"), Answer.DECLINED),
-        (replace(INTENT, amount_minor=1098), Answer.OTHER_AMOUNT),
-        (replace(INTENT, currency="USD"), Answer.OTHER_AMOUNT),
+        (
+            intent("requires_payment_method", error_code="authentication_required", latest_charge="ch_1"),
+            PaymentState.REQUIRES_ACTION,
+        ),
+        (intent("requires_capture"), PaymentState.NEEDS_REVIEW),
+        (intent("succeeded", amount_minor=1098), PaymentState.NEEDS_REVIEW),
+        (intent("succeeded", currency="USD"), PaymentState.NEEDS_REVIEW),
+        (intent("requires_payment_method", amount_minor=1), PaymentState.NEEDS_REVIEW),
     ],
 )
-def test_what_a_payment_intent_says(intent: FoundIntent, answer: Answer) -> None:
-    """Its status counts only if it is for the money that was agreed."""
-    assert reply_for(ROW.request, intent).answer is answer
+def test_what_it_is_finalizes_the_attempt(shown: FoundIntent, state: PaymentState) -> None:
+    """With the PaymentIntent's id; other money than was frozen is for a person, and never confirmed."""
+    decision = decide(payment(), shown)
+    assert decided_state(decision) is state
+    assert isinstance(decision, Finalize)
+    assert decision.payment_intent_id == "pi_1"
 
 
-def test_a_look_that_finds_the_charge_settles_it() -> None:
-    """With the id of that charge: no second one is made."""
-    assert after_look(ROW, [INTENT], T0) == Settle(Reply(Answer.SUCCEEDED, "pi_1"))
+def test_a_decline_carries_what_a_shop_can_show() -> None:
+    """Its code, the advice, and the charge by which the next attempt tells its own decline from this one."""
+    shown = intent(
+        "requires_payment_method", error_code="lost_card", advice_code="do_not_try_again", latest_charge="ch_1"
+    )
+    decision = decide(payment(generation=2), replace(shown, generation=2))
+    assert decision == Finalize(
+        PaymentState.DECLINED,
+        payment_intent_id="pi_1",
+        generation=2,
+        code="lost_card",
+        advice_code="do_not_try_again",
+        declined_charge_id="ch_1",
+    )
 
 
-def test_a_look_that_finds_it_processing_waits() -> None:
-    """Stripe has not decided yet."""
-    assert after_look(ROW, [replace(INTENT, status="processing")], T0) == LookAgain()
+@pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
+def test_what_is_open_and_untried_is_confirmed(status: str) -> None:
+    """The one that is written down."""
+    assert decide(payment(), intent(status)) == Confirm()
 
 
-@pytest.mark.parametrize("status", ["requires_confirmation", "requires_payment_method"])
-def test_an_unconfirmed_payment_intent_of_ours_is_confirmed(status: str) -> None:
-    """That very one, whose own states allow one success."""
-    assert after_look(ROW, [replace(INTENT, status=status)], T0) == Confirm("pi_1")
+@pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
+def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str) -> None:
+    """There is never a second confirm key for the same attempt and PaymentIntent."""
+    assert decide(payment(), intent(status), confirm_answered=True) == Cancel(CancelReason.ABANDONED)
 
 
-def test_an_unconfirmed_payment_intent_for_other_money_is_reviewed() -> None:
-    """It is not confirmed."""
-    found = [replace(INTENT, status="requires_confirmation", amount_minor=1)]
-    assert after_look(ROW, found, T0) == Settle(Reply(Answer.OTHER_AMOUNT, "pi_1"))
+@pytest.mark.parametrize("reason", ["abandoned", "automatic", None])
+@pytest.mark.parametrize(("of_row", "of_intent"), [(0, 0), (2, 0), (0, 2)])
+def test_a_canceled_one_is_followed_by_the_next_generation(reason: str | None, of_row: int, of_intent: int) -> None:
+    """Whoever canceled it, if not for the customer: the generation after all that were tried."""
+    shown = intent("canceled", cancellation_reason=reason, generation=of_intent)
+    assert decide(payment(generation=of_row), shown) == Create(max(of_row, of_intent) + 1)
 
 
-def test_two_payment_intents_are_reviewed() -> None:
-    """They should not exist; nobody guesses which of them counts."""
-    decision = after_look(ROW, [INTENT, replace(INTENT, payment_intent_id="pi_2")], T0)
-    assert isinstance(decision, Settle)
-    assert OUTCOMES[decision.reply.answer].state is PaymentState.NEEDS_REVIEW
+@pytest.mark.parametrize("confirm_answered", [True, False])
+@pytest.mark.parametrize("cancel_requested_at", [None, T0])
+def test_what_stripe_is_processing_is_waited_for(confirm_answered: bool, cancel_requested_at: int | None) -> None:
+    """There is never a next generation beside it, not even to cancel."""
+    row = payment(cancel_requested_at=cancel_requested_at)
+    assert decide(row, intent("processing"), confirm_answered=confirm_answered) == Wait()
 
 
-def test_absence_counts_only_after_the_grace() -> None:
-    """A request that was answered with a 500 may still take effect."""
-    looking = replace(ROW, looking_since=T0)
-    assert after_look(looking, [], T0 + ABSENCE_GRACE_SECONDS - 1) == LookAgain()
-    assert after_look(looking, [], T0 + ABSENCE_GRACE_SECONDS) == OpenNewKey()
+@pytest.mark.parametrize("confirm_answered", [True, False])
+@pytest.mark.parametrize("status", OPEN)
+def test_an_open_one_is_canceled_once_that_is_requested(status: str, confirm_answered: bool) -> None:
+    """For the customer, and never confirmed, whatever was declined before."""
+    shown = intent(status, error_code="lost_card", latest_charge="ch_1")
+    decision = decide(payment(cancel_requested_at=T0), shown, confirm_answered=confirm_answered)
+    assert decision == Cancel(CancelReason.BY_CUSTOMER)
 
 
-def test_the_freshness_rule_itself_bounds_the_last_use_of_a_key() -> None:
-    """A row that was lost, or never written: past horizon and grace nothing can be on its way any more."""
-    assert after_look(ROW, [], T0 + KEY_HORIZON_SECONDS) == LookAgain()
-    assert after_look(ROW, [], T0 + KEY_HORIZON_SECONDS + ABSENCE_GRACE_SECONDS) == OpenNewKey()
+def test_a_success_stays_a_success_though_a_cancellation_is_requested() -> None:
+    """Stripe has decided the race; and an abandoned one is no canceled order."""
+    row = payment(cancel_requested_at=T0)
+    assert decided_state(decide(row, intent("succeeded"))) is PaymentState.SUCCEEDED
+    assert decide(row, intent("canceled", cancellation_reason="abandoned")) == Create(1)
 
 
-DECLINED_INTENT = replace(INTENT, status="requires_payment_method", was_declined=True)
+def test_an_action_of_another_payment_method_is_abandoned() -> None:
+    """It waits for another attempt's card: this attempt takes the next generation."""
+    shown = intent("requires_action", payment_method="pm_of_attempt_1")
+    row = payment(attempt=2, payment_method="pm_of_attempt_2")
+    assert decide(row, shown) == Cancel(CancelReason.ABANDONED)
+    assert decided_state(decide(row, shown, confirm_answered=True)) is PaymentState.REQUIRES_ACTION
 
 
-def test_a_declined_payment_intent_that_is_found_is_canceled_first() -> None:
-    """Its customer may have a page open that could still confirm it; canceled, it is a decline for good."""
-    assert after_look(ROW, [DECLINED_INTENT], T0) == Cancel("pi_1")
-    canceled = replace(DECLINED_INTENT, status="canceled", decline_code="do_not_honor")
-    assert after_look(ROW, [canceled], T0) == Settle(Reply(Answer.DECLINED, "pi_1", "do_not_honor"))
+@pytest.mark.parametrize(
+    ("known", "latest", "confirm_answered", "is_own"),
+    [
+        (None, "ch_1", False, True),
+        ("ch_1", "ch_2", False, True),
+        ("ch_1", "ch_1", False, False),
+        (None, None, False, False),
+        ("ch_1", "ch_1", True, True),
+        (None, None, True, True),
+    ],
+)
+def test_whose_decline_it_is(known: str | None, latest: str | None, confirm_answered: bool, is_own: bool) -> None:
+    """This attempt's if its charge is new, or if its confirm has been answered; if in doubt it is not."""
+    shown = intent("requires_payment_method", error_code="lost_card", latest_charge=latest)
+    row = payment(attempt=2, declined_charge_id=known)
+    assert is_decline_of(row, shown, confirm_answered) is is_own
+    decision = decide(row, shown, confirm_answered=confirm_answered)
+    assert decision == Confirm() if not is_own else decided_state(decision) is PaymentState.DECLINED
 
 
-SETTLED = replace(ROW, state=PaymentState.SUCCEEDED, payment_intent_id="pi_1")
-WAITING = replace(SETTLED, state=PaymentState.REQUIRES_ACTION)
-DECLINED = replace(SETTLED, state=PaymentState.DECLINED)
-REVIEW = replace(SETTLED, state=PaymentState.NEEDS_REVIEW)
-OTHER = replace(INTENT, payment_intent_id="pi_2")
-LIVE, EXPIRED = ROW.lease_expires_at - 1, ROW.lease_expires_at
+def test_whoever_waits_is_known_to_the_attempt_after_it() -> None:
+    """A decline that asks for authentication is not taken for the answer to another card."""
+    waits = intent("requires_payment_method", error_code="authentication_required", latest_charge="ch_1")
+    first = decide(payment(), waits, confirm_answered=True)
+    assert isinstance(first, Finalize)
+    assert first.state is PaymentState.REQUIRES_ACTION
+    assert decide(payment(attempt=2, declined_charge_id=first.declined_charge_id), waits) == Confirm()
 
-COMPARED: list[tuple[str, ChargeRow | None, str, FoundIntent, int, Compared]] = [
-    ("none", None, "a charge", INTENT, LIVE, Compared.UNKNOWN_CHARGE),
-    ("none", None, "none", DECLINED_INTENT, LIVE, Compared.AGREES),
-    ("CLAIMED, its lease alive", ROW, "anything", INTENT, LIVE, Compared.AGREES),
-    ("CLAIMED, its lease expired", ROW, "anything", INTENT, EXPIRED, Compared.ABANDONED),
-    ("REQUIRES_ACTION", WAITING, "its charge", INTENT, EXPIRED, Compared.PAID),
-    ("REQUIRES_ACTION", WAITING, "a decline, or canceled", DECLINED_INTENT, EXPIRED, Compared.FAILED),
+
+# ---------------------------------------------------------------- after a lookup
+
+ABANDONED = intent("canceled", cancellation_reason="abandoned")
+CANCELED = intent("canceled", cancellation_reason="requested_by_customer", payment_intent_id="pi_c")
+SUCCEEDED = intent("succeeded", payment_intent_id="pi_s")
+PROCESSING = intent("processing", payment_intent_id="pi_p")
+WITHOUT = payment(payment_intent_id=None)
+
+
+def test_nothing_found_is_created() -> None:
+    """The generation that the row names, which may be past one that could not be created."""
+    assert decide_after_lookup(WITHOUT, []) == Create(0)
+    assert decide_after_lookup(replace(WITHOUT, generation=3), []) == Create(3)
+
+
+def test_after_what_was_abandoned_comes_the_generation_after_the_highest() -> None:
+    """Also after one whose key was spent on other parameters."""
+    found = [replace(ABANDONED, generation=1), replace(ABANDONED, generation=4)]
+    assert decide_after_lookup(WITHOUT, found) == Create(5)
+    assert decide_after_lookup(WITHOUT, [ABANDONED], spent_generation=0) == Create(1)
+    assert decide_after_lookup(WITHOUT, [], spent_generation=2) == Create(3)
+
+
+@pytest.mark.parametrize("status", OPEN)
+def test_what_is_merely_found_is_never_confirmed(status: str) -> None:
+    """Every one that is open is canceled first, even beside a canceled order's."""
+    found = [intent(status), intent(status, payment_intent_id="pi_2"), ABANDONED, CANCELED]
+    assert decide_after_lookup(WITHOUT, found) == CancelFound(("pi_1", "pi_2"))
+
+
+@pytest.mark.parametrize("others", [[], [ABANDONED], [CANCELED], [PROCESSING], [intent("requires_action")]])
+def test_one_that_succeeded_is_the_payment(others: list[FoundIntent]) -> None:
+    """Whatever else there is."""
+    decision = decide_after_lookup(WITHOUT, [*others, SUCCEEDED])
+    assert isinstance(decision, Finalize)
+    assert (decision.state, decision.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_s")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [SUCCEEDED, intent("succeeded")],
+        [replace(SUCCEEDED, amount_minor=1)],
+        [replace(SUCCEEDED, currency="USD")],
+        [intent("requires_capture"), CANCELED],
+    ],
+)
+def test_what_should_not_be_is_for_a_person(found: list[FoundIntent]) -> None:
+    """Two that succeeded, other money, an unexpected status: nobody guesses."""
+    assert decided_state(decide_after_lookup(WITHOUT, found)) is PaymentState.NEEDS_REVIEW
+
+
+@pytest.mark.parametrize("others", [[], [CANCELED], [ABANDONED], [intent("requires_payment_method")]])
+def test_one_that_is_processing_is_waited_for(others: list[FoundIntent]) -> None:
+    """It may yet succeed: nothing is created beside it, and nobody says CANCELED."""
+    assert decide_after_lookup(WITHOUT, [*others, PROCESSING]) == Wait()
+
+
+def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
+    """The order is canceled though the row has forgotten that; an abandoned one alone says nothing of the kind."""
+    assert decided_state(decide_after_lookup(WITHOUT, [ABANDONED, CANCELED])) is PaymentState.CANCELED
+    assert decide_after_lookup(WITHOUT, [ABANDONED]) == Create(1)
+
+
+# ---------------------------------------------------------------- the table of responses
+
+
+def test_every_kind_of_response_has_a_rule() -> None:
+    """The table is complete: no response falls through."""
+    assert RULES.keys() == set(ResponseKind)
+
+
+def test_only_a_refusal_of_card_or_amount_declines_unseen() -> None:
+    """Every other response is followed by what the PaymentIntent is, or by another try."""
+    declines = {kind for kind, rule in RULES.items() if rule.action is NextAction.DECLINE}
+    assert declines == {ResponseKind.PAYMENT_METHOD_REFUSED, ResponseKind.AMOUNT_REFUSED}
+
+
+# ---------------------------------------------------------------- what Stripe says unasked
+
+HOUR = 3600
+DECLINE = intent("requires_payment_method", error_code="lost_card")
+ASKS_AGAIN = intent("requires_payment_method", error_code="authentication_required")
+
+
+def row(state: PaymentState, **changes: Any) -> Payment:
+    return payment(state=state, finalized_at=T0, lease_expires_at=0, lease_owner=None, **changes)
+
+
+HELD = payment()
+FREE = payment(lease_expires_at=T0)
+OTHER = intent("succeeded", payment_intent_id="pi_2")
+OTHER_MONEY = intent("succeeded", amount_minor=1)
+
+CASES: list[tuple[str, Payment | None, FoundIntent, Discrepancy]] = [
+    ("no row, a charge", None, intent(), Discrepancy.LOST_ROW),
+    ("no row, no charge", None, DECLINE, Discrepancy.NONE),
+    ("held, its charge", HELD, intent(), Discrepancy.NONE),
+    ("held, another's charge", HELD, OTHER, Discrepancy.PAID),
+    ("abandoned by its worker, its charge", FREE, intent(), Discrepancy.PAID),
+    ("abandoned by its worker, declined", FREE, DECLINE, Discrepancy.NONE),
+    ("paid, its charge", row(PaymentState.SUCCEEDED), intent(), Discrepancy.NONE),
+    ("paid, another charge", row(PaymentState.SUCCEEDED), OTHER, Discrepancy.PAID_TWICE),
+    ("paid, its charge is none", row(PaymentState.SUCCEEDED), DECLINE, Discrepancy.REVERSED),
     (
-        *("REQUIRES_ACTION", WAITING, "still waiting for the customer"),
-        *(replace(INTENT, status="requires_action"), EXPIRED, Compared.AGREES),
+        *("paid, another that is canceled", row(PaymentState.SUCCEEDED)),
+        *(intent("canceled", payment_intent_id="pi_2"), Discrepancy.NONE),
     ),
-    ("SUCCEEDED", SETTLED, "its charge", INTENT, EXPIRED, Compared.AGREES),
-    ("SUCCEEDED", SETTLED, "its PaymentIntent, not charged", DECLINED_INTENT, EXPIRED, Compared.DIFFERS),
-    ("DECLINED", DECLINED, "no charge", DECLINED_INTENT, EXPIRED, Compared.AGREES),
-    ("DECLINED", DECLINED, "a charge", INTENT, EXPIRED, Compared.DIFFERS),
-    ("NEEDS_REVIEW", REVIEW, "anything", INTENT, EXPIRED, Compared.AGREES),
+    ("canceled, a charge", row(PaymentState.CANCELED), intent(), Discrepancy.PAID_AFTER_CANCEL),
+    ("canceled, a charge of other money", row(PaymentState.CANCELED), OTHER_MONEY, Discrepancy.PAID_AFTER_CANCEL),
+    ("canceled, canceled", row(PaymentState.CANCELED), CANCELED, Discrepancy.NONE),
+    ("declined, charged later", row(PaymentState.DECLINED), intent(), Discrepancy.PAID_LATE),
+    ("declined, declined", row(PaymentState.DECLINED), DECLINE, Discrepancy.NONE),
+    ("declined, other money", row(PaymentState.DECLINED), OTHER_MONEY, Discrepancy.OTHER_MONEY),
+    ("in review, its charge", row(PaymentState.NEEDS_REVIEW), intent(), Discrepancy.PAID),
+    ("in review, other money", row(PaymentState.NEEDS_REVIEW), OTHER_MONEY, Discrepancy.NONE),
+    ("waiting, its charge", row(PaymentState.REQUIRES_ACTION), intent(), Discrepancy.PAID),
+    ("waiting, waits", row(PaymentState.REQUIRES_ACTION), intent("requires_action"), Discrepancy.NONE),
+    ("waiting, asks again", row(PaymentState.REQUIRES_ACTION), ASKS_AGAIN, Discrepancy.NONE),
+    ("waiting, the bank declined", row(PaymentState.REQUIRES_ACTION), DECLINE, Discrepancy.DECLINED),
+    ("waiting, abandoned", row(PaymentState.REQUIRES_ACTION), ABANDONED, Discrepancy.DECLINED),
     (
-        "any that is settled, but for NEEDS_REVIEW",
-        SETTLED,
-        "a charge that is not its own",
-        OTHER,
-        EXPIRED,
-        Compared.DIFFERS,
+        *("waiting, canceled for the customer", row(PaymentState.REQUIRES_ACTION)),
+        *(replace(CANCELED, payment_intent_id="pi_1"), Discrepancy.CANCELED),
     ),
+    ("waiting, processing", row(PaymentState.REQUIRES_ACTION), intent("processing"), Discrepancy.NONE),
     (
-        *("any that is settled, but for NEEDS_REVIEW", WAITING, "its charge, of other money"),
-        *(replace(INTENT, amount_minor=1), EXPIRED, Compared.DIFFERS),
+        *("waiting, another is declined", row(PaymentState.REQUIRES_ACTION)),
+        *(replace(DECLINE, payment_intent_id="pi_2"), Discrepancy.NONE),
     ),
 ]
 
 
-@pytest.mark.parametrize(("row", "intent", "now", "expected"), [(each[1], *each[3:]) for each in COMPARED])
-def test_what_stripe_tells_is_compared(
-    row: ChargeRow | None, intent: FoundIntent, now: int, expected: Compared
-) -> None:
-    """With the row as it is, whatever worker or message there still is."""
-    assert compare(row, intent, now) is expected
+@pytest.mark.parametrize(("of", "shown", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_stripe_says_unasked_is_compared(of: Payment | None, shown: FoundIntent, expected: Discrepancy) -> None:
+    """A success wins over all but another success; nothing else changes a row but one that waits."""
+    assert find_discrepancy(of, shown, now=T0 + 1, requires_action_seconds=HOUR) is expected
 
 
-def test_the_documented_comparison_is_the_code_s() -> None:
-    """docs/protocol.md lists these cases, and what follows from each."""
-    assert documented("What the reconciler does") == [[each[0], each[2], each[5].value] for each in COMPARED]
+@pytest.mark.parametrize("shown", [intent("requires_action"), ASKS_AGAIN])
+def test_nobody_waits_forever_for_a_customer(shown: FoundIntent) -> None:
+    """Counted from when the row began to wait, for any way in which Stripe shows it."""
+    waits = row(PaymentState.REQUIRES_ACTION)
 
+    def after(seconds: int) -> Discrepancy:
+        return find_discrepancy(waits, shown, now=T0 + seconds, requires_action_seconds=HOUR)
 
-@pytest.mark.parametrize("row", [SETTLED, WAITING, DECLINED])
-def test_other_money_is_always_a_contradiction(row: ChargeRow) -> None:
-    """Whichever state the row is settled in."""
-    assert compare(row, replace(INTENT, currency="USD"), EXPIRED) is Compared.DIFFERS
-    assert compare(row, OTHER, EXPIRED) is Compared.DIFFERS
+    assert (after(HOUR - 1), after(HOUR)) == (Discrepancy.NONE, Discrepancy.EXPIRED)

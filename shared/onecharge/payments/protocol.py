@@ -71,7 +71,7 @@ class Payment:
     cancel_requested_at: int | None = None
     """Since then, whoever holds the row cancels and never confirms."""
     declined_charge_id: str | None = None
-    """The PaymentIntent's latest charge when an attempt was last declined."""
+    """The PaymentIntent's latest charge when an attempt was last declined, or was to be authenticated."""
     lease_owner: str | None = None
     lease_expires_at: int = 0
     revision: int = 0
@@ -260,13 +260,15 @@ def decide_after_lookup(
 
 def _finalize(state: PaymentState, intent: FoundIntent) -> Finalize:
     declined = state is PaymentState.DECLINED
+    # Also of an attempt that waits: a later one takes it over, and must not take its failed charge for its own.
+    open_for_another = declined or state is PaymentState.REQUIRES_ACTION
     return Finalize(
         state,
         payment_intent_id=intent.payment_intent_id,
         generation=intent.generation,
         code=intent.error_code if declined else None,
         advice_code=intent.advice_code if declined else None,
-        declined_charge_id=intent.latest_charge if declined else None,
+        declined_charge_id=intent.latest_charge if open_for_another else None,
     )
 
 

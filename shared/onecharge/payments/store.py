@@ -75,7 +75,7 @@ _FIRST_CLAIM_SETS = {
     **{name: f"if_not_exists({name}, :{name})" for name in _FROZEN},
     "generation": "if_not_exists(generation, :zero)",
 }
-_OF_THE_LAST_RESULT = ["decline_code", "advice_code", "finalized_at", "refused_at", "expires_at"]
+_OF_THE_LAST_RESULT = ["decline_code", "advice_code", "finalized_at", "expires_at"]
 
 
 @dataclass(frozen=True)
@@ -219,10 +219,18 @@ class PaymentStore(LeasedTable[Payment]):
         )
 
     def finalize(self, payment: Payment, final: Finalize, *, now: int) -> Payment:
-        """Write the attempt's last state, and give the lease back. Raises LeaseLost."""
+        """Write the attempt's last state, and give the lease back.
+
+        Raises:
+            LeaseLost: also if the order is to be canceled by now, and this state would leave it open to a charge.
+        """
         changes, remove, values = _final(final, now)
+        only_if = "attempt = :attempt"
+        if final.state not in _OVER:
+            # Off the index of what is unfinished, or as the customer's turn, nobody would finish the cancellation.
+            only_if += " AND attribute_not_exists(cancel_requested_at)"
         return self._write_as_owner(
-            payment, changes, {**values, "attempt": payment.attempt}, remove=remove, only_if="attempt = :attempt"
+            payment, changes, {**values, "attempt": payment.attempt}, remove=remove, only_if=only_if
         )
 
     # ------------------------------------------------------------ for what is learned without a message
@@ -390,10 +398,15 @@ def _final(final: Finalize, now: int) -> tuple[dict[str, str], list[str], dict[s
     changes = {"#state": ":state", "finalized_at": ":now", "lease_expires_at": ":zero"}
     changes |= {name: f":{name}" for name in given}
     values = {"state": final.state, "now": now, "zero": 0, **given}
+    # Claims keep since when Stripe refuses the request: it ends with the attempt.
+    remove = ["lease_owner", "refused_at"]
+    if final.payment_intent_id is not None and final.declined_charge_id is None:
+        # What is known of the charge is known of this PaymentIntent, and it shows none.
+        remove.append("declined_charge_id")
     if final.state is PaymentState.REQUIRES_ACTION:
-        return changes, ["lease_owner"], values
+        return changes, remove, values
     values["expires_at"] = now + RETENTION_SECONDS
-    remove = ["lease_owner", "unfinished_shard", "unfinished_since"]
+    remove += ["unfinished_shard", "unfinished_since"]
     return {**changes, "expires_at": ":expires_at"}, remove, values
 
 

@@ -112,6 +112,11 @@ class PaymentWorker:
             stripe_request_id=final.stripe_request_id,
         )
 
+    def alarm(self, payment: Payment, failure: Failure) -> None:
+        """Report a response that does not stop the work, and that a person has to see."""
+        self.count("Alarm")
+        self._log(payment, failure.kind, alarm=True, stripe_request_id=failure.request_id)
+
     def now(self) -> int:
         return int(self.clock())
 
@@ -139,6 +144,8 @@ class _Job:
         self._deadline = deadline
         self._created = 0
         self._looked_up = False
+        self._confirmed: str | None = None
+        """The PaymentIntent whose confirm has been sent."""
 
     def run(self) -> Finalize:
         """Raises _Release, LeaseLost."""
@@ -174,6 +181,7 @@ class _Job:
             # The row names a canceled PaymentIntent, or none: the next one to create is of the next generation.
             raise _Release("a stored failure: the next generation follows", kept={"generation": generation + 1})
         if RULES[failure.kind].action is NextAction.LOOK_UP:
+            self._worker.alarm(self.payment, failure)
             return self._look_up(spent_generation=generation)
         if self.payment.cancel_requested_at and RULES[failure.kind].action in (NextAction.DECLINE, NextAction.REFUSE):
             # Stripe refuses it for good, so there is nothing that could be charged, and nothing to leave a trace.
@@ -185,6 +193,7 @@ class _Job:
 
     def _look_up(self, spent_generation: int | None = None) -> Finalize:
         """Everything of the order that Stripe has; what is open is canceled, and what it is then decides."""
+        self._check_time()
         try:
             found = self._gateway.find_payment_intents(self.payment.request, now=self._worker.now())
         except (LookupInconclusive, stripe.StripeError) as error:
@@ -220,6 +229,9 @@ class _Job:
         match decision:
             case Finalize():
                 return decision
+            case Confirm() if intent.payment_intent_id == self._confirmed:
+                # Its one key has had its answer, and would have the same one for ever.
+                return self._decided(self._canceled(intent.payment_intent_id, CancelReason.ABANDONED))
             case Confirm():
                 return self._confirm()
             case Cancel(reason):
@@ -236,17 +248,24 @@ class _Job:
 
     def _confirm(self) -> Finalize:
         self._check_time()
+        self._confirmed = self.payment.payment_intent_id
         response = self._gateway.confirm(self.payment)
+        failure = response.failure
+        action = RULES[failure.kind].action if failure else NextAction.RETRIEVE
+        if failure and action is NextAction.LOOK_UP:
+            # The attempt's payment method differs from the one that was sent: what Stripe has of it, decides.
+            self._worker.alarm(self.payment, failure)
+            return self._retrieve(confirm_answered=True)
+        if failure and action is not NextAction.RETRIEVE:
+            # The error may show the PaymentIntent: one that is open is as it was before.
+            is_over = response.intent is not None and not response.intent.is_open and not response.is_replay
+            return self._decided(response.intent) if response.intent and is_over else self._failed(failure)
+        # A confirm that came at the wrong moment is no answer about this attempt's payment method.
+        answered = failure is None or failure.kind is not ResponseKind.UNEXPECTED_STATE
         if response.intent and not response.is_replay:
             # Also inside an error: a decline whose PaymentIntent says otherwise is none.
-            return self._decided(response.intent, confirm_answered=True)
-        if response.failure is None or RULES[response.failure.kind].action is NextAction.RETRIEVE:
-            answered = response.failure is None or response.failure.kind is not ResponseKind.UNEXPECTED_STATE
-            return self._retrieve(confirm_answered=answered)
-        if RULES[response.failure.kind].action is NextAction.LOOK_UP:
-            # The attempt's payment method differs from the one that was sent: what Stripe has of it, decides.
-            return self._retrieve(confirm_answered=True)
-        return self._failed(response.failure)
+            return self._decided(response.intent, confirm_answered=answered)
+        return self._retrieve(confirm_answered=answered)
 
     def _canceled(self, payment_intent_id: str, reason: CancelReason) -> FoundIntent:
         self._check_time()
