@@ -260,8 +260,10 @@ class _Job:
             # The error may show the PaymentIntent: one that is open is as it was before.
             is_over = response.intent is not None and not response.intent.is_open and not response.is_replay
             return self._decided(response.intent) if response.intent and is_over else self._failed(failure)
-        # A confirm that came at the wrong moment is no answer about this attempt's payment method.
-        answered = failure is None or failure.kind is not ResponseKind.UNEXPECTED_STATE
+        # One that came at the wrong moment, or a stored failure, is no answer about this attempt's payment method: the
+        # decline that the PaymentIntent shows may be the attempt's before.
+        unanswered = ResponseKind.UNEXPECTED_STATE, ResponseKind.STORED_FAILURE
+        answered = failure is None or failure.kind not in unanswered
         if response.intent and not response.is_replay:
             # Also inside an error: a decline whose PaymentIntent says otherwise is none.
             return self._decided(response.intent, confirm_answered=answered)
