@@ -66,8 +66,9 @@ local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BA
 test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all tests [PYTEST_ARGS=…].
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
-simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…]; SEED=seed:number replays one.
-	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED))
+simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1]; SEED=seed:number replays one.
+	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(PROCESSES),--processes $(PROCESSES))
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
 	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation --mutants $(if $(SEED),--seed $(SEED))

@@ -16,7 +16,7 @@ def no_mutation(world: World) -> None:
 
 
 _GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
-_UNKNOWN = "pm_unknown"
+_UNKNOWN, _FICKLE = "pm_unknown", "pm_fickle"
 
 _ONE_ATTEMPT = (
     # The same message twice, then again after hours or days, with the row lost meanwhile.
@@ -69,11 +69,21 @@ _SEVERAL_ATTEMPTS = (
         redeliveries=1,
         redrive_probability=0.2,
     ),
+    # A card that is now declined, now pays: a second confirm would be a second chance.
+    Scenario(
+        orders=((_FICKLE, _FICKLE),),
+        fault_probability=0.05,
+        crash_probability=0.05,
+        jump_probability=0.1,
+        zombies=True,
+    ),
     # A card that needs 3-D Secure, and another one while the customer is at the bank.
     Scenario(orders=((_3DS, _GOOD), (_3DS, _3DS)), copies=1, fault_probability=0.05, crash_probability=0.05),
 )
 
 _CANCELED = (
+    # A card that is declined while its customer cancels.
+    Scenario(orders=((_DECLINED,),), copies=1, fault_probability=0.03, crash_probability=0.1, cancels=True),
     # Customers who change their minds, while their card is charged or while they are at their bank.
     Scenario(copies=1, fault_probability=0.1, crash_probability=0.05, jump_probability=0.05, cancels=True),
     Scenario(
@@ -194,6 +204,20 @@ ATTACKS: dict[str, Scenario] = {
     "several cards, rows lost and stale": replace(
         _ATTACK, orders=((_DECLINED, _GOOD),), copies=1, row_loss_probability=0.02, stale_row_probability=0.02
     ),
+    "processing, and late 500s": replace(
+        _ATTACK,
+        harsh_stripe=True,
+        fault_probability=0.15,
+        only_stripe_faults=frozenset({"processing", "500, processing", "500, executed an hour later", "drop after"}),
+    ),
+    "a fickle card, harsh Stripe, rows lost and stale": replace(
+        _ATTACK,
+        orders=((_FICKLE, _FICKLE, _GOOD),),
+        harsh_stripe=True,
+        zombies=True,
+        row_loss_probability=0.01,
+        stale_row_probability=0.01,
+    ),
     "3-D Secure, another card, rows lost and stale": replace(
         _ATTACK,
         orders=((_3DS, _GOOD),),
@@ -272,6 +296,12 @@ def random_schedules(schedules: int, seed: int, *, first: int = 0, of: Sequence[
         findings.add(f"{seed}:{number}", random_world(seed, number, of=of))
     findings.seconds = time.perf_counter() - started
     return findings
+
+
+def random_chunk(chunk: tuple[int, int], *, seed: int, of: Sequence[Scenario] | None) -> Findings:
+    """Part of a run: from which number on, and how many."""
+    first, schedules = chunk
+    return random_schedules(schedules, seed, first=first, of=of)
 
 
 def caught(schedules: int, seed: int, mutate: Mutate) -> Findings:

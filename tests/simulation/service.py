@@ -26,6 +26,7 @@ from receive_stripe_event.processed_events import ProcessedEvents
 from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from reconcile_charges.app import STEP_SECONDS
 from reconcile_charges.checkpoints import Checkpoint, CheckpointStore
+from reconcile_charges.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile_charges.reconcile import ReconcileCharges
 from tests.silent import SILENT
 from tests.simulation.dynamodb import Item, MemoryDynamoDB

@@ -11,6 +11,7 @@ from tests.simulation.world import DAY, T0, Scenario, Violation, World
 
 SCHEDULES = 10_000
 EXHAUSTIVE_SCHEDULES = 5630
+SCHEDULES_FOR_A_MUTANT = 20_000
 
 
 MET = {
