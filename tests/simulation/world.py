@@ -524,7 +524,12 @@ class World:
             self.until_quiet()
 
     def _has_something_to_reconcile(self) -> bool:
-        """Whether the table and Stripe say different things: only then a run of the reconciler can change anything."""
+        """Whether something is unfinished, or not as Stripe says: only then a run of the reconciler can change anything."""
+        if self.cancels and any(
+            RowView.of(row).is_to_be_canceled and self.states[key] not in (CANCELED, PAID)
+            for key, row in self.rows.items()
+        ):
+            return True
         charged = {row_key_of_intent(charge) for charge in self.stripe.charges}
         return any(state in (IN_WORK, WAITS) for state in self.states.values()) or any(
             self.states.get(key) is not PAID for key in charged
