@@ -2,12 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from types import FunctionType, SimpleNamespace
 from typing import Any
-
-import stripe
 
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
@@ -28,9 +25,7 @@ from onecharge.payments.protocol import (
 from onecharge.payments.reconciler import Reconciler
 from onecharge.payments.store import Claim, Claimed, PaymentStore
 from onecharge.payments.stripe_gateway import (
-    ChargeEvent,
     PaymentIntentEvent,
-    RefundEvent,
     StripeGateway,
     StripeResponse,
     found_intent,
@@ -38,7 +33,6 @@ from onecharge.payments.stripe_gateway import (
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.payments.worker import PaymentWorker, _Job
 from onecharge.states import PaymentState
-from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from tests.simulation.explore import Mutate
 from tests.simulation.world import World
 
@@ -193,21 +187,6 @@ def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METH
             return replace(response, failure=Failure(for_, code="mistaken")) if is_it else response
 
     return _asking(Mistaken)
-
-
-class _BelievesReplayedCreates(StripeGateway):
-    def create(self, request: FrozenRequest, generation: int) -> StripeResponse:
-        return replace(super().create(request, generation), is_replay=False)
-
-
-class _BelievesReplayedConfirms(StripeGateway):
-    def confirm(self, payment: Payment) -> StripeResponse:
-        return replace(super().confirm(payment), is_replay=False)
-
-
-class _OnlySearches(StripeGateway):
-    def find_payment_intents(self, request: FrozenRequest, *, now: int) -> list[FoundIntent]:
-        return [found_intent(intent) for intent in self._searched(request.order_id)]
 
 
 class _OnlyListsAnHour(StripeGateway):
@@ -366,32 +345,6 @@ def late_truth_is_ignored(world: World) -> None:
     world.service.reconciler = Deaf
 
 
-def the_reconciler_expires_without_canceling(world: World) -> None:
-    class Hasty(Reconciler):
-        def _expire(self, order_id: str, payment: Payment, intent: FoundIntent) -> None:
-            self._write(payment, Finalize(PaymentState.DECLINED, intent.payment_intent_id, intent.generation))
-
-    world.service.reconciler = Hasty
-
-
-def events_recorded_before_they_are_handled(world: World) -> None:
-    class Hasty(ReceiveStripeEvent):
-        def _handle(self, event: PaymentIntentEvent | ChargeEvent | RefundEvent) -> None:
-            self.processed.record(event.event_id, now=int(self.clock()))
-            super()._handle(event)
-
-    world.service.receiver = Hasty
-
-
-def failed_events_acknowledged(world: World) -> None:
-    class Careless(ReceiveStripeEvent):
-        def __call__(self, event: stripe.Event) -> None:
-            with suppress(*OUTAGES):
-                super().__call__(event)
-
-    world.service.receiver = Careless
-
-
 MUTANTS: Mapping[str, Mutate] = {
     "no condition on the claim": _without(_CLAIM),
     "no lease in the claim": _without(" AND lease_expires_at <= :now"),
@@ -410,13 +363,10 @@ MUTANTS: Mapping[str, Mutate] = {
     "a second confirm key: one for each message": _with_keys("confirm", _of_the_message),
     "no lookup past 23 hours": _working(_NeverLooksUp),
     "lookup only for a new row": _working(_LooksUpForNewRows),
-    "search alone taken for complete": _asking(_OnlySearches),
     "the list alone taken for complete": _asking(_OnlyListsAnHour),
     "what was found is adopted": _working(_Adopts),
     "what is found stays open": _working(_rebuilt(_Job, decide_after_lookup=_leaves_it_open)),
     "what is found canceled is no trace": _working(_rebuilt(_Job, decide_after_lookup=_sees_no_trace)),
-    "no retrieve after a replayed create": _asking(_BelievesReplayedCreates),
-    "no retrieve after a replayed confirm": _asking(_BelievesReplayedConfirms),
     "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
     "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
     "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),
@@ -434,9 +384,6 @@ MUTANTS: Mapping[str, Mutate] = {
     "reconciled without the revision": _without("revision = :revision"),
     "an event is taken for what holds now": an_event_is_believed,
     "late truth is ignored": late_truth_is_ignored,
-    "expired without canceling": the_reconciler_expires_without_canceling,
-    "events recorded before they are handled": events_recorded_before_they_are_handled,
-    "events acknowledged that were not handled": failed_events_acknowledged,
     "to the DLQ after three receives": dlq_after_three_receives,
 }
 """Each has to be caught; `make mutants` says after how many schedules."""

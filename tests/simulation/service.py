@@ -45,7 +45,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     RECONCILIATION: ("name",),
     STRIPE_EVENTS: ("event_id",),
 }
-INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {PAYMENTS: {UNFINISHED: ("unfinished_shard", "unfinished_since")}}
+INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    PAYMENTS: {UNFINISHED: ("unfinished_shard", "unfinished_since")}
+}
 MESSAGE = ORDER_EVENT
 REQUIRES_ACTION_SECONDS = 12 * 3600
 NEVER_REPORTED = {

@@ -175,7 +175,7 @@ class WatchedStripe(MemoryStripe):
         self, intent_id: str, parameters: Mapping[str, Any] | None = None, key: str | None = None
     ) -> PaymentIntent:
         assert isinstance(self.io, World)
-        self.io.confirms(intent_id)
+        self.io.confirms(intent_id, key or "")
         return super().confirm(intent_id, parameters, key)
 
     def _confirm(self, intent: PaymentIntent, parameters: Mapping[str, Any], kind: str | None, *, under: str) -> Answer:
@@ -248,6 +248,8 @@ class World:
         self.said_canceled: set[RowKey] = set()
         self.said_declined: set[tuple[str, int]] = set()
         """By order and attempt."""
+        self.confirm_keys: dict[tuple[str, int], str] = {}
+        """By PaymentIntent and attempt."""
         self.secrets_out: set[str] = set()
         self.paid_at_the_bank: set[RowKey] = set()
         self.acknowledged: set[str] = set()
@@ -367,9 +369,9 @@ class World:
             self.broken = "what was frozen has changed"
         if row.revision != was.revision + 1:
             self.broken = "a write did not move the revision on"
-        if was.state in (DECLINED, WAITS) and row.state is IN_WORK:
-            if row.attempt <= was.attempt and not row.is_to_be_canceled:
-                self.broken = f"attempt {row.attempt} was claimed again, after it was {was.state}"
+        is_claimed_again = was.state in (DECLINED, WAITS) and row.state is IN_WORK and row.attempt <= was.attempt
+        if is_claimed_again and not row.is_to_be_canceled:
+            self.broken = f"attempt {row.attempt} was claimed again, after it was {was.state}"
         if was.is_to_be_canceled and not row.is_to_be_canceled:
             self.broken = "a request to cancel was forgotten"
 
@@ -434,7 +436,7 @@ class World:
         of_it = (each.data for each in self.orders if (each.data.order_id, each.data.attempt) == (order_id, attempt))
         return next(of_it).payment_method
 
-    def confirms(self, intent_id: str) -> None:
+    def confirms(self, intent_id: str, key: str) -> None:
         """The worker that runs sends a confirm."""
         worker = self.current
         assert worker
@@ -442,6 +444,8 @@ class World:
             self.broken = f"{worker.name} confirms"
         if worker.must_not_confirm:
             self.broken = "what was to be canceled is confirmed by one who has claimed it afterwards"
+        if self.confirm_keys.setdefault((intent_id, attempt_of_confirm(key)), key) != key:
+            self.broken = "an attempt's confirm has a second key"
         if intent_id in worker.found:
             self.broken = "what was merely found is confirmed"
 
@@ -524,7 +528,7 @@ class World:
             self.until_quiet()
 
     def _has_something_to_reconcile(self) -> bool:
-        """Whether something is unfinished, or not as Stripe says: only then a run of the reconciler can change anything."""
+        """Whether something is unfinished, or not as Stripe says: then a run of the reconciler can change something."""
         if self.cancels and any(
             RowView.of(row).is_to_be_canceled and self.states[key] not in (CANCELED, PAID)
             for key, row in self.rows.items()
