@@ -69,8 +69,9 @@ test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all t
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
 	@$(PY) -m tests.specification $(if $(BOUNDS),--bounds "$(BOUNDS)")
 
-simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…]; SEED=seed:number replays one.
-	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED))
+simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1]; SEED=seed:number replays one.
+	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(PROCESSES),--processes $(PROCESSES))
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
 	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation --mutants $(if $(SEED),--seed $(SEED))

@@ -446,6 +446,16 @@ def test_a_stored_failure_is_retrieved_then_abandoned(service: PaymentService) -
     assert service.stripe.successes == ["pi_1"]
 
 
+def test_a_stored_failure_does_not_make_another_attempt_s_decline_ours(service: PaymentService) -> None:
+    """The PaymentIntent still shows the first card's decline: the second was never tried, and is tried now."""
+    service.stripe.banks["pm_card_visa"] = "lost_card"
+    service.deliver()
+    service.stripe.next("confirm", refused(ResponseKind.STORED_FAILURE, "503"))
+    assert service.deliver(attempt=2, payment_method="pm_second") == Done()
+    assert service.stripe.sent("confirm")[-2:] == [f"order:{ORDER_ID}:2:pi_0", f"order:{ORDER_ID}:2:pi_1"]
+    assert outcome(service) == ("SUCCEEDED", "pi_1")
+
+
 @pytest.mark.parametrize("when", ["before the retrieve", "before the cancel"])
 def test_a_stored_failure_that_takes_effect_late(service: PaymentService, when: str) -> None:
     """Stripe rolls forward: it has succeeded, and nothing is created."""
