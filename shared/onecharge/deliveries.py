@@ -305,11 +305,17 @@ class Consumer[Event: CloudEvent[Any]]:
             )
 
 
+_WITHOUT_A_TYPE = {"union_tag_not_found": "type: missing", "union_tag_invalid": "type: unknown"}
+"""How pydantic calls it where a queue carries events of several types."""
+
+
 def reason_of(invalid: ValidationError) -> str:
     """The first broken rule as `field: rule`, without repeating anything that the message says.
 
     Only fields of the contract are named: a consumer ignores all others, and never gets to see their names.
     """
     first = invalid.errors(include_input=False, include_url=False, include_context=False)[0]
+    if first["type"] in _WITHOUT_A_TYPE:
+        return _WITHOUT_A_TYPE[first["type"]]
     field = ".".join(str(part) for part in first["loc"]) or "message"
     return f"{field}: {first['type']}"

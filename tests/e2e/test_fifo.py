@@ -64,7 +64,7 @@ class FifoShop(Shop):
 
     def duplicates(self, order_id: str) -> int:
         """How many deliveries of the order have found it settled."""
-        return sum("duplicate of a settled charge" in line and order_id in line for line in self.log().splitlines())
+        return sum("duplicate of a finalized payment" in line and order_id in line for line in self.log().splitlines())
 
 
 @pytest.fixture
@@ -130,5 +130,5 @@ def test_poison_is_in_the_dlq_and_its_group_goes_on(shop: FifoShop, fifo_stack: 
     shop.deliver('{"specversion": "1.0"}', event_of(order_id, fifo_stack), group="with-poison")
     [message] = eventually(lambda: drain(fifo_stack, fifo_stack.payments_dlq_url), bool)
     assert message["Body"] == '{"specversion": "1.0"}'
-    assert message["MessageAttributes"]["reason"]["StringValue"] == "id: missing"
+    assert message["MessageAttributes"]["reason"]["StringValue"] == "type: missing"
     assert eventually(lambda: shop.duplicates(order_id), bool) == 1

@@ -135,7 +135,7 @@ def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
     shop.deliver(*[message["Body"]] * 10)
     assert shop.settled_status(order_id) == "PAID"
     shop.deliver(*[message["Body"]] * 10)
-    assert eventually(lambda: shop.log().count("duplicate of a settled charge"), lambda count: count >= 10) >= 10
+    assert eventually(lambda: shop.log().count("duplicate of a finalized payment"), lambda count: count >= 10) >= 10
     assert len(shop.charges(order_id)) == 1
 
 
@@ -183,7 +183,7 @@ def test_poison_is_in_the_dlq_with_its_reason(shop: Shop, stack: Stack) -> None:
     shop.deliver('{"specversion": "1.0"}')
     [message] = eventually(lambda: drain(stack, stack.payments_dlq_url), bool)
     assert message["Body"] == '{"specversion": "1.0"}'
-    assert message["MessageAttributes"]["reason"]["StringValue"] == "id: missing"
+    assert message["MessageAttributes"]["reason"]["StringValue"] == "type: missing"
 
 
 def test_one_correlation_id_follows_the_order(shop: Shop) -> None:
