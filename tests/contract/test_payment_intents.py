@@ -264,3 +264,13 @@ def test_a_refund_can_be_retrieved(client: Any) -> None:
         "succeeded",
         client.v1.payment_intents.retrieve(intent.id).latest_charge,
     )
+
+
+def test_an_event_is_kept_by_its_id(client: Any) -> None:
+    """As it was listed; of another id there is none."""
+    client.v1.payment_intents.cancel(client.v1.payment_intents.create({"amount": 1099, "currency": "eur"}).id)
+    listed = client.v1.events.list({"types": ["payment_intent.canceled"]}).data[0]
+    kept = client.v1.events.retrieve(listed.id)
+    assert (kept.id, kept.type, kept.data.object.id) == (listed.id, listed.type, listed.data.object.id)
+    with pytest.raises(stripe.InvalidRequestError):
+        client.v1.events.retrieve("evt_unknown")

@@ -18,12 +18,11 @@ from local.samples import SAMPLES
 from local.stack import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
 from onecharge.payments.canceled_order_refunds import RefundUnfinished
+from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.protocol import Payment
-from onecharge.payments.stripe_gateway import RefundEvent
 from onecharge.questions import Cancellation
-from onecharge.states import PaymentState
+from onecharge.states import PaymentState, RefundState
 from receive_stripe_event.app import Application, StripeEventsApi
-from receive_stripe_event.processed_events import ProcessedEvents
 from receive_stripe_event.receive import ReceiveStripeEvent
 from tests.conftest import LambdaContext, Log, Sample
 from tests.payment_service import (
@@ -66,18 +65,14 @@ class Endpoint:
     sample: Sample
     io: Watched = field(default_factory=Watched)
     secret: str = STRIPE_WEBHOOK_SECRET
-    refund_events: list[RefundEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        keys = {"payments": ("order_id",), "stripe-events": ("event_id",)}
+        keys = {"payments": ("order_id",), "refunds": ("order_id", "refund_id"), "stripe-events": ("event_id",)}
         self.dynamodb: Any = MemoryDynamoDB(keys=keys, io=self.io)
         self.payments = PaymentService(self.dynamodb, self.log.logger)
         self.stripe, self.counted = self.payments.stripe, self.payments.counted
         receive = ReceiveStripeEvent(
-            store=self.payments.store,
-            gateway=self.payments.gateway,
-            reconciler=self.payments.reconciler,
-            handle_refund=self.refund_events.append,
+            events=self.payments.events,
             processed=ProcessedEvents(self.dynamodb, "stripe-events"),
             clock=lambda: self.payments.now,
             logger=self.log.logger,
@@ -378,7 +373,7 @@ def test_a_dispute_that_is_closed_stays_closed(endpoint: Endpoint) -> None:
 def test_somebody_elses_dispute_is_acknowledged(endpoint: Endpoint, payment_intent: str | None) -> None:
     """As of a charge without a PaymentIntent."""
     assert endpoint.send(dispute("created", "needs_response", payment_intent=payment_intent)) == 200
-    assert endpoint.counted == ["EventIgnored"]
+    assert endpoint.counted == ["ChargeEventIgnored", "EventProcessed"]
 
 
 def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: Endpoint) -> None:
@@ -386,22 +381,21 @@ def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: Endpoint
     endpoint.paid()
     assert endpoint.send(refund_by_hand(endpoint, 3000, payment_intent="pi_9")) == 200
     assert endpoint.row.amount_refunded_minor == 0
-    assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent"]
+    assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent", "EventProcessed"]
 
 
 @pytest.mark.parametrize("kind", ["refund.updated", "refund.failed"])
 def test_what_becomes_of_a_refund_is_handled_by_refunds(endpoint: Endpoint, kind: str) -> None:
     """Once: a duplicate is recognized by its id."""
-    refund = {"id": "re_1", "status": "failed", "payment_intent": "pi_0", "failure_reason": "lost_or_stolen_card"}
-    metadata = {"order_id": order_id("a"), "refund_id": f"rfd_{'1' * 32}"}
-    event = event_of(kind, "refund", metadata=metadata, **refund)
+    endpoint.paid()
+    refund_id = f"rfd_{'1' * 32}"
+    endpoint.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
+    event = endpoint.stripe.refund_fails("re_0") | {"type": kind}
     assert [endpoint.send(event), endpoint.send(event)] == [200, 200]
-    [handled] = endpoint.refund_events
-    assert (handled.type, handled.refund_id, handled.failure_reason) == (
-        kind,
-        metadata["refund_id"],
-        "lost_or_stolen_card",
-    )
+    refund = endpoint.payments.refund_store.read(order_id("a"), refund_id)
+    assert refund is not None
+    assert (refund.state, refund.failure_code) == (RefundState.FAILED, "lost_or_stolen_card")
+    assert endpoint.counted[-2:] == ["EventProcessed", "EventReplayed"]
 
 
 # ---------------------------------------------------------------- whom an event is taken from
