@@ -268,7 +268,7 @@ class PaymentService:
         self.refund_store = RefundStore(self.dynamodb, self.refunds_table)
         self.events = StripeEventHandler(
             reconciler=self.reconciler,
-            charges=ChargeEventRecorder(self.store, self.gateway, self.logger, self.counted.append),
+            charges=ChargeEventRecorder(self.store, self.gateway, refunds, self.logger, self.counted.append),
             refunds=RefundEventHandler(self.refund_store, refunds, shared["clock"], self.logger, self.counted.append),
         )
 

@@ -134,12 +134,13 @@ class Application:
 
     def _receive(self) -> ReceiveStripeEvent:
         gateway = self._stripe.gateway()
+        refunds = StripeRefunds(gateway.client)
         events = StripeEventHandler(
             reconciler=self._reconciler(gateway),
-            charges=ChargeEventRecorder(self._store, gateway, self._logger, self.counts),
+            charges=ChargeEventRecorder(self._store, gateway, refunds, self._logger, self.counts),
             refunds=RefundEventHandler(
                 store=self._refunds,
-                gateway=StripeRefunds(gateway.client),
+                gateway=refunds,
                 clock=time.time,
                 logger=self._logger,
                 count=self.counts,

@@ -83,12 +83,13 @@ class Application:
         )()
 
     def _events(self, gateway: StripeGateway, reconciler: Reconciler) -> StripeEventHandler:
+        refunds = StripeRefunds(gateway.client)
         return StripeEventHandler(
             reconciler=reconciler,
-            charges=ChargeEventRecorder(self._store, gateway, self._logger, self.counts),
+            charges=ChargeEventRecorder(self._store, gateway, refunds, self._logger, self.counts),
             refunds=RefundEventHandler(
                 store=self._refunds,
-                gateway=StripeRefunds(gateway.client),
+                gateway=refunds,
                 clock=time.time,
                 logger=self._logger,
                 count=self.counts,

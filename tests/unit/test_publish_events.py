@@ -97,6 +97,7 @@ def test_a_payment_s_revision_is_an_event_of_its_own(sample: Sample) -> None:
     assert isinstance(first, PaymentOutcomeEvent)
     assert isinstance(second, PaymentOutcomeEvent)
     assert (first.id, second.id) == (f"{first.subject}:1:succeeded:3", f"{first.subject}:1:succeeded:4")
+    assert (first.data.revision, second.data.revision) == (3, 4)
     assert (second.data.amount_refunded_minor, second.data.dispute_status) == (100, "won")
     assert first.time == second.time == datetime.fromtimestamp(1793523602, UTC)
 

@@ -321,31 +321,74 @@ def event_of(type_: str, kind: str, *, event_id: str = "evt_after", **thing: Any
     return {"id": event_id, "object": "event", "type": type_, "created": T0, "data": data}
 
 
-def refund_by_hand(endpoint: Endpoint, amount_refunded: int, *, event_id: str = "evt_after", **changes: Any) -> Event:
-    charge = {
-        "id": "ch_1",
-        "payment_intent": "pi_0",
-        "amount_refunded": amount_refunded,
-        "metadata": endpoint.stripe.intents["pi_0"]["metadata"],
-        **changes,
-    }
-    return event_of("charge.refunded", "charge", event_id=event_id, **charge)
-
-
 def dispute(kind: str, status: str, *, event_id: str = "evt_after", **changes: Any) -> Event:
     thing = {"id": "dp_1", "payment_intent": "pi_0", "metadata": {}, "status": status, **changes}
     return event_of(f"charge.dispute.{kind}", "dispute", event_id=event_id, **thing)
 
 
 def test_a_refund_made_by_hand_shows_on_the_row(endpoint: Endpoint) -> None:
-    """By the metadata that Stripe copies to the charge; never less than before, whatever comes late."""
+    """By the metadata that Stripe copies to the charge, and as Stripe shows it by now, whatever comes late."""
     endpoint.paid()
-    assert endpoint.send(refund_by_hand(endpoint, 1000)) == 200
-    assert endpoint.stripe.asked == []
-    assert endpoint.send(refund_by_hand(endpoint, 3000, event_id="evt_2")) == 200
-    assert endpoint.send(refund_by_hand(endpoint, 2000, event_id="evt_1")) == 200
-    assert (endpoint.row.state, endpoint.row.amount_refunded_minor) == (PaymentState.SUCCEEDED, 3000)
-    assert set(endpoint.counted) == {"ChargeRefunded", "EventProcessed"}
+    first, second = endpoint.stripe.refund("pi_0", 1000), endpoint.stripe.refund("pi_0", 2000)
+    assert endpoint.send(second) == 200
+    written = endpoint.row
+    assert (written.state, written.amount_refunded_minor) == (PaymentState.SUCCEEDED, 3000)
+    assert endpoint.send(first) == 200
+    assert endpoint.row == written
+    assert endpoint.counted == ["ChargeRefunded", "EventProcessed", "EventProcessed"]
+
+
+@pytest.mark.parametrize("disordered", [False, True])
+def test_a_refund_by_hand_that_fails_is_refunded_no_more(endpoint: Endpoint, disordered: bool) -> None:
+    """It names no order, its PaymentIntent does; the event of the refund itself may come after that of its failure."""
+    endpoint.paid()
+    made, others = endpoint.stripe.refund("pi_0", 1000), endpoint.stripe.refund("pi_0", 200)
+    endpoint.send(others)
+    failed = endpoint.stripe.refund_fails("re_0")
+    for event in (failed, made) if disordered else (made, failed):
+        assert endpoint.send(event) == 200
+    assert endpoint.row.amount_refunded_minor == 200
+
+
+def test_a_refund_of_ours_that_fails_is_refunded_no_more(endpoint: Endpoint) -> None:
+    """Its own row becomes FAILED, and the figure falls."""
+    endpoint.paid()
+    endpoint.send(endpoint.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=f"rfd_{'1' * 32}"))
+    assert endpoint.row.amount_refunded_minor == 1000
+    assert endpoint.send(endpoint.stripe.refund_fails("re_0")) == 200
+    assert endpoint.row.amount_refunded_minor == 0
+
+
+def test_a_figure_that_fell_while_it_was_written_is_asked_again(endpoint: Endpoint) -> None:
+    """The event of the failure is handled in between, and finds nothing to write: the row shows no refund yet."""
+    endpoint.paid()
+    made = endpoint.stripe.refund("pi_0", 1000)
+    record, failed = endpoint.payments.store.record_refunded, []
+
+    def fails_meanwhile(*given: Any) -> bool:
+        if not failed:
+            failed.append(endpoint.stripe.refund_fails("re_0"))
+            endpoint.send(failed[0])
+        return record(*given)
+
+    object.__setattr__(endpoint.payments.store, "record_refunded", fails_meanwhile)
+    assert endpoint.send(made) == 200
+    assert (len(failed), endpoint.row.amount_refunded_minor) == (1, 0)
+
+
+def test_a_row_that_keeps_changing_defers_the_event(endpoint: Endpoint) -> None:
+    """Stripe sends it again."""
+    endpoint.paid()
+    made = endpoint.stripe.refund("pi_0", 1000)
+
+    def changes(reached: str) -> None:
+        if reached == "refunds":
+            endpoint.payments.store.reemit_outcome(endpoint.row, now=T0)
+
+    endpoint.stripe.before = changes
+    assert endpoint.send(made) == 503
+    endpoint.stripe.before = lambda _: None
+    assert (endpoint.send(made), endpoint.row.amount_refunded_minor) == (200, 1000)
 
 
 def test_a_dispute_is_an_alarm_and_shows_on_the_row(endpoint: Endpoint) -> None:
@@ -379,7 +422,8 @@ def test_somebody_elses_dispute_is_acknowledged(endpoint: Endpoint, payment_inte
 def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: Endpoint) -> None:
     """The second charge of an order was refunded by hand: the first is still paid."""
     endpoint.paid()
-    assert endpoint.send(refund_by_hand(endpoint, 3000, payment_intent="pi_9")) == 200
+    endpoint.stripe.intents["pi_9"] = {**endpoint.stripe.intents["pi_0"], "id": "pi_9"}
+    assert endpoint.send(endpoint.stripe.refund("pi_9", 3000)) == 200
     assert endpoint.row.amount_refunded_minor == 0
     assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent", "EventProcessed"]
 

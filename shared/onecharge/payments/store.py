@@ -261,7 +261,8 @@ class PaymentStore(LeasedTable[Payment]):
             "claimed_at": now,
             "finalized_at": now,
             "lease_expires_at": 0,
-            "revision": 1,
+            # Higher than the lost row's, which grew by one with each write: what it emits from now on is newer.
+            "revision": now,
             "expires_at": now + RETENTION_SECONDS,
         }
         try:
@@ -270,27 +271,30 @@ class PaymentStore(LeasedTable[Payment]):
             return False
         return True
 
-    def record_refunded(self, order_id: str, amount_refunded_minor: int) -> Payment | None:
-        """Write what Stripe shows as refunded in all, never less than before; None if there is nothing to write."""
-        return self._record(
-            order_id,
-            {"amount_refunded_minor": ":refunded"},
-            "(attribute_not_exists(amount_refunded_minor) OR amount_refunded_minor < :refunded)",
-            refunded=amount_refunded_minor,
+    def record_refunded(self, payment: Payment, amount_refunded_minor: int) -> bool:
+        """Write what Stripe shows as refunded in all by now, which may be less; False if the row has changed since."""
+        return self._write_if_unchanged(
+            payment, {"amount_refunded_minor": ":refunded"}, remove=[], refunded=amount_refunded_minor
         )
 
     def record_dispute(self, order_id: str, status: str) -> Payment | None:
         """Write the status of the charge's dispute; None if there is no such row, or it says so already."""
-        # Events come in any order: a dispute that is closed does not open again.
-        return self._record(
-            order_id,
-            {"dispute_status": ":dispute"},
-            "(attribute_not_exists(dispute_status) OR NOT dispute_status IN (:dispute, :won, :lost, :warning))",
-            dispute=status,
-            won="won",
-            lost="lost",
-            warning="warning_closed",
-        )
+        try:
+            answer = self.client.update_item(
+                TableName=self.table,
+                Key=_key(order_id),
+                UpdateExpression="SET dispute_status = :dispute, revision = revision + :one",
+                # Events come in any order: a dispute that is closed does not open again.
+                ConditionExpression="attribute_exists(order_id) AND (attribute_not_exists(dispute_status)"
+                " OR NOT dispute_status IN (:dispute, :won, :lost, :warning))",
+                ExpressionAttributeValues=expression_values(
+                    dispute=status, won="won", lost="lost", warning="warning_closed", one=1
+                ),
+                ReturnValues="ALL_NEW",
+            )
+        except self.client.exceptions.ConditionalCheckFailedException:
+            return None
+        return _payment(answer["Attributes"])
 
     def reemit_outcome(self, payment: Payment, *, now: int) -> bool:
         """Make the table's stream carry the row once more; False if it has changed since it was read."""
@@ -310,20 +314,6 @@ class PaymentStore(LeasedTable[Payment]):
         )
         last = answer.get("LastEvaluatedKey")
         return [item["order_id"]["S"] for item in answer["Items"]], from_item(last) if last else None
-
-    def _record(self, order_id: str, changes: Mapping[str, str], only_if: str, **values: Any) -> Payment | None:
-        try:
-            answer = self.client.update_item(
-                TableName=self.table,
-                Key=_key(order_id),
-                UpdateExpression=setting({**changes, "revision": "revision + :one"}),
-                ConditionExpression=f"attribute_exists(order_id) AND {only_if}",
-                ExpressionAttributeValues=expression_values(**values, one=1),
-                ReturnValues="ALL_NEW",
-            )
-        except self.client.exceptions.ConditionalCheckFailedException:
-            return None
-        return _payment(answer["Attributes"])
 
     def _write_if_unchanged(
         self, payment: Payment, changes: Mapping[str, str], *, remove: list[str], **values: Any

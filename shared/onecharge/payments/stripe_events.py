@@ -2,7 +2,7 @@
 
 a PaymentIntent of ours ────────────► Reconciler: its row is compared with Stripe
 a refund or dispute of our charge ──► ChargeEventRecorder: the figures on the payment's row
-a refund that changed ──────────────► RefundEventHandler: the refund's row, if it has one
+a refund that changed ──────────────► RefundEventHandler: the refund's row, if it has one; and as one of its charge
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterEr
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.payments.canceled_order_refunds import RefundUnfinished
-from onecharge.payments.charge_events import ChargeEventRecorder
+from onecharge.payments.charge_events import ChargeEventDeferred, ChargeEventRecorder
 from onecharge.payments.reconciler import Reconciler, RowChanged, StripeUnavailable
 from onecharge.payments.refund_events import RefundEventDeferred, RefundEventHandler
 from onecharge.payments.stripe_gateway import (
@@ -28,6 +28,7 @@ OUTAGES = (
     StripeUnavailable,
     RowChanged,
     LookupInconclusive,
+    ChargeEventDeferred,
     RefundEventDeferred,
     RefundUnfinished,
     stripe.StripeError,
@@ -55,6 +56,7 @@ class StripeEventHandler:
                 self.charges.record(event)
             case RefundEvent():
                 self.refunds.handle(event)
+                self.charges.record(event)
             case _:
                 assert_never(event)
 

@@ -111,7 +111,6 @@ class ChargeEvent:
     type: ChargeEventType
     payment_intent_id: str | None
     order_id: str | None
-    amount_refunded_minor: int | None = None
     dispute_status: str | None = None
 
 
@@ -293,7 +292,6 @@ def parse_event(event: Any) -> StripeEvent | None:
             ChargeEventType(event.type),
             getattr(made, "payment_intent", None),
             _order_id(made),
-            amount_refunded_minor=None if is_dispute else made.amount_refunded,
             dispute_status=made.status if is_dispute else None,
         )
     if event.type in list(RefundEventType):
