@@ -34,9 +34,6 @@ EVENTS_KEPT_SECONDS = 29 * 24 * 3600
 FINALIZING_SECONDS = 300
 """Events are read once they are this old: by then whoever made the charge has finalized it, or never will."""
 
-ABANDONED_SECONDS = 24 * 3600
-"""A row that nobody has claimed for this long, and that a run cannot finish, needs a person."""
-
 ROUND_OVERDUE_SECONDS = 3600
 """If rows or events are this far behind, what is stuck may be stuck unseen."""
 
@@ -141,11 +138,11 @@ class ReconcileCharges:
                 return
         except Exception as error:  # A row that fails blocks no other, whatever is wrong with it.
             self._report("ReconcileFailed", "row not reconciled: the next round tries again", error, order_id=order_id)
-        if payment is not None and self._now() - _unfinished_since(payment) >= ABANDONED_SECONDS:
+        if payment is not None and payment.is_overdue(self._now()):
             self.count("AbandonedPayment")
             self.count("Alarm")
             about = {"order_id": order_id, "attempt": payment.attempt, "state": payment.state}
-            self.logger.error("abandoned payment: nobody has worked on it for a day", extra=about)
+            self.logger.error("abandoned payment: unfinished for a day, and nobody works on it", extra=about)
 
     # ------------------------------------------------------------ Stripe ─► rows
 
@@ -235,7 +232,7 @@ class ReconcileCharges:
         self.logger.info("reconciled", extra={**lag, "failed_events": len(checkpoint.failed)})
 
     def _rows_behind_seconds(self, checkpoint: Checkpoint, now: int) -> int:
-        """The age of the oldest row that the present round has not visited yet; 0 if it has visited all."""
+        """How long the oldest row that the present round has not visited yet has waited; 0 if it has visited all."""
         if checkpoint.is_between_rounds:
             return 0
         oldest = [
@@ -244,7 +241,7 @@ class ReconcileCharges:
             for order_id in self._unvisited(checkpoint, shard)[0]
             if (payment := self.store.read(order_id))
         ]
-        return max((now - _unfinished_since(payment) for payment in oldest), default=0)
+        return max((now - _waits_since(payment) for payment in oldest), default=0)
 
     def _report_failed(
         self,
@@ -282,5 +279,6 @@ def _needs_a_person(error: Exception) -> bool:
     return not isinstance(error, OUTAGES)
 
 
-def _unfinished_since(payment: Payment) -> int:
+def _waits_since(payment: Payment) -> int:
+    """Since when nobody has worked on it."""
     return max(payment.claimed_at, payment.cancel_requested_at or 0)

@@ -103,6 +103,7 @@ def test_the_first_claim_makes_the_row(store: PaymentStore) -> None:
         lease_expires_at=LATER,
         revision=1,
         claimed_at=T0,
+        attempt_claimed_at=T0,
         correlation_id="c",
     )
     assert read(store) == payment
@@ -442,6 +443,17 @@ def test_a_closed_dispute_does_not_open_again(store: PaymentStore, closed: str) 
     results = [store.record_dispute(ORDER_ID, status) is not None for status in statuses]
     assert results == [True, False, True, True, False, False]
     assert item(store)["dispute_status"] == closed
+
+
+def test_an_attempt_is_as_old_as_its_first_claim(store: PaymentStore) -> None:
+    """However often it is claimed again; the next attempt is young, whatever a cancellation's message says."""
+    ages = []
+    for attempt, at in ((1, T0), (1, LATER), (2, LATER + LATER - T0)):
+        payment = claimed(store, attempt=attempt, at=at)
+        ages.append((payment.claimed_at, payment.attempt_claimed_at))
+    assert ages == [(T0, T0), (LATER, T0), (2 * LATER - T0, 2 * LATER - T0)]
+    request_cancel(store)
+    assert read(store).attempt_claimed_at == 2 * LATER - T0
 
 
 def test_an_outcome_is_reemitted_by_a_write_that_changes_nothing_else(store: PaymentStore) -> None:

@@ -13,13 +13,13 @@ import pytest
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.reconciler import UNATTENDED_SECONDS
 from onecharge.payments.store import UNFINISHED_SHARDS, shard_of
+from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.questions import Cancellation
 from onecharge.states import PaymentState, RefundState
 from reconcile_charges import reconcile as reconcile_module
 from reconcile_charges.app import Application
 from reconcile_charges.checkpoints import Checkpoint, CheckpointStore
 from reconcile_charges.reconcile import (
-    ABANDONED_SECONDS,
     FAILED_ATTEMPTS_MAX,
     FINALIZING_SECONDS,
     ROUND_OVERDUE_SECONDS,
@@ -147,7 +147,7 @@ def test_nothing_is_confirmed_and_nothing_created(scheduled: Scheduled, payments
     payments.stripe.becomes("pi_0", status)
     payments.stripe.asked.clear()
     assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
-    assert scheduled.run(after_seconds=ABANDONED_SECONDS)["AbandonedPayment"] == 1
+    assert scheduled.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
     assert payments.state() is PaymentState.PENDING
     assert {each.split()[0] for each in payments.stripe.asked} == {"retrieve", "events"}
 
@@ -251,7 +251,7 @@ def test_a_customer_who_still_has_time_is_no_abandoned_payment(scheduled: Schedu
     """With a parameter of three days."""
     payments.reconciler = replace(payments.reconciler, requires_action_seconds=3 * 24 * 3600)
     payments.charge(card=THREE_D_SECURE)
-    counted = scheduled.run(after_seconds=ABANDONED_SECONDS + 1)
+    counted = scheduled.run(after_seconds=OVERDUE_SECONDS + 1)
     assert "AbandonedPayment" not in counted
 
 
@@ -380,13 +380,40 @@ def test_no_round_for_an_hour_is_an_alarm(scheduled: Scheduled, payments: Paymen
 def test_an_abandoned_payment_is_an_alarm_on_every_run(scheduled: Scheduled, payments: PaymentService) -> None:
     """An order without a PaymentIntent, of which no message comes any more."""
     payments.crash_before("create")
-    assert scheduled.run(after_seconds=ABANDONED_SECONDS - 1)["AbandonedPayment"] == 0
+    assert scheduled.run(after_seconds=OVERDUE_SECONDS - 1)["AbandonedPayment"] == 0
     for _ in range(2):
         counted = scheduled.run(after_seconds=300)
         assert (counted["AbandonedPayment"], counted["Alarm"]) == (1, 1)
     # A redriven message can still claim it.
     payments.charge()
     assert payments.state() is PaymentState.SUCCEEDED
+
+
+def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Its last claim is young, the attempt is not: the worker says so, and the run once nobody claims it any more."""
+    payments.charge(card=DECLINED)
+    payments.now += 3 * OVERDUE_SECONDS
+    payments.stripe.failing["confirm"] = no_answer
+    for _ in range(2):
+        payments.counted.clear()
+        payments.charge(attempt=2)
+        assert "Alarm" not in payments.counted
+        payments.now += OVERDUE_SECONDS // 2
+    payments.counted.clear()
+    payments.charge(attempt=2)
+    assert [each for each in payments.counted if "Payment" not in each] == ["Alarm"]
+    assert "PaymentOverdue" in payments.counted
+    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 1
+
+
+def test_a_late_cancellation_is_not_as_old_as_its_attempt(scheduled: Scheduled, payments: PaymentService) -> None:
+    """It has a day of its own."""
+    payments.charge(card=DECLINED)
+    payments.now += 3 * OVERDUE_SECONDS
+    payments.request_cancel(card=DECLINED)
+    payments.stripe.failing["cancel"] = no_answer
+    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
+    assert scheduled.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
 
 
 # ---------------------------------------------------------------- issue 8, "Reconciler": events
