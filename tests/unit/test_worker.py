@@ -1006,3 +1006,16 @@ def test_a_cancellation_of_an_old_order_that_cannot_be_created_looks_first(servi
     service.stripe.next("create", refused(ResponseKind.INVALID))
     assert service.cancel() is (Cancellation.PAID if paid else Cancellation.CANCELED)
     assert operations(service)[-2:] == ["create", "find"]
+
+
+def test_a_slow_stripe_only_slows(service: PaymentService) -> None:
+    """Four seconds a request: a delivery that has to retrieve first has time to confirm as well."""
+
+    def slow() -> None:
+        service.now += 4
+
+    service.stripe.next("create", afterwards(slow), afterwards(slow))
+    service.stripe.next("confirm", NO_ANSWER, afterwards(slow))
+    service.stripe.next("retrieve", afterwards(slow), afterwards(slow))
+    assert [service.deliver(), service.deliver()] == [BackOff(), Done()]
+    assert outcome(service) == ("SUCCEEDED", "pi_0")
