@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 WEBHOOK_SECRET_MAX_AGE_SECONDS = 300
-"""How long a rolled secret may go unnoticed. Stripe signs with the old one as well for as long as it is told to, and
+"""How long a rolled secret may go unnoticed. Stripe signs with the old one as well for as long as was chosen, and
 sends again for days what was refused meanwhile."""
 
 

@@ -4,7 +4,7 @@ rows ─► Stripe      the unfinished rows, shard by shard of their sparse inde
 Stripe ─► rows      each event of a PaymentIntent, charge or refund since the checkpoint; those that failed once more
 
 Each row and each event fails alone: it is counted, logged, and tried again. The layer's Reconciler decides what to do
-with a row, and its StripeEventHandler with an event, as for a webhook; this module knows where to look next, and says
+with a row, and its StripeEventHandler with an event, as for a webhook; this module knows what comes next, and says
 how far behind it is.
 """
 

@@ -122,7 +122,7 @@ class UpdateRefund:
         return answer.get("Item", {}).get("status") == {"S": OrderStatus.CANCELED}
 
     def _report_returned(self, event: RefundOutcomeEvent) -> None:
-        """The customer was told that the money is on its way, and it is not: somebody has to find another way."""
+        """The customer expects the money, and it does not come: somebody has to find another way."""
         self.count("RefundReturned")
         self.count("Alarm")
         self.logger.error(

@@ -122,7 +122,7 @@ def test_a_declined_one_is_confirmed_with_another_card(client: Any) -> None:
 
 
 def test_a_decline_names_its_card_and_its_charge(client: Any) -> None:
-    """By them two declines of one PaymentIntent are told apart."""
+    """By them two declines of one PaymentIntent are distinguished."""
     intent = created(client)
     declines = [details(refused(client, intent.id, DECLINED, key)).payment_intent for key in ("a", "b")]
     assert all(decline.last_payment_error.payment_method.id.startswith("pm_") for decline in declines)

@@ -137,7 +137,7 @@ def test_a_500_that_is_stored_is_told_from_one_that_passes(gateway: StripeGatewa
 
 
 def test_another_attempt_confirms_the_same_payment_intent(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """After a decline; and a third is told that it has succeeded."""
+    """After a decline; and a third is answered that it has succeeded."""
     first = claimed(gateway, "pm_card_visa_chargeDeclined")
     gateway.confirm(first)
     second = replace(first, attempt=2, payment_method="pm_card_visa")

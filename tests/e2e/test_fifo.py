@@ -64,7 +64,7 @@ class FifoShop(Shop):
 
     def duplicates(self, order_id: str) -> int:
         """How many deliveries of the order have found it settled."""
-        return sum("duplicate of a settled charge" in line and order_id in line for line in self.log().splitlines())
+        return sum("duplicate of a finalized payment" in line and order_id in line for line in self.log().splitlines())
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""On the deployed stack: what the streams never told, or were the only ones to tell, still comes to its end, once."""
+"""On the deployed stack: what the streams lost, or were the only ones to carry, still comes to its end, once."""
 
 import time
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def test_an_order_that_was_never_published_is_charged(shop: Shop, stack: Stack) 
         republish(stack)
         assert shop.settled_status(order_id) == "PAID"
     republish(stack)
-    assert eventually(lambda: lines(shop, "duplicate of a settled charge", order_id), bool)
+    assert eventually(lambda: lines(shop, "duplicate of a finalized payment", order_id), bool)
     assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500]
 
 

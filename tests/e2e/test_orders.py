@@ -120,7 +120,7 @@ def test_a_client_that_retries_has_one_order(shop: Shop) -> None:
 
 
 def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
-    """Under new message ids, before and after the order is settled."""
+    """Under new message ids, before and after its payment is finalized."""
     sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
     tap = sqs.create_queue(QueueName=f"tap-{uuid4()}")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=tap, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -135,7 +135,7 @@ def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
     shop.deliver(*[message["Body"]] * 10)
     assert shop.settled_status(order_id) == "PAID"
     shop.deliver(*[message["Body"]] * 10)
-    assert eventually(lambda: shop.log().count("duplicate of a settled charge"), lambda count: count >= 10) >= 10
+    assert eventually(lambda: shop.log().count("duplicate of a finalized payment"), lambda count: count >= 10) >= 10
     assert len(shop.charges(order_id)) == 1
 
 
