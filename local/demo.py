@@ -151,9 +151,9 @@ class Traffic:
         for intent in admin.ledger().payment_intents:
             if intent["metadata"].get("order_id") in at_the_bank and intent["status"] == "requires_action":
                 admin.authenticate(intent["id"], succeed=True)
-        told = [event["data"]["object"]["metadata"].get("order_id") in at_the_bank for event in admin.events()]
+        is_theirs = [event["data"]["object"]["metadata"].get("order_id") in at_the_bank for event in admin.events()]
         # Each twice, and the newest first.
-        places = [place for place, theirs in enumerate(told) if theirs for _ in range(2)]
+        places = [place for place, theirs in enumerate(is_theirs) if theirs for _ in range(2)]
         admin.deliver_webhooks(order=places[::-1])
 
     def ask(self, path: str, body: dict[str, Any]) -> None:

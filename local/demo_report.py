@@ -145,7 +145,7 @@ def show(report: Report, console: Console) -> None:
     row("  charged more than once", report.charged_more_than_once, report.charged_more_than_once == 0)
     row("  not charged", report.not_charged, report.not_charged == 0)
     row("  of them with another card, after a decline", report.another_card)
-    row("  of them at the bank, as a webhook told", report.at_the_bank)
+    row("  of them at the bank, as a webhook said", report.at_the_bank)
     table.add_section()
     row("declined orders", report.declined)
     row("  charged all the same", report.declined_but_charged, report.declined_but_charged == 0)

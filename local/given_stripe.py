@@ -48,7 +48,7 @@ class GivenStripe:
         return cls(api_base, api_key, environment.get("STRIPE_WEBHOOK_SECRET") or STRIPE_WEBHOOK_SECRET)
 
     def is_standin(self) -> bool:
-        """Whether it can be steered, and told where to send webhooks.
+        """Whether it can be steered, and takes an address for webhooks.
 
         Raises:
             DidNotStart: nobody answers at its address.

@@ -72,7 +72,7 @@ def running_stack(
         stripe: a Stripe that is there already; without one, a stand-in is started.
         host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
         messaging: standard or fifo, as the template's parameter.
-        news: is told what happens next, since the build takes a while.
+        news: is called with what happens next, since the build takes a while.
 
     Raises:
         DidNotStart: a part did not come up; says which and why.

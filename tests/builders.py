@@ -55,6 +55,7 @@ def payment(**changes: Any) -> Payment:
         "lease_expires_at": T0 + 35,
         "revision": 2,
         "claimed_at": T0,
+        "attempt_claimed_at": T0,
         "correlation_id": "c",
     }
     return Payment(**(row | changes))

@@ -16,10 +16,15 @@ from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Disposition
 from onecharge.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.payments.cancel import CancelPayment
+from onecharge.payments.charge_events import ChargeEventRecorder
 from onecharge.payments.protocol import FoundIntent, Payment
 from onecharge.payments.reconciler import Reconciler
+from onecharge.payments.refund_events import RefundEventHandler
+from onecharge.payments.refund_store import RefundStore
 from onecharge.payments.store import PaymentStore
+from onecharge.payments.stripe_events import StripeEventHandler
 from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.stripe_refunds import StripeRefunds
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.worker import PaymentWorker
 from onecharge.questions import Cancellation
@@ -49,10 +54,11 @@ def _refusal(status: int, code: str, **error: Any) -> stripe.StripeError:
 
 @dataclass
 class FakeStripe:
-    """PaymentIntents and events as the SDK shows them; `clock` gives the time in epoch seconds."""
+    """PaymentIntents, refunds and events as the SDK shows them; `clock` gives the time in epoch seconds."""
 
     clock: Callable[[], int]
     intents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refunds: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     """Each request: its operation, and the PaymentIntent's id if it has one."""
@@ -79,24 +85,60 @@ class FakeStripe:
             search=lambda given: self._found("search", given["query"]),
             list=lambda given: self._found("list", ""),
         )
-        return SimpleNamespace(
-            v1=SimpleNamespace(payment_intents=payment_intents, events=SimpleNamespace(list=self._list_events))
-        )
+        events = SimpleNamespace(list=self._list_events, retrieve=self._retrieve_event)
+        refunds = SimpleNamespace(list=self._list_refunds)
+        return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds))
 
     def becomes(self, intent_id: str, status: str, **changes: Any) -> dict[str, Any]:
         """The PaymentIntent has this status from now on; returns the event."""
         intent = self.intents[intent_id]
         intent |= {"status": status, **changes}
         kind = {"requires_payment_method": "payment_failed"}.get(status, status)
+        return self.emits(f"payment_intent.{kind}", intent)
+
+    def emits(self, type_: str, thing: Mapping[str, Any]) -> dict[str, Any]:
+        """Stripe makes an event, and keeps it."""
         event = {
             "id": f"evt_{len(self.events)}",
             "object": "event",
-            "type": f"payment_intent.{kind}",
+            "type": type_,
             "created": self.clock(),
-            "data": {"object": dict(intent)},
+            "data": {"object": dict(thing)},
         }
         self.events.append(event)
         return event
+
+    def refund(self, intent_id: str, amount: int, **metadata: str) -> dict[str, Any]:
+        """Refund so much of the PaymentIntent, by hand if there is no metadata; returns the event of its charge."""
+        refund = {
+            "id": f"re_{len(self.refunds)}",
+            "object": "refund",
+            "status": "succeeded",
+            "amount": amount,
+            "currency": "eur",
+            "payment_intent": intent_id,
+            "metadata": metadata,
+            "created": self.clock(),
+        }
+        self.refunds.append(refund)
+        charge = {
+            "id": "ch_1",
+            "object": "charge",
+            "payment_intent": intent_id,
+            "amount_refunded": self._amount_refunded(intent_id),
+            "metadata": self.intents[intent_id]["metadata"],
+        }
+        return self.emits("charge.refunded", charge)
+
+    def refund_fails(self, refund_id: str) -> dict[str, Any]:
+        """The bank returns the refund; returns the event."""
+        [refund] = [each for each in self.refunds if each["id"] == refund_id]
+        refund |= {"status": "failed", "failure_reason": "lost_or_stolen_card"}
+        return self.emits("refund.failed", refund)
+
+    def _amount_refunded(self, intent_id: str) -> int:
+        live = [each for each in self.refunds if each["status"] not in ("failed", "canceled")]
+        return sum(each["amount"] for each in live if each["payment_intent"] == intent_id)
 
     # ------------------------------------------------------------ requests
 
@@ -169,6 +211,18 @@ class FakeStripe:
         data = [stripe.Event.construct_from(each, None) for each in page]
         return SimpleNamespace(data=data, has_more=len(ours) > len(page))
 
+    def _retrieve_event(self, event_id: str) -> Any:
+        self._reach("event")
+        found = [each for each in self.events if each["id"] == event_id]
+        if not found:
+            raise _refusal(404, "resource_missing", param="id")
+        return stripe.Event.construct_from(found[0], None)
+
+    def _list_refunds(self, given: Mapping[str, Any]) -> Any:
+        self._reach("refunds")
+        made = [each for each in reversed(self.refunds) if each["payment_intent"] == given["payment_intent"]]
+        return SimpleNamespace(data=[stripe.Refund.construct_from(each, None) for each in made], has_more=False)
+
 
 def order_id(name: str) -> str:
     return f"ord_{name:0>32}"
@@ -181,6 +235,7 @@ class PaymentService:
     dynamodb: Any
     logger: Any
     table: str = "payments"
+    refunds_table: str = "refunds"
     now: int = T0
     counted: list[str] = field(default_factory=list)
     refunded: list[tuple[str, str]] = field(default_factory=list)
@@ -208,6 +263,13 @@ class PaymentService:
             refund_canceled_order=self._refund_canceled_order,
             requires_action_seconds=REQUIRES_ACTION_SECONDS,
             **shared,
+        )
+        refunds = StripeRefunds(self.stripe.client())
+        self.refund_store = RefundStore(self.dynamodb, self.refunds_table)
+        self.events = StripeEventHandler(
+            reconciler=self.reconciler,
+            charges=ChargeEventRecorder(self.store, self.gateway, refunds, self.logger, self.counted.append),
+            refunds=RefundEventHandler(self.refund_store, refunds, shared["clock"], self.logger, self.counted.append),
         )
 
     def _refund_canceled_order(self, payment: Payment, intent: FoundIntent) -> None:

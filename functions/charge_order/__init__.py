@@ -1,1 +1,1 @@
-"""charge_order: claims an order, charges it at Stripe under the order's own idempotency key, settles the row."""
+"""charge_order: claims an order, confirms its one PaymentIntent at Stripe, finalizes the row."""

@@ -110,9 +110,7 @@ class StoredOrder:
     reserved_minor: int
     """The amounts of the refunds that succeeded or may succeed, together."""
     stripe_refunded_minor: int
-    """The highest amount that Stripe has shown as refunded, by us or by hand."""
-    returned_minor: int
-    """The amounts of refunds that succeeded and failed later, together: money that Stripe has given back to us."""
+    """What Stripe shows as refunded, by us or by hand, as far as the payment service has published it."""
     dispute_status: str | None
     outcomes: tuple[Outcome, ...]
     event: OrderPlacedEvent
@@ -121,7 +119,7 @@ class StoredOrder:
     @property
     def refunded_minor(self) -> int:
         """What is refunded or being refunded: by our reservations, or by Stripe's figure if that is larger."""
-        return max(self.reserved_minor, self.stripe_refunded_minor - self.returned_minor)
+        return max(self.reserved_minor, self.stripe_refunded_minor)
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> "StoredOrder":
@@ -141,7 +139,6 @@ class StoredOrder:
             refused_payment_methods=tuple(values.get("refused_payment_methods", ())),
             reserved_minor=values.get("refunded_minor", 0),
             stripe_refunded_minor=values.get("stripe_refunded_minor", 0),
-            returned_minor=values.get("returned_minor", 0),
             dispute_status=values.get("dispute_status"),
             outcomes=_outcomes_of(values.get("outcomes", {})),
             event=order_placed(values),

@@ -124,7 +124,7 @@ class Refunds:
     def _store_and_reserve(self, item: dict[str, Any], order: StoredOrder, amount_minor: int) -> None:
         is_paid = "#status = :paid"
         is_left = "(attribute_not_exists(refunded_minor) OR refunded_minor <= :most)"
-        # Stripe's figure counts refunds made by hand. It only grows; what is left was computed from this one.
+        # Stripe's figure counts refunds made by hand; what is left was computed from this one, or is more by now.
         stripe_shows_no_more = "(attribute_not_exists(stripe_refunded_minor) OR stripe_refunded_minor <= :stripe)"
         self.client.transact_write_items(
             TransactItems=[

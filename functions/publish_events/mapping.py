@@ -104,9 +104,10 @@ def _payment_outcome(row: Mapping[str, Any]) -> PaymentOutcomeEvent | None:
         advice_code=row.get("advice_code") if is_declined else None,
         amount_refunded_minor=row.get("amount_refunded_minor") if is_paid else None,
         dispute_status=row.get("dispute_status") if is_paid else None,
+        revision=row["revision"],
         occurred_at=datetime.fromtimestamp(row["finalized_at"], UTC),
     )
-    return PaymentOutcomeEvent.of(event_type, outcome, revision=row["revision"], correlation_id=row["correlation_id"])
+    return PaymentOutcomeEvent.of(event_type, outcome, correlation_id=row["correlation_id"])
 
 
 def _refund_outcome(row: Mapping[str, Any]) -> RefundOutcomeEvent | None:

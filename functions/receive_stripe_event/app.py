@@ -20,6 +20,8 @@ from onecharge.aws import client_config
 from onecharge.metrics import Counts
 from onecharge.payments.cancel import CancelPayment
 from onecharge.payments.canceled_order_refunds import CanceledOrderRefunds
+from onecharge.payments.charge_events import ChargeEventRecorder
+from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.protocol import FoundIntent, Payment
 from onecharge.payments.reconciler import Reconciler, StripeUnavailable
 from onecharge.payments.refund_events import RefundEventHandler
@@ -27,20 +29,20 @@ from onecharge.payments.refund_store import RefundStore
 from onecharge.payments.refund_worker import RefundWorker
 from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_account import StripeAccount
-from onecharge.payments.stripe_gateway import RefundEvent, StripeGateway
+from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_refunds import StripeRefunds
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.worker import PaymentWorker
 from onecharge.problems import Problem
-from receive_stripe_event.processed_events import ProcessedEvents
-from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
+from receive_stripe_event.receive import ReceiveStripeEvent
 from receive_stripe_event.signature import NotFromStripe, verified
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 WEBHOOK_SECRET_MAX_AGE_SECONDS = 300
-"""How long a rolled secret may go unnoticed. Stripe signs with the old one as well for as long as it is told to, and
+"""How long a rolled secret may go unnoticed. Stripe signs with the old one as well for as long as was chosen, and
 sends again for days what was refused meanwhile."""
 
 
@@ -132,15 +134,20 @@ class Application:
 
     def _receive(self) -> ReceiveStripeEvent:
         gateway = self._stripe.gateway()
-        return ReceiveStripeEvent(
-            store=self._store,
-            gateway=gateway,
+        refunds = StripeRefunds(gateway.client)
+        events = StripeEventHandler(
             reconciler=self._reconciler(gateway),
-            handle_refund=self._handle_refund,
-            processed=self._processed,
-            clock=time.time,
-            logger=self._logger,
-            count=self.counts,
+            charges=ChargeEventRecorder(self._store, gateway, refunds, self._logger, self.counts),
+            refunds=RefundEventHandler(
+                store=self._refunds,
+                gateway=refunds,
+                clock=time.time,
+                logger=self._logger,
+                count=self.counts,
+            ),
+        )
+        return ReceiveStripeEvent(
+            events=events, processed=self._processed, clock=time.time, logger=self._logger, count=self.counts
         )
 
     def _reconciler(self, gateway: StripeGateway) -> Reconciler:
@@ -166,15 +173,6 @@ class Application:
             logger=self._logger,
             count=self.counts,
         )
-
-    def _handle_refund(self, event: RefundEvent) -> None:
-        RefundEventHandler(
-            store=self._refunds,
-            gateway=StripeRefunds(self._stripe.gateway().client),
-            clock=time.time,
-            logger=self._logger,
-            count=self.counts,
-        ).handle(event)
 
     def _refund_worker(self) -> RefundWorker:
         return RefundWorker(

@@ -15,12 +15,16 @@ from onecharge.aws import client_config
 from onecharge.metrics import Counts
 from onecharge.payments.cancel import CancelPayment
 from onecharge.payments.canceled_order_refunds import CanceledOrderRefunds
+from onecharge.payments.charge_events import ChargeEventRecorder
+from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.protocol import FoundIntent, Payment
 from onecharge.payments.reconciler import Reconciler
+from onecharge.payments.refund_events import RefundEventHandler
 from onecharge.payments.refund_store import RefundStore
 from onecharge.payments.refund_worker import RefundWorker
 from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_account import StripeAccount
+from onecharge.payments.stripe_events import StripeEventHandler
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_refunds import StripeRefunds
 from onecharge.payments.time_bounds import TimeBounds
@@ -45,6 +49,7 @@ class Application:
         dynamodb = boto3.client("dynamodb", config=config)
         self._store = PaymentStore(dynamodb, environment["PAYMENTS_TABLE"])
         self._refunds = RefundStore(dynamodb, environment["REFUNDS_TABLE"])
+        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
         self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"])
         self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
         function = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
@@ -61,10 +66,13 @@ class Application:
             self.counts("Alarm")
             self._logger.exception("the Stripe key cannot be read")
             return
+        reconciler = self._reconciler(gateway)
         ReconcileCharges(
             store=self._store,
             gateway=gateway,
-            reconciler=self._reconciler(gateway),
+            reconciler=reconciler,
+            events=self._events(gateway, reconciler),
+            processed=self._processed,
             checkpoints=self._checkpoints,
             clock=time.time,
             seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,
@@ -73,6 +81,20 @@ class Application:
             count=self.counts,
             gauge=self.counts.gauge,
         )()
+
+    def _events(self, gateway: StripeGateway, reconciler: Reconciler) -> StripeEventHandler:
+        refunds = StripeRefunds(gateway.client)
+        return StripeEventHandler(
+            reconciler=reconciler,
+            charges=ChargeEventRecorder(self._store, gateway, refunds, self._logger, self.counts),
+            refunds=RefundEventHandler(
+                store=self._refunds,
+                gateway=refunds,
+                clock=time.time,
+                logger=self._logger,
+                count=self.counts,
+            ),
+        )
 
     def _reconciler(self, gateway: StripeGateway) -> Reconciler:
         worker = PaymentWorker(

@@ -13,11 +13,9 @@ _KEY = {"name": "reconcile_charges"}
 
 @dataclass(frozen=True)
 class FailedEvent:
-    """An event that could not be handled: what it takes to handle it again."""
+    """An event that could not be handled: Stripe still has it, and is asked for it again."""
 
     event_id: str
-    order_id: str
-    payment_intent_id: str
     attempts: int = 1
 
 

@@ -1,26 +1,27 @@
 """A scheduled run: payment rows are reconciled with Stripe in both directions, a bounded piece at a time.
 
 rows ─► Stripe      the unfinished rows, shard by shard of their sparse index, from the oldest on
-Stripe ─► rows      each PaymentIntent of ours that an event has named since the checkpoint; those that failed once more
+Stripe ─► rows      each event of a PaymentIntent, charge or refund since the checkpoint; those that failed once more
 
 Each row and each event fails alone: it is counted, logged, and tried again. The layer's Reconciler decides what to do
-with it, as for a webhook; this module knows where to look next, and says how far behind it is.
+with a row, and its StripeEventHandler with an event, as for a webhook; this module knows what comes next, and says
+how far behind it is.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import stripe
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.payments.canceled_order_refunds import RefundUnfinished
+from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.protocol import Payment
-from onecharge.payments.reconciler import UNATTENDED_SECONDS, Reconciler, RowChanged, StripeUnavailable
+from onecharge.payments.reconciler import UNATTENDED_SECONDS, Reconciler, StripeUnavailable
 from onecharge.payments.store import UNFINISHED_SHARDS, PaymentStore
-from onecharge.payments.stripe_gateway import PaymentIntentEvent, StripeGateway
+from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
+from onecharge.payments.stripe_gateway import PaymentIntentEvent, StripeEvent, StripeGateway
 from onecharge.payments.stripe_responses import RULES, classify
 from reconcile_charges.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun, FailedEvent
 
@@ -32,9 +33,6 @@ EVENTS_KEPT_SECONDS = 29 * 24 * 3600
 
 FINALIZING_SECONDS = 300
 """Events are read once they are this old: by then whoever made the charge has finalized it, or never will."""
-
-ABANDONED_SECONDS = 24 * 3600
-"""A row that nobody has claimed for this long, and that a run cannot finish, needs a person."""
 
 ROUND_OVERDUE_SECONDS = 3600
 """If rows or events are this far behind, what is stuck may be stuck unseen."""
@@ -59,6 +57,9 @@ class ReconcileCharges:
     store: PaymentStore
     gateway: StripeGateway
     reconciler: Reconciler
+    events: StripeEventHandler
+    processed: ProcessedEvents
+    """The webhook's; it is only read."""
     checkpoints: CheckpointStore
     clock: Callable[[], float]
     seconds_left: Callable[[], float]
@@ -137,29 +138,34 @@ class ReconcileCharges:
                 return
         except Exception as error:  # A row that fails blocks no other, whatever is wrong with it.
             self._report("ReconcileFailed", "row not reconciled: the next round tries again", error, order_id=order_id)
-        if payment is not None and self._now() - _unfinished_since(payment) >= ABANDONED_SECONDS:
+        if payment is not None and payment.is_overdue(self._now()):
             self.count("AbandonedPayment")
             self.count("Alarm")
             about = {"order_id": order_id, "attempt": payment.attempt, "state": payment.state}
-            self.logger.error("abandoned payment: nobody has worked on it for a day", extra=about)
+            self.logger.error("abandoned payment: unfinished for a day, and nobody works on it", extra=about)
 
     # ------------------------------------------------------------ Stripe ─► rows
 
     def _failed(self, checkpoint: Checkpoint, *, reserve: float) -> Checkpoint:
         """Handle the events again that have failed before."""
-        for event in checkpoint.failed:
+        for failed in checkpoint.failed:
             if not self._has_time(reserve):
                 break
-            others = tuple(each for each in checkpoint.failed if each != event)
-            error = self._handled(partial(self.reconciler.handle_again, event.order_id, event.payment_intent_id))
+            others = tuple(each for each in checkpoint.failed if each != failed)
+            event: StripeEvent | None = None
+            try:
+                event = self.gateway.retrieve_event(failed.event_id)
+                error = self._handled(event) if event else None
+            except Exception as not_retrieved:  # Whatever is wrong with it, it blocks no other.
+                error = not_retrieved
             if error is None:
                 checkpoint = replace(checkpoint, failed=others)
-            elif event.attempts < FAILED_ATTEMPTS_MAX:
-                self._report_failed(event, error)
-                checkpoint = replace(checkpoint, failed=(*others, replace(event, attempts=event.attempts + 1)))
+            elif failed.attempts < FAILED_ATTEMPTS_MAX:
+                self._report_failed(failed, event, error)
+                checkpoint = replace(checkpoint, failed=(*others, replace(failed, attempts=failed.attempts + 1)))
             else:
                 self.count("Alarm")
-                self._report_failed(event, error, "EventAbandoned", "event given up: look at its PaymentIntent")
+                self._report_failed(failed, event, error, "EventAbandoned", "event given up: look at it at Stripe")
                 checkpoint = replace(checkpoint, failed=others)
         return checkpoint
 
@@ -186,22 +192,28 @@ class ReconcileCharges:
             checkpoint = self.checkpoints.write(replace(checkpoint, since=since, after_event=page.next))
         return self.checkpoints.write(checkpoint)
 
-    def _event(self, checkpoint: Checkpoint, event: PaymentIntentEvent) -> Checkpoint:
-        error = self._handled(partial(self.reconciler.handle_event, event))
+    def _event(self, checkpoint: Checkpoint, event: StripeEvent) -> Checkpoint:
+        error = self._handled(event)
         if error is None:
             return checkpoint
-        failed = FailedEvent(event.event_id, event.order_id, event.intent.payment_intent_id)
-        self._report_failed(failed, error)
-        # One event of a PaymentIntent stands for all: handled again, it is compared as it is by then.
-        is_kept = any(each.payment_intent_id == failed.payment_intent_id for each in checkpoint.failed)
-        return checkpoint if is_kept else replace(checkpoint, failed=(*checkpoint.failed, failed))
+        failed = FailedEvent(event.event_id)
+        self._report_failed(failed, event, error)
+        return replace(checkpoint, failed=(*checkpoint.failed, failed))
 
-    def _handled(self, handle: Callable[[], None]) -> Exception | None:
+    def _handled(self, event: StripeEvent) -> Exception | None:
         try:
-            handle()
+            if not self._is_processed(event):
+                self.events.handle(event)
         except Exception as error:  # An event that fails blocks no other, whatever is wrong with it.
             return error
         return None
+
+    def _is_processed(self, event: StripeEvent) -> bool:
+        """Whether the webhook has left nothing to do: so a dispute is one alarm.
+
+        Not so a PaymentIntent's event, which the webhook leaves to the worker that holds the row.
+        """
+        return not isinstance(event, PaymentIntentEvent) and self.processed.contains(event.event_id)
 
     # ------------------------------------------------------------ what is said of it
 
@@ -220,7 +232,7 @@ class ReconcileCharges:
         self.logger.info("reconciled", extra={**lag, "failed_events": len(checkpoint.failed)})
 
     def _rows_behind_seconds(self, checkpoint: Checkpoint, now: int) -> int:
-        """The age of the oldest row that the present round has not visited yet; 0 if it has visited all."""
+        """How long the oldest row that the present round has not visited yet has waited; 0 if it has visited all."""
         if checkpoint.is_between_rounds:
             return 0
         oldest = [
@@ -229,30 +241,24 @@ class ReconcileCharges:
             for order_id in self._unvisited(checkpoint, shard)[0]
             if (payment := self.store.read(order_id))
         ]
-        return max((now - _unfinished_since(payment) for payment in oldest), default=0)
+        return max((now - _waits_since(payment) for payment in oldest), default=0)
 
     def _report_failed(
         self,
-        event: FailedEvent,
+        failed: FailedEvent,
+        event: StripeEvent | None,
         error: Exception,
         metric: str = "ReconcileFailed",
         message: str = "event not handled: the next run tries again",
     ) -> None:
-        self._report(
-            metric,
-            message,
-            error,
-            order_id=event.order_id,
-            event_id=event.event_id,
-            payment_intent_id=event.payment_intent_id,
-            attempts=event.attempts,
-        )
+        about = {"order_id": event.order_id, "payment_intent_id": event.payment_intent_id} if event else {}
+        self._report(metric, message, error, event_id=failed.event_id, attempts=failed.attempts, **about)
 
     def _report(self, metric: str, message: str, error: Exception, **about: object) -> None:
         self.count(metric)
         if _needs_a_person(error):
             self.count("Alarm")
-        expected = isinstance(error, _OUTAGES)
+        expected = isinstance(error, OUTAGES)
         self.logger.warning(message, extra={**about, "error": type(error).__name__}, exc_info=not expected and error)
 
     # ------------------------------------------------------------ time
@@ -264,17 +270,15 @@ class ReconcileCharges:
         return int(self.clock())
 
 
-_OUTAGES = (StripeUnavailable, RowChanged, RefundUnfinished, stripe.StripeError, BotoCoreError, ClientError)
-
-
 def _needs_a_person(error: Exception) -> bool:
     """Whether it does not pass by itself."""
     if isinstance(error, StripeUnavailable):
         return error.needs_a_person
     if isinstance(error, stripe.StripeError):
         return RULES[classify(error).kind].alarm
-    return not isinstance(error, _OUTAGES)
+    return not isinstance(error, OUTAGES)
 
 
-def _unfinished_since(payment: Payment) -> int:
+def _waits_since(payment: Payment) -> int:
+    """Since when nobody has worked on it."""
     return max(payment.claimed_at, payment.cancel_requested_at or 0)

@@ -71,14 +71,15 @@ class UpdateOrder:
         return None
 
     def _keep_refunded(self, outcome: PaymentOutcome) -> None:
-        """Keep the highest amount that Stripe has shown as refunded: a stale event lowers nothing."""
+        """Keep what Stripe shows as refunded, by the row's newest revision: a stale or duplicate event says nothing."""
         if outcome.amount_refunded_minor is None:
             return
         self._keep(
             outcome.order_id,
-            "SET stripe_refunded_minor = :refunded",
-            "attribute_not_exists(stripe_refunded_minor) OR stripe_refunded_minor < :refunded",
+            "SET stripe_refunded_minor = :refunded, stripe_refunded_revision = :revision",
+            "attribute_not_exists(stripe_refunded_revision) OR stripe_refunded_revision < :revision",
             refunded=outcome.amount_refunded_minor,
+            revision=outcome.revision,
         )
 
     def _keep_dispute(self, outcome: PaymentOutcome) -> None:

@@ -71,7 +71,7 @@ class UpdateRefund:
         writes: list[TransactWriteItemTypeDef] = [{"Update": self._outcome(event, status, expected)}]
         if status is RefundStatus.FAILED:
             # In one transaction: released twice, the amount could be refunded twice.
-            writes.append({"Update": self._release(event, is_returned=expected is RefundStatus.SUCCEEDED)})
+            writes.append({"Update": self._release(event)})
         try:
             self.client.transact_write_items(TransactItems=writes)
         except self.client.exceptions.TransactionCanceledException as canceled:
@@ -105,17 +105,14 @@ class UpdateRefund:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    def _release(self, event: RefundOutcomeEvent, *, is_returned: bool) -> "UpdateTypeDef":
-        """The reservation ends. Money that came back is counted, since Stripe's highest figure still includes it."""
-        returned = ", returned_minor = if_not_exists(returned_minor, :zero) + :amount" if is_returned else ""
+    def _release(self, event: RefundOutcomeEvent) -> "UpdateTypeDef":
+        """The reservation ends. Stripe's figure falls by an event of the payment's own, if it included this refund."""
         return {
             "TableName": self.orders_table,
             "Key": to_item({"order_id": event.data.order_id}),
-            "UpdateExpression": f"SET refunded_minor = refunded_minor - :amount{returned}",
+            "UpdateExpression": "SET refunded_minor = refunded_minor - :amount",
             "ConditionExpression": "refunded_minor >= :amount",
-            "ExpressionAttributeValues": expression_values(
-                amount=event.data.amount_minor, zero=0 if is_returned else None
-            ),
+            "ExpressionAttributeValues": expression_values(amount=event.data.amount_minor),
         }
 
     def _is_canceled(self, order_id: str) -> bool:
@@ -125,7 +122,7 @@ class UpdateRefund:
         return answer.get("Item", {}).get("status") == {"S": OrderStatus.CANCELED}
 
     def _report_returned(self, event: RefundOutcomeEvent) -> None:
-        """The customer was told that the money is on its way, and it is not: somebody has to find another way."""
+        """The customer expects the money, and it does not come: somebody has to find another way."""
         self.count("RefundReturned")
         self.count("Alarm")
         self.logger.error(

@@ -90,9 +90,11 @@ class PaymentOutcome(Contract):
     advice_code: str | None = Field(default=None, max_length=255)
     """Stripe's advice after a decline: `confirm_card_data`, `do_not_try_again` or `try_again_later`."""
     amount_refunded_minor: int | None = Field(default=None, ge=0)
-    """What Stripe shows as refunded in all, by us or by hand; only with `succeeded`."""
+    """What Stripe shows as refunded in all, by us or by hand; only with `succeeded`. It falls when a refund fails."""
     dispute_status: str | None = Field(default=None, max_length=64)
     """Stripe's status of the newest dispute (needs_response, under_review, won, lost, …); only with `succeeded`."""
+    revision: int = Field(default=0, ge=0)
+    """Of the payment's row: of two events of an order, the one with the higher revision says what holds."""
     occurred_at: AwareDatetime
 
 
@@ -220,7 +222,7 @@ class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
     type: PaymentEventType
 
     @classmethod
-    def of(cls, event_type: PaymentEventType, outcome: PaymentOutcome, *, revision: int, correlation_id: str) -> Self:
+    def of(cls, event_type: PaymentEventType, outcome: PaymentOutcome, *, correlation_id: str) -> Self:
         """The event of this revision of the payment's row, with the same id however often the row is published.
 
         A later revision of the same outcome (a dispute, a re-emission) is another event, which a FIFO topic
@@ -228,7 +230,7 @@ class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
         """
         kind = event_type.rpartition(".")[2]
         return cls(
-            id=f"{outcome.order_id}:{outcome.attempt}:{kind}:{revision}",
+            id=f"{outcome.order_id}:{outcome.attempt}:{kind}:{outcome.revision}",
             source="/onecharge/payments",
             type=event_type,
             subject=outcome.order_id,

@@ -113,9 +113,9 @@ class Shop:
     def payment(self, event_type: PaymentEventType, attempt: int = 1, **data: Any) -> None:
         """Handle a payment's outcome."""
         values = {"order_id": self.order_id, "attempt": attempt, "amount_minor": 2500, "currency": "EUR"}
-        outcome = PaymentOutcome.model_validate({**values, "occurred_at": NOW, **data})
+        outcome = PaymentOutcome.model_validate({**values, "occurred_at": NOW, "revision": 1, **data})
         update = UpdateOrder(self.client, self.tables["OrdersTable"], Log().logger, self.counted.append)
-        assert update(PaymentOutcomeEvent.of(event_type, outcome, revision=1, correlation_id="c")) == Done()
+        assert update(PaymentOutcomeEvent.of(event_type, outcome, correlation_id="c")) == Done()
 
     def refund(self, amount: int | None, key: str, *, order: StoredOrder | None = None) -> tuple[StoredRefund, bool]:
         asked = RefundRequest(amount=amount)
@@ -284,11 +284,12 @@ def test_late_truth_wins_over_a_decline(declined: Shop) -> None:
 
 
 def test_what_stripe_shows_is_kept(shop: Shop) -> None:
-    """The highest refunded amount, and the dispute as it ended, in whichever order the events arrive."""
-    for amount, dispute in [(500, "under_review"), (900, "lost"), (700, "needs_response")]:
-        shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=amount, dispute_status=dispute)
-    assert (shop.order.stripe_refunded_minor, shop.order.dispute_status) == (900, "lost")
-    assert shop.order.refunded_minor == 900
+    """What is refunded by the newest revision, and the dispute as it ended, in whichever order the events arrive."""
+    for revision, amount, dispute in [(3, 500, "under_review"), (5, 200, "lost"), (4, 900, "needs_response")]:
+        shown = {"amount_refunded_minor": amount, "dispute_status": dispute}
+        shop.payment(EventType.PAYMENT_SUCCEEDED, revision=revision, **shown)
+    assert (shop.order.stripe_refunded_minor, shop.order.dispute_status) == (200, "lost")
+    assert shop.order.refunded_minor == 200
 
 
 # ---------------------------------------------------------------- refunds
@@ -360,15 +361,17 @@ def test_a_refund_that_failed_releases_its_amount_once(shop: Shop) -> None:
 
 
 def test_refund_failed_after_success_frees_the_amount_once(shop: Shop) -> None:
-    """The bank returned it: FAILED with an alarm, free to be refunded again, though Stripe had shown it as refunded."""
+    """The bank returned it: FAILED with an alarm, free to be refunded again once Stripe's figure has fallen."""
     refund, _ = shop.refund(2500, "a")
     assert shop.outcome(refund, EventType.REFUND_SUCCEEDED)
-    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500)
+    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
     assert shop.outcome(refund, EventType.REFUND_FAILED)
     assert sorted(shop.counted) == ["Alarm", "RefundReturned", "RefundStatus.FAILED"]
     assert [shop.outcome(refund, EventType.REFUND_FAILED) for _ in range(3)] == [False] * 3
     assert not shop.outcome(refund, EventType.REFUND_SUCCEEDED)
-    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500)
+    assert shop.order.refunded_minor == 2500
+    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=0, revision=4)
+    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
     [shown] = shop.refunds.of_order(shop.order_id)
     assert (shown.status, shop.order.refunded_minor) == (RefundStatus.FAILED, 0)
     assert shop.refund(None, "b")[0].amount_minor == 2500

@@ -122,7 +122,7 @@ def test_a_declined_one_is_confirmed_with_another_card(client: Any) -> None:
 
 
 def test_a_decline_names_its_card_and_its_charge(client: Any) -> None:
-    """By them two declines of one PaymentIntent are told apart."""
+    """By them two declines of one PaymentIntent are distinguished."""
     intent = created(client)
     declines = [details(refused(client, intent.id, DECLINED, key)).payment_intent for key in ("a", "b")]
     assert all(decline.last_payment_error.payment_method.id.startswith("pm_") for decline in declines)
@@ -264,3 +264,13 @@ def test_a_refund_can_be_retrieved(client: Any) -> None:
         "succeeded",
         client.v1.payment_intents.retrieve(intent.id).latest_charge,
     )
+
+
+def test_an_event_is_kept_by_its_id(client: Any) -> None:
+    """As it was listed; of another id there is none."""
+    client.v1.payment_intents.cancel(client.v1.payment_intents.create({"amount": 1099, "currency": "eur"}).id)
+    listed = client.v1.events.list({"types": ["payment_intent.canceled"]}).data[0]
+    kept = client.v1.events.retrieve(listed.id)
+    assert (kept.id, kept.type, kept.data.object.id) == (listed.id, listed.type, listed.data.object.id)
+    with pytest.raises(stripe.InvalidRequestError):
+        client.v1.events.retrieve("evt_unknown")

@@ -103,6 +103,7 @@ def test_the_first_claim_makes_the_row(store: PaymentStore) -> None:
         lease_expires_at=LATER,
         revision=1,
         claimed_at=T0,
+        attempt_claimed_at=T0,
         correlation_id="c",
     )
     assert read(store) == payment
@@ -389,7 +390,7 @@ def test_a_row_that_has_changed_is_not_written(store: PaymentStore) -> None:
     assert not store.finalize_unclaimed(stale, PAID, now=T0)
     for change in (
         lambda: request_cancel(store),
-        lambda: store.record_refunded(ORDER_ID, 1),
+        lambda: store.record_refunded(read(store), 1),
         lambda: store.record_dispute(ORDER_ID, "needs_response"),
         lambda: store.reemit_outcome(read(store), now=T0),
     ):
@@ -416,20 +417,21 @@ def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
     assert store.recover(ORDER_ID, found, correlation_id="recovered", now=T0 + 9)
     payment = read(store)
     assert (payment.request, payment.state, payment.payment_intent_id) == (REQUEST, PaymentState.SUCCEEDED, "pi_1")
-    assert (payment.generation, payment.finalized_at) == (2, T0 + 9)
+    # A revision that none of the lost row's can have reached.
+    assert (payment.generation, payment.finalized_at, payment.revision) == (2, T0 + 9, T0 + 9)
     assert item(store)["expires_at"] == T0 + 9 + RETENTION_SECONDS
     assert not store.recover(ORDER_ID, replace(found, payment_intent_id="pi_2"), correlation_id="x", now=T0)
     assert read(store) == payment
     assert claim(store, at=LATER) == AlreadyFinal(payment)
 
 
-def test_what_is_refunded_only_grows(store: PaymentStore) -> None:
-    """Events come in any order."""
-    assert store.record_refunded(ORDER_ID, 1) is None
-    finalized(store, PaymentState.SUCCEEDED)
-    results = [store.record_refunded(ORDER_ID, amount) for amount in (500, 300, 500, 1099)]
-    assert [result.amount_refunded_minor if result else None for result in results] == [500, None, None, 1099]
-    assert read(store).amount_refunded_minor == 1099
+def test_what_is_refunded_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
+    """It may fall; what was asked of Stripe before the row was last written is not written."""
+    before = finalized(store, PaymentState.SUCCEEDED)
+    assert store.record_refunded(before, 1099)
+    assert store.record_refunded(read(store), 500)
+    assert not store.record_refunded(before, 1099)
+    assert read(store).amount_refunded_minor == 500
 
 
 @pytest.mark.parametrize("closed", ["won", "lost", "warning_closed"])
@@ -441,6 +443,17 @@ def test_a_closed_dispute_does_not_open_again(store: PaymentStore, closed: str) 
     results = [store.record_dispute(ORDER_ID, status) is not None for status in statuses]
     assert results == [True, False, True, True, False, False]
     assert item(store)["dispute_status"] == closed
+
+
+def test_an_attempt_is_as_old_as_its_first_claim(store: PaymentStore) -> None:
+    """However often it is claimed again; the next attempt is young, whatever a cancellation's message says."""
+    ages = []
+    for attempt, at in ((1, T0), (1, LATER), (2, LATER + LATER - T0)):
+        payment = claimed(store, attempt=attempt, at=at)
+        ages.append((payment.claimed_at, payment.attempt_claimed_at))
+    assert ages == [(T0, T0), (LATER, T0), (2 * LATER - T0, 2 * LATER - T0)]
+    request_cancel(store)
+    assert read(store).attempt_claimed_at == 2 * LATER - T0
 
 
 def test_an_outcome_is_reemitted_by_a_write_that_changes_nothing_else(store: PaymentStore) -> None:

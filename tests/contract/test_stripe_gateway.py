@@ -7,12 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import stripe
 
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
 from onecharge.payments.protocol import CancelReason, FrozenRequest, Payment
-from onecharge.payments.stripe_gateway import LookupInconclusive, StripeGateway, StripeResponse, stripe_client
+from onecharge.payments.stripe_gateway import (
+    ChargeEvent,
+    LookupInconclusive,
+    StripeGateway,
+    StripeResponse,
+    stripe_client,
+)
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS, TimeBounds
 from tests.builders import REQUEST, payment
@@ -130,7 +137,7 @@ def test_a_500_that_is_stored_is_told_from_one_that_passes(gateway: StripeGatewa
 
 
 def test_another_attempt_confirms_the_same_payment_intent(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """After a decline; and a third is told that it has succeeded."""
+    """After a decline; and a third is answered that it has succeeded."""
     first = claimed(gateway, "pm_card_visa_chargeDeclined")
     gateway.confirm(first)
     second = replace(first, attempt=2, payment_method="pm_card_visa")
@@ -259,3 +266,17 @@ def test_events_are_listed_page_by_page(gateway: StripeGateway, monkeypatch: pyt
         (request_for("d").order_id, "requires_payment_method"),
     ]
     assert listed(gateway, since=now - 3600, until=now - 1800) == []
+
+
+def test_events_of_charges_are_listed_and_retrieved(gateway: StripeGateway) -> None:
+    """As a refund that was made by hand: the charge's event names the order, and Stripe keeps it by its id."""
+    now = int(time.time())
+    row = claimed(gateway)
+    gateway.confirm(row)
+    gateway.client.v1.refunds.create({"payment_intent": str(row.payment_intent_id), "amount": 100})
+    newest = gateway.list_events(since=now - 300, until=now + 60, after=None).events[0]
+    assert isinstance(newest, ChargeEvent)
+    assert (newest.order_id, newest.payment_intent_id) == (row.request.order_id, row.payment_intent_id)
+    assert gateway.retrieve_event(newest.event_id) == newest
+    with pytest.raises(stripe.InvalidRequestError):
+        gateway.retrieve_event("evt_unknown")

@@ -1,4 +1,4 @@
-"""On the deployed stack: what the streams never told, or were the only ones to tell, still comes to its end, once."""
+"""On the deployed stack: what the streams lost, or were the only ones to carry, still comes to its end, once."""
 
 import time
 from collections.abc import Iterator

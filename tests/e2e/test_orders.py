@@ -120,7 +120,7 @@ def test_a_client_that_retries_has_one_order(shop: Shop) -> None:
 
 
 def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
-    """Under new message ids, before and after the order is settled."""
+    """Under new message ids, before and after its payment is finalized."""
     sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
     tap = sqs.create_queue(QueueName=f"tap-{uuid4()}")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=tap, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]

@@ -670,6 +670,12 @@ class MemoryStripe:
         events = (each for each in reversed(self.events) if each.account == self.account)
         return [each for each in events if _within(each.created, given) and (not types or each.type in types)]
 
+    def retrieve_event(self, event_id: str) -> Event:
+        """GET /v1/events/{id}."""
+        self.reach("events")
+        event = next((each for each in self.events if each.id == event_id and each.account == self.account), None)
+        return event or _NOT_FOUND.give()
+
     def list_refunds(self, given: Mapping[str, Any]) -> list[Refund]:
         """GET /v1/refunds: at once, and complete. Newest first."""
         self.reach("refunds")
@@ -910,7 +916,10 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
         search=search,
         list=listing(stripe_.list_created),
     )
-    events = SimpleNamespace(list=listing(stripe_.list_events))
+    events = SimpleNamespace(
+        list=listing(stripe_.list_events),
+        retrieve=lambda event_id, *_: sent(lambda: [stripe_.retrieve_event(event_id)])[0],
+    )
     refunds = SimpleNamespace(
         create=refund,
         list=listing(stripe_.list_refunds),

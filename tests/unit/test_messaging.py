@@ -111,7 +111,7 @@ def test_the_payments_queue_gets_orders_and_cancellations() -> None:
 
 
 def test_the_deduplication_of_five_minutes_swallows_nothing_that_is_told_again() -> None:
-    """A republished order, and an outcome that is told again, have the ids that they had before."""
+    """A republished order, and an outcome that is emitted again, have the ids that they had before."""
     five_minutes = 300
     assert five_minutes < FIRST_WAIT_SECONDS
     assert five_minutes < REEMIT_AFTER_SECONDS

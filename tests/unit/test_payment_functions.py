@@ -24,7 +24,8 @@ RIGHTS = {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "Sub ${PaymentsTable.Arn}/index/unfinished": {"Query"},
         "GetAtt ReconciliationTable.Arn": {"GetItem", "PutItem"},
-        "GetAtt RefundsTable.Arn": {"UpdateItem"},
+        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
+        "GetAtt StripeEventsTable.Arn": {"GetItem"},
     },
 }
 """A lost row is put; nobody scans, and nobody deletes."""

@@ -97,6 +97,7 @@ def test_a_payment_s_revision_is_an_event_of_its_own(sample: Sample) -> None:
     assert isinstance(first, PaymentOutcomeEvent)
     assert isinstance(second, PaymentOutcomeEvent)
     assert (first.id, second.id) == (f"{first.subject}:1:succeeded:3", f"{first.subject}:1:succeeded:4")
+    assert (first.data.revision, second.data.revision) == (3, 4)
     assert (second.data.amount_refunded_minor, second.data.dispute_status) == (100, "won")
     assert first.time == second.time == datetime.fromtimestamp(1793523602, UTC)
 
@@ -165,7 +166,7 @@ def test_the_filters_let_through_what_is_published(sample: Sample, stream: str) 
 
 
 class Sns:
-    """PublishBatch, as boto3's client has it; refuses the entries that it is told to refuse."""
+    """PublishBatch, as boto3's client has it; refuses the entries that the test names."""
 
     def __init__(self, refuse: str | None = None, *, sender_fault: bool = False) -> None:
         self.refuse, self.sender_fault, self.published = refuse, sender_fault, list[tuple[str, dict[str, Any]]]()
@@ -214,9 +215,9 @@ def test_each_event_goes_to_its_topic_with_its_type_as_an_attribute(sample: Samp
 def test_a_stored_refund_and_its_outcome_are_published(sample: Sample, log: Log) -> None:
     """To the same two topics as an order and its payment; while it is PENDING at the payment service, it is not."""
     sns, records = Sns(), [record(sample, "refund_stored"), record(sample, "refund_succeeded")]
-    stored, settled = [event_from_record(each) for each in records]
+    stored, finalized = [event_from_record(each) for each in records]
     assert isinstance(stored, RefundRequestedEvent)
-    assert isinstance(settled, RefundOutcomeEvent)
+    assert isinstance(finalized, RefundOutcomeEvent)
     publisher(sns, log).publish(records)
     assert [(topic, json.loads(entry["Message"])["type"]) for topic, entry in sns.published] == [
         ("orders-topic", "onecharge.refund.requested"),

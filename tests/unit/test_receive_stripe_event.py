@@ -18,12 +18,11 @@ from local.samples import SAMPLES
 from local.stack import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
 from onecharge.payments.canceled_order_refunds import RefundUnfinished
+from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.protocol import Payment
-from onecharge.payments.stripe_gateway import RefundEvent
 from onecharge.questions import Cancellation
-from onecharge.states import PaymentState
+from onecharge.states import PaymentState, RefundState
 from receive_stripe_event.app import Application, StripeEventsApi
-from receive_stripe_event.processed_events import ProcessedEvents
 from receive_stripe_event.receive import ReceiveStripeEvent
 from tests.conftest import LambdaContext, Log, Sample
 from tests.payment_service import (
@@ -66,18 +65,14 @@ class Endpoint:
     sample: Sample
     io: Watched = field(default_factory=Watched)
     secret: str = STRIPE_WEBHOOK_SECRET
-    refund_events: list[RefundEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        keys = {"payments": ("order_id",), "stripe-events": ("event_id",)}
+        keys = {"payments": ("order_id",), "refunds": ("order_id", "refund_id"), "stripe-events": ("event_id",)}
         self.dynamodb: Any = MemoryDynamoDB(keys=keys, io=self.io)
         self.payments = PaymentService(self.dynamodb, self.log.logger)
         self.stripe, self.counted = self.payments.stripe, self.payments.counted
         receive = ReceiveStripeEvent(
-            store=self.payments.store,
-            gateway=self.payments.gateway,
-            reconciler=self.payments.reconciler,
-            handle_refund=self.refund_events.append,
+            events=self.payments.events,
             processed=ProcessedEvents(self.dynamodb, "stripe-events"),
             clock=lambda: self.payments.now,
             logger=self.log.logger,
@@ -326,31 +321,74 @@ def event_of(type_: str, kind: str, *, event_id: str = "evt_after", **thing: Any
     return {"id": event_id, "object": "event", "type": type_, "created": T0, "data": data}
 
 
-def refund_by_hand(endpoint: Endpoint, amount_refunded: int, *, event_id: str = "evt_after", **changes: Any) -> Event:
-    charge = {
-        "id": "ch_1",
-        "payment_intent": "pi_0",
-        "amount_refunded": amount_refunded,
-        "metadata": endpoint.stripe.intents["pi_0"]["metadata"],
-        **changes,
-    }
-    return event_of("charge.refunded", "charge", event_id=event_id, **charge)
-
-
 def dispute(kind: str, status: str, *, event_id: str = "evt_after", **changes: Any) -> Event:
     thing = {"id": "dp_1", "payment_intent": "pi_0", "metadata": {}, "status": status, **changes}
     return event_of(f"charge.dispute.{kind}", "dispute", event_id=event_id, **thing)
 
 
 def test_a_refund_made_by_hand_shows_on_the_row(endpoint: Endpoint) -> None:
-    """By the metadata that Stripe copies to the charge; never less than before, whatever comes late."""
+    """By the metadata that Stripe copies to the charge, and as Stripe shows it by now, whatever comes late."""
     endpoint.paid()
-    assert endpoint.send(refund_by_hand(endpoint, 1000)) == 200
-    assert endpoint.stripe.asked == []
-    assert endpoint.send(refund_by_hand(endpoint, 3000, event_id="evt_2")) == 200
-    assert endpoint.send(refund_by_hand(endpoint, 2000, event_id="evt_1")) == 200
-    assert (endpoint.row.state, endpoint.row.amount_refunded_minor) == (PaymentState.SUCCEEDED, 3000)
-    assert set(endpoint.counted) == {"ChargeRefunded", "EventProcessed"}
+    first, second = endpoint.stripe.refund("pi_0", 1000), endpoint.stripe.refund("pi_0", 2000)
+    assert endpoint.send(second) == 200
+    written = endpoint.row
+    assert (written.state, written.amount_refunded_minor) == (PaymentState.SUCCEEDED, 3000)
+    assert endpoint.send(first) == 200
+    assert endpoint.row == written
+    assert endpoint.counted == ["ChargeRefunded", "EventProcessed", "EventProcessed"]
+
+
+@pytest.mark.parametrize("disordered", [False, True])
+def test_a_refund_by_hand_that_fails_is_refunded_no_more(endpoint: Endpoint, disordered: bool) -> None:
+    """It names no order, its PaymentIntent does; the event of the refund itself may come after that of its failure."""
+    endpoint.paid()
+    made, others = endpoint.stripe.refund("pi_0", 1000), endpoint.stripe.refund("pi_0", 200)
+    endpoint.send(others)
+    failed = endpoint.stripe.refund_fails("re_0")
+    for event in (failed, made) if disordered else (made, failed):
+        assert endpoint.send(event) == 200
+    assert endpoint.row.amount_refunded_minor == 200
+
+
+def test_a_refund_of_ours_that_fails_is_refunded_no_more(endpoint: Endpoint) -> None:
+    """Its own row becomes FAILED, and the figure falls."""
+    endpoint.paid()
+    endpoint.send(endpoint.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=f"rfd_{'1' * 32}"))
+    assert endpoint.row.amount_refunded_minor == 1000
+    assert endpoint.send(endpoint.stripe.refund_fails("re_0")) == 200
+    assert endpoint.row.amount_refunded_minor == 0
+
+
+def test_a_figure_that_fell_while_it_was_written_is_asked_again(endpoint: Endpoint) -> None:
+    """The event of the failure is handled in between, and finds nothing to write: the row shows no refund yet."""
+    endpoint.paid()
+    made = endpoint.stripe.refund("pi_0", 1000)
+    record, failed = endpoint.payments.store.record_refunded, []
+
+    def fails_meanwhile(*given: Any) -> bool:
+        if not failed:
+            failed.append(endpoint.stripe.refund_fails("re_0"))
+            endpoint.send(failed[0])
+        return record(*given)
+
+    object.__setattr__(endpoint.payments.store, "record_refunded", fails_meanwhile)
+    assert endpoint.send(made) == 200
+    assert (len(failed), endpoint.row.amount_refunded_minor) == (1, 0)
+
+
+def test_a_row_that_keeps_changing_defers_the_event(endpoint: Endpoint) -> None:
+    """Stripe sends it again."""
+    endpoint.paid()
+    made = endpoint.stripe.refund("pi_0", 1000)
+
+    def changes(reached: str) -> None:
+        if reached == "refunds":
+            endpoint.payments.store.reemit_outcome(endpoint.row, now=T0)
+
+    endpoint.stripe.before = changes
+    assert endpoint.send(made) == 503
+    endpoint.stripe.before = lambda _: None
+    assert (endpoint.send(made), endpoint.row.amount_refunded_minor) == (200, 1000)
 
 
 def test_a_dispute_is_an_alarm_and_shows_on_the_row(endpoint: Endpoint) -> None:
@@ -378,30 +416,30 @@ def test_a_dispute_that_is_closed_stays_closed(endpoint: Endpoint) -> None:
 def test_somebody_elses_dispute_is_acknowledged(endpoint: Endpoint, payment_intent: str | None) -> None:
     """As of a charge without a PaymentIntent."""
     assert endpoint.send(dispute("created", "needs_response", payment_intent=payment_intent)) == 200
-    assert endpoint.counted == ["EventIgnored"]
+    assert endpoint.counted == ["ChargeEventIgnored", "EventProcessed"]
 
 
 def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: Endpoint) -> None:
     """The second charge of an order was refunded by hand: the first is still paid."""
     endpoint.paid()
-    assert endpoint.send(refund_by_hand(endpoint, 3000, payment_intent="pi_9")) == 200
+    endpoint.stripe.intents["pi_9"] = {**endpoint.stripe.intents["pi_0"], "id": "pi_9"}
+    assert endpoint.send(endpoint.stripe.refund("pi_9", 3000)) == 200
     assert endpoint.row.amount_refunded_minor == 0
-    assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent"]
+    assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent", "EventProcessed"]
 
 
 @pytest.mark.parametrize("kind", ["refund.updated", "refund.failed"])
 def test_what_becomes_of_a_refund_is_handled_by_refunds(endpoint: Endpoint, kind: str) -> None:
     """Once: a duplicate is recognized by its id."""
-    refund = {"id": "re_1", "status": "failed", "payment_intent": "pi_0", "failure_reason": "lost_or_stolen_card"}
-    metadata = {"order_id": order_id("a"), "refund_id": f"rfd_{'1' * 32}"}
-    event = event_of(kind, "refund", metadata=metadata, **refund)
+    endpoint.paid()
+    refund_id = f"rfd_{'1' * 32}"
+    endpoint.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
+    event = endpoint.stripe.refund_fails("re_0") | {"type": kind}
     assert [endpoint.send(event), endpoint.send(event)] == [200, 200]
-    [handled] = endpoint.refund_events
-    assert (handled.type, handled.refund_id, handled.failure_reason) == (
-        kind,
-        metadata["refund_id"],
-        "lost_or_stolen_card",
-    )
+    refund = endpoint.payments.refund_store.read(order_id("a"), refund_id)
+    assert refund is not None
+    assert (refund.state, refund.failure_code) == (RefundState.FAILED, "lost_or_stolen_card")
+    assert endpoint.counted[-2:] == ["EventProcessed", "EventReplayed"]
 
 
 # ---------------------------------------------------------------- whom an event is taken from

@@ -10,15 +10,16 @@ from typing import Any
 import boto3
 import pytest
 
+from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.reconciler import UNATTENDED_SECONDS
 from onecharge.payments.store import UNFINISHED_SHARDS, shard_of
+from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.questions import Cancellation
-from onecharge.states import PaymentState
+from onecharge.states import PaymentState, RefundState
 from reconcile_charges import reconcile as reconcile_module
 from reconcile_charges.app import Application
 from reconcile_charges.checkpoints import Checkpoint, CheckpointStore
 from reconcile_charges.reconcile import (
-    ABANDONED_SECONDS,
     FAILED_ATTEMPTS_MAX,
     FINALIZING_SECONDS,
     ROUND_OVERDUE_SECONDS,
@@ -47,6 +48,7 @@ class Scheduled:
 
     payments: PaymentService
     checkpoints: CheckpointStore
+    processed: ProcessedEvents
     log: Log
     gauges: dict[str, float] = field(default_factory=dict)
     seconds_a_request: float = 0
@@ -65,6 +67,8 @@ class Scheduled:
             store=self.payments.store,
             gateway=self.payments.gateway,
             reconciler=self.payments.reconciler,
+            events=self.payments.events,
+            processed=self.processed,
             checkpoints=self.checkpoints,
             clock=lambda: self.payments.now,
             seconds_left=seconds_left,
@@ -86,8 +90,15 @@ class Scheduled:
 def scheduled(aws: None, log: Log) -> Scheduled:
     dynamodb = boto3.client("dynamodb")
     create_table(dynamodb, "payments", "PaymentsTable")
+    create_table(dynamodb, "refunds", "RefundsTable")
+    create_table(dynamodb, "stripe-events", "StripeEventsTable")
     create_table(dynamodb, "reconciliation", "ReconciliationTable")
-    return Scheduled(PaymentService(dynamodb, log.logger), CheckpointStore(dynamodb, "reconciliation"), log)
+    return Scheduled(
+        PaymentService(dynamodb, log.logger),
+        CheckpointStore(dynamodb, "reconciliation"),
+        ProcessedEvents(dynamodb, "stripe-events"),
+        log,
+    )
 
 
 @pytest.fixture
@@ -136,7 +147,7 @@ def test_nothing_is_confirmed_and_nothing_created(scheduled: Scheduled, payments
     payments.stripe.becomes("pi_0", status)
     payments.stripe.asked.clear()
     assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
-    assert scheduled.run(after_seconds=ABANDONED_SECONDS)["AbandonedPayment"] == 1
+    assert scheduled.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
     assert payments.state() is PaymentState.PENDING
     assert {each.split()[0] for each in payments.stripe.asked} == {"retrieve", "events"}
 
@@ -240,7 +251,7 @@ def test_a_customer_who_still_has_time_is_no_abandoned_payment(scheduled: Schedu
     """With a parameter of three days."""
     payments.reconciler = replace(payments.reconciler, requires_action_seconds=3 * 24 * 3600)
     payments.charge(card=THREE_D_SECURE)
-    counted = scheduled.run(after_seconds=ABANDONED_SECONDS + 1)
+    counted = scheduled.run(after_seconds=OVERDUE_SECONDS + 1)
     assert "AbandonedPayment" not in counted
 
 
@@ -369,13 +380,40 @@ def test_no_round_for_an_hour_is_an_alarm(scheduled: Scheduled, payments: Paymen
 def test_an_abandoned_payment_is_an_alarm_on_every_run(scheduled: Scheduled, payments: PaymentService) -> None:
     """An order without a PaymentIntent, of which no message comes any more."""
     payments.crash_before("create")
-    assert scheduled.run(after_seconds=ABANDONED_SECONDS - 1)["AbandonedPayment"] == 0
+    assert scheduled.run(after_seconds=OVERDUE_SECONDS - 1)["AbandonedPayment"] == 0
     for _ in range(2):
         counted = scheduled.run(after_seconds=300)
         assert (counted["AbandonedPayment"], counted["Alarm"]) == (1, 1)
     # A redriven message can still claim it.
     payments.charge()
     assert payments.state() is PaymentState.SUCCEEDED
+
+
+def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Its last claim is young, the attempt is not: the worker says so, and the run once nobody claims it any more."""
+    payments.charge(card=DECLINED)
+    payments.now += 3 * OVERDUE_SECONDS
+    payments.stripe.failing["confirm"] = no_answer
+    for _ in range(2):
+        payments.counted.clear()
+        payments.charge(attempt=2)
+        assert "Alarm" not in payments.counted
+        payments.now += OVERDUE_SECONDS // 2
+    payments.counted.clear()
+    payments.charge(attempt=2)
+    assert [each for each in payments.counted if "Payment" not in each] == ["Alarm"]
+    assert "PaymentOverdue" in payments.counted
+    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 1
+
+
+def test_a_late_cancellation_is_not_as_old_as_its_attempt(scheduled: Scheduled, payments: PaymentService) -> None:
+    """It has a day of its own."""
+    payments.charge(card=DECLINED)
+    payments.now += 3 * OVERDUE_SECONDS
+    payments.request_cancel(card=DECLINED)
+    payments.stripe.failing["cancel"] = no_answer
+    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
+    assert scheduled.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
 
 
 # ---------------------------------------------------------------- issue 8, "Reconciler": events
@@ -414,10 +452,60 @@ def test_one_event_that_fails_blocks_no_other(scheduled: Scheduled, payments: Pa
     assert [payments.state(name) for name in "abc"] == ["SUCCEEDED", "REQUIRES_ACTION", "SUCCEEDED"]
     assert scheduled.run(after_seconds=300)["ReconcileFailed"] == 1
     [failed] = scheduled.checkpoint.failed
-    assert (failed.payment_intent_id, failed.attempts) == ("pi_1", 2)
+    assert (failed.event_id, failed.attempts) == (payments.stripe.events[-2]["id"], 2)
     payments.stripe.failing.clear()
     scheduled.run(after_seconds=300)
     assert (payments.state("b"), scheduled.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
+
+
+def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(scheduled: Scheduled, payments: PaymentService) -> None:
+    """From the same list as those of PaymentIntents, by the same rules."""
+    payments.charge()
+    refund_id = f"rfd_{'1' * 32}"
+    payments.stripe.refund("pi_0", 700)
+    payments.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
+    payments.stripe.refund_fails("re_1")
+    dispute = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
+    payments.stripe.emits("charge.dispute.created", dispute)
+    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    refund = payments.refund_store.read(order_id("a"), refund_id)
+    assert refund is not None
+    assert (refund.state, counted["RefundDiscrepancy.LOST_ROW"]) == (RefundState.FAILED, 1)
+    assert payments.row().amount_refunded_minor == 700
+    assert payments.item()["dispute_status"] == {"S": "needs_response"}
+    assert counted["ChargeDisputed"] == 1
+
+
+def test_a_dispute_is_one_alarm(scheduled: Scheduled, payments: PaymentService) -> None:
+    """The webhook has raised it already."""
+    payments.charge()
+    dispute = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
+    event = payments.stripe.emits("charge.dispute.created", dispute)
+    scheduled.processed.record(event["id"], now=payments.now)
+    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
+
+
+def test_what_the_webhook_left_to_a_worker_is_compared_again(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Though it counts as processed: the worker may have crashed, and its message be lost."""
+    payments.crash_after("confirm")
+    scheduled.processed.record(payments.stripe.events[-1]["id"], now=payments.now)
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert payments.state() is PaymentState.SUCCEEDED
+
+
+def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(
+    scheduled: Scheduled, payments: PaymentService
+) -> None:
+    """Only its id is kept; the alarm is raised when it is handled, and not before."""
+    payments.charge()
+    dispute = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
+    event = payments.stripe.emits("charge.dispute.created", dispute)
+    payments.stripe.failing["retrieve"] = no_answer
+    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["ChargeDisputed"] == 0
+    assert [each.event_id for each in scheduled.checkpoint.failed] == [event["id"]]
+    payments.stripe.failing.clear()
+    assert scheduled.run(after_seconds=300)["ChargeDisputed"] == 1
+    assert (scheduled.checkpoint.failed, scheduled.run(after_seconds=300)["ChargeDisputed"]) == ((), 0)
 
 
 def test_an_event_that_fails_for_a_day_is_given_up_with_an_alarm(
@@ -551,6 +639,7 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(aws: None, lambda_context:
         {
             "PAYMENTS_TABLE": "payments",
             "REFUNDS_TABLE": "refunds",
+            "STRIPE_EVENTS_TABLE": "stripe-events",
             "RECONCILIATION_TABLE": "reconciliation",
             "REQUIRES_ACTION_SECONDS": "43200",
             "STRIPE_SECRET_ARN": "stripe",

@@ -43,7 +43,7 @@ ORDER_EVENT: TypeAdapter[OrderServiceEvent] = TypeAdapter(
 
 
 class Sns:
-    """PublishBatch, which takes everything, or refuses the orders that it is told to."""
+    """PublishBatch, which takes everything, or refuses the orders that the test names."""
 
     def __init__(self) -> None:
         self.published: list[OrderServiceEvent] = []

@@ -81,7 +81,7 @@ def test_confirm_sends_the_payment_method_and_nothing_else(
 def test_cancel_sends_its_reason(
     gateway: StripeGateway, stripe_api: responses.RequestsMock, reason: CancelReason
 ) -> None:
-    """By which an abandoned PaymentIntent is told from a canceled order."""
+    """By which an abandoned PaymentIntent is distinguished from a canceled order."""
     stripe_api.post(f"{INTENTS}/pi_1/cancel", json=shown("canceled", cancellation_reason=reason))
     response = gateway.cancel("pi_1", reason)
     assert sent(stripe_api)[0][0] == {"cancellation_reason": reason.value}

@@ -175,14 +175,14 @@ def test_decline_advice_is_kept_with_the_card(order: Order) -> None:
     assert order.item["refused_payment_methods"] == []
 
 
-def test_what_stripe_shows_as_refunded_never_falls(order: Order) -> None:
-    """The order is PAID already and stays so: events in any order, the highest amount is kept."""
-    order.update(order.event("succeeded", amount_refunded_minor=100))
-    for amount in (900, 500, 0):
-        order.update(order.event("succeeded", amount_refunded_minor=amount))
-    assert (order.status, order.item["stripe_refunded_minor"]) == ("PAID", 900)
-    order.update(order.event("succeeded"))
-    assert order.item["stripe_refunded_minor"] == 900
+@pytest.mark.parametrize("revisions", list(permutations([3, 4, 5])))
+def test_what_stripe_shows_as_refunded_is_the_newest_figure(order: Order, revisions: tuple[int, ...]) -> None:
+    """It falls when a refund fails. However disordered the events arrive, and more than once."""
+    amounts = {3: 100, 4: 900, 5: 400}
+    for revision in (*revisions, *revisions):
+        order.update(order.event("succeeded", amount_refunded_minor=amounts[revision], revision=revision))
+    order.update(order.event("succeeded", revision=6))
+    assert (order.status, order.item["stripe_refunded_minor"]) == ("PAID", 400)
 
 
 @pytest.mark.parametrize("statuses", list(permutations(["needs_response", "under_review", "won"])))

@@ -1029,3 +1029,16 @@ def test_no_generation_is_skipped(service: PaymentService) -> None:
     service.stripe.next("create", service.stripe.store_failure(CREATE_1))
     assert [service.deliver(), service.deliver(), service.deliver()] == [BackOff(), BackOff(), Done()]
     assert service.stripe.sent("create") == [CREATE_0, CREATE_1, CREATE_1, REQUEST.create_key(2)]
+
+
+def test_a_slow_stripe_only_slows(service: PaymentService) -> None:
+    """Four seconds a request: a delivery that has to retrieve first has time to confirm as well."""
+
+    def slow() -> None:
+        service.now += 4
+
+    service.stripe.next("create", afterwards(slow), afterwards(slow))
+    service.stripe.next("confirm", NO_ANSWER, afterwards(slow))
+    service.stripe.next("retrieve", afterwards(slow), afterwards(slow))
+    assert [service.deliver(), service.deliver()] == [BackOff(), Done()]
+    assert outcome(service) == ("SUCCEEDED", "pi_0")

@@ -1,1 +1,1 @@
-"""What the payment service's functions share: the charge protocol, its ledger, Stripe, and the time bounds of both."""
+"""What the payment service's functions share: the protocols of charges and refunds, their stores, Stripe, bounds."""

@@ -4,9 +4,9 @@
 unclaimed ──┤════════════ lease ═════════════════├──► unclaimed
             └ crashed worker: the lease expires, and the next delivery claims the row as another owner
 
-The lease owner is drawn at random for each claim, so that a worker which lost its lease is told from the one that holds
-it even if the row was lost meanwhile and began anew. The lease keeps workers apart; that a charge happens once does
-not rest on it.
+The lease owner is drawn at random for each claim, so that a worker which lost its lease is not taken for the one that
+holds it, even if the row was lost meanwhile and began anew. The lease keeps workers apart; that a charge happens once
+does not rest on it.
 """
 
 import secrets

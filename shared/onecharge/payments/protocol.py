@@ -14,7 +14,7 @@ from enum import Enum, StrEnum, auto
 from typing import Self
 
 from onecharge.events import OrderPlaced
-from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
+from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
 from onecharge.states import PaymentState
 
 AUTHENTICATION_REQUIRED = "authentication_required"
@@ -77,12 +77,21 @@ class Payment:
     revision: int = 0
     """Grows with every write."""
     claimed_at: int = 0
+    """When the row was last claimed, for whichever attempt."""
+    attempt_claimed_at: int = 0
+    """When the present attempt was first claimed; however often it is tried again, it is unfinished since then."""
     finalized_at: int | None = None
     last_emitted_at: int | None = None
     refused_at: int | None = None
     """Since when Stripe refuses the request as invalid, which no retry mends."""
     amount_refunded_minor: int = 0
     correlation_id: str = ""
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the attempt, or a cancellation that was requested later, is unfinished for so long that a person has
+        to see it.
+        """
+        return now - max(self.attempt_claimed_at, self.cancel_requested_at or 0) >= OVERDUE_SECONDS
 
     @property
     def confirm_key(self) -> str:

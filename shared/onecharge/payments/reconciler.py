@@ -87,10 +87,6 @@ class Reconciler:
         if self._compare(payment, event.intent) is not Discrepancy.NONE:
             self._compare_with_stripe(event.order_id, payment, event.intent.payment_intent_id)
 
-    def handle_again(self, order_id: str, payment_intent_id: str) -> None:
-        """As `handle_event`, of an event of which only this is still known."""
-        self._compare_with_stripe(order_id, self.store.read(order_id), payment_intent_id)
-
     def reconcile(self, payment: Payment) -> bool:
         """Finish what nobody else does. Returns whether the row is, or will be, finished without a person.
 

@@ -68,12 +68,17 @@ _EVERY_CLAIM_SETS = {
     "claimed_at": ":now",
     "revision": "if_not_exists(revision, :zero) + :one",
     "unfinished_shard": ":shard",
+    # The index's order: who was claimed last is visited last. How old the attempt is, `attempt_claimed_at` says.
     "unfinished_since": ":now",
 }
 _FROZEN = ("amount_minor", "currency", "customer_id", "placed_at", "correlation_id")
 _FIRST_CLAIM_SETS = {
     **{name: f"if_not_exists({name}, :{name})" for name in _FROZEN},
     "generation": "if_not_exists(generation, :zero)",
+}
+_ATTEMPT_SETS = {
+    "#method": "if_not_exists(#method, :method)",
+    "#attempt_claimed_at": "if_not_exists(#attempt_claimed_at, :now)",
 }
 _OF_THE_LAST_RESULT = ["decline_code", "advice_code", "finalized_at", "expires_at"]
 
@@ -96,8 +101,8 @@ class PaymentStore(LeasedTable[Payment]):
         lease_seconds: int,
     ) -> Claim:
         """Claim the attempt, or say why not. A row that exists keeps what it froze."""
-        # Each attempt's payment method has an attribute of its own, so that a later message cannot change it.
-        sets = {"attempt": ":attempt", "#method": "if_not_exists(#method, :method)"}
+        # Each attempt has attributes of its own, so that a later message cannot change them.
+        sets = {"attempt": ":attempt", **_ATTEMPT_SETS}
         try:
             answer = self.client.update_item(
                 TableName=self.table,
@@ -105,7 +110,7 @@ class PaymentStore(LeasedTable[Payment]):
                 UpdateExpression=setting(_EVERY_CLAIM_SETS | _FIRST_CLAIM_SETS | sets)
                 + f" REMOVE {', '.join(_OF_THE_LAST_RESULT)}",
                 ConditionExpression=_CLAIMABLE,
-                ExpressionAttributeNames={"#state": "state", "#method": _method_attribute(attempt)},
+                ExpressionAttributeNames={"#state": "state", **_attempt_names(attempt)},
                 ExpressionAttributeValues=expression_values(
                     **_frozen(request, correlation_id),
                     attempt=attempt,
@@ -136,7 +141,7 @@ class PaymentStore(LeasedTable[Payment]):
             "cancel_requested_at": "if_not_exists(cancel_requested_at, :now)",
             "attempt": "if_not_exists(attempt, :attempt)",
             "#state": "if_not_exists(#state, :pending)",
-            "#method": "if_not_exists(#method, :method)",
+            **_ATTEMPT_SETS,
             "lease_expires_at": "if_not_exists(lease_expires_at, :zero)",
             "claimed_at": "if_not_exists(claimed_at, :now)",
             "revision": "if_not_exists(revision, :zero) + :one",
@@ -149,7 +154,7 @@ class PaymentStore(LeasedTable[Payment]):
                 Key=_key(request.order_id),
                 UpdateExpression=setting(_FIRST_CLAIM_SETS | sets) + " REMOVE expires_at",
                 ConditionExpression=f"{_ROW_IS_NEW} OR {_UNPAID}",
-                ExpressionAttributeNames={"#state": "state", "#method": _method_attribute(attempt)},
+                ExpressionAttributeNames={"#state": "state", **_attempt_names(attempt)},
                 ExpressionAttributeValues=expression_values(
                     **_frozen(request, correlation_id),
                     **_unpaid(),
@@ -261,7 +266,8 @@ class PaymentStore(LeasedTable[Payment]):
             "claimed_at": now,
             "finalized_at": now,
             "lease_expires_at": 0,
-            "revision": 1,
+            # Higher than the lost row's, which grew by one with each write: what it emits from now on is newer.
+            "revision": now,
             "expires_at": now + RETENTION_SECONDS,
         }
         try:
@@ -270,27 +276,30 @@ class PaymentStore(LeasedTable[Payment]):
             return False
         return True
 
-    def record_refunded(self, order_id: str, amount_refunded_minor: int) -> Payment | None:
-        """Write what Stripe shows as refunded in all, never less than before; None if there is nothing to write."""
-        return self._record(
-            order_id,
-            {"amount_refunded_minor": ":refunded"},
-            "(attribute_not_exists(amount_refunded_minor) OR amount_refunded_minor < :refunded)",
-            refunded=amount_refunded_minor,
+    def record_refunded(self, payment: Payment, amount_refunded_minor: int) -> bool:
+        """Write what Stripe shows as refunded in all by now, which may be less; False if the row has changed since."""
+        return self._write_if_unchanged(
+            payment, {"amount_refunded_minor": ":refunded"}, remove=[], refunded=amount_refunded_minor
         )
 
     def record_dispute(self, order_id: str, status: str) -> Payment | None:
         """Write the status of the charge's dispute; None if there is no such row, or it says so already."""
-        # Events come in any order: a dispute that is closed does not open again.
-        return self._record(
-            order_id,
-            {"dispute_status": ":dispute"},
-            "(attribute_not_exists(dispute_status) OR NOT dispute_status IN (:dispute, :won, :lost, :warning))",
-            dispute=status,
-            won="won",
-            lost="lost",
-            warning="warning_closed",
-        )
+        try:
+            answer = self.client.update_item(
+                TableName=self.table,
+                Key=_key(order_id),
+                UpdateExpression="SET dispute_status = :dispute, revision = revision + :one",
+                # Events come in any order: a dispute that is closed does not open again.
+                ConditionExpression="attribute_exists(order_id) AND (attribute_not_exists(dispute_status)"
+                " OR NOT dispute_status IN (:dispute, :won, :lost, :warning))",
+                ExpressionAttributeValues=expression_values(
+                    dispute=status, won="won", lost="lost", warning="warning_closed", one=1
+                ),
+                ReturnValues="ALL_NEW",
+            )
+        except self.client.exceptions.ConditionalCheckFailedException:
+            return None
+        return _payment(answer["Attributes"])
 
     def reemit_outcome(self, payment: Payment, *, now: int) -> bool:
         """Make the table's stream carry the row once more; False if it has changed since it was read."""
@@ -310,20 +319,6 @@ class PaymentStore(LeasedTable[Payment]):
         )
         last = answer.get("LastEvaluatedKey")
         return [item["order_id"]["S"] for item in answer["Items"]], from_item(last) if last else None
-
-    def _record(self, order_id: str, changes: Mapping[str, str], only_if: str, **values: Any) -> Payment | None:
-        try:
-            answer = self.client.update_item(
-                TableName=self.table,
-                Key=_key(order_id),
-                UpdateExpression=setting({**changes, "revision": "revision + :one"}),
-                ConditionExpression=f"attribute_exists(order_id) AND {only_if}",
-                ExpressionAttributeValues=expression_values(**values, one=1),
-                ReturnValues="ALL_NEW",
-            )
-        except self.client.exceptions.ConditionalCheckFailedException:
-            return None
-        return _payment(answer["Attributes"])
 
     def _write_if_unchanged(
         self, payment: Payment, changes: Mapping[str, str], *, remove: list[str], **values: Any
@@ -361,8 +356,9 @@ def _key(order_id: str) -> dict[str, Any]:
     return to_item({"order_id": order_id})
 
 
-def _method_attribute(attempt: int) -> str:
-    return f"payment_method_{attempt}"
+def _attempt_names(attempt: int) -> dict[str, str]:
+    """The attributes that an attempt has of its own."""
+    return {"#method": f"payment_method_{attempt}", "#attempt_claimed_at": f"attempt_claimed_at_{attempt}"}
 
 
 def _frozen(request: FrozenRequest, correlation_id: str) -> dict[str, Any]:
@@ -412,6 +408,7 @@ def _final(final: Finalize, now: int) -> tuple[dict[str, str], list[str], dict[s
 
 def _payment(item: Mapping[str, Any]) -> Payment:
     values = from_item(item)
+    names = _attempt_names(values["attempt"])
     return Payment(
         request=FrozenRequest(
             order_id=values["order_id"],
@@ -421,7 +418,7 @@ def _payment(item: Mapping[str, Any]) -> Payment:
             placed_at=values["placed_at"],
         ),
         attempt=values["attempt"],
-        payment_method=values.get(_method_attribute(values["attempt"]), ""),
+        payment_method=values.get(names["#method"], ""),
         state=PaymentState(values["state"]),
         generation=values["generation"],
         payment_intent_id=values.get("payment_intent_id"),
@@ -431,6 +428,8 @@ def _payment(item: Mapping[str, Any]) -> Payment:
         lease_expires_at=values["lease_expires_at"],
         revision=values["revision"],
         claimed_at=values["claimed_at"],
+        # A recovered row knows of no attempt.
+        attempt_claimed_at=values.get(names["#attempt_claimed_at"], values["claimed_at"]),
         finalized_at=values.get("finalized_at"),
         last_emitted_at=values.get("last_emitted_at"),
         refused_at=values.get("refused_at"),

@@ -83,9 +83,10 @@ class RefundEventType(StrEnum):
     FAILED = "refund.failed"
 
 
-_LATE_EVENTS = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
-_WEBHOOK_EVENTS = (*_LATE_EVENTS, "payment_intent.requires_action")
-EVENT_TYPES = (*_WEBHOOK_EVENTS, *ChargeEventType, *RefundEventType)
+_LATE_INTENT_EVENTS = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
+_LATE_EVENTS = (*_LATE_INTENT_EVENTS, *ChargeEventType, *RefundEventType)
+_INTENT_EVENTS = (*_LATE_INTENT_EVENTS, "payment_intent.requires_action")
+EVENT_TYPES = (*_INTENT_EVENTS, *ChargeEventType, *RefundEventType)
 """Every type that the webhook endpoint at Stripe has to send."""
 
 
@@ -97,6 +98,10 @@ class PaymentIntentEvent:
     order_id: str
     intent: FoundIntent
 
+    @property
+    def payment_intent_id(self) -> str:
+        return self.intent.payment_intent_id
+
 
 @dataclass(frozen=True)
 class ChargeEvent:
@@ -106,7 +111,6 @@ class ChargeEvent:
     type: ChargeEventType
     payment_intent_id: str | None
     order_id: str | None
-    amount_refunded_minor: int | None = None
     dispute_status: str | None = None
 
 
@@ -124,11 +128,14 @@ class RefundEvent:
     failure_reason: str | None = None
 
 
+StripeEvent = PaymentIntentEvent | ChargeEvent | RefundEvent
+
+
 @dataclass(frozen=True)
 class EventPage:
-    """PaymentIntents' events, newest first; `next` is the id of the last one if there are more."""
+    """Events, newest first; `next` is the id of the last one if there are more."""
 
-    events: list[PaymentIntentEvent]
+    events: list[StripeEvent]
     next: str | None
 
 
@@ -237,9 +244,13 @@ class StripeGateway:
     # ------------------------------------------------------------ events
 
     def list_events(self, *, since: int, until: int, after: str | None) -> EventPage:
-        """One page of our PaymentIntents' events, from `since` up to before `until`, epoch seconds.
+        """One page of the events of PaymentIntents, charges and refunds, from `since` up to before `until`.
 
         Stripe keeps events for 30 days (Stripe documentation, "List all events").
+
+        Args:
+            since, until: epoch seconds.
+            after: the id of the last event of the page before.
         """
         page = self.client.v1.events.list(
             {
@@ -249,8 +260,12 @@ class StripeGateway:
                 **({"starting_after": after} if after else {}),
             }
         )
-        parsed = [_payment_intent_event(event) for event in page.data]
+        parsed = [parse_event(event) for event in page.data]
         return EventPage([event for event in parsed if event], page.data[-1].id if page.has_more else None)
+
+    def retrieve_event(self, event_id: str) -> StripeEvent | None:
+        """The event as `parse_event` reads it."""
+        return parse_event(self.client.v1.events.retrieve(event_id))
 
     def order_of(self, payment_intent_id: str) -> str | None:
         """The order that a PaymentIntent was made for; None if it is not ours."""
@@ -262,12 +277,12 @@ class StripeGateway:
             raise
 
 
-def parse_event(event: Any) -> PaymentIntentEvent | ChargeEvent | RefundEvent | None:
-    """What a webhook's event says; None if it is of another type, or of a PaymentIntent that is not ours.
+def parse_event(event: Any) -> StripeEvent | None:
+    """What an event says; None if it is of another type, or of a PaymentIntent that is not ours.
 
-    `event` is a stripe.Event whose signature has been verified.
+    `event` is a stripe.Event, from Stripe itself or with a signature that has been verified.
     """
-    if event.type in _WEBHOOK_EVENTS:
+    if event.type in _INTENT_EVENTS:
         return _payment_intent_event(event)
     made = event.data.object
     if event.type in list(ChargeEventType):
@@ -277,7 +292,6 @@ def parse_event(event: Any) -> PaymentIntentEvent | ChargeEvent | RefundEvent | 
             ChargeEventType(event.type),
             getattr(made, "payment_intent", None),
             _order_id(made),
-            amount_refunded_minor=None if is_dispute else made.amount_refunded,
             dispute_status=made.status if is_dispute else None,
         )
     if event.type in list(RefundEventType):

@@ -3,6 +3,7 @@
 Source: Stripe API reference, "Create a refund", "List all refunds", "The Refund object".
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,16 +70,24 @@ class StripeRefunds:
             LookupInconclusive: the list is longer than is read in one go.
             stripe.StripeError: Stripe gave no answer.
         """
-        found: list[FoundRefund] = []
+        refunds = self._listed(payment_intent_id)
+        return [_found(refund) for refund in refunds if _metadata(refund).get("refund_id") == refund_id]
+
+    def amount_refunded(self, payment_intent_id: str) -> int:
+        """All that is refunded of a PaymentIntent now, by us or by hand; what failed is not. Raises as find_refunds."""
+        refunds = [_found(refund) for refund in self._listed(payment_intent_id)]
+        return sum(refund.amount_minor for refund in refunds if refund.status not in ("failed", "canceled"))
+
+    def _listed(self, payment_intent_id: str) -> Iterator[stripe.Refund]:
         after: str | None = None
         for _ in range(_LIST_PAGES_MAX):
             parameters: RefundListParams = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
             if after is not None:
                 parameters["starting_after"] = after
             page = self.client.v1.refunds.list(parameters)
-            found += [_found(refund) for refund in page.data if _metadata(refund).get("refund_id") == refund_id]
+            yield from page.data
             if not page.has_more:
-                return found
+                return
             after = page.data[-1].id
         raise LookupInconclusive
 

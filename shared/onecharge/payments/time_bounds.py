@@ -27,6 +27,9 @@ differ. A time further away would switch the lookup off for as long."""
 REFUSED_SECONDS = 3600
 """How long a request that Stripe refuses as invalid is tried again before a person has to look."""
 
+OVERDUE_SECONDS = 24 * 3600
+"""How long an attempt or a cancellation may stay unfinished, however often it is tried again, before it is an alarm."""
+
 RETENTION_SECONDS = 500 * 24 * 3600
 """How long a row is kept after its last final state: longer than the order (430 days after its last attempt), so that
 whatever can still ask for a payment finds its row. A row that is not final does not expire."""
@@ -51,7 +54,13 @@ class TimeBounds:
     """What one try of one request to Stripe needs at the most."""
 
     def deadline(self, started_at: float) -> float:
-        """When a record that was begun then begins no further request to Stripe: one that it could not wait for."""
+        """When a record that was begun then begins no further request to Stripe: one that it could not wait for.
+
+        One try is waited for, not the SDK's own retry as well. A bound with room for both would end after 3 of 30
+        seconds: with a Stripe that takes 4 s for each request, a worker would retrieve and never confirm, as often as
+        the message is delivered. Cut off by the function's timeout is only who begins late and is answered with two
+        time-outs in a row; that costs a lease, and the next worker goes on under the same keys.
+        """
         return started_at + self.record_seconds - self.request_seconds
 
     @classmethod

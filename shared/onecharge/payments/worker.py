@@ -89,10 +89,14 @@ class PaymentWorker:
         return finalized
 
     def _released(self, job: "_Job", release: _Release) -> Unfinished:
-        if release.alarm:
+        # The reconciler does not visit a row that messages claim again and again: here its age is seen.
+        is_overdue = job.payment.is_overdue(self.now())
+        if release.alarm or is_overdue:
             self.count("Alarm")
+        if is_overdue:
+            self.count("PaymentOverdue")
         self.count("Payment.UNKNOWN")
-        self._log(job.payment, "payment not finished", alarm=release.alarm, why=release.why)
+        self._log(job.payment, "payment not finished", alarm=release.alarm or is_overdue, why=release.why)
         try:
             self.store.release_lease(job.payment, **release.kept)
         except LeaseLost:
