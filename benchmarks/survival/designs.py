@@ -19,15 +19,16 @@ from aws_lambda_powertools.utilities.idempotency import (
     IdempotencyConfig,
     idempotent_function,
 )
-from onecharge.payments.ledger import Ledger
 
+from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Consumer, Delivery
-from onecharge.events import OrderPlacedEvent
+from onecharge.payments.store import PaymentStore
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import STRIPE_RETRIES
+from onecharge.payments.worker import PaymentWorker
 from tests.silent import SILENT
-from tests.simulation.service import BOUNDS, CHARGES
+from tests.simulation.service import BOUNDS, PAYMENTS
 from tests.simulation.world import MAX_RECEIVE_COUNT
 
 DAY_SECONDS = 24 * 3600
@@ -316,16 +317,20 @@ def powertools_with_stripe_key(tools: Tools) -> Handler:
 
 
 def onecharge(tools: Tools) -> Handler:
-    """Ours, deployed as template.yaml deploys it: Consumer, ChargeOrder, Ledger and StripeGateway.
+    """Ours, deployed as template.yaml deploys it: Consumer, ChargeOrder, PaymentWorker, PaymentStore and StripeGateway.
 
     docs/protocol.md; wired as tests/simulation/world.py wires it.
     """
+    store = PaymentStore(tools.dynamodb, PAYMENTS)
+    worker = PaymentWorker(
+        store=store, gateway=StripeGateway(tools.stripe), clock=tools.now, logger=SILENT, count=SILENT
+    )
     consumer = Consumer(
-        model=OrderPlacedEvent,
+        model=ORDER_EVENT,
         handle=ChargeOrder(
-            ledger=Ledger(tools.dynamodb, CHARGES),
-            gateway=StripeGateway(tools.stripe),
-            lease_seconds=BOUNDS.lease_seconds,
+            store=store,
+            worker=worker,
+            bounds=BOUNDS,
             clock=tools.now,
             logger=SILENT,
             count=SILENT,
@@ -408,7 +413,7 @@ DESIGNS: Mapping[str, Design] = {
             "onecharge",
             "onecharge",
             onecharge,
-            {CHARGES: ("order_id", "attempt")},
+            {PAYMENTS: ("order_id",)},
             stripe_retries=STRIPE_RETRIES,
             max_receive_count=MAX_RECEIVE_COUNT,
         ),

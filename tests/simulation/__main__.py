@@ -8,17 +8,21 @@ step, and Stripe is at its worst, and counts the violations of each.
 
 import argparse
 import json
+import multiprocessing
 import random
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.simulation.explore import ATTACKS, Findings, caught, minimal, random_schedules, random_world
+from tests.simulation.explore import ATTACKS, Findings, caught, minimal, random_chunk, random_world
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.world import Scenario, Violation
 
@@ -39,16 +43,21 @@ def replay(name: str, of: Sequence[Scenario] | None) -> int:
     return 0
 
 
-def explore(schedules: int, seed: int, of: Sequence[Scenario] | None = None) -> Findings:
-    """All of them, in chunks, with a bar on a terminal."""
-    findings = Findings()
+def explore(schedules: int, seed: int, of: Sequence[Scenario] | None = None, processes: int = 1) -> Findings:
+    """All of them, in chunks, with a bar on a terminal; the same ones on any number of processes."""
+    findings, started = Findings(), time.perf_counter()
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+    chunks = [(first, min(_CHUNK, schedules - first)) for first in range(0, schedules, _CHUNK)]
+    with (
+        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
+        multiprocessing.get_context("spawn").Pool(processes) if processes > 1 else nullcontext() as pool,
+    ):
         bar = progress.add_task("schedules", total=schedules)
-        while findings.schedules < schedules:
-            chunk = min(_CHUNK, schedules - findings.schedules)
-            findings += random_schedules(chunk, seed, first=findings.schedules, of=of)
+        run = partial(random_chunk, seed=seed, of=of)
+        for found in pool.imap(run, chunks) if pool else map(run, chunks):
+            findings += found
             progress.update(bar, completed=findings.schedules)
+    findings.seconds = time.perf_counter() - started
     return findings
 
 
@@ -81,6 +90,7 @@ def main() -> int:
     parser.add_argument("--seed", default=None, help="a number, or seed:number to replay one schedule")
     parser.add_argument("--mutants", action="store_true", help="break the protocol, and see that it is caught")
     parser.add_argument("--attacks", action="store_true", help="the worlds in which nothing is to be relied on")
+    parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     of = tuple(ATTACKS.values()) if options.attacks else None
     if options.seed and ":" in options.seed:
@@ -88,7 +98,7 @@ def main() -> int:
     seed = int(options.seed) if options.seed else random.SystemRandom().randrange(10**6)
     if options.mutants:
         return report_mutants(seed)
-    findings = explore(options.schedules, seed, of)
+    findings = explore(options.schedules, seed, of, options.processes)
     for name, violation in [] if options.attacks else findings.violations[:3]:
         print(f"SEED={name} (shortened from {len(violation.timeline)} lines) {minimal(name)}", file=sys.stderr)
     print(json.dumps(findings.as_json(seed) | ({"attacks": kinds(findings)} if options.attacks else {})))

@@ -16,6 +16,7 @@ def no_mutation(world: World) -> None:
 
 
 _GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
+_UNKNOWN, _FICKLE = "pm_unknown", "pm_fickle"
 
 _ONE_ATTEMPT = (
     # The same message twice, then again after hours or days, with the row lost meanwhile.
@@ -47,8 +48,6 @@ _ONE_ATTEMPT = (
     Scenario(copies=1, fault_probability=0.2, crash_probability=0.1, redrive_probability=0.25, search_lag_seconds=3600),
     # Three deliveries at once, and little else.
     Scenario(copies=3, fault_probability=0.02, crash_probability=0.03, jump_probability=0.05),
-    # A second card that comes although the first has paid.
-    Scenario(orders=((_GOOD, _GOOD),), copies=1, fault_probability=0.1, crash_probability=0.05, jump_probability=0.05),
 )
 
 _SEVERAL_ATTEMPTS = (
@@ -61,9 +60,30 @@ _SEVERAL_ATTEMPTS = (
         jump_probability=0.3,
         zombies=True,
     ),
+    # The same card again: its decline before is not this attempt's. A payment method that Stripe does not know.
+    Scenario(
+        orders=((_DECLINED, _DECLINED), (_UNKNOWN, _GOOD)),
+        copies=1,
+        fault_probability=0.05,
+        crash_probability=0.05,
+        redeliveries=1,
+        redrive_probability=0.2,
+    ),
+    # A card that is now declined, now pays: a second confirm would be a second chance.
+    Scenario(
+        orders=((_FICKLE, _FICKLE),),
+        fault_probability=0.05,
+        crash_probability=0.05,
+        jump_probability=0.1,
+        zombies=True,
+    ),
+    # A card that needs 3-D Secure, and another one while the customer is at the bank.
+    Scenario(orders=((_3DS, _GOOD), (_3DS, _3DS)), copies=1, fault_probability=0.05, crash_probability=0.05),
 )
 
 _CANCELED = (
+    # A card that is declined while its customer cancels.
+    Scenario(orders=((_DECLINED,),), copies=1, fault_probability=0.03, crash_probability=0.1, cancels=True),
     # Customers who change their minds, while their card is charged or while they are at their bank.
     Scenario(copies=1, fault_probability=0.1, crash_probability=0.05, jump_probability=0.05, cancels=True),
     Scenario(
@@ -144,12 +164,6 @@ _TOLD_BY_WEBHOOK = (
     ),
 )
 
-SCENARIOS = (*_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_CANCELED, *_RECONCILED, *_TOLD_BY_WEBHOOK)
-"""Each of them once: how mutations are looked for."""
-
-RANDOM_SCENARIOS = (*_ONE_ATTEMPT * 4, *SCENARIOS)
-"""In turn; the short ones come five times."""
-
 _NEARLY_23_HOURS = (0, 82_000, 22 * 3600 + 3000, 23 * 3600 - 30, 23 * 3600 - 1, 23 * 3600 + 1)
 _WAITS = (60, 960, 3600, 22 * 3600 + 3000, 23 * 3600 - 11, 23 * 3600, DAY, DAY + 3600, 3 * DAY)
 _ATTACK = Scenario(
@@ -160,7 +174,6 @@ _ATTACK = Scenario(
     placed_ago_seconds=_NEARLY_23_HOURS,
     waits_seconds=_WAITS,
     search_lag_seconds=3600,
-    only_money=True,
 )
 
 _UNSTORED = replace(
@@ -191,6 +204,20 @@ ATTACKS: dict[str, Scenario] = {
     "several cards, rows lost and stale": replace(
         _ATTACK, orders=((_DECLINED, _GOOD),), copies=1, row_loss_probability=0.02, stale_row_probability=0.02
     ),
+    "processing, and late 500s": replace(
+        _ATTACK,
+        harsh_stripe=True,
+        fault_probability=0.15,
+        only_stripe_faults=frozenset({"processing", "500, processing", "500, executed an hour later", "drop after"}),
+    ),
+    "a fickle card, harsh Stripe, rows lost and stale": replace(
+        _ATTACK,
+        orders=((_FICKLE, _FICKLE, _GOOD),),
+        harsh_stripe=True,
+        zombies=True,
+        row_loss_probability=0.01,
+        stale_row_probability=0.01,
+    ),
     "3-D Secure, another card, rows lost and stale": replace(
         _ATTACK,
         orders=((_3DS, _GOOD),),
@@ -204,7 +231,7 @@ ATTACKS: dict[str, Scenario] = {
     "the API key of another account": replace(_ATTACK, wrong_account_probability=0.02),
     "everything": replace(
         _ATTACK,
-        orders=((_GOOD, _GOOD),),
+        orders=((_3DS, _DECLINED, _GOOD),),
         harsh_stripe=True,
         row_loss_probability=0.02,
         stale_row_probability=0.02,
@@ -216,6 +243,12 @@ ATTACKS: dict[str, Scenario] = {
     ),
 }
 """Worlds in which no clock is to be relied on, no row is safe, and Stripe is at its worst."""
+
+SCENARIOS = (*_ONE_ATTEMPT, *_SEVERAL_ATTEMPTS, *_CANCELED, *_RECONCILED, *_TOLD_BY_WEBHOOK, *ATTACKS.values())
+"""Each of them once: how mutations are looked for."""
+
+RANDOM_SCENARIOS = (*_ONE_ATTEMPT * 4, *SCENARIOS)
+"""In turn; the short ones come five times."""
 
 
 @dataclass
@@ -263,6 +296,12 @@ def random_schedules(schedules: int, seed: int, *, first: int = 0, of: Sequence[
         findings.add(f"{seed}:{number}", random_world(seed, number, of=of))
     findings.seconds = time.perf_counter() - started
     return findings
+
+
+def random_chunk(chunk: tuple[int, int], *, seed: int, of: Sequence[Scenario] | None) -> Findings:
+    """Part of a run: from which number on, and how many."""
+    first, schedules = chunk
+    return random_schedules(schedules, seed, first=first, of=of)
 
 
 def caught(schedules: int, seed: int, mutate: Mutate) -> Findings:

@@ -1,302 +1,408 @@
 """The protocol, broken on purpose in one place each: the simulation must catch every one of them."""
 
 import itertools
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import FunctionType, SimpleNamespace
 from typing import Any
-
-import stripe
-from cancel_charge.cancel import CancelCharge
-from onecharge.payments.ledger import Claim, Ledger
-from onecharge.payments.settling import Settler
 
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import BackOff, Disposition, Done, RetryAfter
-from onecharge.events import OrderPlacedEvent
-from onecharge.payments.leases import LeaseLost
-from onecharge.payments.protocol import Answer, ChargeRow, FoundIntent, FrozenRequest, Reply
-from onecharge.payments.stripe_gateway import StripeGateway, Told, ToldOfCharge
-from onecharge.payments.time_bounds import KEY_HORIZON_SECONDS, SEARCH_LAG_SECONDS
+from onecharge.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.payments.protocol import (
+    Cancel,
+    CancelReason,
+    Confirm,
+    Confirmed,
+    Create,
+    Finalize,
+    FoundIntent,
+    FrozenRequest,
+    Payment,
+    Wait,
+    decide,
+    decide_after_lookup,
+)
+from onecharge.payments.reconciler import Reconciler
+from onecharge.payments.store import Claim, Claimed, PaymentStore
+from onecharge.payments.stripe_gateway import (
+    PaymentIntentEvent,
+    StripeGateway,
+    StripeResponse,
+    found_intent,
+)
+from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.payments.worker import PaymentWorker, _Job
 from onecharge.states import PaymentState
-from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
 from tests.simulation.explore import Mutate
 from tests.simulation.world import World
 
+Decision = Finalize | Confirm | Cancel | Create | Wait
 
-def no_condition_on_the_claim(world: World) -> None:
-    world.dynamodb.ignored_conditions.append(
-        "attribute_not_exists(order_id) OR (#state = :claimed AND lease_expires_at <= :now)"
+
+# ---------------------------------------------------------------- how a part is replaced
+
+
+def _rebuilt[Class: type](of: Class, **others: object) -> Class:
+    """The class, with its methods seeing other things under these names of their module."""
+    methods = {
+        name: _with_globals(method, others)
+        for name, method in vars(of).items()
+        if isinstance(method, FunctionType) and method.__module__ == of.__module__ and not name.startswith("__")
+    }
+    return type(of.__name__, (of,), methods)  # type: ignore[return-value]
+
+
+def _with_globals(method: FunctionType, others: Mapping[str, object]) -> FunctionType:
+    made = FunctionType(
+        method.__code__, {**method.__globals__, **others}, method.__name__, method.__defaults__, method.__closure__
     )
+    made.__kwdefaults__ = method.__kwdefaults__
+    return made
 
 
-def no_lease(world: World) -> None:
-    world.dynamodb.ignored_conditions.append("AND lease_expires_at <= :now")
+def _working(job: type[_Job]) -> Mutate:
+    def mutate(world: World) -> None:
+        world.service.worker = _rebuilt(PaymentWorker, _Job=job)
+
+    return mutate
 
 
-def no_fencing(world: World) -> None:
-    world.dynamodb.ignored_conditions.append("AND fencing_token = :ours")
+def _deciding(mutant: Callable[..., Decision]) -> Mutate:
+    """Workers and the reconciler decide like this."""
+
+    def mutate(world: World) -> None:
+        _working(_rebuilt(_Job, decide=mutant))(world)
+        world.service.reconciler = _rebuilt(Reconciler, decide=mutant)
+
+    return mutate
 
 
-def no_check_of_the_attempt_before(world: World) -> None:
-    world.dynamodb.ignored_conditions.append("#state = :declined")
+def _storing(mutant: type[PaymentStore]) -> Mutate:
+    def mutate(world: World) -> None:
+        world.service.store = mutant(world.service.store.client, world.service.store.table)
+
+    return mutate
+
+
+def _asking(mutant: type[StripeGateway]) -> Mutate:
+    def mutate(world: World) -> None:
+        world.service.gateway = mutant(world.service.gateway.client)
+
+    return mutate
+
+
+def _charging(mutant: type[ChargeOrder]) -> Mutate:
+    def mutate(world: World) -> None:
+        world.service.charger = mutant
+
+    return mutate
+
+
+def _without(*conditions: str) -> Mutate:
+    """These parts are left out of the conditions of all writes."""
+
+    def mutate(world: World) -> None:
+        world.dynamodb.ignored_conditions.extend(conditions)
+
+    return mutate
+
+
+# ---------------------------------------------------------------- rows and leases
+
+_CLAIM = (
+    "attribute_not_exists(order_id) OR (attempt = :attempt AND #state = :pending AND lease_expires_at <= :now) OR "
+    "(attempt < :attempt AND (#state = :declined OR (#state IN (:pending, :requires_action) AND "
+    "lease_expires_at <= :now)))"
+)
+_AS_OWNER = "lease_owner = :ours AND #state = :pending AND attempt = :attempt"
+
+
+class _FinalizesAsAnybody(PaymentStore):
+    def finalize(self, payment: Payment, final: Finalize, *, now: int) -> Payment:
+        present = self.read(payment.request.order_id) or payment
+        return super().finalize(replace(payment, lease_owner=present.lease_owner), final, now=now)
+
+
+class _FinalizesAnyAttempt(PaymentStore):
+    def finalize(self, payment: Payment, final: Finalize, *, now: int) -> Payment:
+        present = self.read(payment.request.order_id) or payment
+        present = replace(payment, lease_owner=present.lease_owner, attempt=present.attempt)
+        return super().finalize(present, final, now=now)
+
+
+class _FreezesAnew(PaymentStore):
+    """What the message says is charged, and not what was frozen."""
+
+    def claim(self, request: FrozenRequest, **given: Any) -> Claim:
+        claim = super().claim(request, **given)
+        return Claimed(replace(claim.payment, request=request)) if isinstance(claim, Claimed) else claim
 
 
 def lease_shorter_than_stripes_timeouts(world: World) -> None:
-    world.service.charge_order = replace(world.service.charge_order, lease_seconds=1)
+    world.service.bounds = replace(world.service.bounds, lease_seconds=1)
+
+
+# ---------------------------------------------------------------- idempotency keys
+
+
+def _with_keys(request: str, make: Callable[[World, str], str]) -> Mutate:
+    """The SDK's client is given other keys for this request."""
+
+    def mutate(world: World) -> None:
+        given = world.service.gateway.client.v1.payment_intents
+        send: Any = getattr(given, request)
+
+        def sent(*arguments: Any) -> Any:
+            *others, options = arguments
+            return send(*others, {"idempotency_key": make(world, options["idempotency_key"])})
+
+        intents = SimpleNamespace(**{**vars(given), request: sent})
+        v1 = SimpleNamespace(**{**vars(world.service.gateway.client.v1), "payment_intents": intents})
+        world.service.gateway = StripeGateway(SimpleNamespace(v1=v1))  # type: ignore[arg-type]
+
+    return mutate
+
+
+_NUMBERS = itertools.count()
+
+
+def _random(_: World, key: str) -> str:
+    return f"{key}:{next(_NUMBERS)}"
+
+
+def _of_the_message(world: World, key: str) -> str:
+    return f"{key}:{world.current.message.id if world.current and world.current.message else None}"
+
+
+# ---------------------------------------------------------------- what Stripe answers
+
+
+def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METHOD_REFUSED) -> Mutate:
+    """One kind of answer to a confirm is taken for another, as if it were for a decline."""
+
+    class Mistaken(StripeGateway):
+        def confirm(self, payment: Payment) -> StripeResponse:
+            response = super().confirm(payment)
+            is_it = response.failure is not None and response.failure.kind is kind
+            return replace(response, failure=Failure(for_, code="mistaken")) if is_it else response
+
+    return _asking(Mistaken)
+
+
+class _OnlyListsAnHour(StripeGateway):
+    def find_payment_intents(self, request: FrozenRequest, *, now: int) -> list[FoundIntent]:
+        return [found_intent(intent) for intent in self._listed(request.order_id, now - 3600)]
+
+
+class _CancelsAsAbandoned(StripeGateway):
+    """Of a cancellation there is no trace at Stripe."""
+
+    def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse:
+        return super().cancel(payment_intent_id, CancelReason.ABANDONED)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def _abandoned_is_canceled(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
+    if intent.status == "canceled":
+        intent = replace(intent, cancellation_reason=CancelReason.BY_CUSTOMER)
+    return decide(payment, intent, **given)
+
+
+def _canceled_without_stripe(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
+    decision = decide(payment, intent, **given)
+    if isinstance(decision, Cancel) and decision.reason is CancelReason.BY_CUSTOMER:
+        return Finalize(PaymentState.CANCELED, intent.payment_intent_id, intent.generation)
+    return decision
+
+
+def _beside_processing(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
+    decision = decide(payment, intent, **given)
+    return Create(payment.generation + 1) if isinstance(decision, Wait) else decision
+
+
+def _overlooks_the_request(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
+    return decide(replace(payment, cancel_requested_at=None), intent, **given)
+
+
+def _every_decline_is_ours(payment: Payment, intent: FoundIntent, *, confirmed: Confirmed = Confirmed.NO) -> Decision:
+    """As if it were known by its payment method, which the attempt before may have had as well."""
+    known = replace(payment, declined_charge_id="another")
+    return decide(known, intent, confirmed=confirmed)
+
+
+def _no_decline_is_final(payment: Payment, intent: FoundIntent, *, confirmed: Confirmed = Confirmed.NO) -> Decision:
+    """A decline is tried again, with what Stripe stores under the key or not."""
+    decision = decide(payment, intent, confirmed=confirmed)
+    declined = isinstance(decision, Finalize) and decision.state is PaymentState.DECLINED
+    return Cancel(CancelReason.ABANDONED) if declined else decision
+
+
+class _NeverLooksUp(_Job):
+    def _must_look_up(self) -> bool:
+        return False
+
+
+class _LooksUpForNewRows(_Job):
+    def _must_look_up(self) -> bool:
+        return self.payment.revision == 1 and super()._must_look_up()
+
+
+class _Adopts(_Job):
+    """What a lookup has found is confirmed."""
+
+    def _look_up(self, own: FoundIntent | None) -> Finalize | None:
+        found = self._gateway.find_payment_intents(self.payment.request, now=self._worker.now())
+        for intent in found:
+            if intent.is_open and own is not None and intent.payment_intent_id != own.payment_intent_id:
+                self.payment = self._worker.store.write_payment_intent(
+                    self.payment, intent.payment_intent_id, intent.generation
+                )
+                return self._decided(intent)
+        return super()._look_up(own)
+
+
+class _LooksUpBeforeItCreates(_Job):
+    """Of two workers neither may see what the other creates."""
+
+    _has_looked_up = False
+
+    def _ensure(self, generation: int) -> Finalize:
+        if super()._must_look_up() and not self._has_looked_up:
+            self._has_looked_up = True
+            final = self._look_up(None)
+            if final is not None:
+                return final
+        return super()._ensure(generation)
+
+    def _must_look_up(self) -> bool:
+        return False if self._has_looked_up else super()._must_look_up()
+
+
+def _leaves_it_open(payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]) -> Any:
+    closed = [replace(each, status="canceled") if each.is_open else each for each in others]
+    return decide_after_lookup(payment, own, closed)
+
+
+def _sees_no_trace(payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]) -> Any:
+    return decide_after_lookup(payment, own, [replace(each, cancellation_reason=None) for each in others])
+
+
+class _GoesOnWithoutCanceling(_Job):
+    """The next generation is created while the one before may still be confirmed."""
+
+    def _canceled(self, payment_intent_id: str, reason: CancelReason) -> FoundIntent:
+        if reason is CancelReason.BY_CUSTOMER:
+            return super()._canceled(payment_intent_id, reason)
+        intent = self._intent_of(self._gateway.retrieve(payment_intent_id))
+        is_open = intent.is_open
+        return replace(intent, status="canceled", cancellation_reason=reason) if is_open else intent
+
+
+class _FinalizesFirst(_Job):
+    def _confirm(self) -> Finalize:
+        final = Finalize(PaymentState.SUCCEEDED, self.payment.payment_intent_id, self.payment.generation)
+        self._worker.store.finalize(self.payment, final, now=self._worker.now())
+        return super()._confirm()
+
+
+class _ConfirmsBeforeItIsWritten(_Job):
+    """The id is written down after the confirm."""
+
+    def _ensure(self, generation: int) -> Finalize:
+        response = self._gateway.create(self.payment.request, generation)
+        if response.failure or response.intent is None:
+            return self._not_created(response, generation)
+        intent_id = response.intent.payment_intent_id
+        confirmed = self._gateway.confirm(replace(self.payment, payment_intent_id=intent_id))
+        if confirmed.failure or confirmed.intent is None:
+            return self._not_created(confirmed, generation)
+        self.payment = self._worker.store.write_payment_intent(self.payment, intent_id, generation)
+        return self._decided(confirmed.intent, Confirmed.ANSWERED)
+
+
+# ---------------------------------------------------------------- deliveries, webhooks, the reconciler
+
+
+class _AcknowledgesDuplicates(ChargeOrder):
+    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+        disposition = super().__call__(event)
+        return Done() if isinstance(disposition, RetryAfter) else disposition
+
+
+class _AcknowledgesUnknownOutcomes(ChargeOrder):
+    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+        disposition = super().__call__(event)
+        return Done() if isinstance(disposition, BackOff) else disposition
 
 
 def dlq_after_three_receives(world: World) -> None:
     world.max_receive_count = 3
 
 
-def _replace(world: World, name: str, mutant: Any) -> None:
-    world.service.charge_order = replace(world.service.charge_order, **{name: mutant})
-
-
-def _with_key(world: World, make: Callable[[str], str]) -> None:
-    class OtherKeys(StripeGateway):
-        def charge(self, request: FrozenRequest, idempotency_key: str) -> Reply:
-            return super().charge(request, make(idempotency_key))
-
-    _replace(world, "gateway", OtherKeys(world.service.charge_order.gateway.client))
-
-
-def key_with_a_random_part(world: World) -> None:
-    numbers = itertools.count()
-    _with_key(world, lambda key: f"{key}:{next(numbers)}")
-
-
-def key_per_message_id(world: World) -> None:
-    _with_key(world, lambda key: f"{key}:{world.current.message.id if world.current else None}")
-
-
-def search_alone_proves_absence(world: World) -> None:
-    class Searching(StripeGateway):
-        def look(self, request: FrozenRequest, **times: int) -> list[FoundIntent]:
-            # Long after the charge could still appear, as if search did not lag.
-            return super().look(request, placed_at=times["now"], appears_until=0, now=times["now"])
-
-    _replace(world, "gateway", Searching(world.service.charge_order.gateway.client))
-
-
-def list_of_one_hour(world: World) -> None:
-    class ShortList(StripeGateway):
-        def look(self, request: FrozenRequest, *, placed_at: int, appears_until: int, now: int) -> list[FoundIntent]:
-            within = max(placed_at, now - SEARCH_LAG_SECONDS)
-            return super().look(request, placed_at=within, appears_until=appears_until, now=now)
-
-    _replace(world, "gateway", ShortList(world.service.charge_order.gateway.client))
-
-
-def claim_deleted_on_error(world: World) -> None:
-    class Deleting(Ledger):
-        def hand_back(self, row: ChargeRow, *, look_first: bool, now: int) -> None:
-            self.client.delete_item(TableName=self.table, Key=self._key(row.request))
-
-    _replace(
-        world, "ledger", Deleting(world.service.charge_order.ledger.client, world.service.charge_order.ledger.table)
-    )
-
-
-def claim_read_back_blindly(world: World) -> None:
-    """A later attempt believes the row that it reads after its transaction, whosever it is by then."""
-
-    class Believing(Ledger):
-        def _claim_after_decline(self, request: FrozenRequest, update: Any, **times: int) -> Claim:
-            return super()._claim_after_decline(request, update, now=times["now"], lease_expires_at=_Anything())
-
-    _replace(
-        world, "ledger", Believing(world.service.charge_order.ledger.client, world.service.charge_order.ledger.table)
-    )
-
-
-class _Anything(int):
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    def __ne__(self, other: object) -> bool:
-        return False
-
-    __hash__ = int.__hash__
-
-
-def _rewrite(mutant: type[ChargeOrder]) -> Mutate:
-    def mutate(world: World) -> None:
-        fields = world.service.charge_order.__dataclass_fields__
-        world.service.charge_order = mutant(**{name: getattr(world.service.charge_order, name) for name in fields})
-
-    return mutate
-
-
-class _SettlesFirst(ChargeOrder):
-    def _charge(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
-        self.ledger.settle(row, PaymentState.SUCCEEDED, payment_intent_id=None, code=None, now=self._now())
-        self.gateway.charge(row.request, row.idempotency_key)
-        return Done()
-
-
-class _NeverLooks(ChargeOrder):
-    def _charge(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
-        try:
-            return self._settle(event, row, self.gateway.charge(row.request, row.idempotency_key))
-        except LeaseLost:
-            return BackOff()
-
-
-class _ChargesWhatTheMessageSays(ChargeOrder):
-    def _charge(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
-        return super()._charge(event, replace(row, request=FrozenRequest.of(event.data)))
-
-
-class _AcknowledgesDuplicates(ChargeOrder):
-    def __call__(self, event: OrderPlacedEvent) -> Disposition:
-        disposition = super().__call__(event)
-        return Done() if isinstance(disposition, RetryAfter) else disposition
-
-
-class _AcknowledgesUnknownOutcomes(ChargeOrder):
-    def __call__(self, event: OrderPlacedEvent) -> Disposition:
-        disposition = super().__call__(event)
-        return Done() if isinstance(disposition, BackOff) else disposition
-
-
-def _takes(answer: Answer, *, for_: Answer) -> Mutate:
-    """One answer is taken for another."""
-
-    class Mistaken(ChargeOrder):
-        def _settle(self, event: OrderPlacedEvent, row: ChargeRow, reply: Reply) -> Disposition:
-            taken = for_ if reply.answer is answer else reply.answer
-            return super()._settle(event, row, replace(reply, answer=taken))
-
-    return _rewrite(Mistaken)
-
-
-class _OpensNewKeysAtOnce(ChargeOrder):
-    """Nothing found is taken for proof, without the grace time."""
-
-    def _look_first(self, event: OrderPlacedEvent, row: ChargeRow) -> Disposition:
-        long_ago = row.placed_at - 10 * KEY_HORIZON_SECONDS
-        return super()._look_first(event, replace(row, looking_since=long_ago))
-
-
-class _NewKeyAfterAServerError(ChargeOrder):
-    def _settle(self, event: OrderPlacedEvent, row: ChargeRow, reply: Reply) -> Disposition:
-        if reply.answer is Answer.SERVER_ERROR:
-            fresh = self.ledger.open_new_key(row, now=self._now())
-            return super()._settle(event, fresh, self.gateway.charge(fresh.request, fresh.idempotency_key))
-        return super()._settle(event, row, reply)
-
-
-def failed_3d_secure_not_canceled(world: World) -> None:
-    class Leaving(StripeGateway):
-        def cancel(self, payment_intent_id: str) -> FoundIntent:
-            found = self.retrieve(payment_intent_id)
-            assert found is not None
-            return replace(found, status="canceled")
-
-    _replace(world, "gateway", Leaving(world.service.charge_order.gateway.client))
-
-
-def cancels_without_a_look(world: World) -> None:
-    class Blind(CancelCharge):
-        def _after_look(self, row: ChargeRow) -> PaymentState:
-            return self._settle_canceled(row)
-
-    world.service.canceller = Blind
-
-
-def cancel_gives_the_key_up(world: World) -> None:
-    """What was not found is looked for from then on, though Stripe may have no answer stored under the key."""
-
-    class GivingUp(CancelCharge):
-        def _after_look(self, row: ChargeRow) -> PaymentState:
-            state = super()._after_look(row)
-            if state is PaymentState.CLAIMED:
-                now = self._now()
-                again = self.ledger.take_over(replace(row, lease_expires_at=now), now=now, lease_seconds=35)
-                if again is not None:
-                    self.ledger.hand_back(again, look_first=True, now=now)
-            return state
-
-    world.service.canceller = GivingUp
-
-
-def reconciler_guesses(world: World) -> None:
-    """Charges that it does not find it takes for declined."""
-
-    class Guessing(Settler):
-        def look(self, row: ChargeRow) -> bool:
-            looked = super().look(row)
-            ours = None if looked else self.ledger.take_over(self._again(row), now=self._now(), lease_seconds=125)
-            if ours is not None:
-                self.ledger.settle(ours, PaymentState.DECLINED, payment_intent_id=None, code=None, now=self._now())
-            return True
-
-        def _again(self, row: ChargeRow) -> ChargeRow:
-            return self.ledger.read(row.request.order_id, row.request.attempt) or row
-
-    world.service.settler = Guessing
-
-
 def an_event_is_believed(world: World) -> None:
     """What an event shows is taken for what holds now."""
 
-    class Believing(Settler):
-        def told(self, told: Told) -> None:
-            row = self.ledger.read(told.order_id, told.attempt)
-            self.bring_together(row, told.intent, order_id=told.order_id, attempt=told.attempt)
+    class Believing(Reconciler):
+        def handle_event(self, event: PaymentIntentEvent) -> None:
+            self._correct(event.order_id, self.store.read(event.order_id), event.intent)
 
-    world.service.settler = Believing
-
-
-def events_kept_before_they_are_handled(world: World) -> None:
-    class Hasty(ReceiveStripeEvent):
-        def _handle(self, told: Told | ToldOfCharge) -> None:
-            self.handled.keep(told.event_id, now=int(self.clock()))
-            super()._handle(told)
-
-    world.service.receiver = Hasty
+    world.service.reconciler = Believing
 
 
-def failed_events_acknowledged(world: World) -> None:
-    class Careless(ReceiveStripeEvent):
-        def __call__(self, event: stripe.Event) -> None:
-            with suppress(*OUTAGES):
-                super().__call__(event)
+def late_truth_is_ignored(world: World) -> None:
+    """A success after a decline is nobody's business."""
 
-    world.service.receiver = Careless
+    class Deaf(Reconciler):
+        def _correct(self, order_id: str, payment: Payment | None, intent: FoundIntent) -> bool:
+            is_declined = payment is not None and payment.state is PaymentState.DECLINED
+            return not is_declined and super()._correct(order_id, payment, intent)
+
+    world.service.reconciler = Deaf
 
 
 MUTANTS: Mapping[str, Mutate] = {
-    "no condition on the claim": no_condition_on_the_claim,
-    "no lease": no_lease,
-    "no fencing": no_fencing,
-    "key with a random part": key_with_a_random_part,
-    "key per message id": key_per_message_id,
-    "claim deleted on error": claim_deleted_on_error,
-    "settled before it is charged": _rewrite(_SettlesFirst),
-    "no freshness rule, no look": _rewrite(_NeverLooks),
+    "no condition on the claim": _without(_CLAIM),
+    "no lease in the claim": _without(" AND lease_expires_at <= :now"),
     "lease shorter than Stripe's timeouts": lease_shorter_than_stripes_timeouts,
-    "decline retried under the same key": _takes(Answer.DECLINED, for_=Answer.NO_ANSWER),
-    "duplicates acknowledged under a live lease": _rewrite(_AcknowledgesDuplicates),
-    "unknown outcomes acknowledged": _rewrite(_AcknowledgesUnknownOutcomes),
-    "no answer taken for a decline": _takes(Answer.NO_ANSWER, for_=Answer.DECLINED),
-    "a wrong API key taken for a decline": _takes(Answer.BAD_API_KEY, for_=Answer.DECLINED),
-    "a 500 taken for a decline": _takes(Answer.SERVER_ERROR, for_=Answer.DECLINED),
-    "a new key right after a 500": _rewrite(_NewKeyAfterAServerError),
-    "search alone taken for proof": search_alone_proves_absence,
-    "the list goes back no further than search lags": list_of_one_hour,
-    "absence taken for proof at once": _rewrite(_OpensNewKeysAtOnce),
-    "no check of the attempt before": no_check_of_the_attempt_before,
-    "a later attempt's claim read back blindly": claim_read_back_blindly,
-    "what the message says is charged": _rewrite(_ChargesWhatTheMessageSays),
-    "a failed 3-D Secure is not canceled": failed_3d_secure_not_canceled,
-    "canceled without a look": cancels_without_a_look,
-    "a cancellation gives the key up": cancel_gives_the_key_up,
-    "the reconciler takes absence for a decline": reconciler_guesses,
+    "id written without the lease": _without(
+        f"{_AS_OWNER} AND attribute_not_exists(payment_intent_id)", f"{_AS_OWNER} AND payment_intent_id = :replaced"
+    ),
+    "id written after the confirm": _working(_ConfirmsBeforeItIsWritten),
+    "finalize without the lease": _storing(_FinalizesAsAnybody),
+    "finalize without the attempt": _storing(_FinalizesAnyAttempt),
+    "finalized over a request to cancel": _without(" AND attribute_not_exists(cancel_requested_at)"),
+    "finalized before it is confirmed": _working(_FinalizesFirst),
+    "what the message says is charged": _storing(_FreezesAnew),
+    "a random key for each create": _with_keys("create", _random),
+    "a random key for each confirm": _with_keys("confirm", _random),
+    "a second confirm key: one for each message": _with_keys("confirm", _of_the_message),
+    "no lookup past 23 hours": _working(_NeverLooksUp),
+    "lookup only for a new row": _working(_LooksUpForNewRows),
+    "the lookup comes before the create": _working(_LooksUpBeforeItCreates),
+    "the list alone taken for complete": _asking(_OnlyListsAnHour),
+    "what was found is adopted": _working(_Adopts),
+    "what is found stays open": _working(_rebuilt(_Job, decide_after_lookup=_leaves_it_open)),
+    "what is found canceled is no trace": _working(_rebuilt(_Job, decide_after_lookup=_sees_no_trace)),
+    "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
+    "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
+    "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),
+    "a request to cancel is overlooked": _deciding(_overlooks_the_request),
+    "a generation beside processing": _deciding(_beside_processing),
+    "the next generation without canceling": _working(_GoesOnWithoutCanceling),
+    "every decline is this attempt's": _deciding(_every_decline_is_ours),
+    "a decline is tried again": _deciding(_no_decline_is_final),
+    "a stored failure taken for an answer": _takes(ResponseKind.STORED_FAILURE, for_=ResponseKind.DECLINED),
+    "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
+    "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
+    "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
+    "duplicates acknowledged under a live lease": _charging(_AcknowledgesDuplicates),
+    "unknown outcomes acknowledged": _charging(_AcknowledgesUnknownOutcomes),
+    "reconciled without the revision": _without("revision = :revision"),
     "an event is taken for what holds now": an_event_is_believed,
-    "events kept before they are handled": events_kept_before_they_are_handled,
-    "events acknowledged that were not handled": failed_events_acknowledged,
+    "late truth is ignored": late_truth_is_ignored,
     "to the DLQ after three receives": dlq_after_three_receives,
 }
+"""Each has to be caught; `make mutants` says after how many schedules."""

@@ -4,65 +4,82 @@ Everything here changes with the protocol; world.py, which plays AWS, Stripe, cu
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cancel_charge.cancel import CancelCharge, Cancellation
-from onecharge.payments.ledger import Ledger
-from onecharge.payments.settling import Settler
-from receive_stripe_event.handled_events import HandledEvents
-from reconcile_charges.progress import ProgressStore
-
+from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Disposition
-from onecharge.events import OrderPlacedEvent
+from onecharge.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.payments.cancel import CancelPayment
+from onecharge.payments.protocol import Payment
+from onecharge.payments.reconciler import Reconciler
+from onecharge.payments.store import UNFINISHED, PaymentStore
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import PaymentWorker
+from onecharge.questions import CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
 from onecharge.states import PaymentState
+from payment_questions.answer import AnswerQuestion
+from payment_questions.app import bounds_of
+from receive_stripe_event.processed_events import ProcessedEvents
 from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
+from reconcile_charges.app import STEP_SECONDS
+from reconcile_charges.checkpoints import Checkpoint, CheckpointStore
+from reconcile_charges.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile_charges.reconcile import ReconcileCharges
 from tests.silent import SILENT
-from tests.simulation.dynamodb import Item
+from tests.simulation.dynamodb import Item, MemoryDynamoDB
 from tests.simulation.stripe import Event, PaymentIntent
 
 BOUNDS = TimeBounds.of(30)
 RECONCILE_BOUNDS = TimeBounds.of(120)
 WEBHOOK_BOUNDS = TimeBounds.of(20)
-CHARGES = "Charges"
+QUESTION_BOUNDS = replace(TimeBounds.of(20), lease_seconds=bounds_of(20).lease_seconds)
+"""How long each function may run, as template.yaml says."""
+PAYMENTS = "Payments"
 RECONCILIATION = "Reconciliation"
 STRIPE_EVENTS = "StripeEvents"
 TABLES: Mapping[str, tuple[str, ...]] = {
-    CHARGES: ("order_id", "attempt"),
+    PAYMENTS: ("order_id",),
     RECONCILIATION: ("name",),
     STRIPE_EVENTS: ("event_id",),
 }
-INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
-ANSWERS_CLIENT_SECRETS = False
-"""Whether a customer's page has to ask for the client secret; today the row carries it (RowView.client_secret)."""
-CONTRADICTIONS = {"ChargeUnknownToLedger", "RowUnknownToStripe", "LedgerDiffersFromStripe"}
-"""Metrics that nothing may cause but rows that were lost."""
+INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    PAYMENTS: {UNFINISHED: ("unfinished_shard", "unfinished_since")}
+}
+MESSAGE = ORDER_EVENT
+REQUIRES_ACTION_SECONDS = 12 * 3600
+NEVER_REPORTED = {
+    *("ChargedTwice", "RowDiffersFromStripe", "RowUnknownToStripe", "CanceledOrderCharged", "OtherMoneyCharged"),
+    *("UnattendedNeedsReview", "ChargeWithoutRow"),
+}
+"""Metrics of what should not happen."""
+REPORTED_OF_LOST_ROWS = {"RowRecovered"}
+"""Metrics that nothing may cause but a row that was lost."""
 
 State = PaymentState
-IN_WORK, PAID, DECLINED, CANCELED = (
-    PaymentState.CLAIMED,
+IN_WORK, PAID, DECLINED, CANCELED, WAITS, REVIEW = (
+    PaymentState.PENDING,
     PaymentState.SUCCEEDED,
     PaymentState.DECLINED,
     PaymentState.CANCELED,
+    PaymentState.REQUIRES_ACTION,
+    PaymentState.NEEDS_REVIEW,
 )
 MAY_BECOME: Mapping[State, set[State]] = {
-    PaymentState.CLAIMED: set(PaymentState),
-    **{terminal: {terminal} for terminal in PaymentState if terminal is not PaymentState.CLAIMED},
-    PaymentState.REQUIRES_ACTION: {
-        PaymentState.REQUIRES_ACTION,
-        PaymentState.SUCCEEDED,
-        PaymentState.DECLINED,
-        PaymentState.CANCELED,
-    },
+    IN_WORK: set(PaymentState),
+    # A later attempt or a cancellation claims it; or what Stripe says later wins.
+    DECLINED: {DECLINED, IN_WORK, PAID, CANCELED},
+    WAITS: {WAITS, IN_WORK, PAID, DECLINED, CANCELED},
+    REVIEW: {REVIEW, PAID},
+    PAID: {PAID},
+    CANCELED: {CANCELED},
 }
 """What a row may be after each state."""
 
 RowKey = tuple[str, ...]
-"""A row's key attributes, as the table has them: order id and attempt."""
+"""A row's key attributes, as the table has them: the order id."""
 
 
 @dataclass(frozen=True)
@@ -71,36 +88,43 @@ class RowView:
 
     key: RowKey
     state: State
+    attempt: int
     lease: str | None
     """Differs with every claim: who may write. None if nobody holds the row."""
     lease_expires_at: int
+    revision: int
     payment_intent_id: str | None
+    is_to_be_canceled: bool
     money: tuple[int, str]
-    client_secret: str | None
-    """Handed out to whoever asks for the order, while it waits for its customer."""
 
     @classmethod
     def of(cls, item: Item) -> "RowView":
-        waits = item["state"]["S"] == PaymentState.REQUIRES_ACTION
         return cls(
-            key=(item["order_id"]["S"], item["attempt"]["N"]),
+            key=(item["order_id"]["S"],),
             state=PaymentState(item["state"]["S"]),
-            lease=item["fencing_token"]["N"],
+            attempt=int(item["attempt"]["N"]),
+            lease=item["lease_owner"]["S"] if "lease_owner" in item else None,
             lease_expires_at=int(item["lease_expires_at"]["N"]),
-            payment_intent_id=item.get("payment_intent_id", {}).get("S"),
+            revision=int(item["revision"]["N"]),
+            payment_intent_id=item["payment_intent_id"]["S"] if "payment_intent_id" in item else None,
+            is_to_be_canceled="cancel_requested_at" in item,
             money=(int(item["amount_minor"]["N"]), item["currency"]["S"].lower()),
-            client_secret=item.get("client_secret", {}).get("S") if waits else None,
         )
 
 
-def row_key_of(event: OrderPlacedEvent) -> RowKey:
+def row_key_of(event: OrderPlacedEvent | CancelRequestedEvent) -> RowKey:
     """The row that a delivery is about."""
-    return event.data.order_id, str(event.data.attempt)
+    return (event.data.order_id,)
 
 
 def row_key_of_intent(intent: PaymentIntent) -> RowKey:
     """The row that a PaymentIntent belongs to."""
-    return intent.metadata["order_id"], intent.metadata["attempt"]
+    return (intent.metadata["order_id"],)
+
+
+def attempt_of_confirm(key: str) -> int:
+    """The attempt whose confirm has this idempotency key."""
+    return int(key.split(":")[2])
 
 
 class PaymentService:
@@ -110,46 +134,59 @@ class PaymentService:
     """
 
     def __init__(self, dynamodb: Any, stripe_client: Any, clock: Callable[[], int]) -> None:
-        self.dynamodb, self.clock = dynamodb, clock
-        self.charge_order = ChargeOrder(
-            ledger=Ledger(dynamodb, CHARGES),
-            gateway=StripeGateway(stripe_client),
-            lease_seconds=BOUNDS.lease_seconds,
-            clock=clock,
-            logger=SILENT,
-            count=SILENT,
-        )
-        self.canceller: type[CancelCharge] = CancelCharge
-        self.settler: type[Settler] = Settler
+        self.dynamodb, self.stripe_client, self.clock = dynamodb, stripe_client, clock
+        self.bounds = BOUNDS
+        self.store = PaymentStore(dynamodb, PAYMENTS)
+        self.gateway = StripeGateway(stripe_client)
+        self.worker: type[PaymentWorker] = PaymentWorker
+        self.charger: type[ChargeOrder] = ChargeOrder
+        self.canceler: type[CancelPayment] = CancelPayment
+        self.reconciler: type[Reconciler] = Reconciler
         self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
 
-    def charge(self, event: OrderPlacedEvent) -> Disposition:
-        """A delivery of the order."""
-        return self.charge_order(event)
-
-    def cancel(self, event: OrderPlacedEvent) -> str:
-        """What the customer who cancels is answered: "CANCELED", "PAID", or anything else for now."""
-        cancel_charge = self.canceller(
-            ledger=self.charge_order.ledger,
-            gateway=self.charge_order.gateway,
-            lease_seconds=BOUNDS.lease_seconds,
+    def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+        """A delivery: of the order, or of the order service's request to cancel it."""
+        charge = self.charger(
+            store=self.store,
+            worker=self._worker(),
+            bounds=self.bounds,
             clock=self.clock,
             logger=SILENT,
             count=SILENT,
         )
-        answer = cancel_charge(event)
-        return "CANCELED" if answer is Cancellation.CANCELED else answer
+        return charge(event)
+
+    def cancel(self, event: OrderPlacedEvent) -> str:
+        """What the customer who cancels is answered: "CANCELED", "PAID", "CANCELING" or "NEEDS_REVIEW"."""
+        question = CancelQuestion(order=event.data, correlation_id=event.correlationid)
+        answer = self._answer(question)
+        assert not isinstance(answer, ClientSecretAnswer)
+        return str(answer.cancellation)
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
-        raise NotImplementedError
+        question = ClientSecretQuestion(
+            order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
+        )
+        answer = self._answer(question)
+        assert isinstance(answer, ClientSecretAnswer)
+        return answer.client_secret
+
+    def _answer(self, question: CancelQuestion | ClientSecretQuestion) -> Any:
+        bounds = bounds_of(QUESTION_BOUNDS.function_timeout_seconds)
+        answer = AnswerQuestion(
+            store=self.store, cancel=self._canceler(bounds), gateway=self.gateway, logger=SILENT, count=SILENT
+        )
+        return answer(question)
 
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook; whether it was acknowledged."""
         receive = self.receiver(
-            gateway=self.charge_order.gateway,
-            settler=self._settler(WEBHOOK_BOUNDS, report),
-            handled=HandledEvents(self.dynamodb, STRIPE_EVENTS),
+            store=self.store,
+            gateway=self.gateway,
+            reconciler=self._reconciler(WEBHOOK_BOUNDS, report),
+            handle_refund=lambda _: None,
+            processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
             clock=self.clock,
             logger=SILENT,
             count=report,
@@ -157,33 +194,56 @@ class PaymentService:
         try:
             receive(event)  # type: ignore[arg-type]  # As the SDK shows it.
         except OUTAGES:
-            report("EventPutOff")
+            report("WebhookDeferred")
             return False
         return True
 
-    def reconcile(self, report: Callable[[str], None], has_time: Callable[[], bool]) -> None:
+    def reconcile(self, report: Callable[[str], None], seconds_left: Callable[[], float]) -> None:
         """One scheduled run of the reconciler."""
+        bounds = replace(TimeBounds.of(STEP_SECONDS), lease_seconds=RECONCILE_BOUNDS.lease_seconds)
         run = ReconcileCharges(
-            ledger=self.charge_order.ledger,
-            gateway=self.charge_order.gateway,
-            settler=self._settler(RECONCILE_BOUNDS, report),
-            progress=ProgressStore(self.dynamodb, RECONCILIATION),
+            store=self.store,
+            gateway=self.gateway,
+            reconciler=self._reconciler(bounds, report),
+            checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION),
             clock=self.clock,
-            has_time=has_time,
+            seconds_left=seconds_left,
+            step_seconds=STEP_SECONDS,
             logger=SILENT,
             count=report,
+            gauge=SILENT,
         )
         run()
+
+    def reconciler_has_run(self, at: int) -> None:
+        """It did so before anything of the schedule happened, and so reads all of its events."""
+        checkpoint = Checkpoint.first(since=at, now=at)
+        client: Any = MemoryDynamoDB(TABLES, tables=self.dynamodb.tables)
+        CheckpointStore(client, RECONCILIATION).write(checkpoint)
 
     def forget_handled_events(self) -> None:
         """Which events were handled may be forgotten: it only saves work."""
         self.dynamodb.tables.pop(STRIPE_EVENTS, None)
 
-    def _settler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Settler:
-        return self.settler(
-            ledger=self.charge_order.ledger,
-            gateway=self.charge_order.gateway,
-            lease_seconds=bounds.lease_seconds,
+    def _worker(self) -> PaymentWorker:
+        return self.worker(store=self.store, gateway=self.gateway, clock=self.clock, logger=SILENT, count=SILENT)
+
+    def _canceler(self, bounds: TimeBounds) -> CancelPayment:
+        return self.canceler(
+            store=self.store, worker=self._worker(), bounds=bounds, clock=self.clock, logger=SILENT, count=SILENT
+        )
+
+    def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:
+        def refund_canceled_order(_: Payment) -> None:
+            report("CanceledOrderRefunded")
+
+        return self.reconciler(
+            store=self.store,
+            gateway=self.gateway,
+            cancel=self._canceler(bounds),
+            refund_canceled_order=refund_canceled_order,
+            requires_action_seconds=REQUIRES_ACTION_SECONDS,
+            bounds=bounds,
             clock=self.clock,
             logger=SILENT,
             count=report,

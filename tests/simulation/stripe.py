@@ -25,6 +25,7 @@ from tests.simulation.dynamodb import Io, NoFaults
 
 KEY_RETENTION_SECONDS = 24 * 3600
 DAY_SECONDS = 24 * 3600
+BY_CUSTOMER = "the customer's page"
 CONFIRMS_MAX = 100
 """Stripe has such a limit, and does not say which (Stripe API reference, "Confirm a PaymentIntent")."""
 
@@ -169,6 +170,8 @@ class PaymentIntent:
     # What Stripe alone knows:
     account: int = 0
     confirms: int = 0
+    confirmed_under: list[str] = field(default_factory=list)
+    """The keys of the confirms that were executed while it could be confirmed, in order; BY_CUSTOMER for the page's."""
     decided_at: int | None = None
     """When one that is `processing` will be decided."""
     processing_failed: bool = False
@@ -302,6 +305,7 @@ class RollForward:
     """A request that Stripe has answered with an error, and will execute all the same."""
 
     due: int
+    key: str
     execute: Callable[[], Answer]
 
 
@@ -330,6 +334,10 @@ class MemoryStripe:
     confirms_max: int = CONFIRMS_MAX
     only_faults: frozenset[str] | None = None
     """If given, no others happen."""
+    forgotten: set[str] = field(default_factory=set)
+    """The keys that were pruned."""
+    executed_late: set[str] = field(default_factory=set)
+    """The keys whose requests were executed after they had been answered with an error."""
     made: int = 0
     acts_at: int | None = None
     """When what Stripe does by itself was due: world time may have jumped past it."""
@@ -346,7 +354,7 @@ class MemoryStripe:
             if card is not None and card not in CARDS:
                 return _NO_SUCH_CARD
             intent = self._made(parameters, received)
-            return self._confirm(intent, parameters, kind) if confirms else Answer(200, copy(intent))
+            return self._confirm(intent, parameters, kind, under=key) if confirms else Answer(200, copy(intent))
 
         more = _CONFIRM_HARSH if confirms else ()
         intent: PaymentIntent = self._post("create", "/v1/payment_intents", parameters, key, execute, more)
@@ -361,7 +369,7 @@ class MemoryStripe:
 
         def execute(kind: str | None) -> Answer:
             intent = self._find(intent_id, account)
-            return _NOT_FOUND if intent is None else self._confirm(intent, given, kind)
+            return _NOT_FOUND if intent is None else self._confirm(intent, given, kind, under=key or "")
 
         path = f"/v1/payment_intents/{intent_id}/confirm"
         intent: PaymentIntent = self._post("confirm", path, given, key, execute, _CONFIRM_HARSH)
@@ -420,7 +428,7 @@ class MemoryStripe:
             self.io.pause(f"stripe {name} in flight")
         finally:
             # Stripe goes on with what it has received, whether or not anybody still waits for it.
-            answer = self._take_effect(effect, execute, kind, stored.created)
+            answer = self._take_effect(effect, execute, kind, stored.created, under[1])
             if answer.stored:
                 stored.answer = answer
             else:
@@ -440,14 +448,14 @@ class MemoryStripe:
         return stored.answer.give(replayed=True)
 
     def _take_effect(
-        self, effect: Effect, execute: Callable[[str | None], Answer], kind: str | None, received: int
+        self, effect: Effect, execute: Callable[[str | None], Answer], kind: str | None, received: int, key: str
     ) -> Answer:
         if effect.executed_after_seconds == 0:
             answer = execute(kind)
             return answer if effect.status is None or not answer.stored else _failed(effect.status)
         if effect.executed_after_seconds is not None:
             due = received + effect.executed_after_seconds
-            self.rolling_forward.append(RollForward(due, lambda: execute(None)))
+            self.rolling_forward.append(RollForward(due, key, lambda: execute(None)))
         assert effect.status is not None
         return _failed(effect.status)
 
@@ -473,7 +481,7 @@ class MemoryStripe:
         self._emit("payment_intent.created", intent)
         return intent
 
-    def _confirm(self, intent: PaymentIntent, parameters: Mapping[str, Any], kind: str | None) -> Answer:
+    def _confirm(self, intent: PaymentIntent, parameters: Mapping[str, Any], kind: str | None, *, under: str) -> Answer:
         if intent.status in (*_FINAL, "processing"):
             return _unexpected_state(intent)
         card = parameters.get("payment_method") or intent.payment_method
@@ -482,6 +490,7 @@ class MemoryStripe:
         if card not in CARDS:
             return _NO_SUCH_CARD
         intent.confirms += 1
+        intent.confirmed_under.append(under)
         if intent.confirms > self.confirms_max or kind == _CANCELED_BY_STRIPE:
             self.cancel_by_itself(intent)
             return _unexpected_state(intent)
@@ -571,7 +580,7 @@ class MemoryStripe:
         intent = next((each for each in self.intents if each.client_secret == client_secret), None)
         if intent is None or intent.status not in ("requires_action", "requires_payment_method"):
             return None
-        self._confirm(intent, {"payment_method": card}, None)
+        self._confirm(intent, {"payment_method": card}, None, under=BY_CUSTOMER)
         return intent
 
     # ------------------------------------------------------------ refunds
@@ -704,6 +713,7 @@ class MemoryStripe:
             old = stored.answer is not None and now - stored.created >= KEY_RETENTION_SECONDS
             if old and self.io.happens("stripe: key pruned"):
                 del self.keys[key]
+                self.forgotten.add(key[1])
 
     def _next_due(self, now: int) -> tuple[int, Callable[[], object]] | None:
         """What is due first of all that Stripe has put off, and when."""
@@ -726,6 +736,7 @@ class MemoryStripe:
 
     def _execute_late(self, late: RollForward) -> None:
         self.rolling_forward.remove(late)
+        self.executed_late.add(late.key)
         late.execute()
 
     def _now(self) -> int:

@@ -131,7 +131,7 @@ def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str, conf
 def test_a_canceled_one_is_followed_by_the_next_generation(reason: str | None, of_row: int, of_intent: int) -> None:
     """Whoever canceled it, if not for the customer: the generation after all that were tried."""
     shown = intent("canceled", cancellation_reason=reason, generation=of_intent)
-    assert decide(payment(generation=of_row), shown) == Create(max(of_row, of_intent) + 1)
+    assert decide(payment(generation=of_row), shown) == Create(max(of_row, of_intent + 1))
 
 
 @pytest.mark.parametrize("confirmed", Confirmed)

@@ -446,6 +446,16 @@ def test_a_stored_failure_is_retrieved_then_abandoned(service: PaymentService) -
     assert service.stripe.successes == ["pi_1"]
 
 
+def test_a_stored_failure_does_not_make_another_attempt_s_decline_ours(service: PaymentService) -> None:
+    """The PaymentIntent still shows the first card's decline: the second was never tried, and is tried now."""
+    service.stripe.banks["pm_card_visa"] = "lost_card"
+    service.deliver()
+    service.stripe.next("confirm", refused(ResponseKind.STORED_FAILURE, "503"))
+    assert service.deliver(attempt=2, payment_method="pm_second") == Done()
+    assert service.stripe.sent("confirm")[-2:] == [f"order:{ORDER_ID}:2:pi_0", f"order:{ORDER_ID}:2:pi_1"]
+    assert outcome(service) == ("SUCCEEDED", "pi_1")
+
+
 @pytest.mark.parametrize("when", ["before the retrieve", "before the cancel"])
 def test_a_stored_failure_that_takes_effect_late(service: PaymentService, when: str) -> None:
     """Stripe rolls forward: it has succeeded, and nothing is created."""
@@ -1006,3 +1016,16 @@ def test_a_cancellation_of_an_old_order_that_cannot_be_created_looks_first(servi
     service.stripe.next("create", refused(ResponseKind.INVALID))
     assert service.cancel() is (Cancellation.PAID if paid else Cancellation.CANCELED)
     assert operations(service)[-2:] == ["create", "find"]
+
+
+def test_no_generation_is_skipped(service: PaymentService) -> None:
+    """Found by the specification: a row that was restored leads to the same keys as one that was not.
+
+    After a canceled PaymentIntent and a stored failure the row names both; the next generation is still the next one.
+    """
+    service.stripe.next("confirm", NO_ANSWER)
+    service.deliver()
+    service.stripe.show("pi_0", status="canceled", cancellation_reason="automatic")
+    service.stripe.next("create", service.stripe.store_failure(CREATE_1))
+    assert [service.deliver(), service.deliver(), service.deliver()] == [BackOff(), BackOff(), Done()]
+    assert service.stripe.sent("create") == [CREATE_0, CREATE_1, CREATE_1, REQUEST.create_key(2)]

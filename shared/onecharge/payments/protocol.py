@@ -212,7 +212,8 @@ def decide(
         case "canceled" if intent.is_canceled_by_customer:
             return _finalize(PaymentState.CANCELED, intent)
         case "canceled":
-            return Create(max(payment.generation, intent.generation) + 1)
+            # Never one more than Stripe's answers lead to: all workers have to come to the same keys.
+            return Create(max(payment.generation, intent.generation + 1))
         case "processing":
             return Wait()
         case status if not intent.is_open:
