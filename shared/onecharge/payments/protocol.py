@@ -1,7 +1,7 @@
 """The charge protocol: every decision about money, pure. No clock, no environment, no I/O.
 
     claim ─► ensure a PaymentIntent ─► decide by what it is ─┬─► confirm ─► finalize
-             (23 hours old: look up all others)              ├─► cancel, then the next generation
+             (22 hours old: look up all others)              ├─► cancel, then the next generation
                                                              └─► finalize, or wait
 
 One order has one PaymentIntent, which Stripe lets succeed once, for ever. Its id is written down before it is
@@ -47,7 +47,8 @@ class FrozenRequest:
     def is_old(self, now: float) -> bool:
         """Whether Stripe may have forgotten this order's idempotency keys.
 
-        It keeps them for 24 hours; the hour in between is for clocks that differ. No money rests on another clock.
+        It keeps them for 24 hours; the two in between are for the order's clock and for the worker's. No money rests on
+        another clock.
         """
         return now - self.placed_at >= LOOKUP_AGE_SECONDS
 
