@@ -8,7 +8,7 @@ Where a run ends the next one goes on, since what it finds is what is not marked
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
@@ -119,7 +119,9 @@ class PlaceDueOrders:
             document.order_id,
             document,
             correlation_id=correlation_id,
-            now=self.clock(),
+            # The same whenever it is ordered: if tables are restored, and it is ordered anew, it is looked up.
+            now=datetime.combine(date.fromisoformat(due_date), time.min, UTC),
+            attempt_placed_at=self.clock().isoformat(),
             document_id=document.document_id,
             due_date=due_date,
         )

@@ -55,7 +55,7 @@ def test_a_customer_who_authenticated_first_has_paid(payments: PaymentService) -
 
 @pytest.mark.parametrize("operation", ["search", "list", "create", "retrieve", "cancel"])
 def test_one_lookup_that_fails_does_not_make_the_order_uncancelable(payments: PaymentService, operation: str) -> None:
-    """The order is older than 23 hours, so that it is looked up first; the next cancellation is not kept from it."""
+    """The order is older than 22 hours, so that it is looked up first; the next cancellation is not kept from it."""
     payments.now += 24 * 3600
     if operation == "retrieve":
         payments.crash_before("confirm")

@@ -22,6 +22,8 @@ from tests.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamo
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TODAY = "2026-11-21"
+MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
+"""When its orders were placed, whenever that was."""
 RUN_ID = "8f1e64a2-5d0f-4b83-9a56-2f8e3b17d940"
 CARD = "4242424242424242"
 TOKEN_WITH_CARD = f"pm_{CARD}"
@@ -156,7 +158,7 @@ def test_a_document_that_is_due_becomes_one_order(calendar: Calendar) -> None:
     [event] = [event_from_record(record) for record in calendar.io.stream]
     assert isinstance(event, OrderPlacedEvent)
     assert (event.data.amount_minor, event.data.currency, event.data.customer_id) == (1099, "EUR", "cus_1")
-    assert (event.data.payment_method, event.data.attempt, event.data.placed_at) == ("pm_card_visa", 1, NOON)
+    assert (event.data.payment_method, event.data.attempt, event.data.placed_at) == ("pm_card_visa", 1, MIDNIGHT)
     assert event.correlationid == f"{RUN_ID}:inv-1"
     document = calendar.document()
     assert (document["state"], document["order_id"]) == ("ORDERED", event.data.order_id)

@@ -91,7 +91,7 @@ def test_an_order_is_old_at_23_hours(age: int, is_old: bool) -> None:
 )
 def test_what_it_is_finalizes_the_attempt(shown: FoundIntent, state: PaymentState) -> None:
     """With the PaymentIntent's id; other money than was frozen is for a person, and never confirmed."""
-    decision = decide(payment(), shown)
+    decision = decide(payment(), shown, confirmed=Confirmed.UNKNOWN)
     assert decided_state(decision) is state
     assert isinstance(decision, Finalize)
     assert decision.payment_intent_id == "pi_1"
@@ -102,7 +102,7 @@ def test_a_decline_carries_what_a_shop_can_show() -> None:
     shown = intent(
         "requires_payment_method", error_code="lost_card", advice_code="do_not_try_again", latest_charge="ch_1"
     )
-    decision = decide(payment(generation=2), replace(shown, generation=2))
+    decision = decide(payment(generation=2), replace(shown, generation=2), confirmed=Confirmed.ANSWERED)
     assert decision == Finalize(
         PaymentState.DECLINED,
         payment_intent_id="pi_1",
@@ -169,10 +169,14 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
 @pytest.mark.parametrize(
     ("known", "latest", "confirmed", "is_own"),
     [
-        (None, "ch_1", Confirmed.NO, True),
-        ("ch_1", "ch_2", Confirmed.NO, True),
+        # Another's, if an open page or a row that was lost stands between: its one key says.
+        (None, "ch_1", Confirmed.NO, False),
+        ("ch_1", "ch_2", Confirmed.NO, False),
         ("ch_1", "ch_1", Confirmed.NO, False),
         (None, None, Confirmed.NO, False),
+        (None, "ch_1", Confirmed.UNKNOWN, True),
+        ("ch_1", "ch_2", Confirmed.UNKNOWN, True),
+        ("ch_1", "ch_1", Confirmed.UNKNOWN, False),
         ("ch_1", "ch_1", Confirmed.ANSWERED, True),
         (None, None, Confirmed.ANSWERED, True),
         # A stored failure proves nothing: the decline may be the attempt's before.
@@ -181,7 +185,7 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
     ],
 )
 def test_whose_decline_it_is(known: str | None, latest: str | None, confirmed: Confirmed, is_own: bool) -> None:
-    """This attempt's if its charge is new, or if its confirm has been answered; if in doubt it is not."""
+    """This attempt's if its confirm has been answered; by the charge only where the confirm cannot be sent."""
     shown = intent("requires_payment_method", error_code="lost_card", latest_charge=latest)
     row = payment(attempt=2, declined_charge_id=known)
     assert is_decline_of(row, shown, confirmed) is is_own

@@ -163,7 +163,7 @@ def test_a_spent_key_before_a_stored_failure_is_not_forgotten(service: PaymentSe
     assert service.stripe.successes == ["pi_other"]
 
 
-# ---------------------------------------------------------------- 23 hours old: look up before the id is written
+# ---------------------------------------------------------------- 22 hours old: look up before the id is written
 
 
 def test_an_old_order_is_looked_up_before_its_id_is_written(service: PaymentService) -> None:
@@ -301,7 +301,7 @@ def test_decided_at_22_59_59_and_sent_11_seconds_later(service: PaymentService) 
 
 
 def test_a_row_restored_with_its_lease_and_a_create_that_took_effect_late(service: PaymentService) -> None:
-    """Found by the specification: two workers past 23 hours, each with a PaymentIntent of its own, make one charge.
+    """Found by the specification: two workers past 22 hours, each with a PaymentIntent of its own, make one charge.
 
     A's row is lost while A creates, B charges, and the row that A claimed is restored with A's lease. A's lookup comes
     after its create, so it sees what B did.

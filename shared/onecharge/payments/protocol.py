@@ -1,7 +1,7 @@
 """The charge protocol: every decision about money, pure. No clock, no environment, no I/O.
 
     claim ─► ensure a PaymentIntent ─► decide by what it is ─┬─► confirm ─► finalize
-             (23 hours old: look up all others)              ├─► cancel, then the next generation
+             (22 hours old: look up all others)              ├─► cancel, then the next generation
                                                              └─► finalize, or wait
 
 One order has one PaymentIntent, which Stripe lets succeed once, for ever. Its id is written down before it is
@@ -47,7 +47,8 @@ class FrozenRequest:
     def is_old(self, now: float) -> bool:
         """Whether Stripe may have forgotten this order's idempotency keys.
 
-        It keeps them for 24 hours; the hour in between is for clocks that differ. No money rests on another clock.
+        It keeps them for 24 hours; the two in between are for the order's clock and for the worker's. No money rests on
+        another clock.
         """
         return now - self.placed_at >= LOOKUP_AGE_SECONDS
 
@@ -199,7 +200,9 @@ class Confirmed(Enum):
     """What is known of the present attempt's confirm, from this invocation."""
 
     NO = auto()
-    """It was not sent, or its answer says nothing."""
+    """It was not sent, or its answer says nothing: sent under its one key, it is answered once, or again."""
+    UNKNOWN = auto()
+    """It may have been sent, and whoever asks cannot send it."""
     ANSWERED = auto()
     """Stripe has answered it, now or in a replay: what the PaymentIntent shows is this attempt's."""
     SPENT = auto()
@@ -239,10 +242,14 @@ def decide(
 def is_decline_of(payment: Payment, intent: FoundIntent, confirmed: Confirmed) -> bool:
     """Whether the decline that the PaymentIntent shows is the present attempt's.
 
-    By the charge, not by the payment method: the same card may be tried again, and test methods are shown under other
-    ids. If in doubt it is not: confirming under the attempt's one key replays what that key was answered.
+    Whoever can confirm asks under the attempt's one key, which replays what it was answered: a page that is still open
+    may have tried another card, and a row that was lost or restored does not know of the attempts before. Where that
+    is no way, by the charge, and not by the payment method: the same card may be tried again, and test methods are
+    shown under other ids.
     """
-    return confirmed is Confirmed.ANSWERED or intent.latest_charge != payment.declined_charge_id
+    if confirmed in (Confirmed.NO, Confirmed.ANSWERED):
+        return confirmed is Confirmed.ANSWERED
+    return intent.latest_charge != payment.declined_charge_id
 
 
 def decide_after_lookup(

@@ -15,6 +15,7 @@ from aws_lambda_powertools import Logger
 from onecharge.payments.cancel import CancelPayment
 from onecharge.payments.protocol import (
     CancelReason,
+    Confirmed,
     Discrepancy,
     Finalize,
     FoundIntent,
@@ -119,7 +120,7 @@ class Reconciler:
         """Finalize a row that nobody works on, if Stripe has decided its attempt; returns whether it waits rightly."""
         if payment.state is not PaymentState.PENDING:
             return payment.state is PaymentState.REQUIRES_ACTION
-        decision = decide(payment, intent)
+        decision = decide(payment, intent, confirmed=Confirmed.UNKNOWN)
         if not isinstance(decision, Finalize):
             # It has to be confirmed, or canceled for the next generation: only a message's worker does that.
             return False

@@ -3,7 +3,7 @@
     one try at Stripe x tries  <  one record  <  function timeout  <  lease  <  visibility timeout (template.yaml, 6 x)
 
 A lease that outlives the function means that its next owner finds the former one dead, not slow. These bounds make
-things fast and cheap. No promise about money rests on them, but for the 23 hours.
+things fast and cheap. No promise about money rests on them, but for the 22 hours.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ STRIPE_RETRIES = 1
 """How often the SDK itself sends a request again, with the same key: once, for a connection that had gone stale.
 Everything beyond that is the queue's business, which waits without being billed."""
 
-LOOKUP_AGE_SECONDS = 23 * 3600
+LOOKUP_AGE_SECONDS = 22 * 3600
 """Stripe may forget an idempotency key once it is 24 h old (Stripe documentation, "Idempotent requests"). An order this
-old that has no PaymentIntent is looked up first. The hour between is for slow workers and for clocks that differ."""
+old that has no PaymentIntent is looked up first. Of the two hours between, one is for the clock that said when the
+order was placed, and one for the clock that reads it a day later: they may be wrong in opposite directions."""
 
 SEARCH_LAG_SECONDS = 3600
 """How far Stripe's search may lag behind (Stripe documentation, "Search": up to an hour during outages). What is

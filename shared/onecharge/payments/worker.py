@@ -2,7 +2,7 @@
 
     create ──► write the id ──► confirm ──► finalize          a fresh order: nothing else
        ├── a replay ──► retrieve it: what it is, decides
-       └── 23 hours old ──► look up everything else, cancel what is open ──► write the id, …
+       └── 22 hours old ──► look up everything else, cancel what is open ──► write the id, …
 
 Whoever claims a row (a delivery, a cancellation, the reconciler that finishes one) hands it to this worker; its
 decisions are in protocol.py.

@@ -1,0 +1,175 @@
+"""Attacks from outside the other suites' assumptions: each test says in its docstring which claim it tries to break."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from onecharge.dynamodb import from_item
+from onecharge.orders import order_placed
+from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.questions import Cancellation
+from place_order.orders import OrderRequest, Orders
+from tests.builders import T0, PaymentService
+from tests.conftest import Log, Sample
+from tests.fake_stripe import refused
+from tests.simulation.dynamodb import MemoryDynamoDB
+from tests.unit.test_place_due_orders import TODAY, Calendar
+from tests.unit.test_receive_stripe_event import Endpoint
+from tests.unit.test_reconcile_charges import Scheduled, payments, scheduled  # noqa: F401  # fixtures
+
+HOUR, DAY = 3600, 24 * 3600
+
+
+# ---------------------------------------------------------------- charged at most once
+
+
+def test_an_order_placed_anew_after_a_restore_is_not_charged_again(log: Log) -> None:
+    """At most once: all tables are restored to before the order, and its client retries, with the same key."""
+    service = PaymentService()
+    request = OrderRequest.model_validate(
+        {
+            "customer_id": "cus_1",
+            "currency": "eur",
+            "payment_method": "pm_card_visa",
+            "items": [{"sku": "a", "quantity": 1, "unit_amount": 1099}],
+        }
+    )
+    for _ in range(2):
+        orders = Orders(MemoryDynamoDB(keys={"Orders": ("order_id",)}), "Orders")  # type: ignore[arg-type]
+        order, is_new = orders.place(request, "key", correlation_id="c", now=datetime.fromtimestamp(service.now, UTC))
+        assert is_new
+        service.deliver(order.event)
+        service.client.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})
+        service.stripe.forget_keys()
+        service.now += 26 * HOUR
+    assert len(service.stripe.successes) == 1
+
+
+def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: Log) -> None:
+    """At most once: all tables are restored to before the run, and the next run orders the document by itself."""
+    service = PaymentService()
+    for run in range(2):
+        calendar = Calendar(log, now=datetime(2026, 11, 21, 0, 5, tzinfo=UTC) + run * timedelta(hours=26))
+        calendar.enter(due_date=TODAY, payment_method="pm_card_visa")
+        calendar.run()
+        [order] = map(from_item, calendar.dynamodb.tables["Orders"].values())
+        service.now = calendar.now.timestamp() + 1
+        service.deliver(order_placed(order))
+        service.client.delete_item(TableName="payments", Key={"order_id": {"S": order["order_id"]}})
+        service.stripe.forget_keys()
+    assert len(service.stripe.successes) == 1
+
+
+def test_two_clocks_that_were_wrong_in_opposite_directions_a_day_apart() -> None:
+    """At most once, though a row is lost: the order's clock was 40 minutes ahead, a day later a worker's is behind."""
+    wrong = 40 * 60
+    service = PaymentService()
+    placed_at = datetime.fromtimestamp(T0 + wrong, UTC)
+    service.deliver(placed_at=placed_at)
+    service.lose_row()
+    service.now += DAY + 60
+    service.stripe.forget_keys()
+    service.ahead = -wrong
+    service.deliver(placed_at=placed_at)
+    assert len(service.stripe.successes) == 1
+
+
+# ---------------------------------------------------------------- CANCELED said means never charged
+
+
+@pytest.mark.parametrize("kind", [ResponseKind.INVALID, ResponseKind.AMOUNT_REFUSED])
+def test_a_cancellation_without_a_trace_outlives_its_row(kind: ResponseKind) -> None:
+    """CANCELED said means never charged: Stripe refused to create, which passed; then the row is lost, and the order's
+    message comes back.
+    """
+    service = PaymentService()
+    service.stripe.next("create", refused(kind))
+    assert service.cancel() is Cancellation.CANCELED
+    service.lose_row()
+    service.now += HOUR
+    service.deliver()
+    assert service.stripe.successes == []
+
+
+# ---------------------------------------------------------------- no valid order is lost
+
+
+def declined_once() -> PaymentService:
+    service = PaymentService()
+    service.stripe.banks["pm_card_bad"] = "insufficient_funds"
+    service.deliver(payment_method="pm_card_bad")
+    assert service.row["state"] == "DECLINED"
+    return service
+
+
+def test_a_page_of_the_attempt_before_declines_no_other_card() -> None:
+    """No valid order is lost: an open page tries a card that is declined, before the next attempt's worker looks."""
+    service = declined_once()
+    service.stripe.show("pi_0", latest_charge="ch_page", error_code="stolen_card")
+    service.deliver(attempt=2)
+    assert (service.row["state"], service.row.get("decline_code")) == ("SUCCEEDED", None)
+
+
+def test_a_lost_row_declines_no_other_card() -> None:
+    """No valid order is lost: the row that knew of the first attempt's decline is gone when the second one is made."""
+    service = declined_once()
+    service.lose_row()
+    service.deliver(attempt=2)
+    assert service.row["state"] == "SUCCEEDED"
+
+
+def test_an_older_row_declines_no_other_card() -> None:
+    """The same, of a row that is restored to the attempt before the last one."""
+    service = declined_once()
+    [older] = service.client.scan(TableName="payments")["Items"]
+    service.deliver(attempt=2, payment_method="pm_card_bad")
+    service.client.put_item(TableName="payments", Item=older)
+    service.deliver(attempt=3)
+    assert service.row["state"] == "SUCCEEDED"
+
+
+# ---------------------------------------------------------------- nothing is stuck unseen
+
+
+def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sample: Sample) -> None:
+    """Nothing is stuck unseen: for some minutes the API key belongs to an account that has no such PaymentIntent."""
+    endpoint = Endpoint(log, sample)
+    endpoint.paid()
+    intents, endpoint.stripe.intents = endpoint.stripe.intents, {}
+    dispute = {
+        "id": "evt_dispute",
+        "object": "event",
+        "type": "charge.dispute.created",
+        "data": {
+            "object": {
+                "id": "dp_1",
+                "object": "dispute",
+                "payment_intent": "pi_0",
+                "metadata": {},
+                "status": "needs_response",
+            }
+        },
+    }
+    endpoint.send(dispute)
+    assert "Alarm" in endpoint.counted
+    endpoint.stripe.intents = intents
+    endpoint.send(dispute)
+    assert endpoint.dynamodb.get_item(
+        TableName="payments", Key={"order_id": {"S": endpoint.row.request.order_id}}, ConsistentRead=True
+    )["Item"].get("dispute_status") == {"S": "needs_response"}
+
+
+def test_a_run_whose_clock_was_ahead_skips_no_event(scheduled: Scheduled) -> None:  # noqa: F811
+    """Late truth wins: one run's clock was ahead by less than an hour, and a webhook of the time after it is lost."""
+    service = scheduled.payments
+    service.charge(card="pm_card_threeDSecure2Required")
+    service.stripe.becomes("pi_0", "requires_payment_method", last_payment_error={"code": "authentication_failed"})
+    scheduled.run(after_seconds=600)
+    assert service.row().state == "DECLINED"
+    scheduled.run(after_seconds=HOUR - 60)
+    service.now -= HOUR - 60
+    service.now += 600
+    service.stripe.becomes("pi_0", "succeeded")  # The customer's page tried another card.
+    for _ in range(30):
+        scheduled.run(after_seconds=300)
+    assert service.row().state == "SUCCEEDED"
