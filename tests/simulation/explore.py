@@ -164,14 +164,14 @@ _TOLD_BY_WEBHOOK = (
     ),
 )
 
-_NEARLY_23_HOURS = (0, 82_000, 22 * 3600 + 3000, 23 * 3600 - 30, 23 * 3600 - 1, 23 * 3600 + 1)
-_WAITS = (60, 960, 3600, 22 * 3600 + 3000, 23 * 3600 - 11, 23 * 3600, DAY, DAY + 3600, 3 * DAY)
+_NEARLY_22_HOURS = (0, 78_000, 21 * 3600 + 3000, 22 * 3600 - 30, 22 * 3600 - 1, 22 * 3600 + 1)
+_WAITS = (60, 960, 3600, 21 * 3600 + 3000, 22 * 3600 - 11, 22 * 3600, 23 * 3600, DAY, DAY + 3600, 3 * DAY)
 _ATTACK = Scenario(
     fault_probability=0.1,
     crash_probability=0.05,
     jump_probability=0.1,
     redeliveries=3,
-    placed_ago_seconds=_NEARLY_23_HOURS,
+    placed_ago_seconds=_NEARLY_22_HOURS,
     waits_seconds=_WAITS,
     search_lag_seconds=3600,
 )

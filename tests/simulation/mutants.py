@@ -379,7 +379,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "a random key for each create": _with_keys("create", _random),
     "a random key for each confirm": _with_keys("confirm", _random),
     "a second confirm key: one for each message": _with_keys("confirm", _of_the_message),
-    "no lookup past 23 hours": _working(_NeverLooksUp),
+    "no lookup past 22 hours": _working(_NeverLooksUp),
     "lookup only for a new row": _working(_LooksUpForNewRows),
     "the lookup comes before the create": _working(_LooksUpBeforeItCreates),
     "the list alone taken for complete": _asking(_OnlyListsAnHour),

@@ -27,7 +27,7 @@ BEFORE_THE_MEND = (
     "holder#1 creates: created 2",
     "holder#1 writes the id",
 )
-"""An earlier protocol looked up before it created. Past 23 hours, a 500 that creates late made two workers choose
+"""An earlier protocol looked up before it created. Past 22 hours, a 500 that creates late made two workers choose
 different generations, and a stale row gave the first its lease back: both are about to confirm."""
 
 THE_SAME_NOW = (
@@ -75,7 +75,7 @@ FAULTS = Left(deliver_1=1, error=1, backup=1, restore=1)
 
 MUTANTS: dict[str, tuple[Left, tuple[str, ...]]] = {
     "the lookup comes before the create": (FAULTS, BEFORE_THE_MEND),
-    "no lookup past 23 h": (Left(deliver_1=1, restore=1, forget=1), ()),
+    "no lookup past 22 h": (Left(deliver_1=1, restore=1, forget=1), ()),
     "lookup only for a fresh create": (Left(deliver_1=1, restore=1, forget=1), ()),
     "the clock is read before the create": (Left(deliver_1=1, backup=1, restore=1, forget=1), ()),
     "adopting what was found": (Left(deliver_1=1, backup=1, restore=1, forget=1), ()),

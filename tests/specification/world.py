@@ -1,7 +1,7 @@
 """The world in which the charge protocol works: one order's row, Stripe, everyone at work on them, and what goes wrong.
 
 A state is a value; each step gives every state that can follow it. Time is one event: before it, Stripe remembers every
-idempotency key, and a clock may call the order 23 hours old or not; after it, every clock does, and any key may be
+idempotency key, and a clock may call the order 22 hours old or not; after it, every clock does, and any key may be
 forgotten. Leases have no times: one may be taken over at any moment, and a worker may live however long. An answer that
 is lost needs no step of its own: it is a crash after the request.
 """

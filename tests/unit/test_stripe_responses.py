@@ -220,7 +220,7 @@ def test_a_network_that_fails_says_nothing(
 def test_a_stored_non_answer_is_told_from_a_passing_one(
     gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: Any
 ) -> None:
-    """The header says that the key is answered so for ever: sent again, it would be for 23 hours."""
+    """The header says that the key is answered so for ever: sent again, it would be for 22 hours."""
     response = confirm_answered(gateway, stripe_api, status, body, REPLAYED)
     assert response.failure is not None
     assert response.failure.kind is ResponseKind.STORED_FAILURE
