@@ -508,6 +508,20 @@ def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(
     assert (scheduled.checkpoint.failed, scheduled.run(after_seconds=300)["ChargeDisputed"]) == ((), 0)
 
 
+def test_a_failed_event_that_cannot_be_retrieved_is_kept(scheduled: Scheduled, payments: PaymentService) -> None:
+    """It counts as one more attempt; a key of another account, to which it is unknown, is an alarm."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.becomes("pi_0", "succeeded")
+    payments.stripe.failing["retrieve"] = no_answer
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    payments.stripe.failing["event"] = wrong_key
+    assert scheduled.run(after_seconds=300)["Alarm"] == 1
+    assert [each.attempts for each in scheduled.checkpoint.failed] == [2]
+    payments.stripe.failing.clear()
+    scheduled.run(after_seconds=300)
+    assert (payments.state(), scheduled.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
+
+
 def test_an_event_that_fails_for_a_day_is_given_up_with_an_alarm(
     scheduled: Scheduled, payments: PaymentService
 ) -> None:
