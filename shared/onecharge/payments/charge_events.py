@@ -12,7 +12,13 @@ from aws_lambda_powertools import Logger
 
 from onecharge.payments.protocol import Payment
 from onecharge.payments.store import PaymentStore
-from onecharge.payments.stripe_gateway import ChargeEvent, ChargeEventType, RefundEvent, StripeGateway
+from onecharge.payments.stripe_gateway import (
+    ChargeEvent,
+    ChargeEventType,
+    NoSuchPaymentIntent,
+    RefundEvent,
+    StripeGateway,
+)
 from onecharge.payments.stripe_refunds import StripeRefunds
 
 _TRIES = 4
@@ -52,7 +58,13 @@ class ChargeEventRecorder:
         if event.order_id is not None or event.payment_intent_id is None:
             return event.order_id
         # A dispute names no order, and neither does a refund that was made by hand; the PaymentIntent does.
-        return self.gateway.order_of(event.payment_intent_id)
+        try:
+            return self.gateway.order_of(event.payment_intent_id)
+        except NoSuchPaymentIntent:
+            # The secret may be another account's for a while.
+            self.count("EventUnknownToStripe")
+            self.count("Alarm")
+            raise ChargeEventDeferred("Stripe has no such PaymentIntent") from None
 
     def _record_refunded(self, event: ChargeEvent | RefundEvent, order_id: str) -> None:
         for _ in range(_TRIES):

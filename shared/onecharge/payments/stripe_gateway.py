@@ -33,6 +33,10 @@ _LIST_MARGIN_SECONDS = 3600
 """Clocks differ by less than this: the list begins so much earlier, and ends so much later."""
 
 
+class NoSuchPaymentIntent(Exception):
+    """The account of our secret has no PaymentIntent of this id."""
+
+
 class LookupInconclusive(Exception):
     """Stripe showed too much to be sure that everything of the order was seen."""
 
@@ -268,20 +272,23 @@ class StripeGateway:
         return parse_event(self.client.v1.events.retrieve(event_id))
 
     def order_of(self, payment_intent_id: str) -> str | None:
-        """The order that a PaymentIntent was made for; None if it is not ours."""
+        """The order that a PaymentIntent was made for; None if it is not ours. Raises NoSuchPaymentIntent."""
         try:
             return _order_id(self.client.v1.payment_intents.retrieve(payment_intent_id))
         except stripe.InvalidRequestError as error:
             if error.http_status == 404:
-                return None
+                raise NoSuchPaymentIntent from None
             raise
 
 
 def parse_event(event: Any) -> StripeEvent | None:
-    """What an event says; None if it is of another type, or of a PaymentIntent that is not ours.
+    """What an event says; None if it is of another type, account or of a PaymentIntent that is not ours.
 
     `event` is a stripe.Event, from Stripe itself or with a signature that has been verified.
     """
+    if getattr(event, "account", None) is not None:
+        # Of a connected account, which is not ours to look into (Stripe documentation, "Connect webhooks").
+        return None
     if event.type in _INTENT_EVENTS:
         return _payment_intent_event(event)
     made = event.data.object

@@ -198,8 +198,13 @@ class _Job:
         found = self._look_up(None) if self._must_look_up() else None
         if found is not None:
             return found
-        # There is nothing that could be charged, and so nothing to leave a trace.
-        return Finalize(PaymentState.CANCELED) if self.payment.cancel_requested_at else self._failed(failure)
+        is_permanent = RULES[failure.kind].action is NextAction.DECLINE
+        # There is nothing that could be charged, and so nothing to leave a trace; unless we mend what is refused.
+        return (
+            Finalize(PaymentState.CANCELED)
+            if self.payment.cancel_requested_at and is_permanent
+            else self._failed(failure)
+        )
 
     def _must_look_up(self) -> bool:
         """Whether there may be a PaymentIntent of the order that its keys do not lead to."""
