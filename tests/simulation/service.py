@@ -218,7 +218,8 @@ class PaymentService:
     def reconciler_has_run(self, at: int) -> None:
         """It did so before anything of the schedule happened, and so reads all of its events."""
         checkpoint = Checkpoint.first(since=at, now=at)
-        CheckpointStore(MemoryDynamoDB(TABLES, tables=self.dynamodb.tables), RECONCILIATION).write(checkpoint)
+        client: Any = MemoryDynamoDB(TABLES, tables=self.dynamodb.tables)
+        CheckpointStore(client, RECONCILIATION).write(checkpoint)
 
     def forget_handled_events(self) -> None:
         """Which events were handled may be forgotten: it only saves work."""

@@ -109,6 +109,8 @@ class Worker:
     """It handles a delivery of an order: nothing else may confirm, or finalize as the lease owner."""
     must_not_confirm: bool = False
     """It has claimed, or written, a row whose cancellation was requested before."""
+    read: dict[RowKey, int] = field(default_factory=dict)
+    """The revisions of the rows that it has read."""
     found: set[str] = field(default_factory=set)
     """The PaymentIntents that a lookup has shown it."""
 
@@ -168,6 +170,18 @@ class Scenario:
         return self.reconciles or self.webhooks
 
 
+class WatchedDynamoDB(MemoryDynamoDB):
+    """DynamoDB, with an eye on who has read what."""
+
+    def get_item(self, **given: Any) -> dict[str, Any]:
+        answer = super().get_item(**given)
+        assert isinstance(self.io, World)
+        if given["TableName"] == PAYMENTS and "Item" in answer and self.io.current:
+            row = RowView.of(answer["Item"])
+            self.io.current.read[row.key] = row.revision
+        return answer
+
+
 class WatchedStripe(MemoryStripe):
     """Stripe, with an eye on who confirms what."""
 
@@ -211,7 +225,7 @@ class World:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self.dynamodb = MemoryDynamoDB(keys=TABLES, indexes=INDEXES, io=self)
+        self.dynamodb: MemoryDynamoDB = WatchedDynamoDB(keys=TABLES, indexes=INDEXES, io=self)
         self.stripe: MemoryStripe = WatchedStripe(
             io=self,
             search_lag_seconds=self.scenario.search_lag_seconds,
@@ -377,6 +391,8 @@ class World:
 
     def _check_stranger(self, was: RowView, row: RowView) -> None:
         """What one who does not hold the row may write: a request, or what Stripe says; never as its owner."""
+        if self.current and row.state is not was.state and self.current.read.get(row.key) != was.revision:
+            self.broken = "a row was finalized on another revision than was read"
         if was.state is not IN_WORK:
             return
         owners = (row.lease, row.lease_expires_at, row.payment_intent_id) != (
@@ -516,7 +532,8 @@ class World:
             self.reconcile()
             self.until_quiet()
         for _ in range(_ROUNDS_MAX):
-            waiting = [key for key, state in self.states.items() if state is IN_WORK and not self._is_elsewhere(key)]
+            # A round that was begun long ago visits only what was unfinished then: the next one visits all.
+            waiting = [key for key in self.rows if self._differs(key) and not self._is_elsewhere(key)]
             if not waiting:
                 break
             for event in self.orders:
@@ -527,16 +544,20 @@ class World:
             self.reconcile()
             self.until_quiet()
 
+    def _differs(self, key: RowKey) -> bool:
+        """Whether the row is unfinished, or not as Stripe says, or not what the customer has asked for."""
+        row = RowView.of(self.rows[key])
+        if row.state in (PAID, REVIEW):
+            return False
+        is_ignored = row.is_to_be_canceled and row.state is not CANCELED
+        return row.state is IN_WORK or is_ignored or bool(self._charges_of(key))
+
     def _has_something_to_reconcile(self) -> bool:
-        """Whether something is unfinished, or not as Stripe says: then a run of the reconciler can change something."""
-        if self.cancels and any(
-            RowView.of(row).is_to_be_canceled and self.states[key] not in (CANCELED, PAID)
-            for key, row in self.rows.items()
-        ):
-            return True
-        charged = {row_key_of_intent(charge) for charge in self.stripe.charges}
-        return any(state in (IN_WORK, WAITS) for state in self.states.values()) or any(
-            self.states.get(key) is not PAID for key in charged
+        """Whether a run of the reconciler can change anything."""
+        return (
+            WAITS in self.states.values()
+            or any(row_key_of_intent(charge) not in self.rows for charge in self.stripe.charges)
+            or any(self._differs(key) for key in self.rows)
         )
 
     def _is_elsewhere(self, key: RowKey) -> bool:
