@@ -113,10 +113,20 @@ def in_brief(answer: Any) -> Any:
     return answer["statusCode"] if isinstance(answer, dict) and "statusCode" in answer else answer
 
 
+_TABLES_OF_THE_STREAMS = {
+    "ORDERS_TABLE": "orders",
+    "ORDER_REFUNDS_TABLE": "order-refunds",
+    "PAYMENTS_TABLE": "payments",
+    "REFUNDS_TABLE": "refunds",
+}
+"""As the samples of publish_events name them: it tells a record's table by the stream's ARN, and reaches none."""
+
+
 def deployed_environment(functions: list[dict[str, Any]], logical_id: str) -> dict[str, str]:
     """The environment that a deployed stack gave to a function, from Lambda's ListFunctions."""
     [function] = [each for each in functions if f"-{logical_id}-" in each["FunctionName"]]
-    return dict(function["Environment"]["Variables"])
+    environment = dict(function["Environment"]["Variables"])
+    return environment | _TABLES_OF_THE_STREAMS if logical_id == "PublishEventsFunction" else environment
 
 
 def write_environment(stack: Stack, path: Path) -> None:

@@ -12,18 +12,23 @@ from charge_order.charge import ChargeOrder
 from onecharge.deliveries import Disposition
 from onecharge.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.payments.cancel import CancelPayment
+from onecharge.payments.charge_events import ChargeEventRecorder
+from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.protocol import Payment
 from onecharge.payments.reconciler import Reconciler
+from onecharge.payments.refund_events import RefundEventHandler
+from onecharge.payments.refund_store import RefundStore
 from onecharge.payments.store import UNFINISHED, PaymentStore
+from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
 from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.stripe_refunds import StripeRefunds
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.worker import PaymentWorker
 from onecharge.questions import CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
 from onecharge.states import PaymentState
 from payment_questions.answer import AnswerQuestion
 from payment_questions.app import bounds_of
-from receive_stripe_event.processed_events import ProcessedEvents
-from receive_stripe_event.receive import OUTAGES, ReceiveStripeEvent
+from receive_stripe_event.receive import ReceiveStripeEvent
 from reconcile_charges.app import STEP_SECONDS
 from reconcile_charges.checkpoints import Checkpoint, CheckpointStore
 from reconcile_charges.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
@@ -39,10 +44,12 @@ QUESTION_BOUNDS = replace(TimeBounds.of(20), lease_seconds=bounds_of(20).lease_s
 """How long each function may run, as template.yaml says."""
 PAYMENTS = "Payments"
 RECONCILIATION = "Reconciliation"
+REFUNDS = "Refunds"
 STRIPE_EVENTS = "StripeEvents"
 TABLES: Mapping[str, tuple[str, ...]] = {
     PAYMENTS: ("order_id",),
     RECONCILIATION: ("name",),
+    REFUNDS: ("order_id", "refund_id"),
     STRIPE_EVENTS: ("event_id",),
 }
 INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -182,10 +189,7 @@ class PaymentService:
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook; whether it was acknowledged."""
         receive = self.receiver(
-            store=self.store,
-            gateway=self.gateway,
-            reconciler=self._reconciler(WEBHOOK_BOUNDS, report),
-            handle_refund=lambda _: None,
+            events=self._events(self._reconciler(WEBHOOK_BOUNDS, report), report),
             processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
             clock=self.clock,
             logger=SILENT,
@@ -201,10 +205,13 @@ class PaymentService:
     def reconcile(self, report: Callable[[str], None], seconds_left: Callable[[], float]) -> None:
         """One scheduled run of the reconciler."""
         bounds = replace(TimeBounds.of(STEP_SECONDS), lease_seconds=RECONCILE_BOUNDS.lease_seconds)
+        reconciler = self._reconciler(bounds, report)
         run = ReconcileCharges(
             store=self.store,
             gateway=self.gateway,
-            reconciler=self._reconciler(bounds, report),
+            reconciler=reconciler,
+            events=self._events(reconciler, report),
+            processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
             checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION),
             clock=self.clock,
             seconds_left=seconds_left,
@@ -231,6 +238,22 @@ class PaymentService:
     def _canceler(self, bounds: TimeBounds) -> CancelPayment:
         return self.canceler(
             store=self.store, worker=self._worker(), bounds=bounds, clock=self.clock, logger=SILENT, count=SILENT
+        )
+
+    def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
+        refunds = StripeRefunds(self.gateway.client)
+        return StripeEventHandler(
+            reconciler=reconciler,
+            charges=ChargeEventRecorder(
+                store=self.store, gateway=self.gateway, refunds=refunds, logger=SILENT, count=report
+            ),
+            refunds=RefundEventHandler(
+                store=RefundStore(self.dynamodb, REFUNDS),
+                gateway=refunds,
+                clock=self.clock,
+                logger=SILENT,
+                count=report,
+            ),
         )
 
     def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:
