@@ -4,7 +4,7 @@ Source: Stripe documentation, "Error handling", "Error codes", "Idempotent reque
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Any
 
@@ -77,8 +77,8 @@ class Failure:
     """Stripe's decline code, or its error code."""
     message: str | None = None
     request_id: str | None = None
-    payment_intent: Any = None
-    """The PaymentIntent inside the error, as the SDK shows it."""
+    payment_intent: Any = field(default=None, repr=False)
+    """The PaymentIntent inside the error, as the SDK shows it, client secret and all."""
 
 
 _PAYMENT_METHOD_CODES: Mapping[str, str] = {
