@@ -208,7 +208,8 @@ class Event:
     type: str
     created: int
     data: Any
-    account: int = 0
+    seen_by: int = 0
+    """The account whose event it is. (`account` is what Stripe calls a connected one, in events of those.)"""
 
 
 # ---------------------------------------------------------------- answers
@@ -667,13 +668,13 @@ class MemoryStripe:
         """GET /v1/events: newest first."""
         self.reach("events")
         types = {*given.get("types", ()), *([given["type"]] if "type" in given else ())}
-        events = (each for each in reversed(self.events) if each.account == self.account)
+        events = (each for each in reversed(self.events) if each.seen_by == self.account)
         return [each for each in events if _within(each.created, given) and (not types or each.type in types)]
 
     def retrieve_event(self, event_id: str) -> Event:
         """GET /v1/events/{id}."""
         self.reach("events")
-        event = next((each for each in self.events if each.id == event_id and each.account == self.account), None)
+        event = next((each for each in self.events if each.id == event_id and each.seen_by == self.account), None)
         return event or _NOT_FOUND.give()
 
     def list_refunds(self, given: Mapping[str, Any]) -> list[Refund]:

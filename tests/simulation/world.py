@@ -576,7 +576,7 @@ class World:
 
     def _send_what_is_not_acknowledged(self) -> None:
         for _ in range(_ROUNDS_MAX):
-            left = [each for each in self.stripe.events if each.id not in self.acknowledged and not each.account]
+            left = [each for each in self.stripe.events if each.id not in self.acknowledged and not each.seen_by]
             for event in left:
                 self.send_webhook(event)
             self.until_quiet()
@@ -721,7 +721,7 @@ class World:
         if self.choices.happens(0.1):
             self.service.forget_handled_events()
         event = self.stripe.events[self.choices.pick(len(self.stripe.events))]
-        if event.account:
+        if event.seen_by:
             # The endpoint is one of our own account's.
             return False
         self.send_webhook(event)
