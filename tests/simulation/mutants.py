@@ -264,23 +264,6 @@ class _Adopts(_Job):
         return super()._look_up(own)
 
 
-class _LooksUpBeforeItCreates(_Job):
-    """Of two workers neither may see what the other creates."""
-
-    _has_looked_up = False
-
-    def _ensure(self, generation: int) -> Finalize:
-        if super()._must_look_up() and not self._has_looked_up:
-            self._has_looked_up = True
-            final = self._look_up(None)
-            if final is not None:
-                return final
-        return super()._ensure(generation)
-
-    def _must_look_up(self) -> bool:
-        return False if self._has_looked_up else super()._must_look_up()
-
-
 def _leaves_it_open(payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]) -> Any:
     closed = [replace(each, status="canceled") if each.is_open else each for each in others]
     return decide_after_lookup(payment, own, closed)
@@ -381,7 +364,6 @@ MUTANTS: Mapping[str, Mutate] = {
     "a second confirm key: one for each message": _with_keys("confirm", _of_the_message),
     "no lookup past 22 hours": _working(_NeverLooksUp),
     "lookup only for a new row": _working(_LooksUpForNewRows),
-    "the lookup comes before the create": _working(_LooksUpBeforeItCreates),
     "the list alone taken for complete": _asking(_OnlyListsAnHour),
     "what was found is adopted": _working(_Adopts),
     "what is found stays open": _working(_rebuilt(_Job, decide_after_lookup=_leaves_it_open)),
