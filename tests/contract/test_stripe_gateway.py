@@ -16,6 +16,7 @@ from onecharge.payments.protocol import CancelReason, FrozenRequest, Payment
 from onecharge.payments.stripe_gateway import (
     ChargeEvent,
     LookupInconclusive,
+    NoSuchPaymentIntent,
     StripeGateway,
     StripeResponse,
     stripe_client,
@@ -166,7 +167,8 @@ def test_a_canceled_payment_intent_is_never_charged(
 def test_what_stripe_does_not_know_and_whom_it_does_not_know(gateway: StripeGateway, standin: StandIn) -> None:
     """No order is failed for either."""
     assert kind_of(gateway.retrieve("pi_unknown")) is ResponseKind.NOT_FOUND
-    assert gateway.order_of("pi_unknown") is None
+    with pytest.raises(NoSuchPaymentIntent):
+        gateway.order_of("pi_unknown")
     stranger = StripeGateway(stripe_client("pk_wrong", api_base=standin.base_url, bounds=TimeBounds.of(12)))
     assert kind_of(stranger.create(request_for(), 0)) is ResponseKind.ACCOUNT
 
