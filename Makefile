@@ -11,7 +11,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local test check format lint types validate specification simulate mutants survival openapi sam-local requirements clean
+.PHONY: help install demo local test check format lint types validate specification simulate mutants openapi sam-local requirements clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -76,9 +76,12 @@ simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
 	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation --mutants $(if $(SEED),--seed $(SEED))
 
+# optional: original
+.PHONY: survival
 survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(WRITE),--write)
+# end optional
 
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
 
@@ -107,9 +110,14 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --uni
   --no-header --no-emit-index-url --no-annotate
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
-	@for each in charge_order payment_questions stripe_webhook reconcile refund_charge; do \
-	  $(COMPILE) requirements/stripe.in -o functions/$$each/requirements.txt || exit 1; done
+	@for each in functions/*/requirements.txt; do $(COMPILE) requirements/stripe.in -o "$$each" || exit 1; done
 	@for each in dev emulator openapi sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 
+# optional: original
+.PHONY: new
+new: $(VENV)/.dev ## Write a project of your own with the chosen parts: make new DIR=../shop-payments [WITH="refunds webhook"] [NAME=shop].
+	@$(PY) -m new_project "$$DIR" --with "$$WITH" --name "$$NAME"
+
+# end optional
 clean: ## Remove everything that was installed or built.
 	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,79 @@
+"""The files of a new project, from this one's: nothing of a part that is not chosen, and nothing of this one's name."""
+
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from new_project.__main__ import read_project
+from new_project.parts import FILES, ORIGINAL, PARTS, conditions_of
+from new_project.project import new_project
+
+PROJECT = Path(__file__).resolve().parents[2]
+FILES_HERE = read_project(PROJECT)
+SELECTIONS = [set(), *({part} for part in PARTS), {"refunds", "webhook"}, set(PARTS)]
+
+WORDS = {
+    "refunds": r"refund",
+    "webhook": r"webhook",
+    "due": r"due_|DueD|place_due",
+    "fifo": r"fifo",
+    "authentication": r"client_secret|ClientSecret",
+    "cancel": r"cancel_requested\b|CancelRequested|cancel_order|CANCELING",
+}
+"""How what a part adds is called."""
+
+STAYS: dict[str, dict[str, str]] = {}
+"""Files of the core that use the word of a part, and why."""
+
+
+@pytest.mark.parametrize(("condition", "glob"), [(condition, glob) for condition, globs in FILES for glob in globs])
+def test_every_entry_of_the_table_matches_a_file(condition: str, glob: str) -> None:
+    """One that matches none is of a file that was moved, and has become part of the core unseen."""
+    assert any(fnmatchcase(path, glob) for path in FILES_HERE), condition
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=lambda each: " ".join(sorted(each)) or "core")
+def test_every_marker_is_well_formed_and_none_stays(selection: set[str]) -> None:
+    """In every selection the files can be cut, and are still there as files that have a use."""
+    made = new_project(FILES_HERE, selection, "shop")
+    assert {"README.md", "template.yaml", "shared/shop/payments/charges/protocol.py"} <= made.keys()
+    marked = [path for path, text in made.items() if re.search(r"(# |<!-- )(=+ )?(end )?optional\b", text)]
+    assert marked == []
+
+
+def test_all_parts_are_all_of_this_project() -> None:
+    """But for what only this project has."""
+    made = new_project(FILES_HERE, set(PARTS), "onecharge")
+    own = {path for path in FILES_HERE if ORIGINAL in conditions_of(path)}
+    assert FILES_HERE.keys() - made.keys() == own - {"README.md", "CHANGELOG.md"}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_without_a_part_nothing_in_the_functions_speaks_of_it(part: str) -> None:
+    """What a shop does not have, its code does not mention; what stays has a reason."""
+    made = new_project(FILES_HERE, set(), "onecharge")
+    code = {path for path in made if path.startswith(("functions/", "shared/", "template.yaml"))}
+    speaks = {path for path in code if re.search(WORDS[part], made[path] + path, re.IGNORECASE)}
+    assert speaks == STAYS.get(part, {}).keys()
+
+
+def test_the_name_is_replaced_everywhere() -> None:
+    """In paths and texts, however it is spelled; but for the license, and where the new project comes from."""
+    made = new_project(FILES_HERE, set(PARTS), "shop")
+    named = {path for path, text in made.items() if "onecharge" in (path + text).lower()}
+    assert named <= {"README.md", "LICENSE", "NOTICE"}
+
+
+def test_the_longest_name_makes_no_line_too_long() -> None:
+    """Code is formatted anew, but nobody breaks the lines of comments and texts."""
+    made = new_project(FILES_HERE, set(PARTS), "a" * 20)
+    long = [
+        f"{path}: {line}"
+        for path, text in made.items()
+        if path.endswith((".py", ".yaml"))
+        for line in text.splitlines()
+        if len(line) > 120 and "a" * 20 in line and re.search(r"#|\"\"\"|^[^\"(=]*$", line)
+    ]
+    assert long == []
