@@ -77,6 +77,16 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_every_path_exists(path: Path) -> None:
+    """`functions/charge_order/` in a text is a folder of this project."""
+    top = "|".join(
+        sorted(folder.name for folder in PROJECT.iterdir() if folder.is_dir() and folder.name[0] not in "._")
+    )
+    paths = re.findall(rf"`((?:{top})/[^`\s*…]*)`", path.read_text())
+    assert [name for name in paths if not (PROJECT / name).exists()] == []
+
+
 def test_no_line_of_the_readme_is_too_long() -> None:
     """It is read in terminals and diffs, too."""
     lines = (PROJECT / "README.md").read_text().splitlines()
