@@ -46,7 +46,7 @@ class CheckpointStore[C: Checkpoint]:
         self._adapter = TypeAdapter(checkpoint)
 
     def read(self) -> C | None:
-        """Read it consistently, without the attributes that it does not know; None before the first run has written it."""
+        """Read it consistently; None before it was first written. Attributes that the class lacks are ignored."""
         response = self._client.get_item(TableName=self._table, Key=to_item(self._key), ConsistentRead=True)
         return self._adapter.validate_python(from_item(response["Item"])) if "Item" in response else None
 
