@@ -69,7 +69,7 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/e2e/test_due_payments.py",
         ),
     ),
-    ("fifo", ("tests/e2e/test_fifo.py",)),
+    ("fifo", ("tests/e2e/test_fifo.py", "tests/unit/test_messaging.py")),
     (
         ORIGINAL,
         (

@@ -1,10 +1,9 @@
-"""The SQS consumer: partial batch responses, visibility timeouts, backoff, FIFO groups, poison straight to the DLQ."""
+"""The SQS consumer: partial batch responses, visibility timeouts, backoff, poison straight to the DLQ."""
 
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import zip_longest
 from threading import Barrier
 from typing import Any
 from uuid import uuid4
@@ -34,11 +33,20 @@ class Sqs:
     client: Any
     queue: Queue
 
-    def receive(self, *bodies: str, groups: str = "") -> dict[str, Any]:
-        """Send messages, into message groups on a FIFO queue, and receive a batch of them as Lambda's event."""
-        for body, group in zip_longest(bodies, groups):
-            fifo = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())} if group else {}
-            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body, **fifo)
+    # optional: fifo
+    def receive_of_groups(self, *bodies: str, groups: str) -> dict[str, Any]:
+        """Send messages into message groups of a FIFO queue, and receive a batch of them."""
+        for body, group in zip(bodies, groups, strict=True):
+            place = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())}
+            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body, **place)
+        return self.receive()
+
+    # end optional
+
+    def receive(self, *bodies: str) -> dict[str, Any]:
+        """Send messages, and receive a batch of them as Lambda's event."""
+        for body in bodies:
+            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body)
         received = self.client.receive_message(
             QueueUrl=self.queue.url, MaxNumberOfMessages=10, AttributeNames=["All"], VisibilityTimeout=60
         )
@@ -80,6 +88,7 @@ def sqs(aws: None) -> Sqs:
     return Sqs(client, Queue(client, *urls))
 
 
+# optional: fifo
 @pytest.fixture
 def fifo(aws: None) -> Sqs:
     client = boto3.client("sqs")
@@ -89,18 +98,25 @@ def fifo(aws: None) -> Sqs:
     return Sqs(client, Queue(client, *urls))
 
 
+# end optional
+
+
 @pytest.fixture
 def body(sample: Sample) -> str:
     return str(sample("charge_order/order_placed")["Records"][0]["body"])
 
 
 Consume = Callable[..., list[str]]
+QUEUES = [
+    "sqs",
+    "fifo",  # optional: fifo
+]
 
 
 @pytest.fixture
 def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaContext) -> Consume:
     """Consumes a batch with a handler; returns the message ids that the partial batch response reports as failed."""
-    queue: Queue = request.getfixturevalue("fifo" if "fifo" in request.fixturenames else "sqs").queue
+    queue: Queue = request.getfixturevalue(next(name for name in QUEUES if name in request.fixturenames)).queue
 
     def run(
         event: dict[str, Any], handle: Callable[[OrderPlacedEvent], Disposition], record_seconds: float = 0
@@ -247,6 +263,7 @@ def test_a_record_that_cannot_be_finished_is_returned_to_the_queue(
 # ---------------------------------------------------------------- FIFO
 
 
+# optional: fifo
 def numbered(body: str, number: int) -> str:
     """The event with an amount that identifies it."""
     return with_data(body, amount_minor=number + 100)
@@ -272,7 +289,7 @@ def test_the_messages_of_a_group_are_handled_in_order(fifo: Sqs, consume: Consum
         running.remove(group)
         return Done()
 
-    event = fifo.receive(*[numbered(body, number) for number in range(6)], groups="ababab")
+    event = fifo.receive_of_groups(*[numbered(body, number) for number in range(6)], groups="ababab")
     assert consume(event, handle) == []
     assert [number for number in handled if number % 2 == 0] == [0, 2, 4]
     assert [number for number in handled if number % 2 == 1] == [1, 3, 5]
@@ -293,7 +310,7 @@ def test_after_the_first_failure_of_a_group_its_rest_is_returned_to_the_queue(
             raise ZeroDivisionError
         return failure
 
-    event = fifo.receive(*[numbered(body, number) for number in range(6)], groups="abaaab")
+    event = fifo.receive_of_groups(*[numbered(body, number) for number in range(6)], groups="abaaab")
     failed = consume(event, handle)
     by_body = {record["messageId"]: record["body"] for record in event["Records"]}
     assert sorted(by_body[each] for each in failed) == [numbered(body, number) for number in (2, 3, 4)]
@@ -303,7 +320,7 @@ def test_after_the_first_failure_of_a_group_its_rest_is_returned_to_the_queue(
 
 def test_poison_does_not_block_its_group(fifo: Sqs, consume: Consume, body: str) -> None:
     """It is in the FIFO DLQ once, although a second delivery sends it there again."""
-    event = fifo.receive("{}", numbered(body, 1), groups="aa")
+    event = fifo.receive_of_groups("{}", numbered(body, 1), groups="aa")
     handled: list[int] = []
 
     def handle(event: OrderPlacedEvent) -> Disposition:
@@ -329,6 +346,9 @@ def test_a_standard_queue_ignores_message_groups(sqs: Sqs, consume: Consume, bod
         return Done()
 
     assert consume(event, handle) == []
+
+
+# end optional
 
 
 def test_backoff_is_exponential_and_capped() -> None:

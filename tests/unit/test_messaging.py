@@ -1,4 +1,4 @@
-"""Messaging: standard or fifo. The template holds what AWS asks of each, and what is sent fits to it."""
+"""FIFO topics and queues: the template holds what AWS asks of them, and what is sent fits to it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from charge_order.charge import REEMIT_AFTER_SECONDS
-from onecharge.contract.events import EventType, OrderPlacedEvent
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.runtime.topics import Topic
 from republish.waiting import FIRST_WAIT_SECONDS
 from testing.harness import PROJECT, Sample
@@ -19,8 +19,8 @@ QUEUES = {
     "SubscriptionsDlq",
     "OrderUpdatesQueue",
     "OrderUpdatesDlq",
-    "RefundsQueue",
-    "RefundsDlq",
+    "RefundsQueue",  # optional: refunds
+    "RefundsDlq",  # optional: refunds
 }
 STREAM_DLQ = "PublishEventsDlq"
 _LEFT_OUT = object()
@@ -104,20 +104,14 @@ def test_a_fifo_topic_has_a_name_that_ends_so() -> None:
     assert not any("TopicName" in standard[name] for name in TOPICS)
 
 
-def test_the_payments_queue_gets_orders_and_cancellations() -> None:
-    """And nothing else; refunds have a queue of their own."""
-    wanted = [EventType.ORDER_PLACED, EventType.ORDER_CANCEL_REQUESTED]
-    assert resolved("standard")["PaymentsSubscription"]["FilterPolicy"] == {"event_type": wanted}
-
-
-def test_the_deduplication_of_five_minutes_swallows_nothing_that_is_told_again() -> None:
+def test_fifo_deduplication_swallows_no_republication() -> None:
     """A republished order, and an outcome that is emitted again, have the ids that they had before."""
     five_minutes = 300
     assert five_minutes < FIRST_WAIT_SECONDS
     assert five_minutes < REEMIT_AFTER_SECONDS
 
 
-def test_standard_is_what_nobody_has_to_choose() -> None:
+def test_the_default_is_standard() -> None:
     """A stack that says nothing has standard queues."""
     text = (PROJECT / "template.yaml").read_text()
     assert "  Messaging:\n    Type: String\n    Default: standard\n" in text

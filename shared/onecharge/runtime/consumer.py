@@ -9,7 +9,9 @@ What happens with a delivery:
     not handled yet: RetryAfter(seconds)          invisible for so many seconds                           failure
     not handled yet: BackOff, or another error    invisible, for longer with each receive                 failure
     not begun: too little time is left            visible at once                                         failure
+    # optional: fifo
     not begun: a message of its FIFO group failed visible at once, so that SQS keeps the group's order    failure
+    # end optional
 
 What is reported as a failure (`batchItemFailures`) SQS delivers again, until maxReceiveCount moves it to the DLQ.
 """
@@ -87,6 +89,7 @@ class _RecordFailed(Exception):
     """Makes the batch processor report the record in `batchItemFailures`."""
 
 
+# optional: fifo
 class _MessageGroups:
     """The message groups of one batch: their order, and which of them have failed."""
 
@@ -96,6 +99,7 @@ class _MessageGroups:
         self.failed = set[str]()
 
 
+# end optional
 class Consumer[Event: CloudEvent[Any]]:
     """Handles each record of a Lambda event, in parallel.
 
@@ -134,34 +138,46 @@ class Consumer[Event: CloudEvent[Any]]:
 
     def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
         """Process a batch; returns the partial batch response."""
+        process = partial(self._process_on_a_thread, context)
+        # optional: fifo
+        if self._queue.is_fifo:
+            process = partial(self._process_in_group_order, _MessageGroups(), context)
+        # end optional
         return async_process_partial_response(
             event=event,
-            record_handler=partial(self._process_in_group_order, _MessageGroups(), context),
+            record_handler=process,
             # If every record fails, each is reported too. Raising would make the invocation fail, and Lambda would
             # reduce the concurrency of the event source mapping.
             processor=AsyncBatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False),
             context=context,
         )
 
+    async def _process_on_a_thread(self, context: "LambdaContext", record: SQSRecord) -> None:
+        in_time = partial(self._process_in_time, Delivery.of(record), context)
+        if not await asyncio.get_running_loop().run_in_executor(self._threads, in_time):
+            raise _RecordFailed
+
+    # optional: fifo
     async def _process_in_group_order(
         self, groups: _MessageGroups, context: "LambdaContext", record: SQSRecord
     ) -> None:
-        """Process the record on a thread, on a FIFO queue after those of its message group that precede it.
+        """Process the record on a thread, after those of its message group that precede it.
 
         Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": on a FIFO queue, report what
         comes after the first failure as failed too. SQS keeps the order within a group, so groups fail separately.
         """
         delivery = Delivery.of(record)
-        group = delivery.group if self._queue.is_fifo and delivery.group else delivery.message_id
-        on_a_thread = partial(asyncio.get_running_loop().run_in_executor, self._threads)
+        group = delivery.group or delivery.message_id
         async with groups.locks[group]:
             if group in groups.failed:
-                await on_a_thread(self._return_to_queue, delivery, "an earlier message of its group failed")
+                returned = partial(self._return_to_queue, delivery, "an earlier message of its group failed")
+                await asyncio.get_running_loop().run_in_executor(self._threads, returned)
                 raise _RecordFailed
             groups.failed.add(group)  # Until the record has succeeded, whatever is raised.
-            if not await on_a_thread(self._process_in_time, delivery, context):
-                raise _RecordFailed
+            await self._process_on_a_thread(context, record)
             groups.failed.remove(group)
+
+    # end optional
 
     def _process_in_time(self, delivery: Delivery, context: "LambdaContext") -> bool:
         if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
@@ -170,7 +186,8 @@ class Consumer[Event: CloudEvent[Any]]:
         return self.process(delivery)
 
     def _return_to_queue(self, delivery: Delivery, reason: str) -> None:
-        """Make it visible at once: while a message of a FIFO group is invisible, SQS delivers no other of the group."""
+        """Make it visible at once, so that another invocation can begin it."""
+        # While a message of a FIFO group is invisible, SQS delivers no other of the group.  # optional: fifo
         self._count("MessageReturned")
         self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
         self._change_visibility(delivery, 0)

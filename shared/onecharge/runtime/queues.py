@@ -20,8 +20,10 @@ class Delivery:
     receive_count: int
     """How often the message has been received, this time included (ApproximateReceiveCount)."""
     body: str
+    # optional: fifo
     group: str | None = None
     """The message group id; on a FIFO queue every message has one."""
+    # end optional
 
     @classmethod
     def of(cls, record: SQSRecord) -> Self:
@@ -31,22 +33,25 @@ class Delivery:
             receipt_handle=record.receipt_handle,
             receive_count=int(record.attributes.approximate_receive_count),
             body=record.body,
-            group=record.attributes.message_group_id,
+            group=record.attributes.message_group_id,  # optional: fifo
         )
 
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue and its DLQ, both standard or both FIFO. Methods raise botocore's errors."""
+    """A queue and its DLQ. Methods raise botocore's errors."""
 
     client: "SQSClient"
     url: str
     dlq_url: str
 
+    # optional: fifo
     @property
     def is_fifo(self) -> bool:
         """Whether it is a FIFO queue: the names of those, and of no others, end in `.fifo`."""
         return self.url.endswith(".fifo")
+
+    # end optional
 
     def change_visibility(self, delivery: Delivery, seconds: int) -> None:
         """Set the message's visibility timeout: invisible for so many seconds from now, at the most 43,200 (12 h)."""
@@ -55,10 +60,7 @@ class Queue:
         )
 
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """Send the message's body to the DLQ, with the reason and the message id as message attributes.
-
-        On a FIFO queue the message stays in its group, and sending it twice within five minutes adds it once.
-        """
+        """Send the message's body to the DLQ, with the reason and the message id as message attributes."""
         message: SendMessageRequestTypeDef = {
             "QueueUrl": self.dlq_url,
             "MessageBody": delivery.body,
@@ -67,6 +69,9 @@ class Queue:
                 "original_message_id": {"DataType": "String", "StringValue": delivery.message_id},
             },
         }
+        # optional: fifo
+        # The message stays in its group, and sending it twice within five minutes adds it once.
         if self.is_fifo and delivery.group:
             message |= {"MessageGroupId": delivery.group, "MessageDeduplicationId": delivery.message_id}
+        # end optional
         self.client.send_message(**message)

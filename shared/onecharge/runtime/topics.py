@@ -39,7 +39,7 @@ class PublishFailure:
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic, standard or FIFO, through boto3's client."""
+    """One topic, through boto3's client."""
 
     client: "SNSClient"
     arn: str
@@ -67,8 +67,10 @@ class Topic:
             "Message": event.model_dump_json(exclude_none=True),
             "MessageAttributes": {EVENT_TYPE_ATTRIBUTE: {"DataType": "String", "StringValue": event.type}},
         }
+        # optional: fifo
         if self.arn.endswith(".fifo"):  # As the name of every FIFO topic does, and of no other.
             entry |= {"MessageGroupId": event.subject, "MessageDeduplicationId": event.id}
+        # end optional
         return entry
 
     def _log(self, event: PublishedEvent) -> None:
