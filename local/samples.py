@@ -19,22 +19,24 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "get_order": 200,
         "list_orders": 200,
         "pay_again": 409,
-        "cancel_unknown_order": 404,
-        "refund_too_much": 409,
-        "refund_invalid": 400,
-        "refund_unknown_order": 404,
+        "cancel_unknown_order": 404,  # optional: cancel
+        "refund_too_much": 409,  # optional: refunds
+        "refund_invalid": 400,  # optional: refunds
+        "refund_unknown_order": 404,  # optional: refunds
     },
+    # optional: due
     "place_due_orders": {
         "scheduled": None,
     },
+    # end optional
     "publish_events": {
         "order_stored": None,
-        "cancel_requested": None,
+        "cancel_requested": None,  # optional: cancel
         "payment_succeeded": None,
         "payment_declined": None,
         "order_expired": None,
-        "refund_stored": None,
-        "refund_succeeded": None,
+        "refund_stored": None,  # optional: refunds
+        "refund_succeeded": None,  # optional: refunds
     },
     "charge_order": {
         "order_placed": _ALL_DONE,
@@ -44,21 +46,26 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "poison": _ALL_DONE,
         "batch": _ALL_DONE,
     },
+    # optional: refunds
     "refund_charge": {
         "refund_requested": _ALL_DONE,
         "duplicate": _ALL_DONE,
         "poison": _ALL_DONE,
     },
+    # end optional
+    # optional: cancel | authentication
     "payment_questions": {
-        "cancel": {"cancellation": "CANCELED"},
-        "client_secret": {"client_secret": None},
+        "cancel": {"cancellation": "CANCELED"},  # optional: cancel
+        "client_secret": {"client_secret": None},  # optional: authentication
     },
+    # end optional
+    # optional: webhook
     # Signed with the local run's secret, for the year 2100: Stripe's verifier refuses only what is too old.
     "stripe_webhook": {
         "payment_intent_succeeded": 200,
         "duplicate": 200,
         "payment_intent_payment_failed": 200,
-        "charge_refunded": 200,
+        "charge_refunded": 200,  # optional: refunds
         # The stand-in has no such PaymentIntent: the key may be another account's.
         "charge_disputed": 503,
         "thin_event": 200,
@@ -68,6 +75,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "too_old": 400,
         "unsigned": 400,
     },
+    # end optional
     "reconcile": {
         "scheduled": None,
     },
@@ -80,23 +88,16 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "payment_succeeded": _ALL_DONE,
         "payment_declined": _ALL_DONE,
         "payment_canceled": _ALL_DONE,
+        # optional: refunds
         # Nobody has requested this refund: its outcome comes back, and ends in the DLQ.
         "refund_succeeded": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-5cbbdad1513f"}]},
         "refund_failed": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-e722b3a92326"}]},
+        # end optional
         "duplicate": _ALL_DONE,
         "poison": _ALL_DONE,
     },
 }
 """For each function and sample: the HTTP status, or what the handler returns."""
-
-
-_SAMPLED_TABLES = {
-    "ORDERS_TABLE": "orders",
-    "ORDER_REFUNDS_TABLE": "order-refunds",
-    "PAYMENTS_TABLE": "payments",
-    "REFUNDS_TABLE": "refunds",
-}
-"""The tables by the names that they have in the samples of streams, whose ARNs say whose records they are."""
 
 
 def path_of(function: str, sample: str) -> Path:
@@ -115,9 +116,9 @@ def in_brief(answer: Any) -> Any:
 
 _TABLES_OF_THE_STREAMS = {
     "ORDERS_TABLE": "orders",
-    "ORDER_REFUNDS_TABLE": "order-refunds",
+    "ORDER_REFUNDS_TABLE": "order-refunds",  # optional: refunds
     "PAYMENTS_TABLE": "payments",
-    "REFUNDS_TABLE": "refunds",
+    "REFUNDS_TABLE": "refunds",  # optional: refunds
 }
 """As the samples of publish_events name them: it tells a record's table by the stream's ARN, and reaches none."""
 
@@ -136,7 +137,6 @@ def write_environment(stack: Stack, path: Path) -> None:
         logical_id_of(function): {
             **deployed_environment(functions, logical_id_of(function)),
             "AWS_ENDPOINT_URL": stack.aws_endpoint_url,
-            **(_SAMPLED_TABLES if function == "publish_events" else {}),
         }
         for function in SAMPLES
     }

@@ -8,7 +8,7 @@ from testing.harness import load_template
 
 FUNCTIONS = {
     "orders_api": "OrdersApiFunction",
-    "place_due_orders": "PlaceDueOrdersFunction",
+    "place_due_orders": "PlaceDueOrdersFunction",  # optional: due
     "publish_events": "PublishEventsFunction",
     "republish": "RepublishFunction",
     "update_order": "UpdateOrderFunction",

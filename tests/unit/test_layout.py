@@ -49,8 +49,11 @@ RULES = [
     *(Rule(name, [CONTRACT, RUNTIME, ORDERS, PAYMENTS], "It publishes for both services.") for name in PUBLISHERS),
     Rule("testing", [*PRODUCT, "local"], "What tests share; a test is nobody's library."),
     Rule("local", [*PRODUCT, "testing"], "It runs the product; a test is nobody's library."),
+    # optional: original
     Rule("benchmarks", [*PRODUCT, "testing", "local"], "They measure the product; a test is nobody's library."),
-    Rule("tests", [*PRODUCT, "testing", "local", "benchmarks"], "They test everything."),
+    Rule("new_project", [], "It reads the project's files, and runs none of them."),
+    # end optional
+    Rule("tests", [*PRODUCT, "testing", "local", "benchmarks", "new_project"], "They test everything."),
 ]
 """The rule of the longest package name that matches a module applies to it."""
 
@@ -85,7 +88,9 @@ PRODUCT_MODULES = modules_in("onecharge", "shared") | {
     name: path for function in FUNCTIONS for name, path in modules_in(function, "functions").items()
 }
 MODULES = PRODUCT_MODULES | {
-    name: path for folder in ("testing", "local", "benchmarks", "tests") for name, path in modules_in(folder).items()
+    name: path
+    for folder in ("testing", "local", "benchmarks", "new_project", "tests")
+    for name, path in modules_in(folder).items()
 }
 OURS = {name.split(".")[0] for name in MODULES}
 

@@ -8,24 +8,26 @@ import pytest
 from testing.harness import load_template
 
 FUNCTIONS = {
-    "payment_questions": "PaymentQuestionsFunction",
-    "stripe_webhook": "StripeWebhookFunction",
+    "payment_questions": "PaymentQuestionsFunction",  # optional: cancel | authentication
+    "stripe_webhook": "StripeWebhookFunction",  # optional: webhook
     "reconcile": "ReconcileFunction",
 }
 PAYMENTS = "GetAtt PaymentsTable.Arn"
 RIGHTS = {
-    "payment_questions": {PAYMENTS: {"GetItem", "UpdateItem"}},
+    "payment_questions": {PAYMENTS: {"GetItem", "UpdateItem"}},  # optional: cancel | authentication
+    # optional: webhook
     "stripe_webhook": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},
-        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
+        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},  # optional: refunds
     },
+    # end optional
     "reconcile": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "Sub ${PaymentsTable.Arn}/index/unfinished": {"Query"},
         "GetAtt ReconciliationTable.Arn": {"GetItem", "PutItem"},
-        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
-        "GetAtt StripeEventsTable.Arn": {"GetItem"},
+        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},  # optional: refunds
+        "GetAtt StripeEventsTable.Arn": {"GetItem"},  # optional: webhook
     },
 }
 """A lost row is put; nobody scans, and nobody deletes."""
