@@ -114,7 +114,7 @@ def test_a_key_in_use_is_a_conflict(account: Account) -> None:
 
 
 def test_a_key_is_deleted_after_24_hours(account: Account) -> None:
-    """Then the same request charges again; the 23-hour rule of the protocol is for this."""
+    """Then the same request charges again; the protocol's lookup of old orders is for this."""
     account.pay("key-1")
     account.admin.advance_clock(DAY - 10)
     account.pay("key-1")
