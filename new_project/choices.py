@@ -10,7 +10,7 @@ from pathlib import Path
 from new_project.parts import PARTS
 
 NAME_MAX = 20
-"""Characters. With a longer name lines of comments and texts would grow too long."""
+"""Characters: the name is part of stack names, bucket names and import paths."""
 
 
 class Refused(Exception):

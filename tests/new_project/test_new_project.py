@@ -1,15 +1,12 @@
 """The files of a new project, from this one's: nothing of a part that is not chosen, and nothing of this one's name."""
 
 import re
-import tokenize
 from fnmatch import fnmatchcase
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from new_project.__main__ import read_project
-from new_project.choices import NAME_MAX
 from new_project.parts import FILES, ORIGINAL, PARTS, conditions_of
 from new_project.project import new_project
 
@@ -67,20 +64,3 @@ def test_the_name_is_replaced_everywhere() -> None:
     made = new_project(FILES_HERE, set(PARTS), "shop")
     named = {path for path, text in made.items() if "onecharge" in (path + text).lower()}
     assert named <= {"README.md", "LICENSE", "NOTICE"}
-
-
-def test_the_longest_name_makes_no_line_too_long() -> None:
-    """Code is formatted anew; the lines of comments, docstrings and the template are not."""
-    longest = "a" * NAME_MAX
-    made = new_project(FILES_HERE, set(PARTS), longest)
-    lines = {(path, line) for path, text in made.items() for line in unformatted(path, text) if longest in line}
-    assert {(path, line) for path, line in lines if len(line) > 120} == set()
-
-
-def unformatted(path: str, text: str) -> list[str]:
-    """The lines that the formatter leaves as they are."""
-    if not path.endswith(".py"):
-        return text.splitlines() if path.endswith(".yaml") else []
-    tokens = tokenize.generate_tokens(StringIO(text).readline)
-    kept = {tokenize.COMMENT, tokenize.STRING}
-    return [line for token in tokens if token.type in kept for line in token.line.splitlines()]
