@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from new_project.choices import Choices, Refused, choices
+from new_project.markers import BadMarker
 from new_project.project import new_project
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         chosen = choices(given.folder, given.parts, given.name, project=PROJECT, taken=taken_names(PROJECT))
         write(new_project(read_project(PROJECT), chosen.parts, chosen.name), chosen)
-    except (Refused, NotTidied, OSError) as reason:
+    except (Refused, BadMarker, NotTidied, OSError) as reason:
         print(f"make new: {reason}", file=sys.stderr)
         return 2
     print(f"{chosen.name} is in {chosen.folder}, with: {' '.join(sorted(chosen.parts)) or 'the bare core'}")
