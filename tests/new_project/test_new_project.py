@@ -14,19 +14,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 FILES_HERE = read_project(PROJECT)
 SELECTIONS = [set(), *({part} for part in PARTS), {"refunds", "webhook"}, set(PARTS)]
 
-WORDS = {
-    "refunds": r"refund",
-    "webhook": r"webhook",
-    "due": r"due_|DueD|place_due",
-    "fifo": r"fifo",
-    "authentication": r"client_secret|ClientSecret",
-    "cancel": r"cancel_requested\b|CancelRequested|cancel_order|CANCELING",
-}
-"""How what a part adds is called."""
-
-STAYS: dict[str, dict[str, str]] = {}
-"""Files of the core that use the word of a part, and why."""
-
 
 @pytest.mark.parametrize(("condition", "glob"), [(condition, glob) for condition, globs in FILES for glob in globs])
 def test_every_entry_of_the_table_matches_a_file(condition: str, glob: str) -> None:
@@ -48,15 +35,6 @@ def test_all_parts_are_all_of_this_project() -> None:
     made = new_project(FILES_HERE, set(PARTS), "onecharge")
     own = {path for path in FILES_HERE if ORIGINAL in conditions_of(path)}
     assert FILES_HERE.keys() - made.keys() == own - {"README.md", "CHANGELOG.md"}
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_without_a_part_nothing_in_the_functions_speaks_of_it(part: str) -> None:
-    """What a shop does not have, its code does not mention; what stays has a reason."""
-    made = new_project(FILES_HERE, set(), "onecharge")
-    code = {path for path in made if path.startswith(("functions/", "shared/", "template.yaml"))}
-    speaks = {path for path in code if re.search(WORDS[part], made[path] + path, re.IGNORECASE)}
-    assert speaks == STAYS.get(part, {}).keys()
 
 
 def test_the_name_is_replaced_everywhere() -> None:
