@@ -3,10 +3,12 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= python3.13
-VENV := $(CURDIR)/.venv
+# Relative, since make splits names at spaces: with the checkout's path in them, `make clean` in "/home/me/my shop" would
+# delete /home/me/my.
+VENV := .venv
 PY := $(VENV)/bin/python
 # `sam build` looks for python3.13 on PATH; the environments' own one is always the right one.
-export PATH := $(VENV)/bin:$(VENV)/opt/sam/bin:$(PATH)
+export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/$(VENV)/opt/sam/bin:$(PATH)
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
@@ -22,13 +24,13 @@ install: $(VENV)/.dev $(VENV)/opt/.emulator $(VENV)/opt/.sam $(VENV)/opt/.openap
 # each has an environment of its own inside .venv.
 $(VENV)/.dev: requirements/dev.txt
 	@echo "installing the development environment into .venv"
-	@$(PYTHON) -m venv $(VENV)
+	@"$(PYTHON)" -m venv $(VENV)
 	@$(PY) $(PIP_INSTALL) $<
 	@touch $@
 
 $(VENV)/opt/.%: requirements/%.txt | $(VENV)/.dev
 	@echo "installing the $* environment into .venv/opt/$*"
-	@$(PYTHON) -m venv $(VENV)/opt/$*
+	@"$(PYTHON)" -m venv $(VENV)/opt/$*
 	@$(VENV)/opt/$*/bin/python $(PIP_INSTALL) $<
 	@touch $@
 
@@ -58,10 +60,10 @@ $(VENV)/opt/.stripe-types: requirements/stripe-types/package-lock.json | $(VENV)
 	else echo "npm is missing: the tests against Stripe's types will be skipped"; fi
 
 demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…].
-	@$(PY) -m local.demo $(if $(ORDERS),--orders $(ORDERS)) $(if $(SEED),--seed $(SEED))
+	@$(PY) -m local.demo $(if $(ORDERS),--orders "$(ORDERS)") $(if $(SEED),--seed "$(SEED)")
 
 local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=…] [STRIPE_SECRET_KEY=sk_test_…] [HOST=…].
-	@STRIPE_API_BASE=$(STRIPE_API_BASE) exec $(PY) -m local $(if $(HOST),--host $(HOST))
+	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(if $(HOST),--host "$(HOST)")
 
 test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all tests [PYTEST_ARGS=…].
 	@$(PY) -m pytest $(PYTEST_ARGS)
@@ -70,14 +72,14 @@ specification: $(VENV)/.dev ## Explore the charge protocol's model, state by sta
 	@$(PY) -m tests.specification $(if $(BOUNDS),--bounds "$(BOUNDS)")
 
 simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1]; SEED=seed:number replays one.
-	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(PROCESSES),--processes $(PROCESSES))
+	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation $(if $(SCHEDULES),--schedules "$(SCHEDULES)") $(if $(SEED),--seed "$(SEED)") \
+	  $(if $(PROCESSES),--processes "$(PROCESSES)")
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
-	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation --mutants $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation --mutants $(if $(SEED),--seed "$(SEED)")
 
 survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(if $(SCHEDULES),--schedules "$(SCHEDULES)") $(if $(SEED),--seed "$(SEED)") \
 	  $(if $(WRITE),--write)
 
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
