@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
+from threading import Event
 from typing import Any
 
 import requests
@@ -18,13 +18,15 @@ from requests.adapters import HTTPAdapter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from local.__main__ import Stopped, sole_user_of, stop_on_signals
 from local.demo_plan import Afterwards, Door, Expected, Plan, PlannedOrder, make_plan
 from local.demo_report import Report, judge, show
-from local.processes import DidNotStart
 from local.quiet import StillBusy, wait_until_quiet
 from local.stack import PROJECT, Stack, running_stack
 from local.stripe_standin.admin import StandInAdmin
+from local.terminal import run_in_terminal
+from local.work_dir import sole_user_of
+from testing.arguments import Arguments, at_least
+from testing.arguments import seed as seed_of
 
 ORDERS_MIN = 10
 _CLIENTS = 4
@@ -56,6 +58,7 @@ class Traffic:
     order_deliveries: int = 0
     retries_answered_alike: int = 0
     malformed_refused: int = 0
+    is_over: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
         self.http = requests.Session()
@@ -75,7 +78,7 @@ class Traffic:
         return answers[0].json()["order_id"], alike
 
     def place_all(self) -> None:
-        with ThreadPoolExecutor(_CLIENTS) as clients:
+        with _clients() as clients:
             for order, (order_id, alike) in zip(
                 self.plan.orders, clients.map(self.place, self.plan.orders), strict=True
             ):
@@ -113,12 +116,23 @@ class Traffic:
         yield url
         self.sns.unsubscribe(SubscriptionArn=subscription["SubscriptionArn"])
 
+    @contextmanager
+    def multiplied(self, tap_url: str) -> Iterator[None]:
+        """Multiply deliveries beside the block, and until all are delivered; stopped with it if the block fails."""
+        with ThreadPoolExecutor(1) as tap:
+            multiplying = tap.submit(self.multiply, tap_url)
+            try:
+                yield
+                multiplying.result()
+            finally:
+                self.is_over.set()
+
     def multiply(self, tap_url: str) -> None:
         """Deliver each message that shows at the tap as often as the plan says; ends when all have shown."""
         by_key = {(o.body["customer_id"], o.body["payment_method"], o.amount_minor): o for o in self.plan.orders}
         waiting = set(by_key)
         deadline = time.monotonic() + _QUIET_SECONDS
-        while waiting and time.monotonic() < deadline:
+        while waiting and not self.is_over.is_set() and time.monotonic() < deadline:
             answer = self.sqs.receive_message(QueueUrl=tap_url, MaxNumberOfMessages=10, WaitTimeSeconds=1)
             for message in answer.get("Messages", []):
                 self.sqs.delete_message(QueueUrl=tap_url, ReceiptHandle=message["ReceiptHandle"])
@@ -180,6 +194,16 @@ class Traffic:
         return sum(order.afterwards is what for order in self.plan.orders)
 
 
+@contextmanager
+def _clients() -> Iterator[ThreadPoolExecutor]:
+    """Clients at work beside each other; when the block fails, they finish what they are at and begin nothing more."""
+    clients = ThreadPoolExecutor(_CLIENTS)
+    try:
+        yield clients
+    finally:
+        clients.shutdown(cancel_futures=True)
+
+
 def _identity(body: str) -> tuple[str, str, int] | None:
     """Which planned order a message is about; None for poison."""
     try:
@@ -203,12 +227,9 @@ def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> R
     admin = StandInAdmin(stack.stripe_api_base)
     order_faults(admin, plan)
     traffic = Traffic(stack, plan, bars)
-    with traffic.tapped() as tap_url:
-        tap = Thread(target=traffic.multiply, args=(tap_url,), daemon=True)
-        tap.start()
+    with traffic.tapped() as tap_url, traffic.multiplied(tap_url):
         traffic.place_all()
         traffic.poison_all()
-        tap.join()
     try:
         wait_until_quiet(
             stack,
@@ -312,43 +333,38 @@ def shown(console: Console, plan: Plan) -> Iterator[Bars]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--orders", type=int, default=60, help=f"how many orders, at least {ORDERS_MIN}")
-    parser.add_argument("--seed", type=int, default=None, help="repeats a run; drawn at random if not given")
+    parser = Arguments(prog="make demo", description=__doc__)
+    parser.add_argument(
+        "--orders", type=at_least(ORDERS_MIN, "ORDERS"), default=60, help=f"how many, at least {ORDERS_MIN}"
+    )
+    parser.add_argument("--seed", type=seed_of, default=None, help="repeats a run; drawn at random if not given")
     parser.add_argument("--project", type=Path, default=PROJECT, help="the copy of the project to deploy")
     parser.add_argument("--work-dir", type=Path, default=PROJECT / ".local" / "demo")
     parser.add_argument("--report", type=Path, default=PROJECT / ".local" / "demo-report.json")
-    options = parser.parse_args(arguments)
-    if options.orders < ORDERS_MIN:
-        parser.error(f"at least {ORDERS_MIN} orders, please")
-    return options
+    return parser.parse_args(arguments)
+
+
+def demonstrate(options: argparse.Namespace, console: Console) -> int:
+    """Run the demo; returns 0 if every promise was kept, 1 if not."""
+    started, work_dir = time.monotonic(), options.work_dir.resolve()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    plan = make_plan(options.orders, seed)
+    on_progress: Callable[[str], None] = lambda message: console.print(f"• {message}", highlight=False)  # noqa: E731
+    with (
+        sole_user_of(work_dir),
+        running_stack(work_dir=work_dir, project=options.project, seed=seed, on_progress=on_progress) as stack,
+    ):
+        on_progress(f"placing {len(plan.orders)} orders, with seed {seed}")
+        with shown(console, plan) as bars:
+            report = run(stack, plan, bars, seed=seed, started=started)
+    options.report.write_text(report.as_json())
+    show(report, console)
+    return 0 if report.ok else 1
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    console = Console()
-    stop_on_signals()
-    started = time.monotonic()
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
-    plan = make_plan(options.orders, seed)
-    news: Callable[[str], None] = lambda message: console.print(f"• {message}", highlight=False)  # noqa: E731
-    try:
-        with (
-            sole_user_of(options.work_dir),
-            running_stack(work_dir=options.work_dir, project=options.project, seed=seed, news=news) as stack,
-        ):
-            news(f"placing {len(plan.orders)} orders, with seed {seed}")
-            with shown(console, plan) as bars:
-                report = run(stack, plan, bars, seed=seed, started=started)
-    except Stopped:
-        console.print("stopped")
-        return 130
-    except DidNotStart as reason:
-        console.print(f"[bold red]not started:[/] {reason}")
-        return 2
-    options.report.write_text(report.as_json())
-    show(report, console)
-    return 0 if report.ok else 1
+    return run_in_terminal(lambda console: demonstrate(options, console))
 
 
 if __name__ == "__main__":

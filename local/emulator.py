@@ -13,7 +13,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from local.processes import DidNotStart, free_port, running, tail
+from local.processes import StartupError, free_port, running, tail
 
 REGION = "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION}
@@ -45,7 +45,7 @@ def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") 
     """An empty AWS on a free port of the host, for as long as the block lasts.
 
     Raises:
-        DidNotStart: it ended, or did not answer within a minute; says what its log says.
+        StartupError: it ended, or did not answer within a minute; says what its log says.
     """
     port = free_port(host)
     log = work_dir / "aws.log"
@@ -57,7 +57,7 @@ def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") 
         deadline = time.monotonic() + _START_SECONDS
         while not _is_healthy(endpoint_url):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise DidNotStart(f"the AWS emulator did not start:\n{tail(log)}")
+                raise StartupError(f"{tail(log)}\nthe AWS emulator did not start; its log, {log}, ends as above")
             time.sleep(0.1)
         yield Emulator(endpoint_url, log)
 
