@@ -20,7 +20,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local test check format lint types validate specification simulate mutants survival openapi sam-local requirements clean
+.PHONY: help install demo local test check format lint types validate specification simulate mutants survival openapi sam-local machines requirements clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -134,6 +134,9 @@ openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from th
 
 sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
 	@$(PY) -m local.sam_local
+
+machines: ## What goes wrong on anyone's machine ends in one clear line [CASES="npm, SEED"] [COMMIT=HEAD] [FOLDER=…].
+	@"$(PYTHON)" -m testing.anyones_machine $(call option,CASES,cases) $(call option,COMMIT,commit) $(call option,FOLDER,folder)
 
 # The pinned requirements, hashes and all, from what requirements/*.in ask for; UPGRADE=--upgrade takes newer releases.
 COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.13 \

@@ -38,7 +38,7 @@ class Stopped(Exception):
 def stop_on_signals() -> None:
     """From now on SIGINT, SIGTERM and SIGHUP raise Stopped, so that everything that was started is ended in order.
 
-    One that is ignored stays so: `nohup` means it.
+    SIGHUP stays ignored where it is: `nohup` means it.
     """
 
     def stop(*_: object) -> None:
@@ -48,7 +48,7 @@ def stop_on_signals() -> None:
         raise Stopped
 
     for each in _SIGNALS:
-        if signal.getsignal(each) is not signal.SIG_IGN:
+        if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN:
             signal.signal(each, stop)
 
 
