@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import boto3
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.batch import (
     AsyncBatchProcessor,
@@ -33,6 +34,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter
 
 from onecharge.contract.events import CloudEvent
+from onecharge.runtime.aws import BATCH_SIZE, client_config
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
@@ -303,6 +305,28 @@ class Consumer[Event: CloudEvent[Any]]:
                 "visibility could not be changed",
                 extra={"message_id": delivery.message_id, "error": type(error).__name__},
             )
+
+
+def queue_consumer[Event: CloudEvent[Any]](
+    *,
+    model: type[Event] | TypeAdapter[Event],
+    handle: Callable[[Event], Disposition],
+    queue_url: str,
+    dlq_url: str,
+    logger: Logger,
+    count: Callable[[str], None],
+    record_seconds: float = 0,
+) -> Consumer[Event]:
+    """The consumer of a Lambda function, with an SQS client and threads of its own; the arguments are Consumer's."""
+    return Consumer(
+        model=model,
+        handle=handle,
+        queue=Queue(boto3.client("sqs", config=client_config()), queue_url, dlq_url),
+        logger=logger,
+        count=count,
+        threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),
+        record_seconds=record_seconds,
+    )
 
 
 _WITHOUT_A_TYPE = {"union_tag_not_found": "type: missing", "union_tag_invalid": "type: unknown"}
