@@ -12,7 +12,7 @@ PYTHON ?= python3.13
 VENV := .venv
 PY := $(VENV)/bin/python
 # `sam build` looks for python3.13 on PATH; the environments' own one is always the right one.
-export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/$(VENV)/opt/sam/bin:$(PATH)
+export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/$(VENV)/opt/sam/bin:$(value PATH)
 # Nothing that the shell holds changes what runs here: no AWS profile, no other Python code, no other encoding.
 unexport PYTHONPATH PYTHONHOME PYTHONIOENCODING PIP_USER PIP_TARGET PIP_PREFIX $(filter AWS_%,$(.VARIABLES))
 export PYTHONUTF8 := 1

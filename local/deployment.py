@@ -77,7 +77,7 @@ class Sam:
         self._run(
             "deploy",
             ["--template-file", str(self.build_dir / "template.yaml")],
-            {"Architecture": self.architecture_here(), "Pace": "local", **parameters},
+            {"Architecture": self.architecture_here(), "Profile": "local", **parameters},
             cwd=self.project,
             env={"AWS_ENDPOINT_URL": emulator.endpoint_url, **CREDENTIALS},
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _STOP_SECONDS = 10
 
-_END_SESSION_AFTER_US = "read -r _; kill -TERM -- -$0; sleep 3; kill -KILL -- -$0"
+_END_SESSION_AFTER_US = "read -r _; kill -TERM -$0; sleep 3; kill -KILL -$0"
 """For `sh`: waits until we are gone, which closes its standard input; then ends the session whose leader is $0."""
 
 

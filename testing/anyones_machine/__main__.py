@@ -24,7 +24,8 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 
 def run_case(case: Case, commit: str, folder: Path, name: str) -> dict[str, object]:
     """One row of the table."""
-    name = case.folder or (f"{name} {case.name}" if case.is_bare else name)
+    own = re.sub(r"\W+", "-", case.name)
+    name = case.folder or (f"{name}-{own}" if case.is_bare else name)
     try:
         result, problem = case.run(Checkout.of(PROJECT, commit, folder / name))
     except Skipped as reason:
