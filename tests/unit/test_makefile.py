@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PROJECT
+from testing.harness import PROJECT
 
 HOSTILE_NAMES = ("my shop", "shop (copy)", "Bestellungen für Zoë", "it's $HOME; 100% & more #1")
 
