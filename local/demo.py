@@ -1,4 +1,4 @@
-"""`make demo`: orders over HTTP, every message delivered one to five times, things that break, and one charge each."""
+"""`make demo`: orders over HTTP, each message delivered up to five times, injected faults, and one charge an order."""
 
 import argparse
 import json
@@ -18,9 +18,9 @@ from requests.adapters import HTTPAdapter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from local.demo_plan import Afterwards, Door, Expected, Plan, PlannedOrder, make_plan
+from local.demo_plan import Channel, Expected, FollowUp, Plan, PlannedOrder, make_plan
 from local.demo_report import Report, judge, show
-from local.quiet import StillBusy, wait_until_quiet
+from local.idle import NotIdle, wait_until_idle
 from local.stack import PROJECT, Stack, running_stack
 from local.stripe_standin.admin import StandInAdmin
 from local.terminal import run_in_terminal
@@ -30,7 +30,7 @@ from testing.arguments import seed as seed_of
 
 ORDERS_MIN = 10
 _CLIENTS = 4
-_QUIET_SECONDS = 150
+_IDLE_SECONDS = 150
 _HANG_SECONDS = 60
 _KILLED = "killing worker"
 _EVENT_TYPE = {"event_type": {"DataType": "String", "StringValue": "onecharge.order.placed"}}
@@ -38,17 +38,17 @@ _EVENT_TYPE = {"event_type": {"DataType": "String", "StringValue": "onecharge.or
 
 @dataclass
 class Bars:
-    """The progress that a person watches."""
+    """The progress bars."""
 
     progress: Progress
     placed: TaskID
     delivered: TaskID
-    settled: TaskID
+    finalized: TaskID
 
 
 @dataclass
 class Traffic:
-    """Everything that is sent into a running stack, and what came back."""
+    """Everything that is sent to a running stack, and counts of the responses."""
 
     stack: Stack
     plan: Plan
@@ -56,7 +56,7 @@ class Traffic:
     orders: dict[str, PlannedOrder] = field(default_factory=dict)
     deliveries: int = 0
     order_deliveries: int = 0
-    retries_answered_alike: int = 0
+    retries_replayed: int = 0
     malformed_refused: int = 0
     is_over: Event = field(default_factory=Event)
 
@@ -69,27 +69,27 @@ class Traffic:
         return self.http.post(f"{self.stack.api_url}/orders", data=body, headers=headers, timeout=60)
 
     def place(self, order: PlannedOrder) -> tuple[str, int]:
-        """Place an order as its client does, retries and all; gives its id and how many answers were alike."""
+        """Place an order as its client does, with retries; returns its id and how many retries got the same response."""
         headers, body = {"Idempotency-Key": order.idempotency_key}, json.dumps(order.body)
-        answers = [self.post(headers, body) for _ in range(1 + order.client_retries)]
-        answers[0].raise_for_status()
-        alike = sum(answer.text == answers[0].text for answer in answers[1:])
+        responses = [self.post(headers, body) for _ in range(1 + order.client_retries)]
+        responses[0].raise_for_status()
+        replayed = sum(response.text == responses[0].text for response in responses[1:])
         self.bars.progress.advance(self.bars.placed)
-        return answers[0].json()["order_id"], alike
+        return responses[0].json()["order_id"], replayed
 
     def place_all(self) -> None:
         with _clients() as clients:
-            for order, (order_id, alike) in zip(
+            for order, (order_id, replayed) in zip(
                 self.plan.orders, clients.map(self.place, self.plan.orders), strict=True
             ):
                 self.orders[order_id] = order
-                self.retries_answered_alike += alike
-            answers = clients.map(lambda request: self.post(*request), self.plan.malformed)
-            self.malformed_refused = sum(400 <= answer.status_code < 500 for answer in answers)
+                self.retries_replayed += replayed
+            responses = clients.map(lambda request: self.post(*request), self.plan.malformed)
+            self.malformed_refused = sum(400 <= response.status_code < 500 for response in responses)
 
-    def deliver(self, body: str, door: Door) -> None:
-        """Bring a message to the payments queue once more, under a new message id."""
-        if door is Door.TOPIC:
+    def deliver(self, body: str, channel: Channel) -> None:
+        """Deliver a duplicate to the payments queue, under a new message id."""
+        if channel is Channel.TOPIC:
             self.sns.publish(TopicArn=self.stack.order_events_topic_arn, Message=body, MessageAttributes=_EVENT_TYPE)
         else:
             self.sqs.send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
@@ -98,12 +98,12 @@ class Traffic:
 
     def poison_all(self) -> None:
         for poison in self.plan.poison:
-            for door in poison.deliveries:
-                self.deliver(poison.body, door)
+            for channel in poison.deliveries:
+                self.deliver(poison.body, channel)
 
     @contextmanager
     def tapped(self) -> Iterator[str]:
-        """A queue of the demo's own on the topic, which shows each message that the system publishes."""
+        """A queue of the demo's own, subscribed to the topic: it receives each message that the system publishes."""
         url = self.sqs.create_queue(QueueName="demo-tap")["QueueUrl"]
         arn = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         subscription = self.sns.subscribe(
@@ -118,7 +118,7 @@ class Traffic:
 
     @contextmanager
     def multiplied(self, tap_url: str) -> Iterator[None]:
-        """Multiply deliveries beside the block, and until all are delivered; stopped with it if the block fails."""
+        """Deliver duplicates in a thread until all are delivered; if the block fails, the thread ends with it."""
         with ThreadPoolExecutor(1) as tap:
             multiplying = tap.submit(self.multiply, tap_url)
             try:
@@ -128,10 +128,10 @@ class Traffic:
                 self.is_over.set()
 
     def multiply(self, tap_url: str) -> None:
-        """Deliver each message that shows at the tap as often as the plan says; ends when all have shown."""
+        """Deliver each message that the tap receives as often as the plan says; ends when it has received all."""
         by_key = {(o.body["customer_id"], o.body["payment_method"], o.amount_minor): o for o in self.plan.orders}
         waiting = set(by_key)
-        deadline = time.monotonic() + _QUIET_SECONDS
+        deadline = time.monotonic() + _IDLE_SECONDS
         while waiting and not self.is_over.is_set() and time.monotonic() < deadline:
             answer = self.sqs.receive_message(QueueUrl=tap_url, MaxNumberOfMessages=10, WaitTimeSeconds=1)
             for message in answer.get("Messages", []):
@@ -143,60 +143,60 @@ class Traffic:
                 self.deliveries += 1
                 self.order_deliveries += 1 + len(by_key[key].extra_deliveries)
                 self.bars.progress.advance(self.bars.delivered)
-                for door in by_key[key].extra_deliveries:
-                    self.deliver(message["Body"], door)
+                for channel in by_key[key].extra_deliveries:
+                    self.deliver(message["Body"], channel)
 
-    # ------------------------------------------------------------ once the orders have come to rest
+    # ------------------------------------------------------------ once the queues are idle
 
-    def afterwards(self, admin: StandInAdmin) -> None:
-        """What the customers do next: another card, 3-D Secure, or a cancellation."""
+    def follow_up(self, admin: StandInAdmin) -> None:
+        """What the customers do next: another card, 3-D Secure, a cancellation, or a refund."""
         at_the_bank = set()
         for order_id, order in self.orders.items():
-            match order.afterwards:
-                case Afterwards.ANOTHER_CARD:
+            match order.follow_up:
+                case FollowUp.ANOTHER_CARD:
                     self.ask(f"{order_id}/payments", {"payment_method": "pm_card_visa"})
-                case Afterwards.CANCEL:
+                case FollowUp.CANCEL:
                     self.ask(f"{order_id}/cancel", {})
-                case Afterwards.REFUND:
+                case FollowUp.REFUND:
                     for _ in range(2):
                         self.ask(f"{order_id}/refunds", {"amount": order.refunded_minor})
-                case Afterwards.AT_THE_BANK:
+                case FollowUp.AT_THE_BANK:
                     at_the_bank.add(order_id)
         for intent in admin.ledger().payment_intents:
             if intent["metadata"].get("order_id") in at_the_bank and intent["status"] == "requires_action":
                 admin.authenticate(intent["id"], succeed=True)
         is_theirs = [event["data"]["object"]["metadata"].get("order_id") in at_the_bank for event in admin.events()]
         # Each twice, and the newest first.
-        places = [place for place, theirs in enumerate(is_theirs) if theirs for _ in range(2)]
-        admin.deliver_webhooks(order=places[::-1])
+        indexes = [index for index, theirs in enumerate(is_theirs) if theirs for _ in range(2)]
+        admin.deliver_webhooks(order=indexes[::-1])
 
     def ask(self, path: str, body: dict[str, Any]) -> None:
         headers = {"Idempotency-Key": f"demo-{path}"}
         url = f"{self.stack.api_url}/orders/{path}"
         self.http.post(url, json=body, headers=headers, timeout=60)
 
-    def as_wanted(self) -> int:
-        """How many orders show what their customers did afterwards."""
+    def follow_ups_shown(self) -> int:
+        """How many orders show what their customers did next."""
         shown = {
             order_id: self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=60).json()
             for order_id, order in self.orders.items()
-            if order.afterwards
+            if order.follow_up
         }
         return sum(
-            shown[order_id]["status"] == ("CANCELED" if order.afterwards is Afterwards.CANCEL else "PAID")
+            shown[order_id]["status"] == ("CANCELED" if order.follow_up is FollowUp.CANCEL else "PAID")
             and sum(each["amount"] for each in shown[order_id]["refunds"] if each["status"] == "SUCCEEDED")
             == order.refunded_minor
             for order_id, order in self.orders.items()
-            if order.afterwards
+            if order.follow_up
         )
 
-    def count_afterwards(self, what: Afterwards) -> int:
-        return sum(order.afterwards is what for order in self.plan.orders)
+    def count_follow_ups(self, what: FollowUp) -> int:
+        return sum(order.follow_up is what for order in self.plan.orders)
 
 
 @contextmanager
 def _clients() -> Iterator[ThreadPoolExecutor]:
-    """Clients at work beside each other; when the block fails, they finish what they are at and begin nothing more."""
+    """Concurrent clients; when the block fails, they finish the present request and start no other."""
     clients = ThreadPoolExecutor(_CLIENTS)
     try:
         yield clients
@@ -213,8 +213,8 @@ def _identity(body: str) -> tuple[str, str, int] | None:
         return None
 
 
-def order_faults(admin: StandInAdmin, plan: Plan) -> None:
-    """Tell the stand-in what is to go wrong with whom; its search lags, as Stripe's does."""
+def request_faults(admin: StandInAdmin, plan: Plan) -> None:
+    """Configure the stand-in's faults, order by order; its search lags, as Stripe's does."""
     admin.settings(latency_seconds=0.1, search_lag_seconds=30)
     for order in plan.orders:
         if order.fault:
@@ -223,35 +223,35 @@ def order_faults(admin: StandInAdmin, plan: Plan) -> None:
 
 
 def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> Report:
-    """Send everything in, wait until it has come to rest, and count by the ledger."""
+    """Send everything in, wait until all queues are idle, and count by the ledger."""
     admin = StandInAdmin(stack.stripe_api_base)
-    order_faults(admin, plan)
+    request_faults(admin, plan)
     traffic = Traffic(stack, plan, bars)
     with traffic.tapped() as tap_url, traffic.multiplied(tap_url):
         traffic.place_all()
         traffic.poison_all()
     try:
-        wait_until_quiet(
+        wait_until_idle(
             stack,
-            timeout_seconds=_QUIET_SECONDS,
-            on_poll=lambda _: bars.progress.update(bars.settled, completed=_settled(stack)),
+            timeout_seconds=_IDLE_SECONDS,
+            on_poll=lambda _: bars.progress.update(bars.finalized, completed=_finalized(stack)),
         )
-        traffic.afterwards(admin)
-        wait_until_quiet(stack, timeout_seconds=_QUIET_SECONDS, on_poll=lambda _: None)
-        quiet = True
-    except StillBusy:
-        quiet = False
-    return count(traffic, admin, quiet=quiet, seed=seed, seconds=time.monotonic() - started)
+        traffic.follow_up(admin)
+        wait_until_idle(stack, timeout_seconds=_IDLE_SECONDS, on_poll=lambda _: None)
+        idle = True
+    except NotIdle:
+        idle = False
+    return count(traffic, admin, idle=idle, seed=seed, seconds=time.monotonic() - started)
 
 
-def _settled(stack: Stack) -> int:
-    """How many rows of the Payments table are final."""
+def _finalized(stack: Stack) -> int:
+    """How many rows of the Payments table are in a terminal state."""
     pages = stack.aws.client("dynamodb").get_paginator("scan").paginate(TableName=stack.charges_table)
     return sum(item["state"]["S"] != "PENDING" for page in pages for item in page["Items"])
 
 
-def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seconds: float) -> Report:
-    """The report, from the ledger, the DLQ, and what was sent."""
+def count(traffic: Traffic, admin: StandInAdmin, *, idle: bool, seed: int, seconds: float) -> Report:
+    """The report, counted from the ledger, the DLQ, and what was sent."""
     plan, ledger = traffic.plan, admin.ledger()
     verdict = judge(traffic.orders, ledger)
     expected = [order for order in plan.orders if order.pays]
@@ -274,23 +274,23 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
         requires_action=sum(order.expected is Expected.REQUIRES_ACTION for order in plan.orders),
         requires_action_but_charged=len(offenders["charged without the customer's authentication"]),
         charges_of_nobody=len(offenders["charges of nobody"]),
-        another_card=traffic.count_afterwards(Afterwards.ANOTHER_CARD),
-        at_the_bank=traffic.count_afterwards(Afterwards.AT_THE_BANK),
-        canceled=traffic.count_afterwards(Afterwards.CANCEL),
-        refunded=traffic.count_afterwards(Afterwards.REFUND),
-        afterwards_as_wanted=traffic.as_wanted(),
+        another_card=traffic.count_follow_ups(FollowUp.ANOTHER_CARD),
+        at_the_bank=traffic.count_follow_ups(FollowUp.AT_THE_BANK),
+        canceled=traffic.count_follow_ups(FollowUp.CANCEL),
+        refunded=traffic.count_follow_ups(FollowUp.REFUND),
+        follow_ups_shown=traffic.follow_ups_shown(),
         poison=len(plan.poison),
         poison_in_dlq=len(poison_bodies & with_reason),
         payable_in_dlq=len(offenders["in the DLQ though payable"]),
         malformed=len(plan.malformed),
         malformed_refused=traffic.malformed_refused,
         client_retries=sum(order.client_retries for order in plan.orders),
-        client_retries_answered_alike=traffic.retries_answered_alike,
+        client_retries_replayed=traffic.retries_replayed,
         deliveries=traffic.deliveries,
         deliveries_planned=plan.deliveries,
         faults_met=admin.faults_met(),
         faults_planned=sum(order.fault is not None for order in plan.orders),
-        duplicates_collapsed=traffic.order_deliveries - len(traffic.orders),
+        duplicates_ignored=traffic.order_deliveries - len(traffic.orders),
         stripe_requests=ledger.counts.get("requests", 0),
         stripe_replays=ledger.counts.get("replays", 0),
         workers_killed=Path(traffic.stack.aws_log).read_text(errors="replace").count(_KILLED),
@@ -300,13 +300,13 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
         refunds_made=sum(refund["amount"] for refund in ledger.refunds),
         seconds=round(seconds, 1),
         seed=seed,
-        quiet=quiet,
+        idle=idle,
         offenders=offenders,
     )
 
 
 def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
-    """All messages of a queue, which stays empty."""
+    """Receive and delete all messages of a queue."""
     sqs, messages = stack.aws.client("sqs"), list[dict[str, Any]]()
     while True:
         batch = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]).get(
@@ -321,14 +321,14 @@ def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def shown(console: Console, plan: Plan) -> Iterator[Bars]:
-    """The bars, for as long as there is something to watch; only on a terminal."""
+    """The progress bars, for as long as the block lasts; only on a terminal."""
     columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         yield Bars(
             progress,
             placed=progress.add_task("orders placed", total=len(plan.orders)),
             delivered=progress.add_task("messages delivered", total=plan.deliveries),
-            settled=progress.add_task("orders settled", total=len(plan.orders)),
+            finalized=progress.add_task("orders finalized", total=len(plan.orders)),
         )
 
 
