@@ -69,7 +69,7 @@ class Traffic:
         return self.http.post(f"{self.stack.api_url}/orders", data=body, headers=headers, timeout=60)
 
     def place(self, order: PlannedOrder) -> tuple[str, int]:
-        """Place an order as its client does, with retries; returns its id and how many retries got the same response."""
+        """Place an order as its client does, with retries; returns its id, and how many got the same response."""
         headers, body = {"Idempotency-Key": order.idempotency_key}, json.dumps(order.body)
         responses = [self.post(headers, body) for _ in range(1 + order.client_retries)]
         responses[0].raise_for_status()
