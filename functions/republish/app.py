@@ -9,11 +9,11 @@ from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.contract.states import OrderStatus
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.topics import Topic
-from republish.checkpoints import CheckpointStore
-from republish.republish import RepublishOrders
+from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import Source, WaitingOrders, WaitingRefunds
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Application:
             *(WaitingOrders(dynamodb, environment["ORDERS_TABLE"], status) for status in WAITING_STATUSES),
             WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),
         ]
-        self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"])
+        self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)
         sns = boto3.client("sns", config=config)
         self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
 
