@@ -64,7 +64,7 @@ def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") 
 
 @contextmanager
 def _scratch_folder(path: Path) -> Iterator[Path]:
-    """Takes the unpacked functions and all that is temporary, and is gone afterwards."""
+    """Holds the unpacked functions and temporary files; removed with the emulator."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     try:
@@ -92,7 +92,7 @@ def _environment(host: str, port: int, scratch: Path) -> Mapping[str, str]:
 
 def _is_healthy(endpoint_url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{endpoint_url}/_ministack/health", timeout=2) as answer:  # noqa: S310  # http.
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(f"{endpoint_url}/_ministack/health", timeout=2) as response:  # noqa: S310  # http.
+            return bool(response.status == 200)
     except OSError:
         return False

@@ -30,7 +30,7 @@ class GivenStripe:
     def of(cls, environment: Mapping[str, str]) -> "GivenStripe | None":
         """What STRIPE_API_BASE, STRIPE_SECRET_KEY and STRIPE_WEBHOOK_SECRET name.
 
-        Without STRIPE_API_BASE a stand-in is started, and no key is looked at: whatever the shell holds, a real key has
+        Without STRIPE_API_BASE a stand-in is started, and no key is read: whatever the shell holds, a real key has
         no business in a run that does not need it.
 
         Raises:
@@ -55,8 +55,8 @@ class GivenStripe:
         """
         try:
             # Without a key: whoever else listens there learns nothing.
-            answer = requests.get(f"{self.api_base}/_standin/ledger", timeout=_TIMEOUT_SECONDS, allow_redirects=False)
-            ledger = answer.json() if answer.ok else None
+            response = requests.get(f"{self.api_base}/_standin/ledger", timeout=_TIMEOUT_SECONDS, allow_redirects=False)
+            ledger = response.json() if response.ok else None
             return isinstance(ledger, dict) and "charges" in ledger
         except requests.JSONDecodeError:
             return False

@@ -1,7 +1,7 @@
 """`make sam-local`: every function with every sample event through `sam local invoke`, on a container engine.
 
 The stack runs beside the engine, at the address at which containers reach this machine. `sam local invoke` exits
-with 0 even if the function failed, so each payload is held against what the sample has to be answered with.
+with 0 even if the function failed, so each payload is compared with the expected response.
 """
 
 import json
@@ -33,7 +33,7 @@ def engine_is_there() -> bool:
 
 
 def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path) -> Any:
-    """What the function answers, or the last lines of what SAM said if that is no JSON."""
+    """The function's response, or the last lines of SAM's output if that is no JSON."""
     command = [str(sam.program), "local", "invoke", logical_id_of(function)]
     command += ["--template-file", str(sam.build_dir / "template.yaml"), "--event", str(path_of(function, sample))]
     command += ["--env-vars", str(environment), "--skip-pull-image", "--region", CREDENTIALS["AWS_DEFAULT_REGION"]]
@@ -63,24 +63,24 @@ def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path
 
 
 def invoke_all(stack: Stack, sam: Sam, console: Console) -> int:
-    """How many samples were answered otherwise than they should be."""
+    """How many samples got a response that is not the expected one."""
     environment = sam.work_dir / "env.json"
     write_environment(stack, environment)
     wrong = 0
     for function, samples in SAMPLES.items():
         for sample, expected in samples.items():
-            answer = in_brief(invoke(sam, stack, function, sample, environment))
-            right = answer == expected
+            response = in_brief(invoke(sam, stack, function, sample, environment))
+            right = response == expected
             wrong += not right
             mark = "[green]✓[/]" if right else "[bold red]✗[/]"
             console.print(
-                f"{mark} {logical_id_of(function)} {function}/{sample}: {json.dumps(answer)}", highlight=False
+                f"{mark} {logical_id_of(function)} {function}/{sample}: {json.dumps(response)}", highlight=False
             )
     return wrong
 
 
 def check_samples(console: Console) -> int:
-    """Run a stack beside the engine, and every sample through it; returns 0 if each was answered as it should be."""
+    """Run a stack beside the engine, and invoke every sample; returns 0 if each response is the expected one."""
     work_dir = PROJECT / ".local" / "sam-local"
     with (
         sole_user_of(work_dir),
@@ -88,7 +88,7 @@ def check_samples(console: Console) -> int:
     ):
         sam = Sam(PROJECT / ".venv/opt/sam/bin/sam", Path(sys.executable), PROJECT, work_dir)
         wrong = invoke_all(stack, sam, console)
-    console.print("every sample was answered as it should be" if not wrong else f"[bold red]{wrong} wrong[/]")
+    console.print("every sample got the expected response" if not wrong else f"[bold red]{wrong} wrong[/]")
     return 1 if wrong else 0
 
 
