@@ -19,8 +19,9 @@ ARTIFACTS_BUCKET = "onecharge-local-artifacts"
 _ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
 _INDEX_UNREACHABLE = re.compile(
     r"Max retries|NewConnectionError|Failed to establish|Name or service not known|name resolution|timed out"
-    r"|No matching distribution|Could not find a version"
+    r"|No matching distribution|Could not find a version|PythonPipBuilder:ResolveDependencies"
 )
+"""SAM's own message names only the packages that pip could not get, not pip's reason."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ echo "$PWD" >"$build/built-in"; echo built >"$build/template.yaml"; echo x >>dep
 rmdir busy
 """
 _OFFLINE = """#!/bin/sh
-echo 'ERROR: Could not find a version that satisfies the requirement stripe==16.1.0 (from versions: none)'
+echo 'Build Failed'
+echo 'Error: PythonPipBuilder:ResolveDependencies - {stripe==16.1.0(wheel)}'
 exit 1
 """
 
