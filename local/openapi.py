@@ -132,12 +132,12 @@ def _responses(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     headers = ["X-Correlation-Id", "Cache-Control"]
     headers += ["Location"] if operation.returns_location else []
     headers += ["Idempotent-Replayed"] if operation.is_idempotent_by_key else []
-    answer = _response(operation.status, "application/json", _ref(operation.response), headers)
+    response = _response(operation.status, "application/json", _ref(operation.response), headers)
     if "order_id" in operation.response.model_fields:
-        answer["links"] = dict(_links())
-    yield str(operation.status.value), answer
+        response["links"] = dict(_links())
+    yield str(operation.status.value), response
     if operation.is_sometimes_accepted:
-        yield str(HTTPStatus.ACCEPTED.value), {**answer, "description": HTTPStatus.ACCEPTED.phrase}
+        yield str(HTTPStatus.ACCEPTED.value), {**response, "description": HTTPStatus.ACCEPTED.phrase}
     for status, kinds in {**operation.problems, **COMMON_PROBLEMS}.items():
         said = {
             "type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]},
@@ -156,7 +156,7 @@ def _response(status: HTTPStatus, content_type: str, schema: dict[str, Any], hea
 
 
 def _links() -> Iterator[tuple[str, dict[str, Any]]]:
-    """From an order that was answered to all that can be done with it."""
+    """Links from the order in a response to every operation on it."""
     for operation in OPERATIONS:
         if "{order_id}" in operation.path:
             parameters = {"order_id": "$response.body#/order_id"}
@@ -169,9 +169,9 @@ def _ref(model: type[BaseModel]) -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     bodies = [operation.body for operation in OPERATIONS if operation.body]
-    answers: list[type[BaseModel]] = [ProblemDetails, *(operation.response for operation in OPERATIONS)]
+    responses: list[type[BaseModel]] = [ProblemDetails, *(operation.response for operation in OPERATIONS)]
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "validation") for each in bodies]
-    models += [(each, "serialization") for each in dict.fromkeys(answers)]
+    models += [(each, "serialization") for each in dict.fromkeys(responses)]
     _, schemas = models_json_schema(
         models, ref_template="#/components/schemas/{model}", schema_generator=_WithoutTitles
     )

@@ -8,11 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from local.aws_account import forget_aws_account
 from local.deployment import STACK_NAME, Sam
 from local.emulator import Emulator, running_emulator
 from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStripe
 from local.http_api_routes import create_routes
-from local.processes import DidNotStart, running
+from local.processes import StartupError, free_port, running
 from local.stripe_standin.admin import StandInAdmin
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -27,19 +28,19 @@ class Stack:
     payments_queue_url: str
     payments_dlq_url: str
     order_events_topic_arn: str
-    refunds_queue_url: str
-    refunds_dlq_url: str
+    refunds_queue_url: str  # optional: refunds
+    refunds_dlq_url: str  # optional: refunds
     order_updates_queue_url: str
     order_updates_dlq_url: str
     orders_table: str
     charges_table: str
     reconcile_function: str
     republish_function: str
-    due_documents_table: str
-    place_due_orders_function: str
+    due_documents_table: str  # optional: due
+    place_due_orders_function: str  # optional: due
     stripe_api_base: str
     stripe_secret_arn: str
-    stripe_webhook_secret_arn: str
+    stripe_webhook_secret_arn: str  # optional: webhook
     aws_log: str
 
     @property
@@ -50,7 +51,7 @@ class Stack:
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
-def no_news(message: str) -> None:
+def ignore_progress(message: str) -> None:
     """Say nothing."""
 
 
@@ -62,8 +63,8 @@ def running_stack(
     stripe: GivenStripe | None = None,
     host: str = "127.0.0.1",
     seed: int = 0,
-    messaging: str = "standard",
-    news: Callable[[str], None] = no_news,
+    messaging: str = "standard",  # optional: fifo
+    on_progress: Callable[[str], None] = ignore_progress,
 ) -> Iterator[Stack]:
     """The stack of a copy of the project, for as long as the block lasts.
 
@@ -71,13 +72,15 @@ def running_stack(
         work_dir: takes the build, the logs and all that is temporary.
         stripe: a Stripe that is there already; without one, a stand-in is started.
         host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
-        messaging: standard or fifo, as the template's parameter.
-        news: is called with what happens next, since the build takes a while.
+        messaging: standard or fifo, as the template's parameter.  # optional: fifo
+        on_progress: is called with what happens next, since the build takes a while.
 
     Raises:
-        DidNotStart: a part did not come up; says which and why.
+        StartupError: a part did not come up; says which and why.
     """
+    free_port(host)  # Says so at once if there is no such address here.
     work_dir.mkdir(parents=True, exist_ok=True)
+    forget_aws_account(os.environ)
     # Nothing here is reached through a proxy; every HTTP client of ours looks at these.
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost", host)))
@@ -85,57 +88,61 @@ def running_stack(
     sam = Sam(tools / "opt/sam/bin/sam", Path(sys.executable), project, work_dir)
     with ExitStack() as parts:
         if stripe is None:
-            news("starting the Stripe stand-in")
+            on_progress("starting the Stripe stand-in")
             stripe = parts.enter_context(_running_standin(host, seed))
-        is_standin = stripe.is_standin()
-        news("starting the AWS emulator")
+        is_standin = stripe.is_standin()  # optional: webhook
+        on_progress("starting the AWS emulator")
         emulator = parts.enter_context(
             running_emulator(program=tools / "opt/emulator/bin/ministack", work_dir=work_dir, host=host)
         )
-        news("building the functions and the layer (sam build)")
+        on_progress("building the functions and the layer (sam build)")
         sam.build()
-        news("deploying template.yaml (sam deploy)")
+        on_progress("deploying template.yaml (sam deploy)")
         secrets = emulator.client("secretsmanager")
         api_key = secrets.create_secret(Name="stripe-api-key", SecretString=stripe.api_key)
+        # optional: webhook
         webhook_secret = secrets.create_secret(Name="stripe-webhook-secret", SecretString=stripe.webhook_secret)
+        # end optional
         outputs = sam.deploy(
             emulator,
             {
                 "StripeSecretArn": api_key["ARN"],
-                "StripeWebhookSecretArn": webhook_secret["ARN"],
+                "StripeWebhookSecretArn": webhook_secret["ARN"],  # optional: webhook
                 "StripeApiBase": stripe.api_base,
-                "Messaging": messaging,
+                "Messaging": messaging,  # optional: fifo
             },
         )
         create_routes(emulator, STACK_NAME)
         api_url = f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default"
+        # optional: webhook
         webhook_url = f"{api_url}/stripe/events"
         if is_standin:
             StandInAdmin(stripe.api_base).settings(webhook_url=webhook_url, webhook_secret=stripe.webhook_secret)
         else:
-            news(
+            on_progress(
                 f"{stripe.api_base} is no stand-in. For its webhooks run `stripe listen --forward-to '{webhook_url}'`; "
                 "this has to be started with STRIPE_WEBHOOK_SECRET=$(stripe listen --print-secret)"
             )
+        # end optional
         yield Stack(
             aws_endpoint_url=emulator.endpoint_url,
             api_url=api_url,
             payments_queue_url=outputs["PaymentsQueueUrl"],
             payments_dlq_url=outputs["PaymentsDlqUrl"],
             order_events_topic_arn=outputs["OrderEventsTopicArn"],
-            refunds_queue_url=outputs["RefundsQueueUrl"],
-            refunds_dlq_url=outputs["RefundsDlqUrl"],
+            refunds_queue_url=outputs["RefundsQueueUrl"],  # optional: refunds
+            refunds_dlq_url=outputs["RefundsDlqUrl"],  # optional: refunds
             order_updates_queue_url=outputs["OrderUpdatesQueueUrl"],
             order_updates_dlq_url=outputs["OrderUpdatesDlqUrl"],
             orders_table=outputs["OrdersTableName"],
             charges_table=outputs["PaymentsTableName"],
             reconcile_function=outputs["ReconcileFunctionName"],
             republish_function=outputs["RepublishFunctionName"],
-            due_documents_table=outputs["DueDocumentsTableName"],
-            place_due_orders_function=outputs["PlaceDueOrdersFunctionName"],
+            due_documents_table=outputs["DueDocumentsTableName"],  # optional: due
+            place_due_orders_function=outputs["PlaceDueOrdersFunctionName"],  # optional: due
             stripe_api_base=stripe.api_base,
             stripe_secret_arn=api_key["ARN"],
-            stripe_webhook_secret_arn=webhook_secret["ARN"],
+            stripe_webhook_secret_arn=webhook_secret["ARN"],  # optional: webhook
             aws_log=str(emulator.log),
         )
 
@@ -146,5 +153,5 @@ def _running_standin(host: str, seed: int) -> Iterator[GivenStripe]:
     with running(command, env=os.environ, log=None, cwd=PROJECT) as process:
         line = process.stdout.readline() if process.stdout else ""
         if not line:
-            raise DidNotStart("the Stripe stand-in did not start")
+            raise StartupError("the Stripe stand-in did not start; `python -m local.stripe_standin` says why")
         yield GivenStripe(json.loads(line)["stripe_api_base"], STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET)

@@ -77,6 +77,8 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "new_project/*",
             "tests/new_project/*",
             "benchmarks/*",
+            "testing/anyones_machine*",
+            "tests/unit/test_readme.py",
             "tests/simulation/test_survival.py",
             "docs/decisions*",
             "docs/survival.svg",

@@ -3,7 +3,6 @@
 `--trace FAULT DESIGN` prints one schedule instead, line by line: the first in which that design fails, if one does.
 """
 
-import argparse
 import os
 import sys
 
@@ -17,6 +16,7 @@ from benchmarks.survival.picture import PICTURE, svg
 from benchmarks.survival.results import RESULTS, NeverMet, Results, run_all
 from benchmarks.survival.tables import for_the_terminal, write_into_readme
 from benchmarks.survival.world import schedule
+from testing.arguments import Arguments, at_least, seed
 
 
 def trace(fault: str, design: str, *, schedules: int, seed: int) -> str:
@@ -43,10 +43,10 @@ def measure(schedules: int, seed: int, processes: int) -> Results:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make survival", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=10_000, help="of each cell of the table")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser = Arguments(prog="make survival", description=__doc__)
+    parser.add_argument("--schedules", type=at_least(1, "SCHEDULES"), default=10_000, help="of each cell of the table")
+    parser.add_argument("--seed", type=seed, default=1)
+    parser.add_argument("--processes", type=at_least(1, "--processes"), default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="results.json, docs/survival.svg and the README's table")
     parser.add_argument("--trace", nargs=2, metavar=("FAULT", "DESIGN"), help="print one schedule that fails")
     options = parser.parse_args()

@@ -1,5 +1,6 @@
 """The files of a new project, from this one's: nothing of a part that is not chosen, and nothing of this one's name."""
 
+import ast
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -28,6 +29,14 @@ def test_every_marker_is_well_formed_and_none_stays(selection: set[str]) -> None
     assert {"README.md", "template.yaml", "shared/shop/payments/charges/protocol.py"} <= made.keys()
     marked = [path for path, text in made.items() if re.search(r"(# |<!-- )(=+ )?(end )?optional\b", text)]
     assert marked == []
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=lambda each: " ".join(sorted(each)) or "core")
+def test_what_is_left_of_each_module_is_python(selection: set[str]) -> None:
+    """A marker at the end of a line that the formatter has broken in two would cut half a statement."""
+    for path, text in new_project(FILES_HERE, selection, "shop").items():
+        if path.endswith(".py"):
+            ast.parse(text, path)
 
 
 def test_all_parts_are_all_of_this_project() -> None:
