@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.runtime.topics import OrderServiceEvent, Topic
+from onecharge.contract.events import Event
+from onecharge.runtime.topics import Topic
 from republish.checkpoints import Checkpoint, CheckpointStore
 from republish.waiting import (
     DAY_SECONDS,
@@ -75,7 +76,7 @@ class RepublishOrders:
         following = (checkpoint.source or 0) + 1
         return replace(checkpoint, source=following if following < len(self.sources) else None, after=None)
 
-    def _due(self, source: Source, key: Key, checkpoint: Checkpoint) -> OrderServiceEvent | None:
+    def _due(self, source: Source, key: Key, checkpoint: Checkpoint) -> Event | None:
         try:
             waiting = source.read(key)
         except (KeyError, TypeError, ValueError) as error:  # Whatever is wrong with the one, the others are published.
@@ -105,7 +106,7 @@ class RepublishOrders:
             },
         )
 
-    def _publish(self, events: Sequence[OrderServiceEvent]) -> None:
+    def _publish(self, events: Sequence[Event]) -> None:
         failures = self.topic.publish(events)
         for _ in range(len(events) - len(failures)):
             self.count("Republished")

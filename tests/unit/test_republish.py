@@ -5,19 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
-from pydantic import Field, TypeAdapter
 
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, RefundRequestedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import ORDER_SERVICE, Event, OrderPlacedEvent, event_adapter
+from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.orders.transitions import WAITING
 from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.topics import OrderServiceEvent, Topic
+from onecharge.runtime.topics import Topic
 from publish_events.app import Publisher
-from publish_events.mapping import Tables
-from republish.app import WAITING_STATUSES
+from publish_events.mapping import PublishedTables, order_event_from_item
 from republish.checkpoints import CheckpointStore
 from republish.republish import RepublishOrders
 from republish.waiting import (
@@ -25,9 +26,9 @@ from republish.waiting import (
     FIRST_WAIT_SECONDS,
     Source,
     WaitingOrders,
-    WaitingRefunds,
     republications_due,
 )
+from republish.waiting_refunds import WaitingRefunds
 from testing.harness import Log, create_table, load_template
 from testing.silent import SILENT
 
@@ -37,17 +38,15 @@ EVERY_SECONDS = 900
 """The schedule in template.yaml."""
 
 
-ORDER_EVENT: TypeAdapter[OrderServiceEvent] = TypeAdapter(
-    Annotated[OrderPlacedEvent | CancelRequestedEvent | RefundRequestedEvent, Field(discriminator="type")]
-)
+ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent, RefundRequestedEvent)
 
 
 class Sns:
     """PublishBatch, which takes everything, or refuses the orders that the test names."""
 
     def __init__(self) -> None:
-        self.published: list[OrderServiceEvent] = []
-        self.refuses: Callable[[OrderServiceEvent], bool] = lambda event: False
+        self.published: list[Event] = []
+        self.refuses: Callable[[Event], bool] = lambda event: False
         self.sender_fault = self.is_down = False
 
     def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -100,6 +99,7 @@ class Shop:
                 "amount_minor": 1099,
                 "currency": "EUR",
                 "payment_method": "pm_card_visa",
+                "fingerprint": "f",
                 "placed_at": at(self.now),
                 "correlation_id": "c",
                 **changes,
@@ -121,6 +121,7 @@ class Shop:
             "attempt": 1,
             "amount_minor": 1099,
             "currency": "EUR",
+            "asked_for": "1099",
             "requested_at": at(self.now),
             "correlation_id": "c",
         }
@@ -128,7 +129,7 @@ class Shop:
 
     @property
     def sources(self) -> list[Source]:
-        orders = [WaitingOrders(self.dynamodb, "orders", status) for status in WAITING_STATUSES]
+        orders = [WaitingOrders(self.dynamodb, "orders", status) for status in WAITING]
         return [*orders, WaitingRefunds(self.dynamodb, "order-refunds")]
 
     def republish(self, *, seconds_later: float = 0) -> list[int]:
@@ -152,8 +153,8 @@ class Shop:
 
     def publish(self, record: dict[str, Any]) -> None:
         """What publish_events does with a record of the stream."""
-        tables = Tables("orders", "order-refunds", "payments", "refunds")
-        Publisher(tables, self.topic, self.topic, SILENT, SILENT).publish([record])
+        tables = PublishedTables({"orders": order_event_from_item})
+        Publisher(tables, {ORDER_SERVICE: self.topic}, SILENT, SILENT).publish([record])
 
 
 @pytest.fixture
