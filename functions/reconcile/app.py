@@ -26,9 +26,10 @@ from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.stripe_events import StripeEventHandler
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
-from reconcile.checkpoints import CheckpointStore
+from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import ReconcileCharges
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Application:
         self._store = PaymentStore(dynamodb, environment["PAYMENTS_TABLE"])
         self._refunds = RefundStore(dynamodb, environment["REFUNDS_TABLE"])
         self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
-        self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"])
+        self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"], ReconcileCheckpoint)
         self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
         function = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         # Short waits for each row; but a lease that outlives the function, as every lease does.

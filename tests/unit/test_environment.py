@@ -1,4 +1,4 @@
-"""template.yaml gives each function of the order service the environment that it reads."""
+"""template.yaml gives each function of the order service the environment variables that it reads."""
 
 from importlib import import_module
 
@@ -17,7 +17,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize(("function", "logical_id"), FUNCTIONS.items())
 def test_a_function_has_the_variables_that_it_reads(aws: None, function: str, logical_id: str) -> None:
-    """Put together with nothing else, and each of them is read: one that nobody reads is a reference too many."""
+    """No other variable is needed, and each is read: an unused one would be a needless dependency of the function."""
     template = load_template()
     variables = template["Resources"][logical_id]["Properties"]["Environment"]["Variables"]
     read: set[str] = set()

@@ -1,4 +1,4 @@
-"""Publishing CloudEvents to an SNS topic: in batches, each entry with a result of its own."""
+"""Publishes CloudEvents to an SNS topic in batches, of which each entry succeeds or fails by itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sns.type_defs import PublishBatchRequestEntryTypeDef
 
 _ENTRIES_MAX = 10
-"""Entries of one PublishBatch call (Amazon SNS API Reference, PublishBatch)."""
+"""Entries of one PublishBatch request, at the most (Amazon SNS API Reference, PublishBatch)."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class PublishFailure:
     event: Event
     code: str
     is_permanent: bool
-    """It is the event that is wrong: SNS would refuse it again (BatchResultErrorEntry, SenderFault)."""
+    """No retry helps: SNS blames the request (SenderFault of BatchResultErrorEntry)."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic, standard or FIFO, through boto3's client."""
+    """A topic, standard or FIFO, through boto3's client."""
 
     client: "SNSClient"
     arn: str
@@ -37,19 +37,19 @@ class Topic:
     count: Callable[[str], None]
 
     def publish(self, events: Sequence[Event]) -> list[PublishFailure]:
-        """Publish all of them; returns those that SNS refused. Raises botocore's errors if a whole batch failed."""
-        failures: list[PublishFailure] = []
-        for batch in batched(events, _ENTRIES_MAX, strict=False):
-            entries = [self._entry(str(index), event) for index, event in enumerate(batch)]
-            answer = self.client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=entries)
-            for taken in answer["Successful"]:
-                self._log(batch[int(taken["Id"])])
-            # PublishBatch answers 200 even if it accepted nothing: each entry has a result of its own.
-            failures += [
-                PublishFailure(batch[int(failed["Id"])], failed["Code"], failed["SenderFault"])
-                for failed in answer["Failed"]
-            ]
-        return failures
+        """Publish all of them; returns what SNS did not accept. Raises botocore's errors if a whole batch failed."""
+        batches = batched(events, _ENTRIES_MAX, strict=False)
+        return [failure for batch in batches for failure in self._publish_batch(batch)]
+
+    def _publish_batch(self, batch: Sequence[Event]) -> list[PublishFailure]:
+        entries = [self._entry(str(index), event) for index, event in enumerate(batch)]
+        # The response is a success even if every entry failed.
+        response = self.client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=entries)
+        for entry in response["Successful"]:
+            self._log(batch[int(entry["Id"])])
+        return [
+            PublishFailure(batch[int(entry["Id"])], entry["Code"], entry["SenderFault"]) for entry in response["Failed"]
+        ]
 
     def _entry(self, entry_id: str, event: Event) -> "PublishBatchRequestEntryTypeDef":
         entry: PublishBatchRequestEntryTypeDef = {
@@ -57,7 +57,7 @@ class Topic:
             "Message": event.model_dump_json(exclude_none=True),
             "MessageAttributes": {EVENT_TYPE_ATTRIBUTE: {"DataType": "String", "StringValue": event.type}},
         }
-        if self.arn.endswith(".fifo"):  # As the name of every FIFO topic does, and of no other.
+        if self.arn.endswith(".fifo"):  # Only the name of a FIFO topic ends so.
             entry |= {"MessageGroupId": event.subject, "MessageDeduplicationId": event.id}
         return entry
 
