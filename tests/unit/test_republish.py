@@ -24,6 +24,7 @@ from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
+    INDEX,
     Source,
     WaitingOrders,
     republications_due,
@@ -31,6 +32,7 @@ from republish.waiting import (
 from republish.waiting_refunds import WaitingRefunds
 from testing.harness import Log, create_table, load_template
 from testing.silent import SILENT
+from testing.simulation.dynamodb import MemoryDynamoDB
 
 T0 = 1_800_000_000
 HOUR = 3600
@@ -75,16 +77,13 @@ class Shop:
     """Orders, their refunds, a topic, and a clock that the test sets."""
 
     log: Log
+    dynamodb: Any
     now: float = T0
     pages_left: int = 10**6
     sns: Sns = field(default_factory=Sns)
     counted: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.dynamodb: Any = boto3.client("dynamodb")
-        create_table(self.dynamodb, "orders", "OrdersTable")
-        create_table(self.dynamodb, "order-refunds", "OrderRefundsTable")
-        create_table(self.dynamodb, "republication", "RepublicationTable")
         self.topic = Topic(self.sns, "orders-topic", SILENT, SILENT)  # type: ignore[arg-type]  # The one method.
 
     def place(self, number: int = 1, **changes: Any) -> dict[str, Any]:
@@ -158,7 +157,19 @@ class Shop:
 
 @pytest.fixture
 def shop(aws: None, log: Log) -> Shop:
-    return Shop(log)
+    dynamodb = boto3.client("dynamodb")
+    create_table(dynamodb, "orders", "OrdersTable")
+    create_table(dynamodb, "order-refunds", "OrderRefundsTable")
+    create_table(dynamodb, "republication", "RepublicationTable")
+    return Shop(log, dynamodb)
+
+
+@pytest.fixture
+def shop_in_memory(log: Log) -> Shop:
+    """For hundreds of runs: its DynamoDB is the simulation's, which takes a fraction of moto's time."""
+    keys = {"orders": ("order_id",), "order-refunds": ("order_id", "refund_id"), "republication": ("name",)}
+    indexes = {"orders": {INDEX: ("status", "placed_at")}, "order-refunds": {INDEX: ("status", "requested_at")}}
+    return Shop(log, MemoryDynamoDB(keys=keys, indexes=indexes))
 
 
 def test_an_order_that_stayed_pending_is_published_again(shop: Shop) -> None:
@@ -206,8 +217,9 @@ def test_a_later_attempt_waits_since_it_was_made(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
-def test_an_order_is_published_again_ever_more_rarely(shop: Shop) -> None:
+def test_an_order_is_published_again_ever_more_rarely(shop_in_memory: Shop) -> None:
     """After 15 and 30 minutes, 1, 2, 4, 8 and 16 hours, then daily: an outage at Stripe causes no flood of requests."""
+    shop = shop_in_memory
     shop.place()
     published = [(shop.now - T0) / HOUR for _ in range(3 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48, 72]
@@ -260,8 +272,9 @@ def test_a_cancellation_waits_since_it_was_requested(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
-def test_a_refund_that_stays_pending_is_published_again(shop: Shop) -> None:
+def test_a_refund_that_stays_pending_is_published_again(shop_in_memory: Shop) -> None:
     """With the id that its stream record has given it, ever more rarely, with an alarm after a day."""
+    shop = shop_in_memory
     shop.request_refund()
     published = [(shop.now - T0) / HOUR for _ in range(2 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48]
