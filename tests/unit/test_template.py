@@ -1,5 +1,6 @@
 """template.yaml: which events reach which queue, and where what cannot be delivered goes."""
 
+from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType
 from testing.harness import load_template
 
@@ -8,7 +9,7 @@ RESOURCES = load_template()["Resources"]
 
 def test_the_payments_queue_gets_orders_and_cancellations() -> None:
     """And nothing else: what else the order service asks for has a queue of its own."""
-    wanted = [EventType.ORDER_PLACED, EventType.ORDER_CANCEL_REQUESTED]
+    wanted = [EventType.ORDER_PLACED, CANCEL_REQUESTED]
     assert RESOURCES["PaymentsSubscription"]["Properties"]["FilterPolicy"] == {"event_type": wanted}
 
 

@@ -69,7 +69,7 @@ def require_chargeable(amount_minor: int, currency: str) -> None:
 
 
 def require_minimum(amount_minor: int, currency: str) -> None:
-    """Raises a validation error if the amount is below Stripe's minimum charge: for new orders, not for refunds."""
+    """Raises a validation error if the amount is below Stripe's minimum charge, which a new order has to reach."""
     minimum_minor = MINIMUM_MINOR.get(currency, 1)
     if amount_minor < minimum_minor:
         raise PydanticCustomError(
