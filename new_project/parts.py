@@ -29,16 +29,34 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
         "refunds",
         (
             "functions/refund_charge/*",
-            "functions/*/refunds.py",
-            "shared/onecharge/payments/refunds/*",
+            "functions/*/refund*.py",
+            "functions/republish/waiting_refunds.py",
+            "shared/onecharge/*/refunds*",
             "testing/simulation/refunds.py",
             "events/refund_charge/*",
             "events/*/refund_*.json",
+            "events/stripe_webhook/charge_refunded.json",
             "tests/*/test_refund*.py",
             "tests/contract/test_stripe_refunds.py",
         ),
     ),
-    ("cancel", ("events/*/cancel*.json",)),
+    (
+        "cancel",
+        (
+            "functions/orders_api/cancel_order.py",
+            "shared/onecharge/orders/cancellations.py",
+            "events/*/cancel*.json",
+            "tests/unit/orders_api/test_cancel_order.py",
+        ),
+    ),
+    (
+        "authentication",
+        (
+            "functions/orders_api/client_secret.py",
+            "events/payment_questions/client_secret.json",
+            "tests/unit/orders_api/test_client_secret.py",
+        ),
+    ),
     (
         "cancel | authentication",
         (
@@ -46,9 +64,9 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "functions/orders_api/payments.py",
             "events/payment_questions/*",
             "tests/unit/test_payment_questions.py",
+            "tests/unit/orders_api/test_payments.py",
         ),
     ),
-    ("authentication", ("events/payment_questions/client_secret.json",)),
     (
         "webhook",
         (
@@ -64,6 +82,7 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "functions/place_due_orders/*",
             "events/place_due_orders/*",
+            "testing/due_orders.py",
             "tests/unit/test_place_due_orders.py",
             "tests/contract/test_due_documents.py",
             "tests/e2e/test_due_payments.py",
@@ -74,21 +93,21 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         ORIGINAL,
         (
-            "new_project/*",
-            "tests/new_project/*",
-            "benchmarks/*",
-            "testing/anyones_machine*",
-            "tests/unit/test_readme.py",
-            "tests/simulation/test_survival.py",
-            "docs/decisions*",
-            "docs/survival.svg",
+            "README.md",
+            "CHANGELOG.md",
             "CONTRIBUTING.md",
             "SECURITY.md",
             ".github/ISSUE_TEMPLATE/*",
             ".github/pull_request_template.md",
-            "README.md",
-            "CHANGELOG.md",
             ".ci/new",
+            "new_project/*",
+            "benchmarks/*",
+            "docs/decisions*",
+            "docs/survival.svg",
+            "testing/anyones_machine*",
+            "tests/new_project/*",
+            "tests/unit/test_readme.py",
+            "tests/simulation/test_survival.py",
         ),
     ),
 )

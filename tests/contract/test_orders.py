@@ -1,4 +1,4 @@
-"""The order service's conditional writes, on every DynamoDB that we can run: attempts, cancellations, refunds."""
+"""The order service's conditional writes, on every DynamoDB that we can run."""
 
 import threading
 from collections.abc import Mapping
@@ -39,7 +39,10 @@ ORDER = {
     "payment_method": "pm_card_visa",
     "items": [{"sku": "mug", "quantity": 1, "unit_amount": 2500}],
 }
-TABLES = ("OrdersTable", "OrderRefundsTable")
+TABLES = [
+    "OrdersTable",
+    "OrderRefundsTable",  # optional: refunds
+]
 
 
 @pytest.fixture(params=["moto", "ministack", "dynamodb_local"])
@@ -54,7 +57,7 @@ def dynamodb(request: pytest.FixtureRequest) -> Any:
 
 @dataclass(frozen=True)
 class Shop:
-    """One order and its refunds."""
+    """One order, and what belongs to it."""
 
     client: Any
     tables: Mapping[str, str]
@@ -72,9 +75,12 @@ class Shop:
     def orders(self) -> OrderStore:
         return OrderStore(self.client, self.tables["OrdersTable"])
 
+    # optional: refunds
     @property
     def refunds(self) -> OrderRefundStore:
         return OrderRefundStore(self.client, self.tables["OrderRefundsTable"], self.tables["OrdersTable"])
+
+    # end optional
 
     @property
     def order(self) -> StoredOrder:
@@ -109,6 +115,7 @@ class Shop:
         update = UpdateOrder(self.orders, Log().logger, self.counted.append)
         assert update(PaymentOutcomeEvent.of(event_type, outcome, correlation_id="c")) == Done()
 
+    # optional: refunds
     def refund(self, amount: int | None, key: str, *, order: StoredOrder | None = None) -> tuple[StoredRefund, bool]:
         return self.refunds.request(order or self.order, amount, key, correlation_id="c", now=NOW)
 
@@ -132,6 +139,8 @@ class Shop:
         )
         assert update(RefundOutcomeEvent.of(event_type, data, revision=1, correlation_id="c")) == Done()
         return self.counted != ["RefundUpdateIgnored"]
+
+    # end optional
 
 
 @pytest.fixture
@@ -215,25 +224,33 @@ def test_twenty_cards_at_once_make_one_attempt(endpoint: Endpoint) -> None:
     assert (shop.order.attempt, shop.order.payment_method) == (2, f"pm_{made}")
 
 
-def test_what_is_waited_for_is_found_by_its_status(declined: Shop) -> None:
-    """Orders and refunds, through their indexes, page by page, and read as they are."""
+UNTIL = (NOW + timedelta(days=1)).timestamp()
+
+
+# optional: cancel
+def test_a_waiting_order_is_found_by_its_status(declined: Shop) -> None:
+    """Through the index, by its age, and read as it is."""
     orders = WaitingOrders(declined.client, declined.tables["OrdersTable"], OrderStatus.CANCELING)
-    until = (NOW + timedelta(days=1)).timestamp()
-    assert orders.page(until=until, after=None, limit=1)[0] == []
+    assert orders.page(until=UNTIL, after=None, limit=1)[0] == []
     store_cancellation(declined.orders, declined.order_id, OrderStatus.CANCELING, now=NOW + timedelta(hours=1))
-    [key], _ = orders.page(until=until, after=None, limit=1)
+    [key], _ = orders.page(until=UNTIL, after=None, limit=1)
     assert orders.page(until=(NOW - timedelta(days=1)).timestamp(), after=None, limit=1)[0] == []
     waiting = orders.read(key)
     assert waiting
     assert (waiting.event.type, waiting.since) == (CANCEL_REQUESTED, NOW.timestamp() + 3600)
-    declined.set_status(OrderStatus.PAID)
+
+
+# end optional
+# optional: refunds
+def test_waiting_refunds_are_found_by_their_status(shop: Shop) -> None:
+    """Through the index, page by page, and read as they are."""
     for number in range(3):
-        declined.refund(100, f"key-{number}")
-    refunds = WaitingRefunds(declined.client, declined.tables["OrderRefundsTable"])
+        shop.refund(100, f"key-{number}")
+    refunds = WaitingRefunds(shop.client, shop.tables["OrderRefundsTable"])
     seen: list[Any] = []
     cursor = None
     for _ in range(4):
-        page, cursor = refunds.page(until=until, after=cursor, limit=1)
+        page, cursor = refunds.page(until=UNTIL, after=cursor, limit=1)
         seen += page
         if cursor is None:
             break
@@ -241,9 +258,11 @@ def test_what_is_waited_for_is_found_by_its_status(declined: Shop) -> None:
     assert len({each.event.id for each in found}) == 3
 
 
+# end optional
 # ---------------------------------------------------------------- cancellations and outcomes
 
 
+# optional: cancel
 def test_a_cancellation_moves_the_order_once_and_for_all(declined: Shop) -> None:
     """CANCELING, CANCELING again, CANCELED; then neither a card nor CANCELING again."""
     orders, order_id = declined.orders, declined.order_id
@@ -260,6 +279,9 @@ def test_a_cancellation_moves_the_order_once_and_for_all(declined: Shop) -> None
     with pytest.raises(OrderStatusConflict):
         store_cancellation(orders, order_id, OrderStatus.CANCELING, now=NOW)
     assert "expires_at" in declined.item
+
+
+# end optional
 
 
 def test_late_truth_wins_over_a_decline(declined: Shop) -> None:
@@ -285,6 +307,7 @@ def test_what_stripe_shows_is_kept(shop: Shop) -> None:
 # ---------------------------------------------------------------- refunds
 
 
+# optional: refunds
 def test_a_refund_is_stored_with_its_reservation(shop: Shop) -> None:
     """Once for each key; the retry finds it."""
     refund, is_new = shop.refund(1000, "a")
@@ -444,3 +467,6 @@ def test_twenty_refunds_at_once_reserve_no_more_than_was_paid(endpoint: Endpoint
     assert made.count(True) == 8
     assert shop.order.reserved_minor == 2400
     assert len(shop.refunds.of_order(shop.order_id)) == 8
+
+
+# end optional

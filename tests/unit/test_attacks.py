@@ -47,6 +47,7 @@ def test_an_order_placed_anew_after_a_restore_is_not_charged_again(log: Log) -> 
     assert len(service.stripe.successes) == 1
 
 
+# optional: due
 def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: Log) -> None:
     """At most once: all tables are restored to before the run, and the next run orders the document by itself."""
     service = PaymentService()
@@ -60,6 +61,9 @@ def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: L
         service.client.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})
         service.stripe.forget_keys()
     assert len(service.stripe.successes) == 1
+
+
+# end optional
 
 
 def test_two_clocks_that_were_wrong_in_opposite_directions_a_day_apart() -> None:

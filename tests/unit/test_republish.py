@@ -74,7 +74,7 @@ def at(seconds: float) -> str:
 
 @dataclass
 class Shop:
-    """Orders, their refunds, a topic, and a clock that the test sets."""
+    """Orders, a topic, and a clock that the test sets."""
 
     log: Log
     dynamodb: Any
@@ -110,6 +110,7 @@ class Shop:
             "dynamodb": {"Keys": {"order_id": item["order_id"]}, "NewImage": item},
         }
 
+    # optional: refunds
     def request_refund(self, number: int = 1, **changes: Any) -> None:
         """Store a refund of the order, requested now."""
         values = {
@@ -125,10 +126,14 @@ class Shop:
         }
         self.dynamodb.put_item(TableName="order-refunds", Item=to_item({**values, **changes}))
 
+    # end optional
+
     @property
     def sources(self) -> list[Source]:
-        orders = [WaitingOrders(self.dynamodb, "orders", status) for status in WAITING]
-        return [*orders, WaitingRefunds(self.dynamodb, "order-refunds")]
+        return [
+            *(WaitingOrders(self.dynamodb, "orders", status) for status in WAITING),
+            WaitingRefunds(self.dynamodb, "order-refunds"),  # optional: refunds
+        ]
 
     def republish(self, *, seconds_later: float = 0) -> list[int]:
         """One run, so much later; returns the numbers of the orders that it published."""
@@ -159,7 +164,7 @@ class Shop:
 def shop(aws: None, log: Log) -> Shop:
     dynamodb = boto3.client("dynamodb")
     create_table(dynamodb, "orders", "OrdersTable")
-    create_table(dynamodb, "order-refunds", "OrderRefundsTable")
+    create_table(dynamodb, "order-refunds", "OrderRefundsTable")  # optional: refunds
     create_table(dynamodb, "republication", "RepublicationTable")
     return Shop(log, dynamodb)
 
@@ -186,7 +191,9 @@ def test_an_order_that_is_new_or_has_an_outcome_is_not_published(shop: Shop) -> 
     statuses = ["PAID", "PAYMENT_DECLINED", "NEEDS_REVIEW", "CANCELED"]
     for number, status in enumerate(statuses, start=2):
         shop.place(number, status=status)
+        # optional: refunds
         shop.request_refund(number, status=["SUCCEEDED", "FAILED", "NEEDS_REVIEW", "SUCCEEDED"][number - 2])
+        # end optional
     shop.now += FIRST_WAIT_SECONDS
     shop.place(1)
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
@@ -241,16 +248,24 @@ def test_a_run_is_bounded_and_the_next_continues(shop: Shop) -> None:
     """From its checkpoint, the oldest items first; when a round is completed, the next begins."""
     for number in range(250):
         shop.place(number, placed_at=at(T0 + number / 1000))
-    shop.request_refund(250)
+    shop.request_refund(250)  # optional: refunds
     runs = []
-    for _ in range(7):
+    for _ in range(3 + len(shop.sources)):
         shop.pages_left = 1
         runs.append(shop.republish(seconds_later=FIRST_WAIT_SECONDS + 1))
-    # One page each: three of PENDING, one each of REQUIRES_ACTION, CANCELING and the refunds, and the next round.
-    assert runs == [list(range(100)), list(range(100, 200)), list(range(200, 250)), [], [], [250], list(range(100))]
+    # One page each: three of PENDING, one of each other source, and the next round.
+    others: list[list[int]] = [[] for _ in shop.sources[1:]]
+    others[-1] = [250]  # optional: refunds
+    assert runs == [list(range(100)), list(range(100, 200)), list(range(200, 250)), *others, list(range(100))]
 
 
-@pytest.mark.parametrize(("status", "event_id"), [("REQUIRES_ACTION", "placed"), ("CANCELING", "cancel_requested")])
+@pytest.mark.parametrize(
+    ("status", "event_id"),
+    [
+        ("REQUIRES_ACTION", "placed"),
+        ("CANCELING", "cancel_requested"),  # optional: cancel
+    ],
+)
 def test_every_status_that_waits_is_published_again(shop: Shop, status: str, event_id: str) -> None:
     """The outcome's own stream record may be lost: the event of the order's present attempt asks for it."""
     shop.place(status=status, attempt=2, attempt_placed_at=at(T0))
@@ -262,6 +277,7 @@ def test_every_status_that_waits_is_published_again(shop: Shop, status: str, eve
     assert shop.counted == {"Republished": 2, "WaitingForADay": 1, "Alarm": 1}
 
 
+# optional: cancel
 def test_a_cancellation_waits_since_it_was_requested(shop: Shop) -> None:
     """Not since its order was placed, which may be a year ago."""
     requested_at = T0 + 300 * DAY_SECONDS
@@ -272,6 +288,10 @@ def test_a_cancellation_waits_since_it_was_requested(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
+# end optional
+
+
+# optional: refunds
 def test_a_refund_that_stays_pending_is_published_again(shop_in_memory: Shop) -> None:
     """With the id that its stream record has given it, ever more rarely, with an alarm after a day."""
     shop = shop_in_memory
@@ -288,6 +308,9 @@ def test_an_invalid_refund_does_not_block_the_others(shop: Shop) -> None:
         shop.request_refund(number, **({"amount_minor": -1} if number == 2 else {}))
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3]
     assert shop.counted["Alarm"] == 1
+
+
+# end optional
 
 
 def test_what_waits_for_a_day_raises_the_alarm(shop: Shop) -> None:

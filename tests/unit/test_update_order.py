@@ -13,6 +13,7 @@ from onecharge.contract.events import PaymentOutcomeEvent
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.schema import RETENTION_SECONDS
 from onecharge.orders.store import NoSuchOrder, OrderStore
+from onecharge.orders.transitions import OPEN
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.validation import reason_of
@@ -95,7 +96,7 @@ def test_an_authenticated_payment_is_followed(order: Order) -> None:
 
 
 @pytest.mark.parametrize("named", [1, 2])
-@pytest.mark.parametrize("status", ["PENDING", "REQUIRES_ACTION", "NEEDS_REVIEW", "PAYMENT_DECLINED", "CANCELING"])
+@pytest.mark.parametrize("status", sorted(OPEN))
 def test_a_late_success_wins(order: Order, status: str, named: int) -> None:
     """A success moves the order to PAID from wherever it waits, whichever of its attempts the event names."""
     order.place(status, attempt=2)
@@ -122,6 +123,7 @@ def test_a_canceled_order_stays_canceled(order: Order, kind: str) -> None:
     assert (order.status, order.counted) == ("CANCELED", {"OrderUpdateIgnored": 1})
 
 
+# optional: cancel
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
@@ -139,7 +141,10 @@ def test_a_cancellation_ends_as_canceled_or_paid(order: Order, kind: str, status
     assert order.status == status
 
 
-@pytest.mark.parametrize("status", ["PENDING", "REQUIRES_ACTION", "NEEDS_REVIEW", "PAYMENT_DECLINED", "CANCELING"])
+# end optional
+
+
+@pytest.mark.parametrize("status", sorted(OPEN))
 def test_a_cancellation_is_of_the_whole_order(order: Order, status: str) -> None:
     """Another card was tried meanwhile, and the request that asked has died: the order is CANCELED all the same."""
     order.place(status, attempt=2)
@@ -229,17 +234,23 @@ def test_an_unknown_order_is_an_error(order: Order, data: dict[str, Any]) -> Non
     [
         ("payment_succeeded", PaymentOutcomeEvent),
         ("payment_canceled", PaymentOutcomeEvent),
-        ("refund_succeeded", RefundOutcomeEvent),
-        ("refund_failed", RefundOutcomeEvent),
+        ("refund_succeeded", RefundOutcomeEvent),  # optional: refunds
+        ("refund_failed", RefundOutcomeEvent),  # optional: refunds
     ],
 )
-def test_both_kinds_of_outcome_are_read(sample: Sample, name: str, model: type) -> None:
+def test_every_kind_of_outcome_is_read(sample: Sample, name: str, model: type) -> None:
     """By the event's type."""
     event = PAYMENT_EVENT.validate_json(sample(f"update_order/{name}")["Records"][0]["body"])
     assert type(event) is model
 
 
-@pytest.mark.parametrize("name", ["payment_succeeded", "refund_succeeded"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "payment_succeeded",
+        "refund_succeeded",  # optional: refunds
+    ],
+)
 def test_consumers_ignore_unknown_fields(sample: Sample, name: str) -> None:
     """A newer payment service may be deployed first."""
     body = sample(f"update_order/{name}")["Records"][0]["body"]
@@ -248,7 +259,7 @@ def test_consumers_ignore_unknown_fields(sample: Sample, name: str) -> None:
     assert PAYMENT_EVENT.validate_json(newer) == PAYMENT_EVENT.validate_json(body)
 
 
-@pytest.mark.parametrize("type_", ["onecharge.refund.requested", "onecharge.refund.succeeded", "4000056655665556"])
+@pytest.mark.parametrize("type_", ["onecharge.order.placed", "onecharge.refund.succeeded", "4000056655665556"])
 def test_data_of_another_type_is_poison(sample: Sample, type_: str) -> None:
     """And the reason does not repeat what it says."""
     body = sample("update_order/payment_succeeded")["Records"][0]["body"]
