@@ -11,7 +11,7 @@ CASES = [
     Case("make clean in a path with spaces", cases.clean_beside_a_neighbor, "", exits=(0,), is_bare=True,
         folder="my shop for Zoë"),
     Case("PYTHON is 3.12", cases.wrong_python, "Python 3.13 is needed.*make PYTHON=", is_bare=True),
-    Case("PYTHON does not exist", just_make("PYTHON=python3.99", ".venv/.dev"), "Python 3.13 is needed", is_bare=True),
+    Case("PYTHON does not exist", just_make("PYTHON=python3.99", "install"), "Python 3.13 is needed", is_bare=True),
     Case("first installation offline", cases.install_offline, "package index", lines_max=20, is_bare=True),
     # The installation, which all that follow share, and a first run.
     Case("install and demo in a hostile path", cases.install_and_demo, "", exits=(0,), lines_max=300),
