@@ -16,6 +16,8 @@ from local.work_dir import one_at_a_time
 STACK_NAME = "onecharge-local"
 ARTIFACTS_BUCKET = "onecharge-local-artifacts"
 _ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
+_DISK_FULL_BYTES = 1024**2
+"""With less, not even the log is complete."""
 _WHAT_TO_DO = {
     "No space left on device": "free some space, and run this again",
     # SAM's own message names only the packages that pip could not get, not pip's reason.
@@ -124,6 +126,8 @@ def _why_it_failed(command: str, log: Path) -> str:
     """One line that says what to do; the log's last lines are above it."""
     failed = f"`sam {command}` failed, as its log above says ({log})"
     text = log.read_text(errors="replace")
+    if shutil.disk_usage(log.parent).free < _DISK_FULL_BYTES:
+        return f"{failed}: the disk is full; free some space, and run this again"
     advice = next((advice for sentence, advice in _WHAT_TO_DO.items() if sentence in text), "")
     return f"{failed}: {advice}" if advice else failed
 
