@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
-from onecharge.contract.states import OrderStatus
+from onecharge.orders.transitions import WAITING
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.topics import Topic
 from republish.republish import RepublishCheckpoint, RepublishOrders
-from republish.waiting import Source, WaitingOrders, WaitingRefunds
+from republish.waiting import Source, WaitingOrders
+from republish.waiting_refunds import WaitingRefunds
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-WAITING_STATUSES = (OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.CANCELING)
-"""The statuses of an order that waits for an outcome. NEEDS_REVIEW waits for a person."""
 
 _PAGE_SECONDS = 30
 """Far more than a page takes, unless AWS is slow. If the invocation times out within one, the next run repeats it."""
@@ -35,7 +33,7 @@ class Application:
         self.counts = Counts(Metrics())
         dynamodb = boto3.client("dynamodb", config=config)
         self._sources: list[Source] = [
-            *(WaitingOrders(dynamodb, environment["ORDERS_TABLE"], status) for status in WAITING_STATUSES),
+            *(WaitingOrders(dynamodb, environment["ORDERS_TABLE"], status) for status in WAITING),
             WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),
         ]
         self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)

@@ -13,8 +13,9 @@ from typing import ClassVar
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
+from onecharge.contract.events import Event
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
-from onecharge.runtime.topics import OrderServiceEvent, Topic
+from onecharge.runtime.topics import Topic
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
@@ -99,7 +100,7 @@ class RepublishOrders:
             replace(checkpoint, after=last) if last else replace(checkpoint, source=checkpoint.source + 1, after=None)
         )
 
-    def _due(self, source: Source, key: Key, checkpoint: RepublishCheckpoint) -> OrderServiceEvent | None:
+    def _due(self, source: Source, key: Key, checkpoint: RepublishCheckpoint) -> Event | None:
         """The event of the item, if it still waits and its next republication is due."""
         waiting = self._read(source, key)
         if waiting is None:
@@ -134,7 +135,7 @@ class RepublishOrders:
             },
         )
 
-    def _publish(self, events: Sequence[OrderServiceEvent]) -> None:
+    def _publish(self, events: Sequence[Event]) -> None:
         failures = self.topic.publish(events)
         for _ in range(len(events) - len(failures)):
             self.count("Republished")

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from charge_order.charge import REEMIT_AFTER_SECONDS
+from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType, OrderPlacedEvent
 from onecharge.runtime.topics import Topic
 from republish.waiting import FIRST_WAIT_SECONDS
@@ -106,7 +107,7 @@ def test_only_fifo_topics_have_a_name_in_the_template() -> None:
 
 def test_the_payments_queue_receives_orders_and_cancellations() -> None:
     """Nothing else: refunds have a queue of their own."""
-    wanted = [EventType.ORDER_PLACED, EventType.ORDER_CANCEL_REQUESTED]
+    wanted = [EventType.ORDER_PLACED, CANCEL_REQUESTED]
     assert resolved("standard")["PaymentsSubscription"]["FilterPolicy"] == {"event_type": wanted}
 
 

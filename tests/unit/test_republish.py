@@ -5,48 +5,49 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
-from pydantic import Field, TypeAdapter
 
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, RefundRequestedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import ORDER_SERVICE, Event, OrderPlacedEvent, event_adapter
+from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.orders.transitions import WAITING
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.topics import OrderServiceEvent, Topic
+from onecharge.runtime.topics import Topic
 from publish_events.app import Publisher
-from publish_events.mapping import Tables
-from republish.app import WAITING_STATUSES
+from publish_events.mapping import PublishedTables, order_event_from_item
 from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
+    INDEX,
     Source,
     WaitingOrders,
-    WaitingRefunds,
     republications_due,
 )
+from republish.waiting_refunds import WaitingRefunds
 from testing.harness import Log, create_table, load_template
 from testing.silent import SILENT
+from testing.simulation.dynamodb import MemoryDynamoDB
 
 T0 = 1_800_000_000
 HOUR = 3600
 EVERY_SECONDS = 900
 """The schedule in template.yaml."""
 
-ORDER_EVENT: TypeAdapter[OrderServiceEvent] = TypeAdapter(
-    Annotated[OrderPlacedEvent | CancelRequestedEvent | RefundRequestedEvent, Field(discriminator="type")]
-)
+ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent, RefundRequestedEvent)
 
 
 class Sns:
     """PublishBatch, which accepts every event but those that the test refuses."""
 
     def __init__(self) -> None:
-        self.published: list[OrderServiceEvent] = []
-        self.refuses: Callable[[OrderServiceEvent], bool] = lambda event: False
+        self.published: list[Event] = []
+        self.refuses: Callable[[Event], bool] = lambda event: False
         self.sender_fault = self.is_down = False
 
     def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -76,16 +77,13 @@ class Shop:
     """Orders, their refunds, a topic, and a clock that the test sets."""
 
     log: Log
+    dynamodb: Any
     now: float = T0
     pages_left: int = 10**6
     sns: Sns = field(default_factory=Sns)
     counted: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.dynamodb: Any = boto3.client("dynamodb")
-        create_table(self.dynamodb, "orders", "OrdersTable")
-        create_table(self.dynamodb, "order-refunds", "OrderRefundsTable")
-        create_table(self.dynamodb, "republication", "RepublicationTable")
         self.topic = Topic(self.sns, "orders-topic", SILENT, SILENT)  # type: ignore[arg-type]  # The one method.
 
     def place(self, number: int = 1, **changes: Any) -> dict[str, Any]:
@@ -99,6 +97,7 @@ class Shop:
                 "amount_minor": 1099,
                 "currency": "EUR",
                 "payment_method": "pm_card_visa",
+                "fingerprint": "f",
                 "placed_at": at(self.now),
                 "correlation_id": "c",
                 **changes,
@@ -120,6 +119,7 @@ class Shop:
             "attempt": 1,
             "amount_minor": 1099,
             "currency": "EUR",
+            "asked_for": "1099",
             "requested_at": at(self.now),
             "correlation_id": "c",
         }
@@ -127,7 +127,7 @@ class Shop:
 
     @property
     def sources(self) -> list[Source]:
-        orders = [WaitingOrders(self.dynamodb, "orders", status) for status in WAITING_STATUSES]
+        orders = [WaitingOrders(self.dynamodb, "orders", status) for status in WAITING]
         return [*orders, WaitingRefunds(self.dynamodb, "order-refunds")]
 
     def republish(self, *, seconds_later: float = 0) -> list[int]:
@@ -151,13 +151,25 @@ class Shop:
 
     def publish(self, record: dict[str, Any]) -> None:
         """What publish_events does with a stream record."""
-        tables = Tables("orders", "order-refunds", "payments", "refunds")
-        Publisher(tables, self.topic, self.topic, SILENT, SILENT).publish([record])
+        tables = PublishedTables({"orders": order_event_from_item})
+        Publisher(tables, {ORDER_SERVICE: self.topic}, SILENT, SILENT).publish([record])
 
 
 @pytest.fixture
 def shop(aws: None, log: Log) -> Shop:
-    return Shop(log)
+    dynamodb = boto3.client("dynamodb")
+    create_table(dynamodb, "orders", "OrdersTable")
+    create_table(dynamodb, "order-refunds", "OrderRefundsTable")
+    create_table(dynamodb, "republication", "RepublicationTable")
+    return Shop(log, dynamodb)
+
+
+@pytest.fixture
+def shop_in_memory(log: Log) -> Shop:
+    """For hundreds of runs: its DynamoDB is the simulation's, which takes a fraction of moto's time."""
+    keys = {"orders": ("order_id",), "order-refunds": ("order_id", "refund_id"), "republication": ("name",)}
+    indexes = {"orders": {INDEX: ("status", "placed_at")}, "order-refunds": {INDEX: ("status", "requested_at")}}
+    return Shop(log, MemoryDynamoDB(keys=keys, indexes=indexes))
 
 
 def test_an_order_that_stayed_pending_is_published_again(shop: Shop) -> None:
@@ -205,8 +217,9 @@ def test_a_later_attempt_waits_since_it_was_made(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
-def test_an_order_is_published_again_ever_more_rarely(shop: Shop) -> None:
+def test_an_order_is_published_again_ever_more_rarely(shop_in_memory: Shop) -> None:
     """After 15 and 30 minutes, 1, 2, 4, 8 and 16 hours, then daily: an outage at Stripe causes no flood of requests."""
+    shop = shop_in_memory
     shop.place()
     published = [(shop.now - T0) / HOUR for _ in range(3 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48, 72]
@@ -259,8 +272,9 @@ def test_a_cancellation_waits_since_it_was_requested(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
-def test_a_refund_that_stays_pending_is_published_again(shop: Shop) -> None:
+def test_a_refund_that_stays_pending_is_published_again(shop_in_memory: Shop) -> None:
     """With the id that its stream record has given it, ever more rarely, with an alarm after a day."""
+    shop = shop_in_memory
     shop.request_refund()
     published = [(shop.now - T0) / HOUR for _ in range(2 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48]

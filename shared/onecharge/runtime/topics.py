@@ -7,21 +7,11 @@ from typing import TYPE_CHECKING
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.events import (
-    EVENT_TYPE_ATTRIBUTE,
-    CancelRequestedEvent,
-    OrderPlacedEvent,
-    PaymentOutcomeEvent,
-    RefundOutcomeEvent,
-    RefundRequestedEvent,
-)
+from onecharge.contract.events import EVENT_TYPE_ATTRIBUTE, Event
 
 if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sns.type_defs import PublishBatchRequestEntryTypeDef
-
-OrderServiceEvent = OrderPlacedEvent | CancelRequestedEvent | RefundRequestedEvent
-PublishedEvent = OrderServiceEvent | PaymentOutcomeEvent | RefundOutcomeEvent
 
 _ENTRIES_MAX = 10
 """Entries of one PublishBatch request, at the most (Amazon SNS API Reference, PublishBatch)."""
@@ -31,7 +21,7 @@ _ENTRIES_MAX = 10
 class PublishFailure:
     """SNS did not accept this event."""
 
-    event: PublishedEvent
+    event: Event
     code: str
     is_permanent: bool
     """No retry helps: SNS blames the request (SenderFault of BatchResultErrorEntry)."""
@@ -46,12 +36,12 @@ class Topic:
     logger: Logger
     count: Callable[[str], None]
 
-    def publish(self, events: Sequence[PublishedEvent]) -> list[PublishFailure]:
+    def publish(self, events: Sequence[Event]) -> list[PublishFailure]:
         """Publish all of them; returns what SNS did not accept. Raises botocore's errors if a whole batch failed."""
         batches = batched(events, _ENTRIES_MAX, strict=False)
         return [failure for batch in batches for failure in self._publish_batch(batch)]
 
-    def _publish_batch(self, batch: Sequence[PublishedEvent]) -> list[PublishFailure]:
+    def _publish_batch(self, batch: Sequence[Event]) -> list[PublishFailure]:
         entries = [self._entry(str(index), event) for index, event in enumerate(batch)]
         # The response is a success even if every entry failed.
         response = self.client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=entries)
@@ -61,7 +51,7 @@ class Topic:
             PublishFailure(batch[int(entry["Id"])], entry["Code"], entry["SenderFault"]) for entry in response["Failed"]
         ]
 
-    def _entry(self, entry_id: str, event: PublishedEvent) -> "PublishBatchRequestEntryTypeDef":
+    def _entry(self, entry_id: str, event: Event) -> "PublishBatchRequestEntryTypeDef":
         entry: PublishBatchRequestEntryTypeDef = {
             "Id": entry_id,
             "Message": event.model_dump_json(exclude_none=True),
@@ -71,7 +61,7 @@ class Topic:
             entry |= {"MessageGroupId": event.subject, "MessageDeduplicationId": event.id}
         return entry
 
-    def _log(self, event: PublishedEvent) -> None:
+    def _log(self, event: Event) -> None:
         self.count("EventPublished")
         self.logger.info(
             "event published",
