@@ -61,7 +61,7 @@ $(VENV)/opt/.%: requirements/%.txt $(VENV)/.made-at
 # $(call from_npm,package,commands that install it,which tests want it)
 FROM_NPM = $(@D)/$(patsubst .%,%,$(@F))
 define from_npm
-	@without() { echo "$$1: $(3) are skipped"; test -z "$$CI"; }; \
+	@without() { if test "$$CI"; then echo "$$1: in CI, $(3) have to run"; exit 1; else echo "$$1: $(3) are skipped"; fi; }; \
 	if ! command -v npm >/dev/null; then without "npm is missing"; \
 	elif ! timeout 30 npm view $(1) version --fetch-retries=0 --fetch-timeout=10000 >/dev/null 2>&1; then \
 	  without "npm cannot reach its registry, or finds no $(1) there"; \

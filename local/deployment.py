@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,11 +16,14 @@ from local.work_dir import one_at_a_time
 STACK_NAME = "onecharge-local"
 ARTIFACTS_BUCKET = "onecharge-local-artifacts"
 _ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
-_INDEX_UNREACHABLE = re.compile(
-    r"Max retries|NewConnectionError|Failed to establish|Name or service not known|name resolution|timed out"
-    r"|No matching distribution|Could not find a version|PythonPipBuilder:ResolveDependencies"
-)
-"""SAM's own message names only the packages that pip could not get, not pip's reason."""
+_DISK_FULL_BYTES = 1024**2
+"""With less, not even the log is complete."""
+_WHAT_TO_DO = {
+    "No space left on device": "free some space, and run this again",
+    # SAM's own message names only the packages that pip could not get, not pip's reason.
+    "Error: PythonPipBuilder:ResolveDependencies": "it needs the package index; run this again when it is reachable",
+}
+"""For a sentence in the log of a failed `sam build`, what to do."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,11 @@ class Sam:
 def _why_it_failed(command: str, log: Path) -> str:
     """One line that says what to do; the log's last lines are above it."""
     failed = f"`sam {command}` failed, as its log above says ({log})"
-    if command == "build" and _INDEX_UNREACHABLE.search(log.read_text(errors="replace")):
-        return f"{failed}: it needs the package index; run this again when it is reachable"
-    return failed
+    text = log.read_text(errors="replace")
+    if shutil.disk_usage(log.parent).free < _DISK_FULL_BYTES:
+        return f"{failed}: the disk is full; free some space, and run this again"
+    advice = next((advice for sentence, advice in _WHAT_TO_DO.items() if sentence in text), "")
+    return f"{failed}: {advice}" if advice else failed
 
 
 def _link_or_copy(source: str, target: str) -> None:

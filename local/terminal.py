@@ -23,9 +23,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WHAT_TO_DO = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
-    errno.EROFS: "make it writable, or use another folder with --work-dir",
-    errno.EACCES: "make it writable, or use another folder with --work-dir",
-    errno.EPERM: "make it writable, or use another folder with --work-dir",
+    errno.EROFS: "make it writable",
+    errno.EACCES: "make it writable",
+    errno.EPERM: "make it writable",
     errno.ENOTDIR: "remove the file that has the name of a folder",
     errno.EEXIST: "remove the file that has the name of a folder",
 }

@@ -90,7 +90,7 @@ def install_and_demo(checkout: Checkout) -> tuple[Result, str]:
 
 
 def moved_checkout(checkout: Checkout) -> tuple[Result, str]:
-    elsewhere = Checkout(checkout.folder.with_name("moved (elsewhere)"))
+    elsewhere = Checkout(checkout.folder.with_name(f"{checkout.folder.name}-moved"))
     checkout.folder.rename(elsewhere.folder)
     try:
         return elsewhere.make("validate"), ""
@@ -112,7 +112,7 @@ def another_python() -> str:
 
 
 def wrong_python(checkout: Checkout) -> tuple[Result, str]:
-    result = checkout.make(f"PYTHON={another_python()}", ".venv/.dev")
+    result = checkout.make(f"PYTHON={another_python()}", "install")
     ours = checkout.folder / ".venv/bin/python"
     left = subprocess.run([str(ours), "--version"], capture_output=True, text=True).stdout if ours.exists() else ""
     return result, "" if "3.13" in left or not left else f"left an environment of {left.strip()}, which stays"
@@ -185,7 +185,7 @@ def absent(path: Path) -> Iterator[None]:
 
 
 def install_offline(checkout: Checkout) -> tuple[Result, str]:
-    return checkout.make(".venv/.dev", env=_OFFLINE), ""
+    return checkout.make("install", env=_OFFLINE), ""
 
 
 def offline_after_a_first_run(checkout: Checkout) -> tuple[Result, str]:

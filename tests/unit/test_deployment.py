@@ -15,9 +15,10 @@ sleep 0.2
 echo "$PWD" >"$build/built-in"; echo built >"$build/template.yaml"; echo x >>deps
 rmdir busy
 """
-_OFFLINE = """#!/bin/sh
+_FAILS = """#!/bin/sh
+echo ' Running PythonPipBuilder:ResolveDependencies'
 echo 'Build Failed'
-echo 'Error: PythonPipBuilder:ResolveDependencies - {stripe==16.1.0(wheel)}'
+echo '{}'
 exit 1
 """
 
@@ -53,12 +54,19 @@ def test_a_later_build_leaves_the_copies_alone(project: Path) -> None:
     assert first.read_text() == "built\n"
 
 
-def test_a_build_that_needs_the_package_index_says_so(project: Path) -> None:
+@pytest.mark.parametrize(
+    ("sentence", "advice"),
+    [
+        ("Error: PythonPipBuilder:ResolveDependencies - {stripe==16.1.0(wheel)}", ": it needs the package index; run "),
+        ("Error: [Errno 28] No space left on device", ": free some space"),
+        ("Error: Template file not found", "sam-build.log)"),
+    ],
+)
+def test_a_build_that_fails_says_what_to_do(project: Path, sentence: str, advice: str) -> None:
+    """In the last line; the log's own lines are above it."""
     with pytest.raises(StartupError) as failed:
-        sam(project, _OFFLINE, ".local").build()
-    assert "it needs the package index; run this again" in str(failed.value).splitlines()[-1]
-
-
-def test_a_build_that_fails_otherwise_names_its_log(project: Path) -> None:
-    with pytest.raises(StartupError, match=r"(?s)broken.*`sam build` failed, as its log above says .*sam-build.log\)$"):
-        sam(project, "#!/bin/sh\necho broken; exit 1\n", ".local").build()
+        sam(project, _FAILS.format(sentence), ".local").build()
+    *log, last_line = str(failed.value).splitlines()
+    assert sentence in log
+    assert last_line.startswith("`sam build` failed, as its log above says")
+    assert advice in last_line

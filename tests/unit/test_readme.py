@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from local.__main__ import _EXAMPLE
-from onecharge.orders.items import order_id_for
+from onecharge.orders.schema import order_id_for
 from testing.harness import PROJECT
 
 README = (PROJECT / "README.md").read_text()
