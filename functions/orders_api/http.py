@@ -41,7 +41,7 @@ class Route:
     """Of the response when all is well."""
     response: type[BaseModel]
     problems: Mapping[HTTPStatus, tuple[str, ...]]
-    """The kinds of problem that it is refused with, by status, besides COMMON_PROBLEMS."""
+    """The kinds of problem that it is refused with, by status, in addition to COMMON_PROBLEMS."""
     body: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
     is_idempotent_by_key: bool = False

@@ -332,7 +332,7 @@ def test_only_a_paid_order_is_refunded(shop: Shop) -> None:
 
 
 def test_a_retry_beside_its_first_try_finds_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have found nothing, and the first was faster."""
+    """Both found nothing, and the first try was stored before the second."""
     before = shop.order
     refund, _ = shop.refund(2500, "a")
     monkeypatch.setattr(OrderRefundStore, "find", lambda *_: None)
@@ -400,7 +400,7 @@ def test_an_outcome_of_another_amount_is_an_error(shop: Shop) -> None:
 
 
 def test_an_outcome_of_no_refund_is_an_error(shop: Shop) -> None:
-    """The message comes back, and ends in the DLQ where somebody sees it."""
+    """The message is retried, and ends in the DLQ."""
     refund, _ = shop.refund(1, "a")
     shop.client.delete_item(
         TableName=shop.tables["OrderRefundsTable"],
