@@ -97,7 +97,7 @@ class Request:
                 HTTPStatus.BAD_REQUEST,
                 "idempotency-key-missing",
                 "The header Idempotency-Key is required: 1 to 255 visible ASCII characters, the same for every "
-                "retry of one order and new for each new order.",
+                "retry of one request and new for each new request.",
             )
         return key
 

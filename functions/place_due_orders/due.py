@@ -130,8 +130,8 @@ class PlaceDueOrders:
             document.order_id,
             document,
             correlation_id=self._correlation_id(document),
-            # The due date, whenever it is ordered. After a restore of the tables the same document makes an order of
-            # the same age, which is old enough for the payment service to look its PaymentIntents up first.
+            # The due date, whenever it is ordered: an order placed again after a restore of the tables keeps its age,
+            # by which the payment service decides to look its PaymentIntents up first.
             now=datetime.combine(date.fromisoformat(document.due_date), time.min, UTC),
             attempt_placed_at=self.clock().isoformat(),
             document_id=document.document_id,
