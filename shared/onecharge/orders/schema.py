@@ -5,7 +5,7 @@ so that no second write can be lost between "stored" and "published".
 
     new_order_item ─► item ─► StoredOrder.from_item ─► .placed_event() ─► OrderPlacedEvent
 
-The same item makes the same event, whoever publishes it and however often.
+The same item makes the same event each time, whether publish_events or republish publishes it.
 """
 
 import hashlib
