@@ -24,7 +24,8 @@ from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.service import Charges
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from onecharge.runtime.consumer import Consumer, Delivery
 from testing.silent import SILENT
@@ -321,20 +322,11 @@ def onecharge(tools: Tools) -> Handler:
 
     docs/protocol.md; wired as testing/simulation/world.py wires it.
     """
-    store = PaymentStore(tools.dynamodb, PAYMENTS)
-    worker = PaymentWorker(
-        store=store, gateway=StripeGateway(tools.stripe), clock=tools.now, logger=SILENT, count=SILENT
-    )
+    instruments = Instruments(tools.now, SILENT, SILENT)
+    charges = Charges(PaymentStore(tools.dynamodb, PAYMENTS), StripeGateway(tools.stripe), BOUNDS, instruments)
     consumer = Consumer(
         model=ORDER_EVENT,
-        handle=ChargeOrder(
-            store=store,
-            worker=worker,
-            bounds=BOUNDS,
-            clock=tools.now,
-            logger=SILENT,
-            count=SILENT,
-        ),
+        handle=ChargeOrder(worker=charges.worker, bounds=BOUNDS, instruments=instruments),
         queue=tools.queue,
         logger=_OnlyExceptions(tools),  # type: ignore[arg-type]  # What the consumer calls.
         count=SILENT,
