@@ -7,7 +7,8 @@ import boto3
 
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.stripe_events import StripeEvents
-from reconcile.checkpoints import Checkpoint, CheckpointStore
+from onecharge.runtime.checkpoints import CheckpointStore
+from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import ReconcileCharges
 from testing.harness import Log, create_table
 from testing.payment_service import PaymentService
@@ -21,7 +22,7 @@ class ReconcileHarness:
     """The payment service, and its scheduled run."""
 
     payments: PaymentService
-    checkpoints: CheckpointStore
+    checkpoints: CheckpointStore[ReconcileCheckpoint]
     processed: ProcessedEvents
     log: Log
     gauges: dict[str, float] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class ReconcileHarness:
         return Counter(self.payments.counted)
 
     @property
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> ReconcileCheckpoint:
         checkpoint = self.checkpoints.read()
         assert checkpoint is not None
         return checkpoint
@@ -66,7 +67,7 @@ def reconcile_harness(log: Log) -> ReconcileHarness:
     create_table(dynamodb, "reconciliation", "ReconciliationTable")
     return ReconcileHarness(
         PaymentService(dynamodb, log.logger),
-        CheckpointStore(dynamodb, "reconciliation"),
+        CheckpointStore(dynamodb, "reconciliation", ReconcileCheckpoint),
         ProcessedEvents(dynamodb, "stripe-events"),
         log,
     )

@@ -26,7 +26,7 @@ from benchmarks.survival.clock import VirtualClock
 from benchmarks.survival.designs import Design, Tools
 from benchmarks.survival.faults import DAY_SECONDS, Fault, Strike
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
-from onecharge.runtime.consumer import Delivery
+from onecharge.runtime.queues import Delivery
 from testing.simulation.choices import Choices, SeededChoices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
 from testing.simulation.service import BOUNDS
@@ -217,7 +217,7 @@ class SurvivalWorld:
         elif isinstance(error, IdempotencyPersistenceLayerError):
             self._examine(error.__cause__)
 
-    def hide(self, delivery: Delivery, seconds: int) -> None:
+    def change_visibility(self, delivery: Delivery, seconds: int) -> None:
         self.pause("sqs ChangeMessageVisibility")
         for message in self.queue:
             if delivery.receipt_handle in message.receipts:

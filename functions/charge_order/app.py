@@ -12,7 +12,8 @@ from aws_lambda_powertools import Logger, Metrics
 from pydantic import Field, TypeAdapter
 
 from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds

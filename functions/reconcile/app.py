@@ -12,9 +12,10 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.stripe_events import StripeEvents
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
-from reconcile.checkpoints import CheckpointStore
+from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import ReconcileCharges
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class Application:
         self._instruments = Instruments(time.time, self._logger, self.counts)
         bounds = bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
-        self._checkpoints = CheckpointStore(self._reconciliation.service.dynamodb, environment["RECONCILIATION_TABLE"])
+        self._checkpoints = CheckpointStore(
+            self._reconciliation.service.dynamodb, environment["RECONCILIATION_TABLE"], ReconcileCheckpoint
+        )
 
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""

@@ -25,7 +25,8 @@ from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.stripe_events import PaymentIntentEvent, StripeEvent, StripeEvents
 from onecharge.payments.stripe_responses import classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from reconcile.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun, FailedEvent
+from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
+from reconcile.checkpoint import FailedEvent, ReconcileCheckpoint
 
 FIRST_RUN_SECONDS = 24 * 3600
 """How far back the very first run reads Stripe's events."""
@@ -63,7 +64,7 @@ class ReconcileCharges:
     """Of events; its reconciler is the one of rows."""
     processed: ProcessedEvents
     """The webhook's; it is only read."""
-    checkpoints: CheckpointStore
+    checkpoints: CheckpointStore[ReconcileCheckpoint]
     seconds_left: Callable[[], float]
     """Of this invocation."""
     step_seconds: float
@@ -86,9 +87,9 @@ class ReconcileCharges:
         except (stripe.StripeError, BotoCoreError, ClientError) as error:
             self._report("ReconcileInterrupted", "interrupted: the next run goes on", error)
 
-    def _checkpoint(self) -> Checkpoint:
+    def _checkpoint(self) -> ReconcileCheckpoint:
         now = self.instruments.now()
-        checkpoint = self.checkpoints.read() or Checkpoint.first(since=now - FIRST_RUN_SECONDS, now=now)
+        checkpoint = self.checkpoints.read() or ReconcileCheckpoint.first(since=now - FIRST_RUN_SECONDS, now=now)
         oldest = now - EVENTS_KEPT_SECONDS
         if checkpoint.since < oldest:
             checkpoint = replace(checkpoint, since=oldest, until=oldest, after_event=None)
@@ -100,7 +101,7 @@ class ReconcileCharges:
 
     # ------------------------------------------------------------ rows ─► Stripe
 
-    def _rows(self, checkpoint: Checkpoint, *, reserve: float) -> Checkpoint:
+    def _rows(self, checkpoint: ReconcileCheckpoint, *, reserve: float) -> ReconcileCheckpoint:
         """Go on with the present round, and at the most to its end."""
         if checkpoint.is_between_rounds:
             checkpoint = replace(checkpoint, round_started_at=self.instruments.now())
@@ -119,7 +120,7 @@ class ReconcileCharges:
         self.instruments.log("rows visited", rows=visited, round_completed=checkpoint.is_between_rounds)
         return self.checkpoints.write(checkpoint)
 
-    def _unvisited(self, checkpoint: Checkpoint, shard: int) -> tuple[list[str], dict[str, Any] | None]:
+    def _unvisited(self, checkpoint: ReconcileCheckpoint, shard: int) -> tuple[list[str], dict[str, Any] | None]:
         """The shard's oldest row that the present round has not visited yet; and where to go on after it."""
         return self.store.unfinished(
             str(shard),
@@ -128,7 +129,7 @@ class ReconcileCharges:
             limit=1,
         )
 
-    def _advanced(self, checkpoint: Checkpoint, after_row: dict[str, Any] | None) -> Checkpoint:
+    def _advanced(self, checkpoint: ReconcileCheckpoint, after_row: dict[str, Any] | None) -> ReconcileCheckpoint:
         if after_row is not None:
             return replace(checkpoint, after_row=after_row)
         if checkpoint.shard + 1 < UNFINISHED_SHARDS:
@@ -150,7 +151,7 @@ class ReconcileCharges:
 
     # ------------------------------------------------------------ Stripe ─► rows
 
-    def _failed(self, checkpoint: Checkpoint, *, reserve: float) -> Checkpoint:
+    def _failed(self, checkpoint: ReconcileCheckpoint, *, reserve: float) -> ReconcileCheckpoint:
         """Handle the events again that have failed before."""
         for failed in checkpoint.failed:
             if not self._has_time(reserve):
@@ -173,7 +174,7 @@ class ReconcileCharges:
                 checkpoint = replace(checkpoint, failed=others)
         return checkpoint
 
-    def _events(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _events(self, checkpoint: ReconcileCheckpoint) -> ReconcileCheckpoint:
         """Read on in Stripe's events; one that fails is kept and tried again by the next runs."""
         finalized_until = self.instruments.now() - FINALIZING_SECONDS
         while self._has_time():
@@ -196,7 +197,7 @@ class ReconcileCharges:
             checkpoint = self.checkpoints.write(replace(checkpoint, since=since, after_event=page.next))
         return self.checkpoints.write(checkpoint)
 
-    def _event(self, checkpoint: Checkpoint, event: StripeEvent) -> Checkpoint:
+    def _event(self, checkpoint: ReconcileCheckpoint, event: StripeEvent) -> ReconcileCheckpoint:
         error = self._handled(event)
         if error is None:
             return checkpoint
@@ -221,7 +222,7 @@ class ReconcileCharges:
 
     # ------------------------------------------------------------ what is said of it
 
-    def _report_lag(self, checkpoint: Checkpoint) -> None:
+    def _report_lag(self, checkpoint: ReconcileCheckpoint) -> None:
         now = self.instruments.now()
         rows_seconds = self._rows_behind_seconds(checkpoint, now)
         events_seconds = now - checkpoint.since
@@ -235,7 +236,7 @@ class ReconcileCharges:
             self.instruments.log(message, alarm=True, **lag, round_seconds=round_seconds)
         self.instruments.log("reconciled", **lag, failed_events=len(checkpoint.failed))
 
-    def _rows_behind_seconds(self, checkpoint: Checkpoint, now: int) -> int:
+    def _rows_behind_seconds(self, checkpoint: ReconcileCheckpoint, now: int) -> int:
         """How long the oldest row that the present round has not visited yet has waited; 0 if it has visited all."""
         if checkpoint.is_between_rounds:
             return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
 
-from onecharge.contract.events import RefundRequestedEvent
+from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore

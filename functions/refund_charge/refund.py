@@ -6,7 +6,7 @@ RefundRequested ─┬─► the order is paid ─► claim the refund ─► Re
 
 from dataclasses import dataclass
 
-from onecharge.contract.events import RefundRequestedEvent
+from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.delivery import DeliveryHandler

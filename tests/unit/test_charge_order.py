@@ -13,7 +13,8 @@ import responses
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.delivery import REEMIT_AFTER_SECONDS

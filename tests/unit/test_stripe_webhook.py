@@ -16,7 +16,8 @@ from local.samples import SAMPLES
 from local.stack import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
 from onecharge.contract.questions import Cancellation
-from onecharge.contract.states import PaymentState, RefundState
+from onecharge.contract.refunds import RefundState
+from onecharge.contract.states import PaymentState
 from onecharge.payments.stripe_events import EventDeferred
 from stripe_webhook.app import Application
 from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong_key

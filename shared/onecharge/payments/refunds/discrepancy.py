@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
-from onecharge.contract.states import RefundState
+from onecharge.contract.refunds import RefundState
 from onecharge.payments.refunds.protocol import FoundRefund, Refund
 
 

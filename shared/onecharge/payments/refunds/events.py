@@ -7,7 +7,7 @@ PaymentIntent's refunds says what it is now.
 import re
 from dataclasses import dataclass
 
-from onecharge.contract.states import RefundState
+from onecharge.contract.refunds import RefundState
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.discrepancy import Discrepancy, find_discrepancy
 from onecharge.payments.refunds.gateway import StripeRefunds

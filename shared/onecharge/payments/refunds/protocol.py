@@ -34,8 +34,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from onecharge.contract.events import RefundRequested
-from onecharge.contract.states import RefundState
+from onecharge.contract.refunds import RefundRequested, RefundState
 from onecharge.payments.refunds.rules import RULES, NextAction, RefundResponseKind, kind_of
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onecharge.contract.states import RefundState
+from onecharge.contract.refunds import RefundState
 from onecharge.payments.leases import Changes
 from onecharge.payments.refunds.protocol import Finalize, FrozenRefund, Refund
 from onecharge.payments.time_bounds import RETENTION_SECONDS
