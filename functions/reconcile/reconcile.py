@@ -13,16 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import stripe
-from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.payments.charges.gateway import PaymentIntentEvent, StripeEvent, StripeGateway
 from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS, Reconciler, StripeUnavailable
+from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS, StripeUnavailable
+from onecharge.payments.charges.rules import RULES
 from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore
+from onecharge.payments.event_handler import OUTAGES, StripeEventHandler
+from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
-from onecharge.payments.stripe_responses import RULES, classify
+from onecharge.payments.stripe_events import PaymentIntentEvent, StripeEvent, StripeEvents
+from onecharge.payments.stripe_responses import classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from reconcile.checkpoint import FailedEvent, ReconcileCheckpoint
@@ -54,22 +55,21 @@ _ROWS_SHARE, _FAILED_SHARE = 0.5, 0.1
 
 @dataclass(frozen=True)
 class ReconcileCharges:
-    """One run; `clock` gives the time in epoch seconds."""
+    """One run."""
 
     store: PaymentStore
-    gateway: StripeGateway
-    reconciler: Reconciler
-    events: StripeEventHandler
+    events: StripeEvents
+    """Stripe's list of events."""
+    handler: StripeEventHandler
+    """Of events; its reconciler is the one of rows."""
     processed: ProcessedEvents
     """The webhook's; it is only read."""
     checkpoints: CheckpointStore[ReconcileCheckpoint]
-    clock: Callable[[], float]
     seconds_left: Callable[[], float]
     """Of this invocation."""
     step_seconds: float
     """What one row, event or page needs at the most: with less time left none is begun."""
-    logger: Logger
-    count: Callable[[str], None]
+    instruments: Instruments
     gauge: Callable[[str, float], None]
 
     def __call__(self) -> None:
@@ -82,13 +82,13 @@ class ReconcileCharges:
             checkpoint = self._events(checkpoint)
             self._report_lag(checkpoint)
         except ConcurrentRun:
-            self.count("ConcurrentRun")
-            self.logger.info("another run goes on")
+            self.instruments.count("ConcurrentRun")
+            self.instruments.log("concurrent run: the other one continues")
         except (stripe.StripeError, BotoCoreError, ClientError) as error:
             self._report("ReconcileInterrupted", "interrupted: the next run goes on", error)
 
     def _checkpoint(self) -> ReconcileCheckpoint:
-        now = self._now()
+        now = self.instruments.now()
         checkpoint = self.checkpoints.read() or ReconcileCheckpoint.first(since=now - FIRST_RUN_SECONDS, now=now)
         oldest = now - EVENTS_KEPT_SECONDS
         if checkpoint.since < oldest:
@@ -104,7 +104,7 @@ class ReconcileCharges:
     def _rows(self, checkpoint: ReconcileCheckpoint, *, reserve: float) -> ReconcileCheckpoint:
         """Go on with the present round, and at the most to its end."""
         if checkpoint.is_between_rounds:
-            checkpoint = replace(checkpoint, round_started_at=self._now())
+            checkpoint = replace(checkpoint, round_started_at=self.instruments.now())
         visited = 0
         while self._has_time(reserve):
             # One row a query, so that the cursor passes each row by itself: one that takes long, or fails, blocks none.
@@ -117,7 +117,7 @@ class ReconcileCharges:
                 break
             if order_ids and visited % ROWS_A_CHECKPOINT == 0:
                 checkpoint = self.checkpoints.write(checkpoint)
-        self.logger.info("rows visited", extra={"rows": visited, "round_completed": checkpoint.is_between_rounds})
+        self.instruments.log("rows visited", rows=visited, round_completed=checkpoint.is_between_rounds)
         return self.checkpoints.write(checkpoint)
 
     def _unvisited(self, checkpoint: ReconcileCheckpoint, shard: int) -> tuple[list[str], dict[str, Any] | None]:
@@ -134,21 +134,20 @@ class ReconcileCharges:
             return replace(checkpoint, after_row=after_row)
         if checkpoint.shard + 1 < UNFINISHED_SHARDS:
             return replace(checkpoint, shard=checkpoint.shard + 1, after_row=None)
-        return replace(checkpoint, shard=0, after_row=None, round_completed_at=self._now())
+        return replace(checkpoint, shard=0, after_row=None, round_completed_at=self.instruments.now())
 
     def _row(self, order_id: str) -> None:
         payment: Payment | None = None
         try:
             payment = self.store.read(order_id)
-            if payment is None or self.reconciler.reconcile(payment):
+            if payment is None or self.handler.reconciler.reconcile(payment):
                 return
         except Exception as error:  # A row that fails blocks no other, whatever is wrong with it.
             self._report("ReconcileFailed", "row not reconciled: the next round tries again", error, order_id=order_id)
-        if payment is not None and payment.is_overdue(self._now()):
-            self.count("AbandonedPayment")
-            self.count("Alarm")
-            about = {"order_id": order_id, "attempt": payment.attempt, "state": payment.state}
-            self.logger.error("abandoned payment: unfinished for a day, and nobody works on it", extra=about)
+        if payment is not None and payment.is_overdue(self.instruments.now()):
+            self.instruments.count("AbandonedPayment")
+            message = "abandoned payment: unfinished for a day, and no message claims it"
+            self.instruments.log(message, alarm=True, **payment.log_fields, state=payment.state)
 
     # ------------------------------------------------------------ Stripe ─► rows
 
@@ -160,7 +159,7 @@ class ReconcileCharges:
             others = tuple(each for each in checkpoint.failed if each != failed)
             event: StripeEvent | None = None
             try:
-                event = self.gateway.retrieve_event(failed.event_id)
+                event = self.events.retrieve_event(failed.event_id)
                 error = self._handled(event) if event else None
             except Exception as not_retrieved:  # Whatever is wrong with it, it blocks no other.
                 error = not_retrieved
@@ -170,21 +169,21 @@ class ReconcileCharges:
                 self._report_failed(failed, event, error)
                 checkpoint = replace(checkpoint, failed=(*others, replace(failed, attempts=failed.attempts + 1)))
             else:
-                self.count("Alarm")
+                self.instruments.count("Alarm")
                 self._report_failed(failed, event, error, "EventAbandoned", "event given up: look at it at Stripe")
                 checkpoint = replace(checkpoint, failed=others)
         return checkpoint
 
     def _events(self, checkpoint: ReconcileCheckpoint) -> ReconcileCheckpoint:
         """Read on in Stripe's events; one that fails is kept and tried again by the next runs."""
-        finalized_until = self._now() - FINALIZING_SECONDS
+        finalized_until = self.instruments.now() - FINALIZING_SECONDS
         while self._has_time():
             if checkpoint.since == checkpoint.until:
                 checkpoint = replace(checkpoint, until=max(checkpoint.since, finalized_until))
             if checkpoint.since == checkpoint.until:
                 break
             try:
-                page = self.gateway.list_events(
+                page = self.events.list_events(
                     since=checkpoint.since, until=checkpoint.until, after=checkpoint.after_event
                 )
             except stripe.StripeError as error:
@@ -209,7 +208,7 @@ class ReconcileCharges:
     def _handled(self, event: StripeEvent) -> Exception | None:
         try:
             if not self._is_processed(event):
-                self.events.handle(event)
+                self.handler.handle(event)
         except Exception as error:  # An event that fails blocks no other, whatever is wrong with it.
             return error
         return None
@@ -224,18 +223,18 @@ class ReconcileCharges:
     # ------------------------------------------------------------ what is said of it
 
     def _report_lag(self, checkpoint: ReconcileCheckpoint) -> None:
-        now = self._now()
+        now = self.instruments.now()
         rows_seconds = self._rows_behind_seconds(checkpoint, now)
         events_seconds = now - checkpoint.since
         self.gauge("RowsBehindSeconds", rows_seconds)
         self.gauge("EventsBehindSeconds", events_seconds)
-        lag = {"rows_behind_seconds": rows_seconds, "events_behind_seconds": events_seconds}
+        lag: dict[str, Any] = {"rows_behind_seconds": rows_seconds, "events_behind_seconds": events_seconds}
         round_seconds = now - checkpoint.round_completed_at
         if max(round_seconds, events_seconds) > ROUND_OVERDUE_SECONDS:
-            self.count("ReconcileOverdue")
-            self.count("Alarm")
-            self.logger.error("no round was completed for an hour", extra={**lag, "round_seconds": round_seconds})
-        self.logger.info("reconciled", extra={**lag, "failed_events": len(checkpoint.failed)})
+            self.instruments.count("ReconcileOverdue")
+            message = "reconciliation is behind: no round was completed for an hour"
+            self.instruments.log(message, alarm=True, **lag, round_seconds=round_seconds)
+        self.instruments.log("reconciled", **lag, failed_events=len(checkpoint.failed))
 
     def _rows_behind_seconds(self, checkpoint: ReconcileCheckpoint, now: int) -> int:
         """How long the oldest row that the present round has not visited yet has waited; 0 if it has visited all."""
@@ -261,19 +260,17 @@ class ReconcileCharges:
         self._report(metric, message, error, event_id=failed.event_id, attempts=failed.attempts, **about)
 
     def _report(self, metric: str, message: str, error: Exception, **about: object) -> None:
-        self.count(metric)
+        self.instruments.count(metric)
         if _needs_a_person(error):
-            self.count("Alarm")
-        expected = isinstance(error, OUTAGES)
-        self.logger.warning(message, extra={**about, "error": type(error).__name__}, exc_info=not expected and error)
+            self.instruments.count("Alarm")
+        unexpected = None if isinstance(error, OUTAGES) else error
+        details = {**about, "error": type(error).__name__}
+        self.instruments.logger.warning(message, extra=details, exc_info=unexpected)
 
     # ------------------------------------------------------------ time
 
     def _has_time(self, reserve: float = 0) -> bool:
         return self.seconds_left() - reserve >= self.step_seconds
-
-    def _now(self) -> int:
-        return int(self.clock())
 
 
 def _needs_a_person(error: Exception) -> bool:

@@ -18,12 +18,13 @@ from greenlet import greenlet
 
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent, RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.gateway import RefundEvent, RefundEventType
 from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.events import RefundEventHandler
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.refunds.worker import RefundWorker
+from onecharge.payments.stripe_events import RefundEvent, RefundEventType
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BackOff, Done, RetryAfter
 from onecharge.runtime.dynamodb import to_item
@@ -520,15 +521,15 @@ class RefundWorld:
         clock = lambda: float(self.time + offset)  # noqa: E731
         client = self.stripe.client()
         store = RefundStore(self.dynamodb, REFUNDS)
-        shared: dict[str, Any] = {"clock": clock, "logger": SILENT, "count": self.met}
-        worker = self.worker(store=store, gateway=self.gateway(client), **shared)
+        instruments = Instruments(clock, SILENT, self.met)
+        worker = self.worker(store=store, gateway=self.gateway(client), instruments=instruments)
         try:
             if isinstance(message.event, RefundEvent):
-                self.handler(store=store, gateway=self.gateway(client), **shared).handle(message.event)
+                self.handler(store, self.gateway(client), instruments).handle(message.event)
                 disposition = Done()
             else:
                 payments = PaymentStore(self.dynamodb, PAYMENTS)
-                charge = RefundCharge(payments=payments, worker=worker, bounds=BOUNDS, **shared)
+                charge = RefundCharge(payments=payments, worker=worker, bounds=BOUNDS, instruments=instruments)
                 disposition = charge(message.event)
         except Exception as failure:  # As the consumer and the webhook do: it is delivered again.
             self.met(f"raised: {type(failure).__name__}")

@@ -14,17 +14,18 @@ from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.questions import CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import CancelPayment
-from onecharge.payments.charges.events import ChargeEventRecorder
+from onecharge.payments.charges.events import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charges.protocol import FoundIntent, Payment
 from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.charges.store import UNFINISHED, PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.event_handler import OUTAGES, StripeEventHandler
+from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.refunds.events import RefundEventHandler
-from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
+from onecharge.payments.stripe_events import StripeEvents
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
@@ -155,14 +156,7 @@ class PaymentService:
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
-        charge = self.charger(
-            store=self.store,
-            worker=self._worker(),
-            bounds=self.bounds,
-            clock=self.clock,
-            logger=SILENT,
-            count=SILENT,
-        )
+        charge = self.charger(worker=self._worker(), bounds=self.bounds, instruments=self._instruments())
         return charge(event)
 
     def cancel(self, event: OrderPlacedEvent) -> str:
@@ -184,7 +178,7 @@ class PaymentService:
     def _answer(self, question: CancelQuestion | ClientSecretQuestion) -> Any:
         bounds = bounds_of(QUESTION_BOUNDS.function_timeout_seconds)
         answer = AnswerQuestion(
-            store=self.store, cancel=self._canceler(bounds), gateway=self.gateway, logger=SILENT, count=SILENT
+            store=self.store, cancel=self._canceler(bounds), gateway=self.gateway, instruments=self._instruments()
         )
         return answer(question)
 
@@ -193,9 +187,7 @@ class PaymentService:
         receive = self.receiver(
             events=self._events(self._reconciler(WEBHOOK_BOUNDS, report), report),
             processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
-            clock=self.clock,
-            logger=SILENT,
-            count=report,
+            instruments=self._instruments(report),
         )
         try:
             receive(event)  # type: ignore[arg-type]  # As the SDK shows it.
@@ -210,16 +202,13 @@ class PaymentService:
         reconciler = self._reconciler(bounds, report)
         run = ReconcileCharges(
             store=self.store,
-            gateway=self.gateway,
-            reconciler=reconciler,
-            events=self._events(reconciler, report),
+            events=StripeEvents(self.gateway.client),
+            handler=self._events(reconciler, report),
             processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
             checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION, ReconcileCheckpoint),
-            clock=self.clock,
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
-            logger=SILENT,
-            count=report,
+            instruments=self._instruments(report),
             gauge=SILENT,
         )
         run()
@@ -234,32 +223,26 @@ class PaymentService:
         """Which events were handled may be forgotten: it only saves work."""
         self.dynamodb.tables.pop(STRIPE_EVENTS, None)
 
+    def _instruments(self, report: Callable[[str], None] = SILENT) -> Instruments:
+        return Instruments(self.clock, SILENT, report)
+
     def _worker(self) -> PaymentWorker:
-        return self.worker(store=self.store, gateway=self.gateway, clock=self.clock, logger=SILENT, count=SILENT)
+        return self.worker(store=self.store, gateway=self.gateway, instruments=self._instruments())
 
     def _canceler(self, bounds: TimeBounds) -> CancelPayment:
-        return self.canceler(
-            store=self.store, worker=self._worker(), bounds=bounds, clock=self.clock, logger=SILENT, count=SILENT
-        )
+        return self.canceler(store=self.store, worker=self._worker(), bounds=bounds, instruments=self._instruments())
 
     def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
-        refunds = StripeRefunds(self.gateway.client)
+        instruments = self._instruments(report)
+        refunds = Refunds(RefundStore(self.dynamodb, REFUNDS), self.gateway.client, WEBHOOK_BOUNDS, instruments)
         return StripeEventHandler(
             reconciler=reconciler,
-            charges=ChargeEventRecorder(
-                store=self.store, gateway=self.gateway, refunds=refunds, logger=SILENT, count=report
-            ),
-            refunds=RefundEventHandler(
-                store=RefundStore(self.dynamodb, REFUNDS),
-                gateway=refunds,
-                clock=self.clock,
-                logger=SILENT,
-                count=report,
-            ),
+            charges=ChargeEventHandler(store=self.store, gateway=self.gateway, instruments=instruments),
+            handle_refund=refunds.event_handler.handle,
         )
 
     def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:
-        def refund_canceled_order(_: Payment) -> None:
+        def refund_canceled_order(_: Payment, __: FoundIntent) -> None:
             report("CanceledOrderRefunded")
 
         return self.reconciler(
@@ -269,7 +252,5 @@ class PaymentService:
             refund_canceled_order=refund_canceled_order,
             requires_action_seconds=REQUIRES_ACTION_SECONDS,
             bounds=bounds,
-            clock=self.clock,
-            logger=SILENT,
-            count=report,
+            instruments=self._instruments(report),
         )

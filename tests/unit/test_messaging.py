@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from charge_order.charge import REEMIT_AFTER_SECONDS
 from onecharge.contract.events import OrderPlacedEvent
+from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
 from republish.waiting import FIRST_WAIT_SECONDS
 from testing.harness import PROJECT, Sample

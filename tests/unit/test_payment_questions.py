@@ -17,8 +17,9 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from payment_questions.answer import AnswerQuestion, ClientSecretUnknown
 from payment_questions.app import Application, bounds_of
+from testing.fake_stripe import THREE_D_SECURE, no_answer, wrong_key
 from testing.harness import Log, Sample, create_table, load_template
-from testing.payment_service import THREE_D_SECURE, PaymentService, no_answer, order_id, wrong_key
+from testing.payment_service import PaymentService, order_id
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 API = "https://stripe.test"
@@ -31,9 +32,9 @@ def payments(log: Log) -> PaymentService:
 
 def ask(payments: PaymentService, *, attempt: int = 1) -> str | None:
     """For the client secret of order a."""
-    answer = AnswerQuestion(
-        payments.store, payments.cancel_payment, payments.gateway, payments.logger, payments.counted.append
-    )(ClientSecretQuestion(order_id=order_id("a"), attempt=attempt, correlation_id="c"))
+    answer = AnswerQuestion(payments.store, payments.cancel_payment, payments.gateway, payments.instruments)(
+        ClientSecretQuestion(order_id=order_id("a"), attempt=attempt, correlation_id="c")
+    )
     assert isinstance(answer, ClientSecretAnswer)
     return answer.client_secret
 

@@ -32,8 +32,8 @@ OVERDUE_SECONDS = 24 * 3600
 """How long an attempt or a cancellation may stay unfinished, however often it is tried again, before it is an alarm."""
 
 RETENTION_SECONDS = 500 * 24 * 3600
-"""How long a row is kept after its last final state: longer than the order (430 days after its last attempt), so that
-whatever can still ask for a payment finds its row. A row that is not final does not expire."""
+"""A row's time to live after its last final state: longer than the order's (430 days after its last attempt), so that
+whatever can still ask for a payment finds its row. A row that is not final has none, and does not expire."""
 
 _START_RESERVE_SECONDS = 4.0
 _DYNAMODB_RESERVE_SECONDS = 3.0
