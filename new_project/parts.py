@@ -73,6 +73,7 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "functions/stripe_webhook/*",
             "shared/onecharge/payments/processed_events.py",
             "events/stripe_webhook/*",
+            "testing/webhook_harness.py",
             "tests/unit/test_stripe_webhook.py",
             "tests/e2e/test_webhooks.py",
         ),

@@ -23,11 +23,17 @@ class ReconcileHarness:
 
     payments: PaymentService
     checkpoints: CheckpointStore[ReconcileCheckpoint]
-    processed: ProcessedEvents
     log: Log
     gauges: dict[str, float] = field(default_factory=dict)
     seconds_a_request: float = 0
     """What each request to Stripe takes of the invocation's time."""
+
+    # optional: webhook
+    @property
+    def processed(self) -> ProcessedEvents:
+        return ProcessedEvents(boto3.client("dynamodb"), "stripe-events")
+
+    # end optional
 
     def run(self, *, after_seconds: int = 0) -> Counter[str]:
         """One run so much later; returns what it has counted."""
@@ -42,12 +48,12 @@ class ReconcileHarness:
             store=self.payments.store,
             events=StripeEvents(self.payments.gateway.client),
             handler=self.payments.events,
-            processed=self.processed,
             checkpoints=self.checkpoints,
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
             instruments=self.payments.instruments,
             gauge=self.gauges.__setitem__,
+            is_processed=self.processed.contains,  # optional: webhook
         )()
         return Counter(self.payments.counted)
 
@@ -62,12 +68,11 @@ def reconcile_harness(log: Log) -> ReconcileHarness:
     """Over the AWS that boto3's clients reach: create the tables first."""
     dynamodb = boto3.client("dynamodb")
     create_table(dynamodb, "payments", "PaymentsTable")
-    create_table(dynamodb, "refunds", "RefundsTable")
-    create_table(dynamodb, "stripe-events", "StripeEventsTable")
+    create_table(dynamodb, "refunds", "RefundsTable")  # optional: refunds
+    create_table(dynamodb, "stripe-events", "StripeEventsTable")  # optional: webhook
     create_table(dynamodb, "reconciliation", "ReconciliationTable")
     return ReconcileHarness(
         PaymentService(dynamodb, log.logger),
         CheckpointStore(dynamodb, "reconciliation", ReconcileCheckpoint),
-        ProcessedEvents(dynamodb, "stripe-events"),
         log,
     )

@@ -1,13 +1,18 @@
 """The answers to the order service's questions (onecharge.contract.questions).
 
+# optional: cancel
 cancel ─────────► store the request ─► cancel at Stripe, as far as time allows ─► CANCELED, PAID, CANCELING, …
+# end optional
+# optional: authentication
 client_secret ──► the row: does this attempt require action? ─► retrieve the PaymentIntent ─► its secret, or none
+# end optional
 
 During an outage of Stripe a cancellation is answered too: the request is stored first, and the answer is CANCELING.
 """
 
 from dataclasses import dataclass
 
+from onecharge.contract.events import Contract
 from onecharge.contract.questions import CancelAnswer, CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import CancelPayment
@@ -30,17 +35,20 @@ class AnswerQuestion:
     """None if the Stripe key cannot be read."""
     instruments: Instruments
 
-    def __call__(self, question: CancelQuestion | ClientSecretQuestion) -> CancelAnswer | ClientSecretAnswer:
-        """Answer one question. Idempotent.
-
-        Raises:
-            ClientSecretUnknown: there may be a secret, but Stripe does not return it now.
-        """
+    def __call__(self, question: Contract) -> Contract:
+        """Answer one question. Idempotent. Raises ClientSecretUnknown."""
+        # optional: cancel
         if isinstance(question, CancelQuestion):
             cancellation, _ = self.cancel(question.order, correlation_id=question.correlation_id)
             return CancelAnswer(cancellation=cancellation)
-        return ClientSecretAnswer(client_secret=self._client_secret(question))
+        # end optional
+        # optional: authentication
+        if isinstance(question, ClientSecretQuestion):
+            return ClientSecretAnswer(client_secret=self._client_secret(question))
+        # end optional
+        raise TypeError(f"not a question: {type(question).__name__}")
 
+    # optional: authentication
     def _client_secret(self, question: ClientSecretQuestion) -> str | None:
         payment = self.store.read(question.order_id)
         if (
@@ -62,3 +70,5 @@ class AnswerQuestion:
             )
             raise ClientSecretUnknown
         return response.intent.client_secret if response.intent.requires_action else None
+
+    # end optional

@@ -56,12 +56,12 @@ class Application:
             store=charges.store,
             events=StripeEvents(charges.gateway.client),
             handler=self._reconciliation.event_handler(charges),
-            processed=self._reconciliation.processed,
             checkpoints=self._checkpoints,
             seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,
             step_seconds=STEP_SECONDS,
             instruments=self._instruments,
             gauge=self.counts.gauge,
+            is_processed=self._reconciliation.processed.contains,  # optional: webhook
         )
         run()
 

@@ -21,7 +21,6 @@ from onecharge.payments.charges.rules import RULES
 from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore
 from onecharge.payments.event_handler import OUTAGES, StripeEventHandler
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.stripe_events import PaymentIntentEvent, StripeEvent, StripeEvents
 from onecharge.payments.stripe_responses import classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
@@ -53,6 +52,11 @@ _ROWS_SHARE, _FAILED_SHARE = 0.5, 0.1
 """Of a run's time: the rest is for new events, and for what the others leave."""
 
 
+def never_processed(_: str) -> bool:
+    """Without a webhook, this run alone handles events."""
+    return False
+
+
 @dataclass(frozen=True)
 class ReconcileCharges:
     """One run."""
@@ -62,8 +66,6 @@ class ReconcileCharges:
     """Stripe's list of events."""
     handler: StripeEventHandler
     """Of events; its reconciler is the one of rows."""
-    processed: ProcessedEvents
-    """The webhook's; it is only read."""
     checkpoints: CheckpointStore[ReconcileCheckpoint]
     seconds_left: Callable[[], float]
     """Of this invocation."""
@@ -71,6 +73,8 @@ class ReconcileCharges:
     """What one row, event or page needs at the most: with less time left none is begun."""
     instruments: Instruments
     gauge: Callable[[str, float], None]
+    is_processed: Callable[[str], bool] = never_processed
+    """By an event's id: whether a webhook has processed it."""
 
     def __call__(self) -> None:
         """Go on where the last run stopped. Whatever stops this run is left to the next."""
@@ -214,11 +218,11 @@ class ReconcileCharges:
         return None
 
     def _is_processed(self, event: StripeEvent) -> bool:
-        """Whether the webhook has left nothing to do: so a dispute is one alarm.
+        """Whether nothing is left to do: so a dispute is one alarm.
 
-        Not so a PaymentIntent's event, which the webhook leaves to the worker that holds the row.
+        Not so for a PaymentIntent's event, which is left to the worker that holds the row.
         """
-        return not isinstance(event, PaymentIntentEvent) and self.processed.contains(event.event_id)
+        return not isinstance(event, PaymentIntentEvent) and self.is_processed(event.event_id)
 
     # ------------------------------------------------------------ what is said of it
 

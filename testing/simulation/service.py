@@ -5,13 +5,14 @@ Everything here changes with the protocol; world.py, which plays AWS, Stripe, cu
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.contract.questions import CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
+from onecharge.contract.questions import ClientSecretAnswer, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.charges.events import ChargeEventHandler
@@ -25,12 +26,11 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_events import StripeEvents
+from onecharge.payments.stripe_events import StripeEvents, parse_event
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from payment_questions.answer import AnswerQuestion
-from payment_questions.app import bounds_of
 from reconcile.app import STEP_SECONDS
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
@@ -43,8 +43,10 @@ from testing.simulation.stripe import Event, PaymentIntent
 BOUNDS = TimeBounds.of(30)
 RECONCILE_BOUNDS = TimeBounds.of(120)
 WEBHOOK_BOUNDS = TimeBounds.of(20)
-QUESTION_BOUNDS = replace(TimeBounds.of(20), lease_seconds=bounds_of(20).lease_seconds)
+QUESTION_BOUNDS = TimeBounds.of(20)
 """How long each function may run, as template.yaml says."""
+ANSWER_BOUNDS = replace(TimeBounds.of(12), lease_seconds=QUESTION_BOUNDS.lease_seconds)
+"""How long the answer to a question may take of it, as payment_questions says."""
 PAYMENTS = "Payments"
 RECONCILIATION = "Reconciliation"
 REFUNDS = "Refunds"
@@ -152,7 +154,7 @@ class PaymentService:
         self.charger: type[ChargeOrder] = ChargeOrder
         self.canceler: type[CancelPayment] = CancelPayment
         self.reconciler: type[Reconciler] = Reconciler
-        self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
+        self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent  # optional: webhook
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
@@ -161,36 +163,41 @@ class PaymentService:
 
     def cancel(self, event: OrderPlacedEvent) -> str:
         """What the customer who cancels is answered: "CANCELED", "PAID", "CANCELING" or "NEEDS_REVIEW"."""
-        question = CancelQuestion(order=event.data, correlation_id=event.correlationid)
-        answer = self._answer(question)
-        assert not isinstance(answer, ClientSecretAnswer)
-        return str(answer.cancellation)
+        cancel = self._canceler(ANSWER_BOUNDS)
+        return str(cancel(event.data, correlation_id=event.correlationid)[0])
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
-        question = ClientSecretQuestion(
-            order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
-        )
-        answer = self._answer(question)
-        assert isinstance(answer, ClientSecretAnswer)
-        return answer.client_secret
-
-    def _answer(self, question: CancelQuestion | ClientSecretQuestion) -> Any:
-        bounds = bounds_of(QUESTION_BOUNDS.function_timeout_seconds)
+        secret = None
+        # optional: authentication
         answer = AnswerQuestion(
-            store=self.store, cancel=self._canceler(bounds), gateway=self.gateway, instruments=self._instruments()
+            store=self.store,
+            cancel=self._canceler(ANSWER_BOUNDS),
+            gateway=self.gateway,
+            instruments=self._instruments(),
+        )(
+            ClientSecretQuestion(
+                order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
+            )
         )
-        return answer(question)
+        assert isinstance(answer, ClientSecretAnswer)
+        secret = answer.client_secret
+        # end optional
+        return secret
 
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook; whether it was acknowledged."""
+        events = self._events(self._reconciler(WEBHOOK_BOUNDS, report), report)
+        receive: Callable[[Any], None] = partial(_handle, events)
+        # optional: webhook
         receive = self.receiver(
-            events=self._events(self._reconciler(WEBHOOK_BOUNDS, report), report),
+            events=events,
             processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
             instruments=self._instruments(report),
         )
+        # end optional
         try:
-            receive(event)  # type: ignore[arg-type]  # As the SDK shows it.
+            receive(event)
         except OUTAGES:
             report("WebhookDeferred")
             return False
@@ -204,12 +211,12 @@ class PaymentService:
             store=self.store,
             events=StripeEvents(self.gateway.client),
             handler=self._events(reconciler, report),
-            processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
             checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION, ReconcileCheckpoint),
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
             instruments=self._instruments(report),
             gauge=SILENT,
+            is_processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS).contains,  # optional: webhook
         )
         run()
 
@@ -234,11 +241,13 @@ class PaymentService:
 
     def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
         instruments = self._instruments(report)
+        # optional: refunds
         refunds = Refunds(RefundStore(self.dynamodb, REFUNDS), self.gateway.client, WEBHOOK_BOUNDS, instruments)
+        # end optional
         return StripeEventHandler(
             reconciler=reconciler,
             charges=ChargeEventHandler(store=self.store, gateway=self.gateway, instruments=instruments),
-            handle_refund=refunds.event_handler.handle,
+            handle_refund=refunds.event_handler.handle,  # optional: refunds
         )
 
     def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:
@@ -254,3 +263,9 @@ class PaymentService:
             bounds=bounds,
             instruments=self._instruments(report),
         )
+
+
+def _handle(events: StripeEventHandler, event: Any) -> None:
+    """What every receiver of an event does with it."""
+    if parsed := parse_event(event):
+        events.handle(parsed)

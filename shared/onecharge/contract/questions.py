@@ -1,11 +1,13 @@
-"""What the order service asks the payment service and waits for: a cancellation, and a client secret.
+"""What the order service asks the payment service and waits for; everything else goes by events.
 
-Everything else goes by events. One function answers both, invoked with the question's JSON; an error of the function
-means that the answer is unknown, and asking again is safe.
+One function answers, invoked with the question's JSON. An error of the function means that the answer is unknown, and
+asking again is safe.
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -25,6 +27,7 @@ class Cancellation(StrEnum):
     """A person has to look at the payment first."""
 
 
+# optional: cancel
 class CancelQuestion(Contract):
     """Cancel the payment of this order unless it is paid. The order says all that a payment of it would have needed."""
 
@@ -39,6 +42,8 @@ class CancelAnswer(Contract):
     cancellation: Cancellation
 
 
+# end optional
+# optional: authentication
 class ClientSecretQuestion(Contract):
     """With which secret does the customer's page confirm the payment? Only while it requires action."""
 
@@ -55,5 +60,19 @@ class ClientSecretAnswer(Contract):
     """None if this attempt requires no action any more."""
 
 
-Question = Annotated[CancelQuestion | ClientSecretQuestion, Field(discriminator="question")]
-QUESTION: TypeAdapter[CancelQuestion | ClientSecretQuestion] = TypeAdapter(Question)
+# end optional
+# optional: cancel | authentication
+def _adapter(*questions: type[Contract]) -> TypeAdapter[Any]:
+    """Reads one of these questions from JSON; its field `question` says which."""
+    if len(questions) == 1:
+        return TypeAdapter(questions[0])
+    union: Any = reduce(or_, questions)
+    return TypeAdapter(Annotated[union, Field(discriminator="question")])
+
+
+QUESTION = _adapter(
+    CancelQuestion,  # optional: cancel
+    ClientSecretQuestion,  # optional: authentication
+)
+"""Every question that the payment service answers."""
+# end optional
