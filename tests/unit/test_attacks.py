@@ -133,6 +133,7 @@ def test_an_older_row_declines_no_other_card() -> None:
 # ---------------------------------------------------------------- nothing is stuck unseen
 
 
+# optional: webhook
 def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sample: Sample) -> None:
     """Nothing is stuck unseen: for some minutes the API key belongs to an account that has no such PaymentIntent."""
     endpoint = WebhookHarness(log, sample)
@@ -159,6 +160,9 @@ def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sa
     assert endpoint.dynamodb.get_item(
         TableName="payments", Key={"order_id": {"S": endpoint.row.request.order_id}}, ConsistentRead=True
     )["Item"].get("dispute_status") == {"S": "needs_response"}
+
+
+# end optional
 
 
 def test_a_run_whose_clock_was_ahead_skips_no_event(aws: None, log: Log) -> None:

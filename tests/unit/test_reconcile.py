@@ -406,6 +406,7 @@ def test_one_event_that_fails_blocks_no_other(scheduled: ReconcileHarness, payme
     assert (payments.state("b"), scheduled.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
 
 
+# optional: refunds
 def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(
     scheduled: ReconcileHarness, payments: PaymentService
 ) -> None:
@@ -426,6 +427,10 @@ def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(
     assert counted["ChargeDisputed"] == 1
 
 
+# end optional
+
+
+# optional: webhook
 def test_a_dispute_is_one_alarm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
     """The webhook has raised it already."""
     payments.charge()
@@ -443,6 +448,9 @@ def test_what_the_webhook_left_to_a_worker_is_compared_again(
     scheduled.processed.record(payments.stripe.events[-1]["id"], now=payments.now)
     scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
     assert payments.state() is PaymentState.SUCCEEDED
+
+
+# end optional
 
 
 def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(
@@ -608,7 +616,7 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(aws: None, lambda_context:
     application = Application(
         {
             "PAYMENTS_TABLE": "payments",
-            "REFUNDS_TABLE": "refunds",
+            "REFUNDS_TABLE": "refunds",  # optional: refunds
             "STRIPE_EVENTS_TABLE": "stripe-events",
             "RECONCILIATION_TABLE": "reconciliation",
             "REQUIRES_ACTION_SECONDS": "43200",

@@ -39,7 +39,11 @@ HOUR = 3600
 EVERY_SECONDS = 900
 """The schedule in template.yaml."""
 
-ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent, RefundRequestedEvent)
+ORDER_EVENT = event_adapter(
+    OrderPlacedEvent,
+    CancelRequestedEvent,
+    RefundRequestedEvent,  # optional: refunds
+)
 
 
 class Sns:
