@@ -6,8 +6,9 @@ import pytest
 
 from onecharge.contract.states import OrderStatus
 from onecharge.orders import refunds, transitions
+from onecharge.orders.cancellations import CANCELLATIONS
 from onecharge.orders.refunds import REFUND_OUTCOMES
-from onecharge.orders.transitions import CANCELLATIONS, OPEN, OUTCOMES, PAY_AGAIN, WAITING, Transition
+from onecharge.orders.transitions import OPEN, OUTCOMES, PAY_AGAIN, WAITING, Transition
 
 OUTCOME_EDGES = {(str(origin), str(each.status)) for each in OUTCOMES.values() for origin in each.origins}
 
