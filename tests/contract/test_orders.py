@@ -13,7 +13,13 @@ import pytest
 
 from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import ATTEMPTS_MAX, EventType, PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
-from onecharge.contract.refunds import RefundEventType, RefundOutcome, RefundOutcomeEvent, RefundStatus
+from onecharge.contract.refunds import (
+    RefundEventType,
+    RefundOutcome,
+    RefundOutcomeEvent,
+    RefundOutcomeType,
+    RefundStatus,
+)
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
@@ -112,7 +118,7 @@ class Shop:
     def refund(self, amount: int | None, key: str, *, order: StoredOrder | None = None) -> tuple[StoredRefund, bool]:
         return self.refunds.request(order or self.order, amount, key, correlation_id="c", now=NOW)
 
-    def outcome(self, refund: StoredRefund, event_type: RefundEventType) -> bool:
+    def outcome(self, refund: StoredRefund, event_type: RefundOutcomeType) -> bool:
         """Handle a refund's outcome; returns whether it changed the refund."""
         self.counted.clear()
         data = RefundOutcome(
@@ -376,7 +382,7 @@ def test_a_refund_that_fails_after_success_releases_its_amount_once(shop: Shop) 
     ],
 )
 def test_a_refund_in_review_succeeds_or_fails(
-    shop: Shop, event_type: RefundEventType, status: RefundStatus, left: int
+    shop: Shop, event_type: RefundOutcomeType, status: RefundStatus, left: int
 ) -> None:
     """It keeps its reservation until it fails; a failure after review raises no alarm."""
     refund, _ = shop.refund(2500, "a")
