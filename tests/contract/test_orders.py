@@ -1,4 +1,4 @@
-"""The order service's conditional writes, on every DynamoDB that we can run."""
+"""The order service's conditional writes on every DynamoDB."""
 
 import threading
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ TABLES = [
 
 @pytest.fixture(params=["moto", "ministack", "dynamodb_local"])
 def dynamodb(request: pytest.FixtureRequest) -> Any:
-    """A client of each DynamoDB in turn. The simulation's is not among them: it has neither maps nor lists."""
+    """A client of each DynamoDB that creates tables from template.yaml."""
     if request.param == "moto":
         request.getfixturevalue("aws")
         return boto3.client("dynamodb")
@@ -126,7 +126,7 @@ class Shop:
         return self.refunds.request(order or self.order, amount, key, correlation_id="c", now=NOW)
 
     def outcome(self, refund: StoredRefund, event_type: RefundOutcomeType) -> bool:
-        """Handle a refund's outcome; returns whether the refund has followed it."""
+        """Handle a refund's outcome; returns whether it changed the refund."""
         self.counted.clear()
         data = RefundOutcome(
             order_id=refund.order_id,
@@ -151,7 +151,7 @@ class Shop:
 
 @pytest.fixture
 def shop(dynamodb: Any) -> Shop:
-    """An order that is paid."""
+    """A PAID order."""
     shop = Shop.on(dynamodb)
     shop.set_status(OrderStatus.PAID)
     return shop
@@ -159,7 +159,7 @@ def shop(dynamodb: Any) -> Shop:
 
 @pytest.fixture
 def declined(dynamodb: Any) -> Shop:
-    """An order that is declined."""
+    """A PAYMENT_DECLINED order."""
     shop = Shop.on(dynamodb)
     shop.payment(EventType.PAYMENT_DECLINED, decline_code="expired_card")
     return shop
@@ -168,8 +168,8 @@ def declined(dynamodb: Any) -> Shop:
 # ---------------------------------------------------------------- attempts
 
 
-def test_one_key_makes_one_attempt_for_ever(declined: Shop) -> None:
-    """Neither a later attempt nor a later decline makes it forgotten; with another card it is refused."""
+def test_one_idempotency_key_makes_one_attempt(declined: Shop) -> None:
+    """Also after later attempts and declines; with another card the key is refused."""
     order, is_new = declined.pay_again("pm_a", "KA")
     assert (is_new, order.attempt, order.payment_method) == (True, 2, "pm_a")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=2)
@@ -184,8 +184,8 @@ def test_one_key_makes_one_attempt_for_ever(declined: Shop) -> None:
     assert declined.item == before
 
 
-def test_no_attempt_is_made_beyond_the_last(declined: Shop) -> None:
-    """Attempt 100 can be made, 101 cannot; nothing is stored of it."""
+def test_attempts_are_limited(declined: Shop) -> None:
+    """Attempt 100 is made; 101 is refused and stores nothing."""
     declined.set_status(OrderStatus.PAYMENT_DECLINED, attempt=ATTEMPTS_MAX - 1)
     assert declined.pay_again("pm_a", "K100")[0].attempt == ATTEMPTS_MAX
     declined.set_status(OrderStatus.PAYMENT_DECLINED)
@@ -196,8 +196,8 @@ def test_no_attempt_is_made_beyond_the_last(declined: Shop) -> None:
     assert not declined.pay_again("pm_a", "K100")[1]
 
 
-def test_a_card_that_must_not_be_tried_again_is_refused(declined: Shop) -> None:
-    """As soon as the decline that says so is written, in the same write."""
+def test_do_not_try_again_refuses_the_payment_method(declined: Shop) -> None:
+    """The write of the decline also adds the payment method to the refused ones."""
     declined.pay_again("pm_a", "a")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=2, advice_code="do_not_try_again")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=2, advice_code="do_not_try_again")
@@ -209,8 +209,8 @@ def test_a_card_that_must_not_be_tried_again_is_refused(declined: Shop) -> None:
     assert declined.item["refused_payment_methods"] == ["pm_a", "pm_b"]
 
 
-def test_twenty_cards_at_once_make_one_attempt(endpoint: Endpoint) -> None:
-    """Each with a key and a card of its own; and twenty retries of the one that was made are all replayed."""
+def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None:
+    """Each with its own key and card; twenty retries of the successful one are all replayed."""
     shop = Shop.on(endpoint.client())
     shop.payment(EventType.PAYMENT_DECLINED)
     barrier = threading.Barrier(20)
@@ -234,8 +234,8 @@ UNTIL = (NOW + timedelta(days=1)).timestamp()
 
 
 # optional: cancel
-def test_a_waiting_order_is_found_by_its_status(declined: Shop) -> None:
-    """Through the index, by its age, and read as it is."""
+def test_waiting_orders_are_found_by_status(declined: Shop) -> None:
+    """Through the index, by their age; each is read consistently from the table."""
     orders = WaitingOrders(declined.client, declined.tables["OrdersTable"], OrderStatus.CANCELING)
     assert orders.page(until=UNTIL, after=None, limit=1)[0] == []
     store_cancellation(declined.orders, declined.order_id, OrderStatus.CANCELING, now=NOW + timedelta(hours=1))
@@ -248,8 +248,8 @@ def test_a_waiting_order_is_found_by_its_status(declined: Shop) -> None:
 
 # end optional
 # optional: refunds
-def test_waiting_refunds_are_found_by_their_status(shop: Shop) -> None:
-    """Through the index, page by page, and read as they are."""
+def test_waiting_refunds_are_found_by_status(shop: Shop) -> None:
+    """Through the index, page by page; each is read consistently from the table."""
     for number in range(3):
         shop.refund(100, f"key-{number}")
     refunds = WaitingRefunds(shop.client, shop.tables["OrderRefundsTable"])
@@ -269,8 +269,8 @@ def test_waiting_refunds_are_found_by_their_status(shop: Shop) -> None:
 
 
 # optional: cancel
-def test_a_cancellation_moves_the_order_once_and_for_all(declined: Shop) -> None:
-    """CANCELING, CANCELING again, CANCELED; then neither a card nor CANCELING again."""
+def test_a_canceled_order_stays_canceled(declined: Shop) -> None:
+    """CANCELING, replayed, then CANCELED; a card and another cancellation are refused."""
     orders, order_id = declined.orders, declined.order_id
     assert "expires_at" in declined.item
     for hours in (1, 2):
@@ -290,8 +290,8 @@ def test_a_cancellation_moves_the_order_once_and_for_all(declined: Shop) -> None
 # end optional
 
 
-def test_late_truth_wins_over_a_decline(declined: Shop) -> None:
-    """The first attempt succeeded after the second was made: paid, and the second is not charged for it."""
+def test_a_late_success_wins_over_a_decline(declined: Shop) -> None:
+    """Attempt 1 succeeds after attempt 2 was made: PAID by attempt 1; a decline of attempt 2 is ignored."""
     declined.pay_again("pm_a", "a")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=1)
     assert declined.order.status is OrderStatus.PENDING
@@ -301,8 +301,8 @@ def test_late_truth_wins_over_a_decline(declined: Shop) -> None:
     assert declined.order.status is OrderStatus.PAID
 
 
-def test_what_stripe_shows_is_kept(shop: Shop) -> None:
-    """What is refunded by the newest revision, and the dispute as it ended, in whichever order the events arrive."""
+def test_refunded_amount_and_dispute_follow_stripe(shop: Shop) -> None:
+    """The amount of the newest revision and a closed dispute are kept, in any order of events."""
     for revision, amount, dispute in [(3, 500, "under_review"), (5, 200, "lost"), (4, 900, "needs_response")]:
         shown = {"amount_refunded_minor": amount, "dispute_status": dispute}
         shop.payment(EventType.PAYMENT_SUCCEEDED, revision=revision, **shown)
@@ -314,8 +314,8 @@ def test_what_stripe_shows_is_kept(shop: Shop) -> None:
 
 
 # optional: refunds
-def test_a_refund_is_stored_with_its_reservation(shop: Shop) -> None:
-    """Once for each key; the retry finds it."""
+def test_a_refund_and_its_reservation_are_stored_together(shop: Shop) -> None:
+    """Once for each idempotency key; a retry returns the stored refund."""
     refund, is_new = shop.refund(1000, "a")
     assert (is_new, refund.status, shop.order.reserved_minor) == (True, RefundStatus.PENDING, 1000)
     assert shop.refund(1000, "a") == (refund, False)
@@ -325,8 +325,8 @@ def test_a_refund_is_stored_with_its_reservation(shop: Shop) -> None:
     assert shop.refunds.of_order(shop.order_id) == [refund]
 
 
-def test_never_more_is_reserved_than_was_paid(shop: Shop) -> None:
-    """Whether it is seen before the write or only by its condition."""
+def test_reservations_never_exceed_the_amount_paid(shop: Shop) -> None:
+    """Refused before the write, or by the write's condition."""
     as_it_was = shop.order
     shop.refund(2000, "a")
     with pytest.raises(ExceedsRefundable):
@@ -338,8 +338,8 @@ def test_never_more_is_reserved_than_was_paid(shop: Shop) -> None:
     assert len(shop.refunds.of_order(shop.order_id)) == 2
 
 
-def test_refunds_by_hand_leave_less(shop: Shop) -> None:
-    """Whether they are seen before the write or only by its condition."""
+def test_refunds_in_the_dashboard_reduce_what_is_refundable(shop: Shop) -> None:
+    """Refused before the write, or by the write's condition."""
     as_it_was = shop.order
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2000)
     with pytest.raises(ExceedsRefundable):
@@ -350,7 +350,7 @@ def test_refunds_by_hand_leave_less(shop: Shop) -> None:
 
 
 def test_only_a_paid_order_is_refunded(shop: Shop) -> None:
-    """Whether it is seen before the write or only by its condition."""
+    """Refused before the write, or by the write's condition."""
     paid = shop.order
     shop.set_status(OrderStatus.NEEDS_REVIEW)
     with pytest.raises(NotPaid):
@@ -360,16 +360,16 @@ def test_only_a_paid_order_is_refunded(shop: Shop) -> None:
     assert shop.refunds.of_order(shop.order_id) == []
 
 
-def test_a_retry_beside_its_first_try_finds_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both found nothing, and the first try was stored before the second."""
+def test_a_concurrent_retry_returns_the_same_refund(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither finds a refund; the retry's write meets the stored one and returns it."""
     before = shop.order
     refund, _ = shop.refund(2500, "a")
     monkeypatch.setattr(OrderRefundStore, "find", lambda *_: None)
     assert shop.refund(2500, "a", order=before) == (refund, False)
 
 
-def test_a_refund_that_failed_releases_its_amount_once(shop: Shop) -> None:
-    """However often that event arrives, and whatever arrives later."""
+def test_a_failed_refund_releases_its_amount_once(shop: Shop) -> None:
+    """Duplicates and later outcomes are ignored."""
     refund, _ = shop.refund(2500, "a")
     assert [shop.outcome(refund, RefundEventType.FAILED) for _ in range(3)] == [True, False, False]
     assert not shop.outcome(refund, RefundEventType.SUCCEEDED)
@@ -379,8 +379,8 @@ def test_a_refund_that_failed_releases_its_amount_once(shop: Shop) -> None:
     assert shop.refund(2500, "b")[1]
 
 
-def test_refund_failed_after_success_frees_the_amount_once(shop: Shop) -> None:
-    """The bank returned it: FAILED with an alarm, free to be refunded again once Stripe's figure has fallen."""
+def test_a_refund_that_fails_after_success_releases_its_amount_once(shop: Shop) -> None:
+    """FAILED with an alarm; refundable again when Stripe's refunded amount has decreased."""
     refund, _ = shop.refund(2500, "a")
     assert shop.outcome(refund, RefundEventType.SUCCEEDED)
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
@@ -404,10 +404,10 @@ def test_refund_failed_after_success_frees_the_amount_once(shop: Shop) -> None:
         (RefundEventType.FAILED, RefundStatus.FAILED, 2500),
     ],
 )
-def test_a_refund_in_review_is_decided(
+def test_a_refund_in_review_succeeds_or_fails(
     shop: Shop, event_type: RefundOutcomeType, status: RefundStatus, left: int
 ) -> None:
-    """It keeps its reservation until it has failed; a failure out of review raises no alarm."""
+    """It keeps its reservation until it fails; a failure after review raises no alarm."""
     refund, _ = shop.refund(2500, "a")
     assert shop.outcome(refund, RefundEventType.NEEDS_REVIEW)
     assert shop.order.refunded_minor == 2500
@@ -418,7 +418,7 @@ def test_a_refund_in_review_is_decided(
     assert 2500 - shop.order.refunded_minor == left
 
 
-def test_an_outcome_of_another_amount_is_an_error(shop: Shop) -> None:
+def test_an_outcome_with_another_amount_is_an_error(shop: Shop) -> None:
     """Neither the refund nor the reservation changes."""
     refund, _ = shop.refund(1000, "a")
     for event_type in (RefundEventType.SUCCEEDED, RefundEventType.FAILED):
@@ -428,8 +428,8 @@ def test_an_outcome_of_another_amount_is_an_error(shop: Shop) -> None:
     assert shop.order.refunded_minor == 1000
 
 
-def test_an_outcome_of_no_refund_is_an_error(shop: Shop) -> None:
-    """The message is retried, and ends in the DLQ."""
+def test_an_outcome_of_an_unknown_refund_is_an_error(shop: Shop) -> None:
+    """SQS redelivers the message until it is in the DLQ."""
     refund, _ = shop.refund(1, "a")
     shop.client.delete_item(
         TableName=shop.tables["OrderRefundsTable"],
@@ -441,8 +441,8 @@ def test_an_outcome_of_no_refund_is_an_error(shop: Shop) -> None:
     assert shop.order.reserved_minor == 1
 
 
-def test_a_refund_of_a_canceled_order_needs_no_request(shop: Shop) -> None:
-    """The payment service makes it by itself when a canceled order was charged: its outcome is no error."""
+def test_a_canceled_order_s_refund_needs_no_request(shop: Shop) -> None:
+    """The payment service refunds a charge of a canceled order by itself; the outcome is only counted."""
     refund, _ = shop.refund(2500, "a")
     unknown = refund.model_copy(update={"refund_id": "rfd_" + "0" * 32})
     shop.set_status(OrderStatus.CANCELED)
@@ -451,8 +451,8 @@ def test_a_refund_of_a_canceled_order_needs_no_request(shop: Shop) -> None:
     assert shop.refunds.find(shop.order_id, unknown.refund_id) is None
 
 
-def test_twenty_refunds_at_once_reserve_no_more_than_was_paid(endpoint: Endpoint) -> None:
-    """Of 300 each, of 2500: eight of them have room, with retries as the API makes them."""
+def test_concurrent_refunds_never_exceed_the_amount_paid(endpoint: Endpoint) -> None:
+    """20 refunds of 300 each, of 2500: eight are stored, with the retries of the API."""
     shop = Shop.on(endpoint.client())
     shop.set_status(OrderStatus.PAID)
     barrier = threading.Barrier(20)

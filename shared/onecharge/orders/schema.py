@@ -141,11 +141,9 @@ class StoredOrder(BaseModel):
     @property
     def waiting_since(self) -> datetime:
         """When what the order waits for was asked for."""
-        # optional: cancel
-        if self.status is OrderStatus.CANCELING and self.cancel_requested_at:
-            return datetime.fromisoformat(self.cancel_requested_at)
-        # end optional
-        return datetime.fromisoformat(self.attempt_placed_at or self.placed_at)
+        since = self.attempt_placed_at or self.placed_at
+        since = (self.status is OrderStatus.CANCELING and self.cancel_requested_at) or since  # optional: cancel
+        return datetime.fromisoformat(since)
 
     @property
     def present_attempt(self) -> OrderPlaced:

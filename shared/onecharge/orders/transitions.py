@@ -73,13 +73,3 @@ OUTCOMES: Mapping[PaymentEventType, Transition] = {
     EventType.PAYMENT_CANCELED: Transition(OrderStatus.CANCELED, OPEN, of_any_attempt=True),
 }
 """The move that each outcome of a payment makes (update_order)."""
-
-# optional: cancel
-_CANCELABLE = frozenset({*WAITING, OrderStatus.PAYMENT_DECLINED})
-
-CANCELLATIONS: Mapping[OrderStatus, Transition] = {
-    OrderStatus.CANCELING: Transition(OrderStatus.CANCELING, _CANCELABLE),
-    OrderStatus.CANCELED: Transition(OrderStatus.CANCELED, _CANCELABLE | {OrderStatus.CANCELED}),
-}
-"""The move that cancel_order makes, by the payment service's answer: both are idempotent."""
-# end optional
