@@ -17,7 +17,7 @@ from testing.order_service import NOW, Shop
 
 @pytest.fixture
 def declined(order_dynamodb: Any) -> Shop:
-    """An order that is declined."""
+    """A PAYMENT_DECLINED order."""
     shop = Shop.on(order_dynamodb)
     shop.payment(EventType.PAYMENT_DECLINED, decline_code="expired_card")
     return shop

@@ -53,7 +53,7 @@ class RefundShop(Shop):
         return self.refunds.request(order or self.order, amount, key, correlation_id="c", now=NOW)
 
     def outcome(self, refund: StoredRefund, event_type: RefundOutcomeType) -> bool:
-        """Handle a refund's outcome; returns whether the refund has followed it."""
+        """Handle a refund's outcome; returns whether it changed the refund."""
         self.counted.clear()
         data = RefundOutcome(
             order_id=refund.order_id,
@@ -76,12 +76,12 @@ class RefundShop(Shop):
 
 @pytest.fixture
 def shop(order_dynamodb: Any) -> RefundShop:
-    """An order that is paid."""
+    """A PAID order."""
     return RefundShop.on(order_dynamodb)
 
 
-def test_a_refund_is_stored_with_its_reservation(shop: RefundShop) -> None:
-    """Once for each key; the retry finds it."""
+def test_a_refund_and_its_reservation_are_stored_together(shop: RefundShop) -> None:
+    """Once for each idempotency key; a retry returns the stored refund."""
     refund, is_new = shop.refund(1000, "a")
     assert (is_new, refund.status, shop.order.reserved_minor) == (True, RefundStatus.PENDING, 1000)
     assert shop.refund(1000, "a") == (refund, False)
@@ -91,8 +91,8 @@ def test_a_refund_is_stored_with_its_reservation(shop: RefundShop) -> None:
     assert shop.refunds.of_order(shop.order_id) == [refund]
 
 
-def test_never_more_is_reserved_than_was_paid(shop: RefundShop) -> None:
-    """Whether it is seen before the write or only by its condition."""
+def test_reservations_never_exceed_the_amount_paid(shop: RefundShop) -> None:
+    """Refused before the write, or by the write's condition."""
     as_it_was = shop.order
     shop.refund(2000, "a")
     with pytest.raises(ExceedsRefundable):
@@ -104,8 +104,8 @@ def test_never_more_is_reserved_than_was_paid(shop: RefundShop) -> None:
     assert len(shop.refunds.of_order(shop.order_id)) == 2
 
 
-def test_dashboard_refunds_leave_less(shop: RefundShop) -> None:
-    """Whether they are seen before the write or only by its condition."""
+def test_refunds_in_the_dashboard_reduce_what_is_refundable(shop: RefundShop) -> None:
+    """Refused before the write, or by the write's condition."""
     as_it_was = shop.order
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2000)
     with pytest.raises(ExceedsRefundable):
@@ -116,7 +116,7 @@ def test_dashboard_refunds_leave_less(shop: RefundShop) -> None:
 
 
 def test_only_a_paid_order_is_refunded(shop: RefundShop) -> None:
-    """Whether it is seen before the write or only by its condition."""
+    """Refused before the write, or by the write's condition."""
     paid = shop.order
     shop.set_status(OrderStatus.NEEDS_REVIEW)
     with pytest.raises(NotPaid):
@@ -126,15 +126,15 @@ def test_only_a_paid_order_is_refunded(shop: RefundShop) -> None:
     assert shop.refunds.of_order(shop.order_id) == []
 
 
-def test_a_retry_that_overlaps_its_first_try_is_replayed(shop: RefundShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both found nothing, and the first try was stored before the second."""
+def test_a_concurrent_retry_returns_the_same_refund(shop: RefundShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither finds a refund; the retry's write meets the stored one and returns it."""
     before = shop.order
     refund, _ = shop.refund(2500, "a")
     monkeypatch.setattr(OrderRefundStore, "find", lambda *_: None)
     assert shop.refund(2500, "a", order=before) == (refund, False)
 
 
-def test_a_refund_that_failed_releases_its_amount_once(shop: RefundShop) -> None:
+def test_a_failed_refund_releases_its_amount_once(shop: RefundShop) -> None:
     """However often the event is delivered, and whatever arrives later."""
     refund, _ = shop.refund(2500, "a")
     assert [shop.outcome(refund, RefundEventType.FAILED) for _ in range(3)] == [True, False, False]
@@ -145,8 +145,8 @@ def test_a_refund_that_failed_releases_its_amount_once(shop: RefundShop) -> None
     assert shop.refund(2500, "b")[1]
 
 
-def test_a_returned_refund_releases_its_amount_once(shop: RefundShop) -> None:
-    """The bank returned it: FAILED with an alarm, refundable again once Stripe's total has decreased."""
+def test_a_refund_that_fails_after_success_releases_its_amount_once(shop: RefundShop) -> None:
+    """FAILED with an alarm; refundable again when Stripe's refunded amount has decreased."""
     refund, _ = shop.refund(2500, "a")
     assert shop.outcome(refund, RefundEventType.SUCCEEDED)
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
@@ -170,10 +170,10 @@ def test_a_returned_refund_releases_its_amount_once(shop: RefundShop) -> None:
         (RefundEventType.FAILED, RefundStatus.FAILED, 2500),
     ],
 )
-def test_a_refund_in_review_is_decided(
+def test_a_refund_in_review_succeeds_or_fails(
     shop: RefundShop, event_type: RefundOutcomeType, status: RefundStatus, left: int
 ) -> None:
-    """It keeps its reservation until it has failed; a failure out of review raises no alarm."""
+    """It keeps its reservation until it fails; a failure after review raises no alarm."""
     refund, _ = shop.refund(2500, "a")
     assert shop.outcome(refund, RefundEventType.NEEDS_REVIEW)
     assert shop.order.refunded_minor == 2500
@@ -184,7 +184,7 @@ def test_a_refund_in_review_is_decided(
     assert 2500 - shop.order.refunded_minor == left
 
 
-def test_an_outcome_of_another_amount_is_an_error(shop: RefundShop) -> None:
+def test_an_outcome_with_another_amount_is_an_error(shop: RefundShop) -> None:
     """Neither the refund nor the reservation changes."""
     refund, _ = shop.refund(1000, "a")
     for event_type in (RefundEventType.SUCCEEDED, RefundEventType.FAILED):
@@ -194,8 +194,8 @@ def test_an_outcome_of_another_amount_is_an_error(shop: RefundShop) -> None:
     assert shop.order.refunded_minor == 1000
 
 
-def test_an_outcome_of_no_refund_is_an_error(shop: RefundShop) -> None:
-    """The message is retried, and ends in the DLQ."""
+def test_an_outcome_of_an_unknown_refund_is_an_error(shop: RefundShop) -> None:
+    """SQS redelivers the message until it is in the DLQ."""
     refund, _ = shop.refund(1, "a")
     shop.client.delete_item(
         TableName=shop.refunds_table,
@@ -207,8 +207,8 @@ def test_an_outcome_of_no_refund_is_an_error(shop: RefundShop) -> None:
     assert shop.order.reserved_minor == 1
 
 
-def test_a_refund_of_a_canceled_order_needs_no_request(shop: RefundShop) -> None:
-    """The payment service makes it by itself when a canceled order was charged: its outcome is not an error."""
+def test_a_canceled_order_s_refund_needs_no_request(shop: RefundShop) -> None:
+    """The payment service refunds a charge of a canceled order by itself; the outcome is only counted."""
     refund, _ = shop.refund(2500, "a")
     unknown = refund.model_copy(update={"refund_id": "rfd_" + "0" * 32})
     shop.set_status(OrderStatus.CANCELED)
@@ -217,8 +217,8 @@ def test_a_refund_of_a_canceled_order_needs_no_request(shop: RefundShop) -> None
     assert shop.refunds.find(shop.order_id, unknown.refund_id) is None
 
 
-def test_twenty_refunds_at_once_reserve_no_more_than_was_paid(endpoint: Endpoint) -> None:
-    """Of 300 each, of 2500: eight of them fit, with retries as the API makes them."""
+def test_concurrent_refunds_never_exceed_the_amount_paid(endpoint: Endpoint) -> None:
+    """20 refunds of 300 each, of 2500: eight are stored, with the retries of the API."""
     shop = RefundShop.on(endpoint.client())
     barrier = threading.Barrier(20)
 

@@ -18,14 +18,14 @@ from tests.contract.conftest import Endpoint
 
 @pytest.fixture
 def declined(order_dynamodb: Any) -> Shop:
-    """An order that is declined."""
+    """A PAYMENT_DECLINED order."""
     shop = Shop.on(order_dynamodb)
     shop.payment(EventType.PAYMENT_DECLINED, decline_code="expired_card")
     return shop
 
 
-def test_one_key_makes_one_attempt_for_ever(declined: Shop) -> None:
-    """A later attempt and a later decline do not release the key; with another card it is refused."""
+def test_one_idempotency_key_makes_one_attempt(declined: Shop) -> None:
+    """Also after later attempts and declines; with another card the key is refused."""
     order, is_new = declined.pay_again("pm_a", "KA")
     assert (is_new, order.attempt, order.payment_method) == (True, 2, "pm_a")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=2)
@@ -40,8 +40,8 @@ def test_one_key_makes_one_attempt_for_ever(declined: Shop) -> None:
     assert declined.item == before
 
 
-def test_no_attempt_is_made_beyond_the_last(declined: Shop) -> None:
-    """Attempt 100 can be made, 101 cannot; nothing is stored of it."""
+def test_attempts_are_limited(declined: Shop) -> None:
+    """Attempt 100 is made; 101 is refused and stores nothing."""
     declined.set_status(OrderStatus.PAYMENT_DECLINED, attempt=ATTEMPTS_MAX - 1)
     assert declined.pay_again("pm_a", "K100")[0].attempt == ATTEMPTS_MAX
     declined.set_status(OrderStatus.PAYMENT_DECLINED)
@@ -52,8 +52,8 @@ def test_no_attempt_is_made_beyond_the_last(declined: Shop) -> None:
     assert not declined.pay_again("pm_a", "K100")[1]
 
 
-def test_a_card_that_must_not_be_tried_again_is_refused(declined: Shop) -> None:
-    """From the write of the decline that says so."""
+def test_do_not_try_again_refuses_the_payment_method(declined: Shop) -> None:
+    """The write of the decline also adds the payment method to the refused ones."""
     declined.pay_again("pm_a", "a")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=2, advice_code="do_not_try_again")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=2, advice_code="do_not_try_again")
@@ -65,8 +65,8 @@ def test_a_card_that_must_not_be_tried_again_is_refused(declined: Shop) -> None:
     assert declined.item["refused_payment_methods"] == ["pm_a", "pm_b"]
 
 
-def test_twenty_cards_at_once_make_one_attempt(endpoint: Endpoint) -> None:
-    """Each with its own key and card; twenty retries of the attempt that was made are all replayed."""
+def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None:
+    """Each with its own key and card; twenty retries of the successful one are all replayed."""
     shop = Shop.on(endpoint.client())
     shop.payment(EventType.PAYMENT_DECLINED)
     barrier = threading.Barrier(20)
@@ -100,7 +100,7 @@ def test_an_order_that_waits_is_found_by_its_status(declined: Shop) -> None:
 
 
 def test_a_late_success_wins_over_a_decline(declined: Shop) -> None:
-    """The first attempt succeeded after the second was made: paid, and the second is not charged for it."""
+    """Attempt 1 succeeds after attempt 2 was made: PAID by attempt 1; a decline of attempt 2 is ignored."""
     declined.pay_again("pm_a", "a")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=1)
     assert declined.item["status"] == "PENDING"
@@ -110,8 +110,8 @@ def test_a_late_success_wins_over_a_decline(declined: Shop) -> None:
     assert declined.order.status is OrderStatus.PAID
 
 
-def test_refunds_and_disputes_at_stripe_are_stored(declined: Shop) -> None:
-    """The total of the newest revision and the last status of the dispute, in whichever order the events arrive."""
+def test_refunded_amount_and_dispute_follow_stripe(declined: Shop) -> None:
+    """The amount of the newest revision and a closed dispute are kept, in any order of events."""
     for revision, amount, dispute in [(3, 500, "under_review"), (5, 200, "lost"), (4, 900, "needs_response")]:
         event = EventType.PAYMENT_SUCCEEDED
         declined.payment(event, revision=revision, amount_refunded_minor=amount, dispute_status=dispute)
