@@ -112,3 +112,13 @@ def payments(dynamodb: Any) -> str:
         dynamodb.indexes = {name: {UNFINISHED: ("unfinished_shard", "unfinished_since")}}
         return name
     return create_table(dynamodb, name, "PaymentsTable")
+
+
+@pytest.fixture(params=["moto", "ministack", "dynamodb_local"])
+def order_dynamodb(request: pytest.FixtureRequest) -> Any:
+    """A client of each DynamoDB in turn. The simulation's is not among them: it has neither maps nor lists."""
+    if request.param == "moto":
+        request.getfixturevalue("aws")
+        return boto3.client("dynamodb")
+    endpoint: Endpoint = request.getfixturevalue(request.param)
+    return endpoint.client()
