@@ -14,7 +14,7 @@ CASES = [
     Case("PYTHON does not exist", just_make("PYTHON=python3.99", "install"), "Python 3.13 is needed", is_bare=True),
     Case("first installation offline", cases.install_offline, "package index", lines_max=20, is_bare=True),
     # The installation, which all that follow share, and a first run.
-    Case("install and demo in a hostile path", cases.install_and_demo, "", exits=(0,), lines_max=300),
+    Case("install and demo in a hostile path", cases.install_and_demo, "", exits=(0,), lines_max=400),
     Case("demo SEED=abc", just_make("demo", "SEED=abc"), "SEED=abc has to be"),
     Case("demo ORDERS=5", just_make("demo", "ORDERS=5"), "ORDERS=5 has to be"),
     Case("simulate SEED=abc", just_make("simulate", "SEED=abc"), "SEED=abc has to be"),
