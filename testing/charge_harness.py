@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from charge_order.charge import ChargeOrder
+from charge_order.app import handle
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.questions import Cancellation
@@ -52,9 +52,7 @@ class ChargeHarness:
 
     def deliver(self, event: OrderPlacedEvent | CancelRequestedEvent | None = None, **changes: Any) -> Disposition:
         """One delivery of the order's message, or of an attempt that differs from it so."""
-        charges = self.charges()
-        charge_order = ChargeOrder(worker=charges.worker, bounds=BOUNDS, instruments=charges.instruments)
-        return charge_order(event or OrderPlacedEvent.of(order(**changes), correlation_id="c"))
+        return handle(event or OrderPlacedEvent.of(order(**changes), correlation_id="c"), self.charges())
 
     def cancel(self, **changes: Any) -> Cancellation:
         """The customer's cancellation, asked for synchronously."""

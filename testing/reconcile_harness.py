@@ -42,7 +42,7 @@ class ReconcileHarness:
             store=self.payments.store,
             events=StripeEvents(self.payments.gateway.client),
             handler=self.payments.events,
-            processed=self.processed,
+            is_processed=self.processed.contains,
             checkpoints=self.checkpoints,
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,

@@ -327,7 +327,7 @@ def onecharge(tools: Tools) -> Handler:
     charges = Charges(PaymentStore(tools.dynamodb, PAYMENTS), StripeGateway(tools.stripe), BOUNDS, instruments)
     consumer = Consumer(
         model=ORDER_EVENT,
-        handle=ChargeOrder(worker=charges.worker, bounds=BOUNDS, instruments=instruments),
+        handle=ChargeOrder(charges),
         queue=tools.queue,
         logger=_OnlyExceptions(tools),  # type: ignore[arg-type]  # What the consumer calls.
         count=SILENT,

@@ -21,7 +21,6 @@ from onecharge.payments.charges.rules import RULES
 from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore
 from onecharge.payments.event_handler import OUTAGES, StripeEventHandler
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.stripe_events import PaymentIntentEvent, StripeEvent, StripeEvents
 from onecharge.payments.stripe_responses import classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
@@ -62,8 +61,6 @@ class ReconcileCharges:
     """Stripe's list of events."""
     handler: StripeEventHandler
     """Of events; its reconciler is the one of rows."""
-    processed: ProcessedEvents
-    """The webhook's; it is only read."""
     checkpoints: CheckpointStore[ReconcileCheckpoint]
     seconds_left: Callable[[], float]
     """Of this invocation."""
@@ -71,6 +68,8 @@ class ReconcileCharges:
     """What one row, event or page needs at the most: with less time left none is begun."""
     instruments: Instruments
     gauge: Callable[[str, float], None]
+    is_processed: Callable[[str], bool] = lambda _: False
+    """Whether the webhook has handled the event of this id."""
 
     def __call__(self) -> None:
         """Go on where the last run stopped. Whatever stops this run is left to the next."""
@@ -207,18 +206,18 @@ class ReconcileCharges:
 
     def _handled(self, event: StripeEvent) -> Exception | None:
         try:
-            if not self._is_processed(event):
+            if not self._can_be_skipped(event):
                 self.handler.handle(event)
         except Exception as error:  # An event that fails blocks no other, whatever is wrong with it.
             return error
         return None
 
-    def _is_processed(self, event: StripeEvent) -> bool:
-        """Whether the webhook has left nothing to do: so a dispute is one alarm.
+    def _can_be_skipped(self, event: StripeEvent) -> bool:
+        """Whether the webhook has left nothing to do: so a dispute raises one alarm.
 
-        Not so a PaymentIntent's event, which the webhook leaves to the worker that holds the row.
+        A PaymentIntent's event is never skipped: the webhook may have left it to a worker that crashed.
         """
-        return not isinstance(event, PaymentIntentEvent) and self.processed.contains(event.event_id)
+        return not isinstance(event, PaymentIntentEvent) and self.is_processed(event.event_id)
 
     # ------------------------------------------------------------ what is said of it
 

@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from charge_order.app import ORDER_EVENT
-from charge_order.charge import ChargeOrder
+from charge_order.app import ORDER_EVENT, handle
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.contract.questions import CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
+from onecharge.contract.questions import CancelQuestion, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.charges.events import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FoundIntent, Payment
@@ -25,12 +23,14 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.service import Charges
 from onecharge.payments.stripe_events import StripeEvents
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
-from payment_questions.answer import AnswerQuestion
 from payment_questions.app import bounds_of
+from payment_questions.cancel import AnswerCancel
+from payment_questions.client_secret import AnswerClientSecret
 from reconcile.app import STEP_SECONDS
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
@@ -149,38 +149,26 @@ class PaymentService:
         self.store = PaymentStore(dynamodb, PAYMENTS)
         self.gateway = StripeGateway(stripe_client)
         self.worker: type[PaymentWorker] = PaymentWorker
-        self.charger: type[ChargeOrder] = ChargeOrder
-        self.canceler: type[CancelPayment] = CancelPayment
+        self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconciler: type[Reconciler] = Reconciler
         self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
-        charge = self.charger(worker=self._worker(), bounds=self.bounds, instruments=self._instruments())
-        return charge(event)
+        return self.acknowledge(handle(event, self._charges(self.bounds)))
 
     def cancel(self, event: OrderPlacedEvent) -> str:
         """What the customer who cancels is answered: "CANCELED", "PAID", "CANCELING" or "NEEDS_REVIEW"."""
         question = CancelQuestion(order=event.data, correlation_id=event.correlationid)
-        answer = self._answer(question)
-        assert not isinstance(answer, ClientSecretAnswer)
-        return str(answer.cancellation)
+        bounds = bounds_of(QUESTION_BOUNDS.function_timeout_seconds)
+        return str(AnswerCancel(self._charges(bounds).cancel)(question).cancellation)
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
         question = ClientSecretQuestion(
             order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
         )
-        answer = self._answer(question)
-        assert isinstance(answer, ClientSecretAnswer)
-        return answer.client_secret
-
-    def _answer(self, question: CancelQuestion | ClientSecretQuestion) -> Any:
-        bounds = bounds_of(QUESTION_BOUNDS.function_timeout_seconds)
-        answer = AnswerQuestion(
-            store=self.store, cancel=self._canceler(bounds), gateway=self.gateway, instruments=self._instruments()
-        )
-        return answer(question)
+        return AnswerClientSecret(self.store, self.gateway, self._instruments())(question).client_secret
 
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook; whether it was acknowledged."""
@@ -204,7 +192,7 @@ class PaymentService:
             store=self.store,
             events=StripeEvents(self.gateway.client),
             handler=self._events(reconciler, report),
-            processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
+            is_processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS).contains,
             checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION, ReconcileCheckpoint),
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
@@ -226,11 +214,15 @@ class PaymentService:
     def _instruments(self, report: Callable[[str], None] = SILENT) -> Instruments:
         return Instruments(self.clock, SILENT, report)
 
-    def _worker(self) -> PaymentWorker:
-        return self.worker(store=self.store, gateway=self.gateway, instruments=self._instruments())
+    def _charges(self, bounds: TimeBounds) -> Charges:
+        service = self
 
-    def _canceler(self, bounds: TimeBounds) -> CancelPayment:
-        return self.canceler(store=self.store, worker=self._worker(), bounds=bounds, instruments=self._instruments())
+        class MutableCharges(Charges):
+            @property
+            def worker(self) -> PaymentWorker:
+                return service.worker(store=self.store, gateway=self.gateway, instruments=self.instruments)
+
+        return MutableCharges(self.store, self.gateway, bounds, self._instruments())
 
     def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
         instruments = self._instruments(report)
@@ -248,7 +240,7 @@ class PaymentService:
         return self.reconciler(
             store=self.store,
             gateway=self.gateway,
-            cancel=self._canceler(bounds),
+            cancel=self._charges(bounds).cancel,
             refund_canceled_order=refund_canceled_order,
             requires_action_seconds=REQUIRES_ACTION_SECONDS,
             bounds=bounds,

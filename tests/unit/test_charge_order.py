@@ -63,7 +63,7 @@ def test_two_stripe_requests_and_three_dynamodb_writes_for_a_fresh_order_and_one
     gateway = StripeGateway(stripe_client("sk_test_x", api_base=STRIPE, bounds=BOUNDS))
     clock = lambda: T0 + 1.0  # noqa: E731  # A clock that stands still.
     charges = Charges(store, gateway, BOUNDS, Instruments(clock, SILENT, SILENT))
-    charge_order = ChargeOrder(worker=charges.worker, bounds=BOUNDS, instruments=charges.instruments)
+    charge_order = ChargeOrder(charges)
     event = OrderPlacedEvent.of(order(), correlation_id="c")
     with responses.RequestsMock() as stripe:
         stripe.post(f"{STRIPE}/v1/payment_intents", json=shown())

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from onecharge.contract.questions import CancelAnswer, Cancellation, ClientSecretAnswer, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES
-from payment_questions.answer import AnswerQuestion, ClientSecretUnknown
 from payment_questions.app import Application, bounds_of
+from payment_questions.client_secret import AnswerClientSecret, ClientSecretUnknown
 from testing.fake_stripe import THREE_D_SECURE, no_answer, wrong_key
 from testing.harness import Log, Sample, create_table, load_template
 from testing.payment_service import PaymentService, order_id
@@ -32,11 +32,8 @@ def payments(log: Log) -> PaymentService:
 
 def ask(payments: PaymentService, *, attempt: int = 1) -> str | None:
     """For the client secret of order a."""
-    answer = AnswerQuestion(payments.store, payments.cancel_payment, payments.gateway, payments.instruments)(
-        ClientSecretQuestion(order_id=order_id("a"), attempt=attempt, correlation_id="c")
-    )
-    assert isinstance(answer, ClientSecretAnswer)
-    return answer.client_secret
+    question = ClientSecretQuestion(order_id=order_id("a"), attempt=attempt, correlation_id="c")
+    return AnswerClientSecret(payments.store, payments.gateway, payments.instruments)(question).client_secret
 
 
 # ---------------------------------------------------------------- the client secret
