@@ -100,7 +100,7 @@ class PaymentService:
         return handle(OrderPlacedEvent.of(order, correlation_id="c"), self.charges)
 
     def crash_before(self, operation: str, name: str = "a", **how: Any) -> None:
-        """Deliver the message to a worker that is killed before this request to Stripe, for good."""
+        """Deliver the message to a worker that is killed before this request to Stripe."""
 
         def kill(reached: str) -> None:
             if reached == operation:

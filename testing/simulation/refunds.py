@@ -112,7 +112,7 @@ class MemoryRefunds:
     retries: int = 1
 
     def client(self) -> Any:
-        """A client with the secret as it is now, so of one account for good."""
+        """A client with the API key as it is now, and so of one account."""
         is_other = self.is_other_account
 
         def create(parameters: Mapping[str, Any], options: Mapping[str, Any]) -> Any:

@@ -40,7 +40,7 @@ def ask(payments: PaymentService, *, attempt: int = 1) -> str | None:
 
 
 def test_the_secret_is_retrieved_while_the_attempt_requires_action(payments: PaymentService, log: Log) -> None:
-    """It stands in no row, in no line of the log, and in no repr."""
+    """No row, no log line and no repr has it."""
     payments.charge(card=THREE_D_SECURE)
     assert ask(payments) == "pi_0_secret_x"
     assert "secret" not in str(payments.item()) + log.text

@@ -1,6 +1,6 @@
 """Refunds: each is made once, however often it is delivered, wherever a worker stops, whatever Stripe answers.
 
-DynamoDB and Stripe are in memory here, and the clients' own interfaces are what stands between.
+DynamoDB and Stripe are in memory, behind the clients' own interfaces.
 """
 
 import itertools
