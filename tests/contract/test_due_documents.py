@@ -13,7 +13,7 @@ from onecharge.orders.schema import new_order_item
 from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.documents import DueDocument
 from place_due_orders.due import PlaceDueOrders
-from place_due_orders.tables import DocumentChanged, DueDocuments, Placed, PlacedBefore
+from place_due_orders.store import DocumentChanged, DueDocumentStore, Placed, PlacedBefore
 from testing.harness import create_table
 from testing.silent import SILENT
 from testing.simulation.dynamodb import MemoryDynamoDB
@@ -30,7 +30,7 @@ class Tables:
     """The two tables on one DynamoDB, and the adapter over them."""
 
     client: Any
-    documents: DueDocuments
+    documents: DueDocumentStore
 
     @classmethod
     def on(cls, client: Any) -> "Tables":
@@ -40,7 +40,7 @@ class Tables:
         else:
             create_table(client, names[0], "DueDocumentsTable")
             create_table(client, names[1], "OrdersTable")
-        return cls(client, DueDocuments(client, *names))
+        return cls(client, DueDocumentStore(client, *names))
 
     def enter(self, document_id: str = "inv-1", **changes: Any) -> dict[str, Any]:
         values = {
@@ -58,7 +58,7 @@ class Tables:
         return item
 
     def order_of(self, item: dict[str, Any]) -> Any:
-        document = DueDocument.of(item)
+        document = DueDocument.from_item(item)
         return new_order_item(document.order_id, document, correlation_id="c", now=NOON)
 
     def stored(self, document_id: str = "inv-1") -> dict[str, Any] | None:
@@ -125,7 +125,9 @@ def test_an_order_placed_before_shows_its_fingerprint(tables: Tables) -> None:
     read = tables.enter()
     tables.documents.place(read, tables.order_of(read))
     again = tables.enter(amount_minor=500)
-    assert tables.documents.place(again, tables.order_of(again)) == PlacedBefore(DueDocument.of(read).fingerprint)
+    assert tables.documents.place(again, tables.order_of(again)) == PlacedBefore(
+        DueDocument.from_item(read).fingerprint
+    )
     assert [order["amount_minor"] for order in tables.orders()] == [1099]
     stored = tables.stored()
     assert stored is not None
@@ -171,7 +173,7 @@ def test_eight_runs_at_once_place_one_order_of_each_document(endpoint: Endpoint)
 
     def run(number: int) -> None:
         PlaceDueOrders(
-            documents=DueDocuments(endpoint.client(), tables.documents.table, tables.documents.orders_table),
+            documents=DueDocumentStore(endpoint.client(), tables.documents.table, tables.documents.orders_table),
             clock=lambda: NOON,
             has_time=lambda: True,
             run_id=f"run-{number}",

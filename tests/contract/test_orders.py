@@ -13,7 +13,13 @@ import pytest
 
 from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import ATTEMPTS_MAX, EventType, PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
-from onecharge.contract.refunds import RefundEventType, RefundOutcome, RefundOutcomeEvent, RefundStatus
+from onecharge.contract.refunds import (
+    RefundEventType,
+    RefundOutcome,
+    RefundOutcomeEvent,
+    RefundOutcomeType,
+    RefundStatus,
+)
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
@@ -112,7 +118,7 @@ class Shop:
     def refund(self, amount: int | None, key: str, *, order: StoredOrder | None = None) -> tuple[StoredRefund, bool]:
         return self.refunds.request(order or self.order, amount, key, correlation_id="c", now=NOW)
 
-    def outcome(self, refund: StoredRefund, event_type: RefundEventType) -> bool:
+    def outcome(self, refund: StoredRefund, event_type: RefundOutcomeType) -> bool:
         """Handle a refund's outcome; returns whether the refund has followed it."""
         self.counted.clear()
         data = RefundOutcome(
@@ -332,7 +338,7 @@ def test_only_a_paid_order_is_refunded(shop: Shop) -> None:
 
 
 def test_a_retry_beside_its_first_try_finds_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have found nothing, and the first was faster."""
+    """Both found nothing, and the first try was stored before the second."""
     before = shop.order
     refund, _ = shop.refund(2500, "a")
     monkeypatch.setattr(OrderRefundStore, "find", lambda *_: None)
@@ -376,7 +382,7 @@ def test_refund_failed_after_success_frees_the_amount_once(shop: Shop) -> None:
     ],
 )
 def test_a_refund_in_review_is_decided(
-    shop: Shop, event_type: RefundEventType, status: RefundStatus, left: int
+    shop: Shop, event_type: RefundOutcomeType, status: RefundStatus, left: int
 ) -> None:
     """It keeps its reservation until it has failed; a failure out of review raises no alarm."""
     refund, _ = shop.refund(2500, "a")
@@ -400,7 +406,7 @@ def test_an_outcome_of_another_amount_is_an_error(shop: Shop) -> None:
 
 
 def test_an_outcome_of_no_refund_is_an_error(shop: Shop) -> None:
-    """The message comes back, and ends in the DLQ where somebody sees it."""
+    """The message is retried, and ends in the DLQ."""
     refund, _ = shop.refund(1, "a")
     shop.client.delete_item(
         TableName=shop.tables["OrderRefundsTable"],
