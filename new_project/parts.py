@@ -37,22 +37,23 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "events/*/refund_*.json",
             "events/stripe_webhook/charge_refunded.json",
             "tests/*/test_refund*.py",
-            "tests/contract/test_stripe_refunds.py",
+            "tests/contract/test_*_refunds.py",
         ),
     ),
     (
         "cancel",
         (
-            "functions/orders_api/cancel_order.py",
+            "functions/*/cancel*.py",
             "shared/onecharge/orders/cancellations.py",
             "events/*/cancel*.json",
             "tests/unit/orders_api/test_cancel_order.py",
+            "tests/contract/test_order_cancellations.py",
         ),
     ),
     (
         "authentication",
         (
-            "functions/orders_api/client_secret.py",
+            "functions/*/client_secret.py",
             "events/payment_questions/client_secret.json",
             "tests/unit/orders_api/test_client_secret.py",
         ),

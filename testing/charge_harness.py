@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from charge_order.charge import ChargeOrder
+from charge_order.app import handle
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.questions import Cancellation
@@ -29,7 +29,7 @@ class ChargeHarness:
     logger: Any = SILENT
     counted: list[str] = field(default_factory=list)
     ahead: float = 0
-    """How far the clock of the worker that is called next is ahead."""
+    """How many seconds the next worker's clock is ahead."""
 
     @property
     def gateway(self) -> Any:
@@ -40,7 +40,7 @@ class ChargeHarness:
         return PaymentStore(self.client, "payments")
 
     def charges(self, gateway: Any = None) -> Charges:
-        """The deployed parts, as the worker that is called next has them."""
+        """The deployed parts, as the next worker has them."""
         return Charges(self.store, gateway or self.gateway, BOUNDS, self.instruments())
 
     def worker(self, gateway: Any = None) -> PaymentWorker:
@@ -51,13 +51,11 @@ class ChargeHarness:
         return Instruments(lambda: self.now + ahead, self.logger, self.counted.append)
 
     def deliver(self, event: OrderPlacedEvent | CancelRequestedEvent | None = None, **changes: Any) -> Disposition:
-        """One delivery of the order's message, or of an attempt that differs from it so."""
-        charges = self.charges()
-        charge_order = ChargeOrder(worker=charges.worker, bounds=BOUNDS, instruments=charges.instruments)
-        return charge_order(event or OrderPlacedEvent.of(order(**changes), correlation_id="c"))
+        """One delivery of the order's message, with these changes of the order's data; or of another event."""
+        return handle(event or OrderPlacedEvent.of(order(**changes), correlation_id="c"), self.charges())
 
     def cancel(self, **changes: Any) -> Cancellation:
-        """The customer's cancellation, asked for synchronously."""
+        """The customer's cancellation, while the customer waits."""
         return self.charges().cancel(order(**changes), correlation_id="c")[0]
 
     @property

@@ -43,7 +43,7 @@ def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int,
     store = PaymentStore(boto3.client("dynamodb", config=Config(max_pool_connections=THREADS)), table)
     gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds))
     charges = Charges(store, gateway, bounds, Instruments(time.time, SILENT, SILENT))
-    charge_order = ChargeOrder(worker=charges.worker, bounds=bounds, instruments=charges.instruments)
+    charge_order = ChargeOrder(charges)
 
     def deliver(number: int) -> bool:
         """Redeliver until the message is done, as SQS does but sooner. Returns whether it was done."""

@@ -1,4 +1,4 @@
-"""Stripe in place of the gateway, for tests of what stands above it: PaymentIntents, keys and their stored answers.
+"""A fake of StripeGateway, for tests of its callers: PaymentIntents, idempotency keys and their stored responses.
 
 The first answer to a key is stored and replayed, a failure as well as a success. A test puts steps in the way of single
 requests: `stripe.next("confirm", lost)`.

@@ -11,7 +11,7 @@ from typing import Any
 
 import stripe
 
-from charge_order.charge import ChargeOrder
+from charge_order.app import handle
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.contract.questions import Cancellation
@@ -60,7 +60,7 @@ class PaymentService:
         self.instruments = Instruments(lambda: self.now, self.logger, self.counted.append)
         charges = Charges(self.store, self.gateway, self.bounds, self.instruments)
         self.cancel_payment = charges.cancel
-        self.charge_order = ChargeOrder(worker=charges.worker, bounds=self.bounds, instruments=self.instruments)
+        self.charges = charges
         # optional: refunds
         self.refund_store = RefundStore(self.dynamodb, self.refunds_table)
         refunds = Refunds(self.refund_store, self.stripe.client(), self.bounds, self.instruments)
@@ -99,10 +99,10 @@ class PaymentService:
     def charge(self, name: str = "a", *, card: str = VISA, attempt: int = 1) -> Disposition:
         """Deliver the order's message."""
         order = self.order(name, card=card, attempt=attempt)
-        return self.charge_order(OrderPlacedEvent.of(order, correlation_id="c"))
+        return handle(OrderPlacedEvent.of(order, correlation_id="c"), self.charges)
 
     def crash_before(self, operation: str, name: str = "a", **how: Any) -> None:
-        """Deliver the message to a worker that is killed before this request to Stripe, for good."""
+        """Deliver the message to a worker that is killed before this request to Stripe."""
 
         def kill(reached: str) -> None:
             if reached == operation:
@@ -136,7 +136,7 @@ class PaymentService:
 
     def cancel_by_message(self, name: str = "a") -> Disposition:
         """The order service's message for a cancellation that was not finished at once."""
-        return self.charge_order(CancelRequestedEvent.of(self.order(name), correlation_id="c"))
+        return handle(CancelRequestedEvent.of(self.order(name), correlation_id="c"), self.charges)
 
     def reconcile(self, name: str = "a") -> bool:
         return self.reconciler.reconcile(self.row(name))

@@ -48,12 +48,12 @@ class ReconcileHarness:
             store=self.payments.store,
             events=StripeEvents(self.payments.gateway.client),
             handler=self.payments.events,
+            is_processed=self.processed.contains,  # optional: webhook
             checkpoints=self.checkpoints,
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
             instruments=self.payments.instruments,
             gauge=self.gauges.__setitem__,
-            is_processed=self.processed.contains,  # optional: webhook
         )()
         return Counter(self.payments.counted)
 

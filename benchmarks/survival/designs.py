@@ -41,7 +41,7 @@ def onecharge(clients: Clients) -> Handler:
     charges = Charges(PaymentStore(clients.dynamodb, PAYMENTS), StripeGateway(clients.stripe), BOUNDS, instruments)
     consumer = Consumer(
         model=ORDER_EVENT,
-        handle=ChargeOrder(worker=charges.worker, bounds=BOUNDS, instruments=instruments),
+        handle=ChargeOrder(charges),
         queue=clients.queue,
         logger=_OnlyExceptions(clients),  # type: ignore[arg-type]  # It has the methods that the consumer calls.
         count=SILENT,

@@ -5,19 +5,19 @@ SQS message ─► Consumer ─► ChargeOrder ─► PaymentStore: claim ─►
 """
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
-from pydantic import Field, TypeAdapter
 
+from charge_order.cancel import CancelOrder  # optional: cancel
 from charge_order.charge import ChargeOrder
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent  # optional: cancel
+from onecharge.contract.events import Event, OrderPlacedEvent, event_adapter
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.service import PaymentService
+from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import queue_consumer
+from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 
@@ -25,10 +25,17 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-ORDER_EVENT: TypeAdapter[OrderPlacedEvent | CancelRequestedEvent] = TypeAdapter(
-    Annotated[OrderPlacedEvent | CancelRequestedEvent, Field(discriminator="type")]
-)
+HANDLERS: Mapping[type[Event], Callable[[Charges], Callable[[Any], Disposition]]] = {
+    OrderPlacedEvent: ChargeOrder,
+    CancelRequestedEvent: CancelOrder,  # optional: cancel
+}
+ORDER_EVENT = event_adapter(*HANDLERS)
 """Every event on the payments queue."""
+
+
+def handle(event: Event, charges: Charges) -> Disposition:
+    """Handle one delivery. Raises PoisonMessage."""
+    return HANDLERS[type(event)](charges)(event)
 
 
 class Application:
@@ -44,17 +51,13 @@ class Application:
         self.consumer = queue_consumer(
             model=ORDER_EVENT,
             # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
-            handle=lambda event: self._charge_order()(event),
+            handle=lambda event: handle(event, self._service.charges()),
             queue_url=environment["PAYMENTS_QUEUE_URL"],
             dlq_url=environment["PAYMENTS_DLQ_URL"],
             logger=logger,
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
-
-    def _charge_order(self) -> ChargeOrder:
-        charges = self._service.charges()
-        return ChargeOrder(worker=charges.worker, bounds=charges.bounds, instruments=charges.instruments)
 
 
 @lambda_handler(Application)

@@ -1,62 +1,47 @@
-"""One delivery of one order: claim the payment, then work on it, or ignore the duplicate (payments/delivery.py).
+"""One delivery of one order: claim the attempt, then work on it, or ignore the duplicate.
 
-OrderPlaced ──────► claim the attempt ─► PaymentWorker ─► Done, or BackOff
-CancelRequested ──► CancelPayment ─────────────────────► Done, or BackOff until Stripe has decided
+OrderPlaced ─► PaymentStore.claim ─► payments/delivery.py ─┬─► PaymentWorker ─► Done, or BackOff
+               (an atomic write)                           └─► duplicate ─────► Done, or RetryAfter
 """
 
 from dataclasses import dataclass
 
-from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.contract.questions import Cancellation
-from onecharge.payments.charges.cancel import CancelPayment
-from onecharge.payments.charges.protocol import Finalize, FrozenRequest, Payment
-from onecharge.payments.charges.worker import PaymentWorker
-from onecharge.payments.delivery import DeliveryHandler
+from onecharge.payments.charges.protocol import FrozenRequest, Payment
+from onecharge.payments.delivery import after_claim, require_past
 from onecharge.payments.leases import new_lease_owner
-from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage
+from onecharge.payments.service import Charges
+from onecharge.runtime.consumer import Disposition
 
 
 @dataclass(frozen=True)
-class ChargeOrder(DeliveryHandler[Payment, Finalize, OrderPlacedEvent]):
+class ChargeOrder:
     """Charges orders: however many deliveries an order has, together they charge it once."""
 
-    worker: PaymentWorker
+    charges: Charges
 
-    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+    def __call__(self, event: OrderPlacedEvent) -> Disposition:
         """Handle one delivery. Raises PoisonMessage."""
-        request = FrozenRequest.of(event.data)
-        if request.placed_at > self.instruments.now() + FUTURE_MAX_SECONDS:
-            # The order's age decides about the lookup: a time in the future would switch it off.
-            raise PoisonMessage("data.placed_at: in the future")
-        if isinstance(event, CancelRequestedEvent):
-            return self._cancel(event)
-        return self._charge(event, request)
-
-    def _charge(self, event: OrderPlacedEvent, request: FrozenRequest) -> Disposition:
-        started_at = self.instruments.clock()
-        claim = self.worker.store.claim(
-            request,
+        instruments = self.charges.instruments
+        # The order's age decides whether to look up: a time in the future would switch the lookup off.
+        require_past("data.placed_at", event.data.placed_at, instruments)
+        started_at = instruments.clock()
+        claim = self.charges.store.claim(
+            FrozenRequest.of(event.data),
             attempt=event.data.attempt,
             payment_method=event.data.payment_method,
             correlation_id=event.correlationid,
             owner=new_lease_owner(),
-            now=self.instruments.now(),
-            lease_seconds=self.bounds.lease_seconds,
+            now=instruments.now(),
+            lease_seconds=self.charges.bounds.lease_seconds,
         )
-        return self._after_claim(event, claim, started_at=started_at)
+        return after_claim(
+            event, claim, self.charges.worker, self.charges.bounds, differs=differs, started_at=started_at
+        )
 
-    def _differs(self, event: OrderPlacedEvent, row: Payment) -> bool:
-        same_attempt = row.attempt == event.data.attempt
-        other_method = same_attempt and row.payment_method not in ("", event.data.payment_method)
-        return FrozenRequest.of(event.data) != row.request or other_method
 
-    def _cancel(self, event: CancelRequestedEvent) -> Disposition:
-        """The order service's message for a cancellation that was not finished while the customer waited."""
-        cancel = CancelPayment(self.worker.store, self.worker, self.bounds, self.instruments)
-        cancellation, payment = cancel(event.data, correlation_id=event.correlationid)
-        if cancellation is Cancellation.CANCELING:
-            return BackOff()
-        self._reemit_if_late(payment)
-        return Done()
+def differs(event: OrderPlacedEvent, payment: Payment) -> bool:
+    """Whether the message has other data than the row has frozen."""
+    same_attempt = payment.attempt == event.data.attempt
+    other_method = same_attempt and payment.payment_method not in ("", event.data.payment_method)
+    return FrozenRequest.of(event.data) != payment.request or other_method

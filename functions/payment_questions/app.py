@@ -1,21 +1,27 @@
 """payment_questions: invoked by the order service, which waits for the answer. This file puts the parts together."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
-from onecharge.contract.questions import QUESTION
+from onecharge.contract.events import Contract
+from onecharge.contract.questions import (
+    QUESTION,
+    CancelQuestion,  # optional: cancel
+    ClientSecretQuestion,  # optional: authentication
+)
 from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
-from payment_questions.answer import AnswerQuestion
+from payment_questions.cancel import AnswerCancel  # optional: cancel
+from payment_questions.client_secret import AnswerClientSecret  # optional: authentication
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -44,25 +50,23 @@ class Application:
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """The answer, as JSON. It is never logged: it may be a client secret."""
-        return self._answer_question()(QUESTION.validate_python(question)).model_dump(mode="json")
+        parsed = QUESTION.validate_python(question)
+        return self._answers()[type(parsed)](parsed).model_dump(mode="json")
 
-    def _answer_question(self) -> AnswerQuestion:
-        charges = self._charges()
-        service = self._service
-        cancel = (
-            charges.cancel
-            if charges
-            else CancelPayment(service.store, worker=None, bounds=service.bounds, instruments=service.instruments)
-        )
-        return AnswerQuestion(
-            store=service.store,
-            cancel=cancel,
-            gateway=charges.gateway if charges else None,
-            instruments=service.instruments,
-        )
+    def _answers(self) -> Mapping[type[Contract], Callable[[Any], Contract]]:
+        """With the Stripe key as it is now. If it cannot be read, a cancellation is stored all the same."""
+        charges, service = self._charges(), self._service
+        without_stripe = CancelPayment(service.store, None, service.bounds, service.instruments)
+        gateway = charges.gateway if charges else None
+        return {
+            CancelQuestion: AnswerCancel(charges.cancel if charges else without_stripe),  # optional: cancel
+            # optional: authentication
+            ClientSecretQuestion: AnswerClientSecret(service.store, gateway, service.instruments),
+            # end optional
+        }
 
     def _charges(self) -> Charges | None:
-        """None if the Stripe key cannot be read: a cancellation is stored all the same."""
+        """None if the Stripe key cannot be read."""
         deadline = self._service.bounds.deadline(time.time())
         try:
             charges = self._service.charges()

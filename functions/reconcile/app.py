@@ -9,6 +9,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.processed_events import ProcessedEvents  # optional: webhook
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.stripe_events import StripeEvents
 from onecharge.payments.time_bounds import TimeBounds
@@ -39,9 +40,9 @@ class Application:
         self._instruments = Instruments(time.time, self._logger, self.counts)
         bounds = bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
-        self._checkpoints = CheckpointStore(
-            self._reconciliation.service.dynamodb, environment["RECONCILIATION_TABLE"], ReconcileCheckpoint
-        )
+        dynamodb = self._reconciliation.service.dynamodb
+        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])  # optional: webhook
+        self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"], ReconcileCheckpoint)
 
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
@@ -56,12 +57,12 @@ class Application:
             store=charges.store,
             events=StripeEvents(charges.gateway.client),
             handler=self._reconciliation.event_handler(charges),
+            is_processed=self._processed.contains,  # optional: webhook
             checkpoints=self._checkpoints,
             seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,
             step_seconds=STEP_SECONDS,
             instruments=self._instruments,
             gauge=self.counts.gauge,
-            is_processed=self._reconciliation.processed.contains,  # optional: webhook
         )
         run()
 

@@ -52,7 +52,7 @@ class Application:
         bounds, instruments = self._service.bounds, self._service.instruments
         # One client for the whole delivery: a lookup proves nothing about another account.
         refunds = Refunds(self._store, self._service.stripe.client(), bounds, instruments)
-        return RefundCharge(payments=self._service.store, worker=refunds.worker, bounds=bounds, instruments=instruments)
+        return RefundCharge(refunds, self._service.store)
 
 
 @lambda_handler(Application)

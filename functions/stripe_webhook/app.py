@@ -12,6 +12,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.utilities.parameters import SecretsProvider
 
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
@@ -36,6 +37,8 @@ class Application:
         self._instruments = Instruments(time.time, Logger(), self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
+        dynamodb = self._reconciliation.service.dynamodb
+        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
         self._secrets = SecretsProvider(boto3_client=boto3.client("secretsmanager", config=client_config()))
         self._secret_arn = environment["STRIPE_WEBHOOK_SECRET_ARN"]
         self.route = WebhookRoute(secret=self._secret, receive=self._receive, instruments=self._instruments)
@@ -47,7 +50,7 @@ class Application:
         """With the Stripe key as it is now."""
         return ReceiveStripeEvent(
             events=self._reconciliation.event_handler(self._reconciliation.service.charges()),
-            processed=self._reconciliation.processed,
+            processed=self._processed,
             instruments=self._instruments,
         )
 

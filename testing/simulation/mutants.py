@@ -6,9 +6,6 @@ from dataclasses import replace
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from charge_order.charge import ChargeOrder
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse, found_intent
 from onecharge.payments.charges.protocol import (
@@ -94,9 +91,11 @@ def _asking(mutant: type[StripeGateway]) -> Mutate:
     return mutate
 
 
-def _charging(mutant: type[ChargeOrder]) -> Mutate:
+def _acknowledging(kind: type[Disposition]) -> Mutate:
+    """Deliveries that are to come back in this way are acknowledged."""
+
     def mutate(world: World) -> None:
-        world.service.charger = mutant
+        world.service.acknowledge = lambda disposition: Done() if isinstance(disposition, kind) else disposition
 
     return mutate
 
@@ -309,18 +308,6 @@ class _ConfirmsBeforeItIsWritten(ChargeJob):
 # ---------------------------------------------------------------- deliveries, webhooks, the reconciler
 
 
-class _AcknowledgesDuplicates(ChargeOrder):
-    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
-        disposition = super().__call__(event)
-        return Done() if isinstance(disposition, RetryAfter) else disposition
-
-
-class _AcknowledgesUnknownOutcomes(ChargeOrder):
-    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
-        disposition = super().__call__(event)
-        return Done() if isinstance(disposition, BackOff) else disposition
-
-
 def dlq_after_three_receives(world: World) -> None:
     world.max_receive_count = 3
 
@@ -380,8 +367,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
     "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
-    "duplicates acknowledged under a live lease": _charging(_AcknowledgesDuplicates),
-    "unknown outcomes acknowledged": _charging(_AcknowledgesUnknownOutcomes),
+    "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
+    "unknown outcomes acknowledged": _acknowledging(BackOff),
     "reconciled without the revision": _without("revision = :revision"),
     "an event is taken for what holds now": an_event_is_believed,
     "late truth is ignored": late_truth_is_ignored,

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from charge_order.app import ORDER_EVENT
-from charge_order.charge import ChargeOrder
+from charge_order.app import ORDER_EVENT, handle
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.contract.questions import ClientSecretAnswer, ClientSecretQuestion
+from onecharge.contract.questions import ClientSecretQuestion
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.charges.events import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FoundIntent, Payment
@@ -26,11 +24,12 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.service import Charges
 from onecharge.payments.stripe_events import StripeEvents, parse_event
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
-from payment_questions.answer import AnswerQuestion
+from payment_questions.client_secret import AnswerClientSecret
 from reconcile.app import STEP_SECONDS
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
@@ -151,37 +150,27 @@ class PaymentService:
         self.store = PaymentStore(dynamodb, PAYMENTS)
         self.gateway = StripeGateway(stripe_client)
         self.worker: type[PaymentWorker] = PaymentWorker
-        self.charger: type[ChargeOrder] = ChargeOrder
-        self.canceler: type[CancelPayment] = CancelPayment
+        self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconciler: type[Reconciler] = Reconciler
         self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent  # optional: webhook
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
-        charge = self.charger(worker=self._worker(), bounds=self.bounds, instruments=self._instruments())
-        return charge(event)
+        return self.acknowledge(handle(event, self._charges(self.bounds)))
 
     def cancel(self, event: OrderPlacedEvent) -> str:
         """What the customer who cancels is answered: "CANCELED", "PAID", "CANCELING" or "NEEDS_REVIEW"."""
-        cancel = self._canceler(ANSWER_BOUNDS)
+        cancel = self._charges(ANSWER_BOUNDS).cancel
         return str(cancel(event.data, correlation_id=event.correlationid)[0])
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
         secret = None
         # optional: authentication
-        answer = AnswerQuestion(
-            store=self.store,
-            cancel=self._canceler(ANSWER_BOUNDS),
-            gateway=self.gateway,
-            instruments=self._instruments(),
-        )(
-            ClientSecretQuestion(
-                order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
-            )
+        question = ClientSecretQuestion(
+            order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
         )
-        assert isinstance(answer, ClientSecretAnswer)
-        secret = answer.client_secret
+        secret = AnswerClientSecret(self.store, self.gateway, self._instruments())(question).client_secret
         # end optional
         return secret
 
@@ -211,12 +200,12 @@ class PaymentService:
             store=self.store,
             events=StripeEvents(self.gateway.client),
             handler=self._events(reconciler, report),
+            is_processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS).contains,  # optional: webhook
             checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION, ReconcileCheckpoint),
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
             instruments=self._instruments(report),
             gauge=SILENT,
-            is_processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS).contains,  # optional: webhook
         )
         run()
 
@@ -233,11 +222,15 @@ class PaymentService:
     def _instruments(self, report: Callable[[str], None] = SILENT) -> Instruments:
         return Instruments(self.clock, SILENT, report)
 
-    def _worker(self) -> PaymentWorker:
-        return self.worker(store=self.store, gateway=self.gateway, instruments=self._instruments())
+    def _charges(self, bounds: TimeBounds) -> Charges:
+        service = self
 
-    def _canceler(self, bounds: TimeBounds) -> CancelPayment:
-        return self.canceler(store=self.store, worker=self._worker(), bounds=bounds, instruments=self._instruments())
+        class MutableCharges(Charges):
+            @property
+            def worker(self) -> PaymentWorker:
+                return service.worker(store=self.store, gateway=self.gateway, instruments=self.instruments)
+
+        return MutableCharges(self.store, self.gateway, bounds, self._instruments())
 
     def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
         instruments = self._instruments(report)
@@ -257,7 +250,7 @@ class PaymentService:
         return self.reconciler(
             store=self.store,
             gateway=self.gateway,
-            cancel=self._canceler(bounds),
+            cancel=self._charges(bounds).cancel,
             refund_canceled_order=refund_canceled_order,
             requires_action_seconds=REQUIRES_ACTION_SECONDS,
             bounds=bounds,

@@ -105,7 +105,7 @@ def declined_once() -> ChargeHarness:
 
 
 def test_a_page_of_the_attempt_before_declines_no_other_card() -> None:
-    """No valid order is lost: an open page tries a card that is declined, before the next attempt's worker looks."""
+    """No valid order is lost: an open page tries a card that is declined, before the next attempt's worker starts."""
     service = declined_once()
     service.stripe.show("pi_0", latest_charge="ch_page", error_code="stolen_card")
     service.deliver(attempt=2)

@@ -1,6 +1,6 @@
-"""charge_order: what becomes of one delivery. Deliveries of one order, however many, make one charge.
+"""charge_order: one delivery. Deliveries of one order, however many, make one charge.
 
-The paths through Stripe are in test_worker.py; the real client against a stand-in that charges is in tests/contract.
+The paths through Stripe are in test_charge_worker.py; the real client against a stand-in is in tests/contract.
 """
 
 import json
@@ -61,9 +61,9 @@ def test_two_stripe_requests_and_three_dynamodb_writes_for_a_fresh_order_and_one
     dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: written.append(model.name))
     store = PaymentStore(dynamodb, payments_table)
     gateway = StripeGateway(stripe_client("sk_test_x", api_base=STRIPE, bounds=BOUNDS))
-    clock = lambda: T0 + 1.0  # noqa: E731  # A clock that stands still.
+    clock = lambda: T0 + 1.0  # noqa: E731  # A stopped clock.
     charges = Charges(store, gateway, BOUNDS, Instruments(clock, SILENT, SILENT))
-    charge_order = ChargeOrder(worker=charges.worker, bounds=BOUNDS, instruments=charges.instruments)
+    charge_order = ChargeOrder(charges)
     event = OrderPlacedEvent.of(order(), correlation_id="c")
     with responses.RequestsMock() as stripe:
         stripe.post(f"{STRIPE}/v1/payment_intents", json=shown())
@@ -80,7 +80,7 @@ def test_two_stripe_requests_and_three_dynamodb_writes_for_a_fresh_order_and_one
 
 
 def test_a_duplicate_of_a_finalized_payment_is_done(service: ChargeHarness) -> None:
-    """However often it comes: nothing is asked, and nothing written."""
+    """However often it is delivered: no request to Stripe, and nothing is written."""
     service.deliver()
     before = service.row
     assert [service.deliver() for _ in range(5)] == [Done()] * 5
@@ -90,7 +90,7 @@ def test_a_duplicate_of_a_finalized_payment_is_done(service: ChargeHarness) -> N
 
 @pytest.mark.parametrize("answer", ["succeeded", "lost_card", "requires_action"])
 def test_a_late_duplicate_reemits_the_outcome(service: ChargeHarness, answer: str) -> None:
-    """Through the table's stream, whose first record may be lost; not twice within a quarter of an hour."""
+    """Through the table's stream, whose first record may be lost; once in 15 minutes at most."""
     service.stripe.banks["pm_card_visa"] = answer
     service.deliver()
     final = service.row
@@ -115,8 +115,8 @@ def test_a_duplicate_waits_while_the_order_is_being_charged(service: ChargeHarne
     assert len(service.stripe.requests) == 2
 
 
-def test_a_lease_of_a_clock_far_ahead_is_not_waited_for_longer_than_a_lease(service: ChargeHarness) -> None:
-    """Clocks may differ by an hour; a message is not hidden for that."""
+def test_no_message_waits_longer_than_a_lease(service: ChargeHarness) -> None:
+    """Also if the holder's clock is far ahead: clocks may differ by an hour."""
     seen: list[Any] = []
 
     def behind() -> None:
@@ -128,8 +128,8 @@ def test_a_lease_of_a_clock_far_ahead_is_not_waited_for_longer_than_a_lease(serv
     assert seen == [RetryAfter(LEASE_SECONDS)]
 
 
-def test_an_unknown_result_backs_off_and_holds_nobody_up(service: ChargeHarness) -> None:
-    """The lease is released: the next delivery goes on at once."""
+def test_an_unknown_result_backs_off_and_releases_the_lease(service: ChargeHarness) -> None:
+    """The next delivery continues at once."""
     service.stripe.next("confirm", NO_ANSWER)
     assert service.deliver() == BackOff()
     assert service.row["lease_expires_at"] == 0
@@ -179,8 +179,8 @@ def test_a_paid_order_is_never_attempted_again(service: ChargeHarness) -> None:
 
 
 @pytest.mark.parametrize("event", [OrderPlacedEvent, CancelRequestedEvent])
-def test_a_time_yet_to_come_is_poison(service: ChargeHarness, event: Any) -> None:
-    """It would switch the lookup off for as long. Clocks may differ by an hour, and no more."""
+def test_a_time_in_the_future_is_poison(service: ChargeHarness, event: Any) -> None:
+    """It would switch the lookup off until then. Clocks may differ by up to an hour."""
     placed_at = datetime.fromtimestamp(service.now + FUTURE_MAX_SECONDS + 1, UTC)
     with pytest.raises(PoisonMessage, match="in the future"):
         service.deliver(event.of(order(placed_at=placed_at), correlation_id="c"))
@@ -210,7 +210,7 @@ def test_a_cancel_requested_event_of_a_paid_order_is_done(service: ChargeHarness
     assert service.row["state"] == "SUCCEEDED"
 
 
-def test_a_cancel_requested_event_comes_back_until_stripe_has_answered(service: ChargeHarness) -> None:
+def test_a_cancel_requested_event_backs_off_until_stripe_has_answered(service: ChargeHarness) -> None:
     """During an outage nothing is confirmed, and the order ends as CANCELED when it is over."""
     service.stripe.next("create", NO_ANSWER, NO_ANSWER)
     assert service.deliver(CANCEL_REQUESTED) == BackOff()
@@ -221,7 +221,7 @@ def test_a_cancel_requested_event_comes_back_until_stripe_has_answered(service: 
 
 
 def test_a_cancel_requested_event_meets_a_charge_in_flight(service: ChargeHarness) -> None:
-    """It comes back, and finds that the charge has won."""
+    """It backs off, and finds that the charge has succeeded."""
     seen: list[Any] = []
     service.stripe.next("confirm", afterwards(lambda: seen.append(service.deliver(CANCEL_REQUESTED))))
     assert service.deliver() == Done()
@@ -231,7 +231,7 @@ def test_a_cancel_requested_event_meets_a_charge_in_flight(service: ChargeHarnes
 
 
 def test_the_payments_queue_carries_both_events(sample: Sample) -> None:
-    """Told apart by their type; a field that a newer producer adds is ignored."""
+    """The type says which; a field that a newer producer adds is ignored."""
     body = json.loads(sample("charge_order/order_placed")["Records"][0]["body"])
     placed = ORDER_EVENT.validate_python(body | {"data": body["data"] | {"newer": 1}})
     assert isinstance(placed, OrderPlacedEvent)

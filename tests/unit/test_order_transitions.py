@@ -11,6 +11,11 @@ from onecharge.orders.refunds import REFUND_OUTCOMES
 from onecharge.orders.transitions import OPEN, OUTCOMES, PAY_AGAIN, WAITING, Transition
 
 OUTCOME_EDGES = {(str(origin), str(each.status)) for each in OUTCOMES.values() for origin in each.origins}
+MOVES = [
+    PAY_AGAIN,
+    *OUTCOMES.values(),
+    *CANCELLATIONS.values(),  # optional: cancel
+]
 
 
 def edges_of(drawing: str) -> set[tuple[str, str]]:
@@ -32,9 +37,7 @@ def test_no_outcome_leads_back() -> None:
     assert {origin for origin, target in reachable if origin == target} == set()
 
 
-@pytest.mark.parametrize(
-    "transition", [PAY_AGAIN, *CANCELLATIONS.values(), *OUTCOMES.values()], ids=lambda each: each.status
-)
+@pytest.mark.parametrize("transition", MOVES, ids=lambda each: each.status)
 def test_a_paid_order_is_never_moved(transition: Transition) -> None:
     """And a CANCELED one only to CANCELED."""
     assert OrderStatus.PAID not in transition.origins
@@ -44,11 +47,14 @@ def test_a_paid_order_is_never_moved(transition: Transition) -> None:
 def test_what_waits_may_still_become_paid_or_canceled() -> None:
     """Every status that is not terminal can; only one that nothing waits for expires."""
     assert set(OrderStatus) - OPEN == {OrderStatus.PAID, OrderStatus.CANCELED}
-    moves = [PAY_AGAIN, *CANCELLATIONS.values(), *OUTCOMES.values()]
-    assert not {each.status for each in moves if each.ends_waiting} & {*WAITING, OrderStatus.NEEDS_REVIEW}
+    assert not {each.status for each in MOVES if each.ends_waiting} & {*WAITING, OrderStatus.NEEDS_REVIEW}
 
 
+# optional: refunds
 def test_the_drawing_of_refunds_has_every_outcome() -> None:
     """Of a refund, from each status to each that update_order may give it."""
     edges = {(str(origin), str(each.status)) for each in REFUND_OUTCOMES.values() for origin in each.origins}
     assert edges_of(refunds.__doc__ or "") == edges
+
+
+# end optional

@@ -482,7 +482,7 @@ def test_a_failed_event_that_cannot_be_retrieved_is_kept(scheduled: ReconcileHar
     assert (payments.state(), scheduled.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
 
 
-def test_an_event_that_fails_for_a_day_is_given_up_with_an_alarm(
+def test_an_event_that_fails_for_a_day_is_abandoned_with_an_alarm(
     scheduled: ReconcileHarness, payments: PaymentService
 ) -> None:
     """With its order and PaymentIntent in the log."""
@@ -496,7 +496,7 @@ def test_an_event_that_fails_for_a_day_is_given_up_with_an_alarm(
     counted = scheduled.run(after_seconds=300)
     assert (counted["EventAbandoned"], counted["Alarm"]) == (1, 1)
     assert scheduled.checkpoint.failed == ()
-    [line] = [line for line in scheduled.log.lines if "given up" in line["message"]]
+    [line] = [line for line in scheduled.log.lines if "event abandoned" in line["message"]]
     assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
 
 

@@ -1,6 +1,6 @@
 """Refunds: each is made once, however often it is delivered, wherever a worker stops, whatever Stripe answers.
 
-DynamoDB and Stripe are in memory here, and the clients' own interfaces are what stands between.
+DynamoDB and Stripe are in memory, behind the clients' own interfaces.
 """
 
 import itertools
@@ -86,12 +86,7 @@ class Service:
 
     def deliver(self, event: RefundRequestedEvent | None = None, *, clock_differs: int = 0) -> Disposition:
         refunds = self.refunds(clock_differs=clock_differs)
-        refund_charge = RefundCharge(
-            payments=PaymentStore(self.dynamodb, PAYMENTS),
-            worker=refunds.worker,
-            bounds=BOUNDS,
-            instruments=refunds.instruments,
-        )
+        refund_charge = RefundCharge(refunds, PaymentStore(self.dynamodb, PAYMENTS))
         return refund_charge(event or self.event)
 
     def happens(self, name: str = "failed", **changes: Any) -> Discrepancy | None:

@@ -1,4 +1,4 @@
-"""What reconciles payments with Stripe, put together: the reconciler, and the handler of Stripe's events."""
+"""What the webhook and the scheduled run share, put together: the reconciler, and the handler of Stripe's events."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,6 @@ from onecharge.payments.charges.events import ChargeEventHandler
 from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.event_handler import StripeEventHandler
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.processed_events import ProcessedEvents  # optional: webhook
 from onecharge.payments.refunds.service import Refunds  # optional: refunds
 from onecharge.payments.refunds.store import RefundStore  # optional: refunds
 from onecharge.payments.service import Charges, PaymentService
@@ -16,14 +15,11 @@ from onecharge.payments.time_bounds import TimeBounds
 class Reconciliation:
     """Everything that outlives an invocation.
 
-    Reads REQUIRES_ACTION_SECONDS, what PaymentService reads, and the names of its parts' own tables.
+    Reads REQUIRES_ACTION_SECONDS, REFUNDS_TABLE, and what PaymentService reads.
     """
 
     def __init__(self, environment: Mapping[str, str], *, bounds: TimeBounds, instruments: Instruments) -> None:
         self.service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        # optional: webhook
-        self.processed = ProcessedEvents(self.service.dynamodb, environment["STRIPE_EVENTS_TABLE"])
-        # end optional
         self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
         self._refunds = RefundStore(self.service.dynamodb, environment["REFUNDS_TABLE"])  # optional: refunds
 

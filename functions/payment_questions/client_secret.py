@@ -1,21 +1,12 @@
-"""The answers to the order service's questions (onecharge.contract.questions).
+"""Answers the question for a client secret, with which the customer's page can authenticate the payment.
 
-# optional: cancel
-cancel ─────────► store the request ─► cancel at Stripe, as far as time allows ─► CANCELED, PAID, CANCELING, …
-# end optional
-# optional: authentication
-client_secret ──► the row: does this attempt require action? ─► retrieve the PaymentIntent ─► its secret, or none
-# end optional
-
-During an outage of Stripe a cancellation is answered too: the request is stored first, and the answer is CANCELING.
+the row: does this attempt require action? ─► retrieve the PaymentIntent ─► its client secret, or none
 """
 
 from dataclasses import dataclass
 
-from onecharge.contract.events import Contract
-from onecharge.contract.questions import CancelAnswer, CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
+from onecharge.contract.questions import ClientSecretAnswer, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
@@ -26,29 +17,22 @@ class ClientSecretUnknown(Exception):
 
 
 @dataclass(frozen=True)
-class AnswerQuestion:
+class AnswerClientSecret:
     """Answers through a store and Stripe. Raises BotoCoreError or ClientError if DynamoDB does not answer."""
 
     store: PaymentStore
-    cancel: CancelPayment
     gateway: StripeGateway | None
     """None if the Stripe key cannot be read."""
     instruments: Instruments
 
-    def __call__(self, question: Contract) -> Contract:
-        """Answer one question. Idempotent. Raises ClientSecretUnknown."""
-        # optional: cancel
-        if isinstance(question, CancelQuestion):
-            cancellation, _ = self.cancel(question.order, correlation_id=question.correlation_id)
-            return CancelAnswer(cancellation=cancellation)
-        # end optional
-        # optional: authentication
-        if isinstance(question, ClientSecretQuestion):
-            return ClientSecretAnswer(client_secret=self._client_secret(question))
-        # end optional
-        raise TypeError(f"not a question: {type(question).__name__}")
+    def __call__(self, question: ClientSecretQuestion) -> ClientSecretAnswer:
+        """Answer one question. Idempotent.
 
-    # optional: authentication
+        Raises:
+            ClientSecretUnknown: there may be a secret, but Stripe does not return it now.
+        """
+        return ClientSecretAnswer(client_secret=self._client_secret(question))
+
     def _client_secret(self, question: ClientSecretQuestion) -> str | None:
         payment = self.store.read(question.order_id)
         if (
@@ -70,5 +54,3 @@ class AnswerQuestion:
             )
             raise ClientSecretUnknown
         return response.intent.client_secret if response.intent.requires_action else None
-
-    # end optional
