@@ -4,7 +4,7 @@ rows ─► Stripe      each unfinished row, shard by shard of their sparse inde
 Stripe ─► rows      each event of a PaymentIntent, charge or refund since the checkpoint; failed events once more
 
 A row or event that fails does not block the others: it is counted, logged, and retried by later runs. What to do with a
-row or an event, Reconciler and StripeEventHandler decide, as for a webhook. This module decides what is next, and
+row or an event, Reconciler and StripeEventHandler decide. This module decides what is next, and
 reports how far behind it is.
 """
 
@@ -69,7 +69,7 @@ class ReconcileCharges:
     instruments: Instruments
     gauge: Callable[[str, float], None]
     is_processed: Callable[[str], bool] = lambda _: False
-    """Whether the webhook has handled the event of this id."""
+    """Whether the event of this id was handled when Stripe sent it."""
 
     def __call__(self) -> None:
         """Continue from the checkpoint. An outage ends the run, and the next one continues."""
@@ -215,9 +215,9 @@ class ReconcileCharges:
         return None
 
     def _can_be_skipped(self, event: StripeEvent) -> bool:
-        """Whether the webhook has left nothing to do: so a dispute raises one alarm.
+        """Whether nothing is left to do: so a dispute raises one alarm.
 
-        A PaymentIntent's event is never skipped: the webhook may have left it to a worker that crashed.
+        A PaymentIntent's event is never skipped: it may have been left to a worker that crashed.
         """
         return not isinstance(event, PaymentIntentEvent) and self.is_processed(event.event_id)
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -14,6 +15,71 @@ from new_project.project import new_project
 PROJECT = Path(__file__).resolve().parents[2]
 FILES_HERE = read_project(PROJECT)
 SELECTIONS = [set(), *({part} for part in PARTS), {"refunds", "webhook"}, set(PARTS)]
+
+
+WORDS = {
+    "refunds": r"refund",
+    "webhook": r"webhook",
+    "due": r"(?<!over)due_|DueD",
+    "fifo": r"fifo",
+    "authentication": r"client_secret|ClientSecret",
+    "cancel": r"cancel_requested\b|CancelRequested|cancel_order|CANCELING",
+}
+"""How what a part adds is called."""
+
+PAYMENTS = "shared/onecharge/payments"
+STAYS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "refunds": {
+        "what is refunded in Stripe's Dashboard shows on the order, like a dispute": (
+            "functions/orders_api/responses.py",
+            "functions/publish_events/mapping.py",
+            "functions/reconcile/reconcile.py",
+            "functions/update_order/orders.py",
+            "shared/onecharge/contract/events.py",
+            "shared/onecharge/orders/schema.py",
+            f"{PAYMENTS}/event_handler.py",
+            f"{PAYMENTS}/stripe_events.py",
+            f"{PAYMENTS}/charges/events.py",
+            f"{PAYMENTS}/charges/gateway.py",
+            f"{PAYMENTS}/charges/protocol.py",
+            f"{PAYMENTS}/charges/row.py",
+            f"{PAYMENTS}/charges/store.py",
+        ),
+        "a canceled order that was charged is refunded, by a person if there is no such part": (
+            f"{PAYMENTS}/charges/discrepancy.py",
+            f"{PAYMENTS}/charges/reconciler.py",
+        ),
+        "the skeleton of a worker is the one that refunds have, too": (
+            f"{PAYMENTS}/delivery.py",
+            f"{PAYMENTS}/leases.py",
+            f"{PAYMENTS}/worker.py",
+        ),
+    },
+    "cancel": {
+        "the protocol cancels: a worker, the reconciler and an event can, whoever asks": (
+            "template.yaml",
+            "shared/onecharge/contract/cancellations.py",
+            "shared/onecharge/contract/questions.py",
+            f"{PAYMENTS}/charges/cancel.py",
+        ),
+    },
+    "authentication": {
+        "a PaymentIntent has one, and it must not be logged": (
+            f"{PAYMENTS}/charges/gateway.py",
+            f"{PAYMENTS}/charges/protocol.py",
+        ),
+    },
+    "webhook": {
+        "the same rules, whether a webhook delivers an event or a scheduled run lists it": (
+            f"{PAYMENTS}/event_handler.py",
+            f"{PAYMENTS}/stripe_events.py",
+            f"{PAYMENTS}/charges/discrepancy.py",
+            f"{PAYMENTS}/charges/reconciler.py",
+            f"{PAYMENTS}/charges/store.py",
+        ),
+    },
+}
+"""Why which files of the core use the word of a part."""
 
 
 @pytest.mark.parametrize(("condition", "glob"), [(condition, glob) for condition, globs in FILES for glob in globs])
@@ -44,6 +110,18 @@ def test_all_parts_are_all_of_this_project() -> None:
     made = new_project(FILES_HERE, set(PARTS), "onecharge")
     own = {path for path in FILES_HERE if ORIGINAL in conditions_of(path)}
     assert FILES_HERE.keys() - made.keys() == own - {"README.md", "CHANGELOG.md"}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_core_does_not_mention_a_part(part: str) -> None:
+    """Whoever has only the core does not read of the rest; what stays has a reason."""
+    made = new_project(FILES_HERE, set(), "onecharge")
+    code = {path for path in made if path.startswith(("functions/", "shared/", "template.yaml"))}
+    word = re.compile(WORDS[part], re.IGNORECASE)
+    # The linter drops the imports that are left over.
+    texts = {path: path + re.sub(r"(?m)^(from|import) .*$", "", made[path]) for path in code}
+    mentions = {path for path, text in texts.items() if word.search(text)}
+    assert mentions == {path for paths in STAYS.get(part, {}).values() for path in paths}
 
 
 def test_the_name_is_replaced_everywhere() -> None:

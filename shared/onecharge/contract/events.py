@@ -183,8 +183,8 @@ class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
     def of(cls, event_type: PaymentEventType, outcome: PaymentOutcome, *, correlation_id: str) -> Self:
         """The one event of this revision of the payment's row: its id is the same each time.
 
-        A later revision with the same outcome (a dispute, a re-emission) is another event, so that a FIFO topic does
-        not drop it as a duplicate.
+        A later revision with the same outcome (a dispute, a re-emission) is another event, so that nobody drops it
+        as a duplicate.
         """
         kind = event_type.rpartition(".")[2]
         return cls(

@@ -3,8 +3,8 @@
 The function payment_questions answers them. An error of the function means that the answer is unknown; every question
 is idempotent, and can be asked again.
 
-CancelQuestion          ─► CancelAnswer            cancel a payment
-ClientSecretQuestion    ─► ClientSecretAnswer      let the customer authenticate
+CancelQuestion          ─► CancelAnswer            cancel a payment  # optional: cancel
+ClientSecretQuestion    ─► ClientSecretAnswer      let the customer authenticate  # optional: authentication
 """
 
 from enum import StrEnum

@@ -1,7 +1,9 @@
 """The payment service: what its functions share.
 
-charges/, refunds/      the two protocols, alike: protocol, rules, row, store, worker, gateway, events, discrepancy
-leases, worker, delivery                what both do with a row, a job and a message
-stripe_client, stripe_responses, stripe_events, event_handler, processed_events     Stripe's side of both
+charges/                protocol, rules, row, store, worker, gateway, events, discrepancy
+refunds/                the same for refunds  # optional: refunds
+leases, worker, delivery                what is done with a row, a job and a message
+stripe_client, stripe_responses, stripe_events, event_handler           Stripe's side
+processed_events        the events that the webhook has processed  # optional: webhook
 service, reconciliation, instruments, time_bounds       how the parts are put together
 """

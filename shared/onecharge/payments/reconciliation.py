@@ -1,4 +1,4 @@
-"""What the webhook and the scheduled run share, put together: the reconciler, and the handler of Stripe's events."""
+"""What reconciles payments with Stripe, put together: the reconciler, and the handler of Stripe's events."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,8 @@ from onecharge.payments.time_bounds import TimeBounds
 class Reconciliation:
     """Everything that outlives an invocation.
 
-    Reads REQUIRES_ACTION_SECONDS, REFUNDS_TABLE, and what PaymentService reads.
+    Reads REQUIRES_ACTION_SECONDS, and what PaymentService reads.
+    Reads REFUNDS_TABLE.  # optional: refunds
     """
 
     def __init__(self, environment: Mapping[str, str], *, bounds: TimeBounds, instruments: Instruments) -> None:

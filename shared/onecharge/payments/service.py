@@ -2,7 +2,8 @@
 
 PaymentService   what outlives an invocation: the Payments table, the Stripe account, clock, logger and metrics
    └─ charges()  what works with the Stripe key as it is now: gateway, worker, cancellation
-reconciliation.py and refunds/service.py put their parts together on top of it.
+reconciliation.py puts its parts together on top of it.
+refunds/service.py does the same.  # optional: refunds
 """
 
 from collections.abc import Mapping

@@ -44,7 +44,7 @@ _LISTED_INTENT_TYPES = ("payment_intent.succeeded", "payment_intent.payment_fail
 _LISTED_TYPES = (*_LISTED_INTENT_TYPES, *ChargeEventType, *RefundEventType)
 _INTENT_TYPES = (*_LISTED_INTENT_TYPES, "payment_intent.requires_action")
 EVENT_TYPES = (*_INTENT_TYPES, *ChargeEventType, *RefundEventType)
-"""Every type that the webhook endpoint at Stripe subscribes to."""
+"""Every type that concerns us."""
 
 
 @dataclass(frozen=True)

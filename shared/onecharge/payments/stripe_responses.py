@@ -1,7 +1,8 @@
-"""Classifies what Stripe answers, and failures of the network: the same for charges and refunds.
+"""Classifies what Stripe answers, and failures of the network.
 
-What follows from each kind of response is in charges/rules.py and refunds/rules.py. Source: Stripe documentation,
-"Error handling", "Error codes", "Idempotent requests".
+What follows from each kind of response is in charges/rules.py. Source: Stripe documentation, "Error handling", "Error
+codes", "Idempotent requests".
+What follows for a refund is in refunds/rules.py.  # optional: refunds
 """
 
 import re
