@@ -1,4 +1,4 @@
-"""All designs of the table, and ours; published_designs.py has the others."""
+"""All designs of the table: those of published_designs.py, and ours."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

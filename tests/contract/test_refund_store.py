@@ -1,4 +1,4 @@
-"""The Refunds table's conditional writes do what the protocol asks of them, on every DynamoDB that we can run."""
+"""The refund store's conditional writes follow the protocol, on every DynamoDB."""
 
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +53,7 @@ def item(store: RefundStore) -> dict[str, Any]:
 
 
 def test_a_refund_has_one_lease_owner_at_a_time(store: RefundStore) -> None:
-    """The refusal says until when; an expired lease is taken over, and the claim before it stays open."""
+    """A refused claim returns the end of the lease. An expired lease is taken over; the earlier claim stays open."""
     refund = claimed(store)
     assert (refund.request, refund.state, refund.lease_owner) == (REQUEST, RefundState.PENDING, "w1")
     assert (refund.open_claims, refund.revision, refund.is_internal, refund.correlation_id) == (1, 1, False, "c")
@@ -63,15 +63,15 @@ def test_a_refund_has_one_lease_owner_at_a_time(store: RefundStore) -> None:
     assert (taken.lease_owner, taken.open_claims, taken.revision) == ("w2", 2, 2)
 
 
-def test_a_row_keeps_what_it_froze(store: RefundStore) -> None:
-    """Whatever a later message says."""
+def test_the_first_claim_freezes_the_request(store: RefundStore) -> None:
+    """A later message cannot change it."""
     store.release_lease(claimed(store))
     other = replace(REQUEST, amount_minor=1, currency="USD", payment_intent_id="pi_2", attempt=2, requested_at=T0 + 9)
     assert claim(store, request=other).refund.request == REQUEST
 
 
-def test_a_released_refund_keeps_what_stripe_answered(store: RefundStore) -> None:
-    """And is claimable at once; a claim that was released is not open any more."""
+def test_a_release_stores_stripe_s_response(store: RefundStore) -> None:
+    """The refund is claimable at once; a released claim is not open."""
     store.release_lease(claimed(store), unanswered_at=T0, key_spent_at=T0 + 1, refused_at=T0 + 2, stripe_message="m")
     refund = claimed(store, owner="w2")
     assert (refund.unanswered_at, refund.key_spent_at, refund.refused_at) == (T0, T0 + 1, T0 + 2)
@@ -79,8 +79,8 @@ def test_a_released_refund_keeps_what_stripe_answered(store: RefundStore) -> Non
     assert item(store)["stripe_message"] == "m"
 
 
-def test_a_finalized_refund_is_not_claimed_again(store: RefundStore) -> None:
-    """Nobody writes to it as its owner; it expires long after."""
+def test_a_final_refund_is_never_claimed(store: RefundStore) -> None:
+    """Its former owner can write no more; it expires after the retention time."""
     refund = claimed(store)
     final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
     assert (final.state, final.stripe_refund_id, final.finalized_at) == (RefundState.SUCCEEDED, "re_1", T0 + 1)
@@ -92,8 +92,8 @@ def test_a_finalized_refund_is_not_claimed_again(store: RefundStore) -> None:
         store.release_lease(refund)
 
 
-def test_a_worker_that_lost_its_lease_cannot_write(store: RefundStore) -> None:
-    """Another owner has it; or the row was lost, and began anew."""
+def test_a_worker_without_its_lease_cannot_write(store: RefundStore) -> None:
+    """Another worker has claimed the row; or the row was lost and claimed again."""
     slow = claimed(store)
     claimed(store, owner="w2", at=T0 + LEASE_SECONDS)
     for lost in (False, True):
@@ -108,8 +108,8 @@ def test_a_worker_that_lost_its_lease_cannot_write(store: RefundStore) -> None:
     assert item(store)["state"] == "PENDING"
 
 
-def test_what_is_learned_without_a_message_is_written_on_the_revision(store: RefundStore) -> None:
-    """Whoever holds the row; not if it has changed since it was read."""
+def test_reconciliation_writes_on_the_revision_that_was_read(store: RefundStore) -> None:
+    """Without a lease; refused if the row has changed since the read."""
     refund = claimed(store)
     assert store.read(REQUEST.order_id, REQUEST.refund_id) == refund
     final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
@@ -121,8 +121,8 @@ def test_what_is_learned_without_a_message_is_written_on_the_revision(store: Ref
     assert item(store)["expires_at"] == T0 + 2 + RETENTION_SECONDS
 
 
-def test_an_event_takes_an_unfinished_refund_from_its_worker(store: RefundStore) -> None:
-    """The worker's write is refused, and what Stripe said later stands."""
+def test_an_event_finalizes_a_refund_that_a_worker_holds(store: RefundStore) -> None:
+    """The worker's later write is refused: LeaseLost."""
     refund = claimed(store)
     assert store.finalize_unclaimed(refund, FAILED, now=T0 + 1)
     with pytest.raises(LeaseLost):
@@ -130,8 +130,8 @@ def test_an_event_takes_an_unfinished_refund_from_its_worker(store: RefundStore)
     assert isinstance(claim(store, at=T0 + 99), RefundAlreadyFinal)
 
 
-def test_an_outcome_is_reemitted(store: RefundStore) -> None:
-    """With a new revision and nothing else; not if the row has changed since."""
+def test_reemit_increases_only_the_revision(store: RefundStore) -> None:
+    """And last_emitted_at; refused if the row has changed since the read."""
     final = store.finalize(claimed(store), SUCCEEDED, now=T0 + 1)
     assert store.reemit_outcome(final, now=T0 + 900)
     assert not store.reemit_outcome(final, now=T0 + 901)
@@ -140,7 +140,7 @@ def test_an_outcome_is_reemitted(store: RefundStore) -> None:
 
 
 def test_a_lost_row_is_recovered_once(store: RefundStore) -> None:
-    """With all that its outcome is published with."""
+    """With all attributes that its event needs."""
     assert store.recover(REQUEST, FAILED, correlation_id="evt_1", now=T0)
     assert not store.recover(REQUEST, SUCCEEDED, correlation_id="evt_2", now=T0)
     outcome = claim(store)
@@ -150,8 +150,8 @@ def test_a_lost_row_is_recovered_once(store: RefundStore) -> None:
     assert published <= item(store).keys()
 
 
-def test_an_internal_refund_says_so(store: RefundStore) -> None:
-    """On its row, so that its outcome is not published; all others do not have the attribute."""
+def test_an_internal_refund_is_marked(store: RefundStore) -> None:
+    """Its outcome is not published. Other refunds do not have the attribute."""
     assert claim(store, is_internal=True).refund.is_internal
     assert item(store)["is_internal"] is True
     claim(store, request=replace(REQUEST, refund_id="rfd_" + "c" * 32))
@@ -159,8 +159,8 @@ def test_an_internal_refund_says_so(store: RefundStore) -> None:
     assert store.read(REQUEST.order_id, "rfd_" + "d" * 32) is None
 
 
-def test_thirty_two_workers_claim_a_refund_once(endpoint: Endpoint) -> None:
-    """Of forty refunds each."""
+def test_concurrent_workers_claim_each_refund_once(endpoint: Endpoint) -> None:
+    """32 workers, 40 refunds."""
     client = endpoint.client()
     store = RefundStore(client, create_table(client, f"refunds-{uuid4()}", "RefundsTable"))
 
