@@ -117,7 +117,7 @@ _RECONCILED = (
         jump_probability=0.05,
         reconciles=True,
     ),
-    # Messages that land in the DLQ, so that for days nobody but the reconciler looks after their rows.
+    # Messages that land in the DLQ: for days only the reconciler visits their rows.
     Scenario(
         copies=1,
         fault_probability=0.08,

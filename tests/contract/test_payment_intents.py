@@ -8,7 +8,7 @@ import pytest
 import stripe
 
 from local.stripe_standin.server import running_standin
-from onecharge.payments.charges.gateway import stripe_client
+from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from testing.simulation.dynamodb import NoFaults
 from testing.simulation.stripe import MemoryStripe, stripe_in_memory

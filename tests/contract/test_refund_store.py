@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.leases import HeldByAnother, LeaseLost
-from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund, Refund
-from onecharge.payments.refunds.store import RefundAlreadyFinal, RefundClaimed, RefundStore
+from onecharge.payments.leases import AlreadyFinal, Claimed, HeldByAnother, LeaseLost
+from onecharge.payments.refunds.protocol import Finalize, FrozenRefund, Refund
+from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import from_item, to_item
 from testing.harness import create_table
@@ -21,8 +21,8 @@ from tests.contract.conftest import Endpoint
 T0 = 1_800_000_000
 LEASE_SECONDS = 35
 REQUEST = FrozenRefund("ord_" + "a" * 32, "rfd_" + "b" * 32, 1, 1000, "EUR", "pi_1", T0)
-SUCCEEDED = FinalizeRefund(RefundState.SUCCEEDED, "re_1")
-FAILED = FinalizeRefund(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm=True)
+SUCCEEDED = Finalize(RefundState.SUCCEEDED, "re_1")
+FAILED = Finalize(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm=True)
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def claim(
 
 def claimed(store: RefundStore, *, owner: str = "w1", at: int = T0) -> Refund:
     outcome = claim(store, owner=owner, at=at)
-    assert isinstance(outcome, RefundClaimed)
-    return outcome.refund
+    assert isinstance(outcome, Claimed)
+    return outcome.row
 
 
 def item(store: RefundStore) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_the_first_claim_freezes_the_request(store: RefundStore) -> None:
     """A later message cannot change it."""
     store.release_lease(claimed(store))
     other = replace(REQUEST, amount_minor=1, currency="USD", payment_intent_id="pi_2", attempt=2, requested_at=T0 + 9)
-    assert claim(store, request=other).refund.request == REQUEST
+    assert claim(store, request=other).row.request == REQUEST
 
 
 def test_a_release_stores_stripe_s_response(store: RefundStore) -> None:
@@ -85,7 +85,7 @@ def test_a_final_refund_is_never_claimed(store: RefundStore) -> None:
     final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
     assert (final.state, final.stripe_refund_id, final.finalized_at) == (RefundState.SUCCEEDED, "re_1", T0 + 1)
     assert (final.lease_owner, item(store)["expires_at"]) == (None, T0 + 1 + RETENTION_SECONDS)
-    assert claim(store, at=T0 + 10**7) == RefundAlreadyFinal(final)
+    assert claim(store, at=T0 + 10**7) == AlreadyFinal(final)
     with pytest.raises(LeaseLost):
         store.finalize(refund, FAILED, now=T0 + 2)
     with pytest.raises(LeaseLost):
@@ -127,7 +127,7 @@ def test_an_event_finalizes_a_refund_that_a_worker_holds(store: RefundStore) -> 
     assert store.finalize_unclaimed(refund, FAILED, now=T0 + 1)
     with pytest.raises(LeaseLost):
         store.finalize(refund, SUCCEEDED, now=T0 + 2)
-    assert isinstance(claim(store, at=T0 + 99), RefundAlreadyFinal)
+    assert isinstance(claim(store, at=T0 + 99), AlreadyFinal)
 
 
 def test_reemit_increases_only_the_revision(store: RefundStore) -> None:
@@ -144,15 +144,15 @@ def test_a_lost_row_is_recovered_once(store: RefundStore) -> None:
     assert store.recover(REQUEST, FAILED, correlation_id="evt_1", now=T0)
     assert not store.recover(REQUEST, SUCCEEDED, correlation_id="evt_2", now=T0)
     outcome = claim(store)
-    assert isinstance(outcome, RefundAlreadyFinal)
-    assert (outcome.refund.request, outcome.refund.state) == (REQUEST, RefundState.FAILED)
+    assert isinstance(outcome, AlreadyFinal)
+    assert (outcome.row.request, outcome.row.state) == (REQUEST, RefundState.FAILED)
     published = {"failure_code", "stripe_refund_id", "finalized_at", "revision", "correlation_id", "amount_minor"}
     assert published <= item(store).keys()
 
 
 def test_an_internal_refund_is_marked(store: RefundStore) -> None:
     """Its outcome is not published. Other refunds do not have the attribute."""
-    assert claim(store, is_internal=True).refund.is_internal
+    assert claim(store, is_internal=True).row.is_internal
     assert item(store)["is_internal"] is True
     claim(store, request=replace(REQUEST, refund_id="rfd_" + "c" * 32))
     assert store.read(REQUEST.order_id, "rfd_" + "c" * 32).is_internal is False  # type: ignore[union-attr]
@@ -169,7 +169,7 @@ def test_concurrent_workers_claim_each_refund_once(endpoint: Endpoint) -> None:
             claim(store, owner=f"w{number}", request=replace(REQUEST, refund_id=f"rfd_{refund:032x}"))
             for refund in range(40)
         ]
-        return sum(isinstance(outcome, RefundClaimed) for outcome in outcomes)
+        return sum(isinstance(outcome, Claimed) for outcome in outcomes)
 
     with ThreadPoolExecutor(32) as threads:
         assert sum(threads.map(race, range(32))) == 40

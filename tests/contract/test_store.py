@@ -13,15 +13,8 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, FrozenRequest, Payment
-from onecharge.payments.charges.store import (
-    UNFINISHED_SHARDS,
-    AlreadyFinal,
-    Claimed,
-    PaymentStore,
-    Superseded,
-    shard_of,
-)
-from onecharge.payments.leases import HeldByAnother, LeaseLost
+from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore, shard_of
+from onecharge.payments.leases import AlreadyFinal, Claimed, HeldByAnother, LeaseLost, Superseded
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import from_item, to_item
 from testing.builders import ORDER_ID, REQUEST, T0, intent
@@ -69,7 +62,7 @@ def claim(
 def claimed(store: PaymentStore, **given: Any) -> Payment:
     result = claim(store, **given)
     assert isinstance(result, Claimed)
-    return result.payment
+    return result.row
 
 
 def request_cancel(store: PaymentStore, request: FrozenRequest = REQUEST, *, attempt: int = 1, at: int = T0) -> Payment:
@@ -371,7 +364,7 @@ def test_a_row_claimed_to_cancel_keeps_its_attempt(store: PaymentStore) -> None:
     finalized(store, PaymentState.DECLINED)
     store.finalize(claimed(store, attempt=2), DECLINED, now=T0)
     request_cancel(store)
-    payment = claim_to_cancel(store).payment
+    payment = claim_to_cancel(store).row
     assert (payment.attempt, payment.state, payment.lease_owner) == (2, PaymentState.PENDING, "canceler")
     assert store.finalize(payment, Finalize(PaymentState.CANCELED, "pi_1"), now=T0).state is PaymentState.CANCELED
 

@@ -12,16 +12,11 @@ import stripe
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
-from onecharge.payments.charges.gateway import (
-    ChargeEvent,
-    LookupInconclusive,
-    NoSuchPaymentIntent,
-    StripeGateway,
-    StripeResponse,
-    stripe_client,
-)
+from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_events import ChargeEvent, StripeEvents
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS, TimeBounds
 from testing.builders import REQUEST, payment
 
@@ -243,10 +238,11 @@ def test_a_lookup_that_is_not_complete_is_inconclusive(
 
 def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str, str]]:
     """Order ids and statuses of all events, oldest first."""
+    events = StripeEvents(gateway.client)
     seen: list[tuple[str, str]] = []
     after = None
     while True:
-        page = gateway.list_events(since=since, until=until, after=after)
+        page = events.list_events(since=since, until=until, after=after)
         seen += [(each.order_id, each.intent.status) for each in page.events]  # type: ignore[union-attr]  # PaymentIntents
         after = page.next
         if after is None:
@@ -255,7 +251,7 @@ def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str,
 
 def test_events_are_listed_page_by_page(gateway: StripeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of our PaymentIntents within the given time, not of others in the account."""
-    monkeypatch.setattr("onecharge.payments.charges.gateway._PAGE_SIZE", 2)
+    monkeypatch.setattr("onecharge.payments.stripe_events._PAGE_SIZE", 2)
     other = gateway.client.v1.payment_intents.create({"amount": 100, "currency": "eur"})
     gateway.client.v1.payment_intents.cancel(other.id)
     for order in "abc":
@@ -272,13 +268,13 @@ def test_events_are_listed_page_by_page(gateway: StripeGateway, monkeypatch: pyt
 
 def test_events_of_charges_are_listed_and_retrieved(gateway: StripeGateway) -> None:
     """For a refund in the Dashboard the newest event is the charge's, with the order's id in its metadata."""
-    now = int(time.time())
+    now, events = int(time.time()), StripeEvents(gateway.client)
     row = claimed(gateway)
     gateway.confirm(row)
     gateway.client.v1.refunds.create({"payment_intent": str(row.payment_intent_id), "amount": 100})
-    newest = gateway.list_events(since=now - 300, until=now + 60, after=None).events[0]
+    newest = events.list_events(since=now - 300, until=now + 60, after=None).events[0]
     assert isinstance(newest, ChargeEvent)
     assert (newest.order_id, newest.payment_intent_id) == (row.request.order_id, row.payment_intent_id)
-    assert gateway.retrieve_event(newest.event_id) == newest
+    assert events.retrieve_event(newest.event_id) == newest
     with pytest.raises(stripe.InvalidRequestError):
-        gateway.retrieve_event("evt_unknown")
+        events.retrieve_event("evt_unknown")

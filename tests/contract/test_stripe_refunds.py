@@ -9,11 +9,12 @@ import pytest
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import running_standin
-from onecharge.payments.charges.gateway import LookupInconclusive, stripe_client
-from onecharge.payments.refunds import gateway as stripe_refunds
+from onecharge.payments.charges import gateway as charges_gateway
 from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.protocol import FrozenRefund, RefundResponseKind, kind_of
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.refunds.protocol import FrozenRefund
+from onecharge.payments.refunds.rules import RefundResponseKind, kind_of
+from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import TimeBounds
 from testing.simulation.dynamodb import NoFaults
 from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, MemoryRefunds
@@ -104,8 +105,8 @@ def test_a_lookup_reads_every_page(refunds: StripeRefunds, paid: str, monkeypatc
     """It finds the oldest refund; a list with too many pages is inconclusive."""
     for refund in "abcde":
         refunds.create(refund_of(paid, refund, 1))
-    monkeypatch.setattr(stripe_refunds, "_PAGE_SIZE", 2)
+    monkeypatch.setattr(charges_gateway, "_PAGE_SIZE", 2)
     assert len(refunds.find_refunds(paid, "rfd_" + "a" * 32)) == 1
-    monkeypatch.setattr(stripe_refunds, "_LIST_PAGES_MAX", 2)
+    monkeypatch.setattr(charges_gateway, "_LIST_PAGES_MAX", 2)
     with pytest.raises(LookupInconclusive):
         refunds.find_refunds(paid, "rfd_" + "a" * 32)
