@@ -43,7 +43,8 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "cancel",
         (
-            "functions/*/cancel*.py",
+            "functions/orders_api/cancel_order.py",
+            "functions/payment_questions/cancel.py",
             "shared/onecharge/orders/cancellations.py",
             "events/*/cancel*.json",
             "tests/unit/orders_api/test_cancel_order.py",

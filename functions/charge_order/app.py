@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
 
-from charge_order.cancel import CancelOrder  # optional: cancel
+from charge_order.cancel import CancelOrder
 from charge_order.charge import ChargeOrder
-from onecharge.contract.cancellations import CancelRequestedEvent  # optional: cancel
+from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import Event, OrderPlacedEvent, event_adapter
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import Charges, PaymentService
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HANDLERS: Mapping[type[Event], Callable[[Charges], Callable[[Any], Disposition]]] = {
     OrderPlacedEvent: ChargeOrder,
-    CancelRequestedEvent: CancelOrder,  # optional: cancel
+    CancelRequestedEvent: CancelOrder,
 }
 ORDER_EVENT = event_adapter(*HANDLERS)
 """Every event on the payments queue."""

@@ -58,6 +58,8 @@ STAYS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "cancel": {
         "the protocol cancels: a worker, the reconciler and an event can, whoever asks": (
             "template.yaml",
+            "functions/charge_order/app.py",
+            "functions/charge_order/cancel.py",
             "shared/onecharge/contract/cancellations.py",
             "shared/onecharge/contract/questions.py",
             f"{PAYMENTS}/charges/cancel.py",
