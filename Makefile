@@ -67,14 +67,14 @@ test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all t
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
-	@$(PY) -m tests.specification $(if $(BOUNDS),--bounds "$(BOUNDS)")
+	@$(PY) -m testing.specification $(if $(BOUNDS),--bounds "$(BOUNDS)")
 
 simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1]; SEED=seed:number replays one.
-	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
+	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(PROCESSES),--processes $(PROCESSES))
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
-	@PYTHONPATH=functions:shared:. $(PY) -m tests.simulation --mutants $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation --mutants $(if $(SEED),--seed $(SEED))
 
 survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
@@ -110,7 +110,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --uni
   --no-header --no-emit-index-url --no-annotate
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
-	@for each in charge_order payment_questions receive_stripe_event reconcile_charges refund_charge; do \
+	@for each in charge_order payment_questions stripe_webhook reconcile refund_charge; do \
 	  $(COMPILE) requirements/stripe.in -o functions/$$each/requirements.txt || exit 1; done
 	@for each in dev emulator openapi sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 

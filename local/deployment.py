@@ -53,7 +53,7 @@ class Sam:
         self._run(
             "deploy",
             ["--template-file", str(self.build_dir / "template.yaml")],
-            {"Architecture": self.architecture_here(), "Pace": "local", **parameters},
+            {"Architecture": self.architecture_here(), "Profile": "local", **parameters},
             {"AWS_ENDPOINT_URL": emulator.endpoint_url, **CREDENTIALS},
         )
         [stack] = emulator.client("cloudformation").describe_stacks(StackName=STACK_NAME)["Stacks"]

@@ -12,9 +12,9 @@ from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
 from local.stack import PROJECT
-from onecharge.events import ORDER_ID_PATTERN
-from place_order.operations import COMMON_PROBLEMS, IDEMPOTENCY_KEY_PATTERN, OPERATIONS, Operation
-from place_order.responses import ProblemDetails
+from onecharge.contract.events import ORDER_ID_PATTERN
+from orders_api.operations import COMMON_PROBLEMS, IDEMPOTENCY_KEY_PATTERN, OPERATIONS, Operation
+from orders_api.responses import ProblemDetails
 
 DOCUMENT = PROJECT / "docs/openapi.json"
 

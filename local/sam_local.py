@@ -71,7 +71,7 @@ def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path
     command += ["--env-vars", str(environment), "--skip-pull-image", "--region", CREDENTIALS["AWS_DEFAULT_REGION"]]
     overrides = {
         "Architecture": Sam.architecture_here(),
-        "Pace": "local",
+        "Profile": "local",
         "AwsEndpointUrl": stack.aws_endpoint_url,
         "StripeApiBase": stack.stripe_api_base,
         "StripeSecretArn": stack.stripe_secret_arn,

@@ -10,7 +10,7 @@ from local.stack import PROJECT, Stack
 _ALL_DONE: Mapping[str, Any] = {"batchItemFailures": []}
 
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
-    "place_order": {
+    "orders_api": {
         "missing_key": 400,
         "invalid_json": 400,
         "card_number": 400,
@@ -54,7 +54,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "client_secret": {"client_secret": None},
     },
     # Signed with the local run's secret, for the year 2100: Stripe's verifier refuses only what is too old.
-    "receive_stripe_event": {
+    "stripe_webhook": {
         "payment_intent_succeeded": 200,
         "duplicate": 200,
         "payment_intent_payment_failed": 200,
@@ -68,10 +68,10 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "too_old": 400,
         "unsigned": 400,
     },
-    "reconcile_charges": {
+    "reconcile": {
         "scheduled": None,
     },
-    "republish_orders": {
+    "republish": {
         "scheduled": None,
     },
     "update_order": {

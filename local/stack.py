@@ -33,8 +33,8 @@ class Stack:
     order_updates_dlq_url: str
     orders_table: str
     charges_table: str
-    reconcile_charges_function: str
-    republish_orders_function: str
+    reconcile_function: str
+    republish_function: str
     due_documents_table: str
     place_due_orders_function: str
     stripe_api_base: str
@@ -129,8 +129,8 @@ def running_stack(
             order_updates_dlq_url=outputs["OrderUpdatesDlqUrl"],
             orders_table=outputs["OrdersTableName"],
             charges_table=outputs["PaymentsTableName"],
-            reconcile_charges_function=outputs["ReconcileChargesFunctionName"],
-            republish_orders_function=outputs["RepublishOrdersFunctionName"],
+            reconcile_function=outputs["ReconcileFunctionName"],
+            republish_function=outputs["RepublishFunctionName"],
             due_documents_table=outputs["DueDocumentsTableName"],
             place_due_orders_function=outputs["PlaceDueOrdersFunctionName"],
             stripe_api_base=stripe.api_base,

@@ -22,14 +22,14 @@ from aws_lambda_powertools.utilities.idempotency import (
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
-from onecharge.deliveries import Consumer, Delivery
-from onecharge.payments.store import PaymentStore
-from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.time_bounds import STRIPE_RETRIES
-from onecharge.payments.worker import PaymentWorker
-from tests.silent import SILENT
-from tests.simulation.service import BOUNDS, PAYMENTS
-from tests.simulation.world import MAX_RECEIVE_COUNT
+from onecharge.runtime.consumer import Consumer, Delivery
+from testing.silent import SILENT
+from testing.simulation.service import BOUNDS, PAYMENTS
+from testing.simulation.world import MAX_RECEIVE_COUNT
 
 DAY_SECONDS = 24 * 3600
 
@@ -319,7 +319,7 @@ def powertools_with_stripe_key(tools: Tools) -> Handler:
 def onecharge(tools: Tools) -> Handler:
     """Ours, deployed as template.yaml deploys it: Consumer, ChargeOrder, PaymentWorker, PaymentStore and StripeGateway.
 
-    docs/protocol.md; wired as tests/simulation/world.py wires it.
+    docs/protocol.md; wired as testing/simulation/world.py wires it.
     """
     store = PaymentStore(tools.dynamodb, PAYMENTS)
     worker = PaymentWorker(

@@ -25,13 +25,13 @@ from greenlet import greenlet
 from benchmarks.survival.clock import VirtualClock
 from benchmarks.survival.designs import Design, Tools
 from benchmarks.survival.faults import DAY_SECONDS, Fault, Strike
-from onecharge.deliveries import Delivery
-from onecharge.events import OrderPlaced, OrderPlacedEvent
-from tests.simulation.choices import Choices, SeededChoices
-from tests.simulation.dynamodb import Item, MemoryDynamoDB
-from tests.simulation.service import BOUNDS
-from tests.simulation.stripe import MemoryStripe, stripe_in_memory
-from tests.simulation.world import T0, VISIBILITY_SECONDS, Crash
+from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
+from onecharge.runtime.consumer import Delivery
+from testing.simulation.choices import Choices, SeededChoices
+from testing.simulation.dynamodb import Item, MemoryDynamoDB
+from testing.simulation.service import BOUNDS
+from testing.simulation.stripe import MemoryStripe, stripe_in_memory
+from testing.simulation.world import T0, VISIBILITY_SECONDS, Crash
 
 _TIMEOUT_SECONDS = BOUNDS.function_timeout_seconds
 _STREAM_BACKOFF_MAX_SECONDS = 300

@@ -12,14 +12,14 @@ from aws_lambda_powertools import Logger, Metrics
 from pydantic import Field, TypeAdapter
 
 from charge_order.charge import ChargeOrder
-from onecharge.aws import BATCH_SIZE, client_config
-from onecharge.deliveries import Consumer, Queue
-from onecharge.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.metrics import Counts
-from onecharge.payments.store import PaymentStore
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.payments.worker import PaymentWorker
+from onecharge.runtime.aws import BATCH_SIZE, client_config
+from onecharge.runtime.consumer import Consumer, Queue
+from onecharge.runtime.metrics import Counts
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse

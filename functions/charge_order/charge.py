@@ -6,15 +6,15 @@ from typing import assert_never
 
 from aws_lambda_powertools import Logger
 
-from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
-from onecharge.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.payments.cancel import CancelPayment
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.questions import Cancellation
+from onecharge.payments.charges.cancel import CancelPayment
+from onecharge.payments.charges.protocol import FrozenRequest, Payment
+from onecharge.payments.charges.store import AlreadyFinal, Claimed, PaymentStore, Superseded
+from onecharge.payments.charges.worker import PaymentWorker, Unfinished
 from onecharge.payments.leases import HeldByAnother, new_lease_owner
-from onecharge.payments.protocol import FrozenRequest, Payment
-from onecharge.payments.store import AlreadyFinal, Claimed, PaymentStore, Superseded
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, TimeBounds
-from onecharge.payments.worker import PaymentWorker, Unfinished
-from onecharge.questions import Cancellation
+from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 
 REEMIT_AFTER_SECONDS = 15 * 60
 """Nearly all duplicates come sooner, and cost nothing but the refused claim. One that comes so late may be the order

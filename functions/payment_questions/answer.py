@@ -1,4 +1,4 @@
-"""The answers to the order service's questions (onecharge.questions).
+"""The answers to the order service's questions (onecharge.contract.questions).
 
 cancel ─────────► store the request ─► cancel at Stripe, as far as time allows ─► CANCELED, PAID, CANCELING, …
 client_secret ──► the row: does this attempt require action? ─► retrieve the PaymentIntent ─► its secret, or none
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from aws_lambda_powertools import Logger
 
-from onecharge.payments.cancel import CancelPayment
-from onecharge.payments.store import PaymentStore
-from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.questions import CancelAnswer, CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
-from onecharge.states import PaymentState
+from onecharge.contract.questions import CancelAnswer, CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.cancel import CancelPayment
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.store import PaymentStore
 
 
 class ClientSecretUnknown(Exception):

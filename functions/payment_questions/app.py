@@ -11,15 +11,15 @@ import boto3
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
-from onecharge.aws import client_config
-from onecharge.metrics import Counts
-from onecharge.payments.cancel import CancelPayment
-from onecharge.payments.store import PaymentStore
+from onecharge.contract.questions import QUESTION
+from onecharge.payments.charges.cancel import CancelPayment
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.stripe_account import StripeAccount
-from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.payments.worker import PaymentWorker
-from onecharge.questions import QUESTION
+from onecharge.runtime.aws import client_config
+from onecharge.runtime.metrics import Counts
 from payment_questions.answer import AnswerQuestion
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _application() -> Application:
 
 
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
-    """Answer one question of onecharge.questions; an error means that the answer is unknown: ask again."""
+    """Answer one question of onecharge.contract.questions; an error means that the answer is unknown: ask again."""
     application = _application()
     try:
         return application.answer(event)

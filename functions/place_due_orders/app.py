@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
-from onecharge.aws import client_config
-from onecharge.metrics import Counts
+from onecharge.runtime.aws import client_config
+from onecharge.runtime.metrics import Counts
 from place_due_orders.due import ONE_STEP_SECONDS, PlaceDueOrders
 from place_due_orders.tables import DueDocuments
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from onecharge.card_numbers import holds_card_number
-from onecharge.deliveries import reason_of
-from onecharge.dynamodb import from_item
-from onecharge.events import CustomerId, PaymentMethodId
-from onecharge.money import AmountMinor, Currency, require_chargeable, require_minimum
-from onecharge.orders import order_id_for
+from onecharge.contract.events import CustomerId, PaymentMethodId
+from onecharge.contract.money import AmountMinor, Currency, require_chargeable, require_minimum
+from onecharge.orders.card_numbers import holds_card_number
+from onecharge.orders.items import order_id_for
+from onecharge.runtime.consumer import reason_of
+from onecharge.runtime.dynamodb import from_item
 
 
 class DocumentState(StrEnum):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onecharge.dynamodb import from_item, to_item
+from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.documents import FIELDS, DocumentState
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
-from onecharge.aws import client_config
-from onecharge.metrics import Counts
-from onecharge.topics import OrderServiceEvent, PublishedEvent, Topic
+from onecharge.runtime.aws import client_config
+from onecharge.runtime.metrics import Counts
+from onecharge.runtime.topics import OrderServiceEvent, PublishedEvent, Topic
 from publish_events.mapping import Tables
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from onecharge.dynamodb import from_item
-from onecharge.events import (
+from onecharge.contract.events import (
     EventType,
     PaymentEventType,
     PaymentOutcome,
@@ -16,9 +15,10 @@ from onecharge.events import (
     RefundOutcomeEvent,
     RefundRequestedEvent,
 )
-from onecharge.orders import cancel_requested, order_placed, refund_requested
-from onecharge.states import OrderStatus, PaymentState, RefundState, RefundStatus
-from onecharge.topics import OrderServiceEvent, PublishedEvent
+from onecharge.contract.states import OrderStatus, PaymentState, RefundState, RefundStatus
+from onecharge.orders.items import cancel_requested, order_placed, refund_requested
+from onecharge.runtime.dynamodb import from_item
+from onecharge.runtime.topics import OrderServiceEvent, PublishedEvent
 
 PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
     PaymentState.SUCCEEDED: EventType.PAYMENT_SUCCEEDED,

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
-from onecharge.aws import BATCH_SIZE, client_config
-from onecharge.deliveries import Consumer, Queue
-from onecharge.events import RefundRequestedEvent
-from onecharge.metrics import Counts
-from onecharge.payments.refund_store import RefundStore
-from onecharge.payments.refund_worker import RefundWorker
-from onecharge.payments.store import PaymentStore
+from onecharge.contract.events import RefundRequestedEvent
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.refunds.worker import RefundWorker
 from onecharge.payments.stripe_account import StripeAccount
-from onecharge.payments.stripe_refunds import StripeRefunds
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.aws import BATCH_SIZE, client_config
+from onecharge.runtime.consumer import Consumer, Queue
+from onecharge.runtime.metrics import Counts
 from refund_charge.refund import RefundCharge
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One delivery of one refund: claim it, and work on it. The decisions are in onecharge.payments.refund_protocol."""
+"""One delivery of one refund: claim it, and work on it. The decisions are in onecharge.payments.refunds.protocol."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from typing import assert_never
 
 from aws_lambda_powertools import Logger
 
-from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
-from onecharge.events import RefundRequestedEvent
+from onecharge.contract.events import RefundRequestedEvent
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import Unfinished
 from onecharge.payments.leases import HeldByAnother, new_lease_owner
-from onecharge.payments.refund_protocol import FrozenRefund, Refund
-from onecharge.payments.refund_store import RefundAlreadyFinal, RefundClaimed
-from onecharge.payments.refund_worker import RefundWorker
-from onecharge.payments.store import PaymentStore
+from onecharge.payments.refunds.protocol import FrozenRefund, Refund
+from onecharge.payments.refunds.store import RefundAlreadyFinal, RefundClaimed
+from onecharge.payments.refunds.worker import RefundWorker
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, TimeBounds
-from onecharge.payments.worker import Unfinished
-from onecharge.states import PaymentState
+from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 
 REEMIT_AFTER_SECONDS = 15 * 60
 """Nearly all duplicates come sooner, and cost nothing but the refused claim. One that comes so late may be the order

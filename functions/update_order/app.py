@@ -10,10 +10,10 @@ import boto3
 from aws_lambda_powertools import Logger, Metrics
 from pydantic import Field, TypeAdapter
 
-from onecharge.aws import BATCH_SIZE, client_config
-from onecharge.deliveries import Consumer, Disposition, Queue
-from onecharge.events import PaymentOutcomeEvent, RefundOutcomeEvent
-from onecharge.metrics import Counts
+from onecharge.contract.events import PaymentOutcomeEvent, RefundOutcomeEvent
+from onecharge.runtime.aws import BATCH_SIZE, client_config
+from onecharge.runtime.consumer import Consumer, Disposition, Queue
+from onecharge.runtime.metrics import Counts
 from update_order.orders import UpdateOrder
 from update_order.refunds import UpdateRefund
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
-from onecharge.deliveries import Disposition, Done
-from onecharge.dynamodb import expression_values, setting, to_item
-from onecharge.events import EventType, PaymentOutcome, PaymentOutcomeEvent
-from onecharge.orders import expires_at
-from onecharge.states import OrderStatus
+from onecharge.contract.events import EventType, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.states import OrderStatus
+from onecharge.orders.items import expires_at
+from onecharge.runtime.consumer import Disposition, Done
+from onecharge.runtime.dynamodb import expression_values, setting, to_item
 from update_order.transitions import CLOSED_DISPUTES, TRANSITIONS, Transition
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
-from onecharge.deliveries import Disposition, Done
-from onecharge.dynamodb import expression_values, to_item
-from onecharge.events import RefundOutcomeEvent
-from onecharge.orders import expires_at
-from onecharge.states import OrderStatus, RefundStatus
+from onecharge.contract.events import RefundOutcomeEvent
+from onecharge.contract.states import OrderStatus, RefundStatus
+from onecharge.orders.items import expires_at
+from onecharge.runtime.consumer import Disposition, Done
+from onecharge.runtime.dynamodb import expression_values, to_item
 from update_order.transitions import REFUND_TRANSITIONS
 
 if TYPE_CHECKING:

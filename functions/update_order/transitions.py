@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onecharge.events import EventType, PaymentEventType, RefundEventType
-from onecharge.states import OrderStatus, RefundStatus
+from onecharge.contract.events import EventType, PaymentEventType, RefundEventType
+from onecharge.contract.states import OrderStatus, RefundStatus
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from local.emulator import CREDENTIALS
 from local.samples import SAMPLES, deployed_environment, in_brief, logical_id_of, path_of
 from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
-from tests.conftest import PROJECT
+from testing.harness import PROJECT
 
 # Reads events from stdin, one a line, and answers each with what the handler returned; last, what it had imported.
 _HOST = """

@@ -16,9 +16,9 @@ from botocore.exceptions import BotoCoreError
 
 from local.emulator import CREDENTIALS, running_emulator
 from local.processes import free_port, running
-from onecharge.payments.store import UNFINISHED
-from tests.conftest import PROJECT, create_table
-from tests.simulation.dynamodb import MemoryDynamoDB
+from onecharge.payments.charges.store import UNFINISHED
+from testing.harness import PROJECT, create_table
+from testing.simulation.dynamodb import MemoryDynamoDB
 
 TOOLS = PROJECT / ".venv" / "opt"
 _START_SECONDS = 60

@@ -11,7 +11,7 @@ import pytest
 
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.server import running_standin
-from tests.conftest import PROJECT, create_table
+from testing.harness import PROJECT, create_table
 from tests.contract.conftest import Endpoint
 
 PROCESSES = 4
@@ -27,7 +27,7 @@ def test_a_thousand_deliveries_at_once_make_one_charge_an_order(
         processes = [
             subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tests.contract.deliverers", table, standin.base_url),
+                    *(sys.executable, "-m", "testing.deliverers", table, standin.base_url),
                     *(str(orders), str(deliveries_of_each // PROCESSES), placed_at),
                 ],
                 env={**endpoint.environment, "PYTHONPATH": f"{PROJECT / 'functions'}:{PROJECT / 'shared'}"},

@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 
-from onecharge.dynamodb import from_item, to_item
-from onecharge.orders import new_order_item
+from onecharge.orders.items import new_order_item
+from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.documents import DueDocument
 from place_due_orders.due import PlaceDueOrders
 from place_due_orders.tables import DocumentChanged, DueDocuments, Placed, PlacedBefore
-from tests.conftest import create_table
+from testing.harness import create_table
+from testing.silent import SILENT
+from testing.simulation.dynamodb import MemoryDynamoDB
 from tests.contract.conftest import Endpoint
-from tests.silent import SILENT
-from tests.simulation.dynamodb import MemoryDynamoDB
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TODAY = "2026-11-21"

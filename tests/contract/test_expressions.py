@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from onecharge.dynamodb import from_item, to_item
-from tests.simulation.dynamodb import MemoryDynamoDB
+from onecharge.runtime.dynamodb import from_item, to_item
+from testing.simulation.dynamodb import MemoryDynamoDB
 
 INDEX = "by_due_at"
 KEY = {"order_id": {"S": "ord_1"}}

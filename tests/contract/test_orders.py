@@ -11,9 +11,7 @@ from uuid import uuid4
 import boto3
 import pytest
 
-from onecharge.deliveries import Done
-from onecharge.dynamodb import from_item, to_item
-from onecharge.events import (
+from onecharge.contract.events import (
     ATTEMPTS_MAX,
     EventType,
     PaymentEventType,
@@ -23,8 +21,10 @@ from onecharge.events import (
     RefundOutcome,
     RefundOutcomeEvent,
 )
-from onecharge.states import OrderStatus, RefundStatus
-from place_order.orders import (
+from onecharge.contract.states import OrderStatus, RefundStatus
+from onecharge.runtime.consumer import Done
+from onecharge.runtime.dynamodb import from_item, to_item
+from orders_api.orders import (
     AttemptsExhausted,
     KeyReused,
     OrderRequest,
@@ -33,9 +33,9 @@ from place_order.orders import (
     PaymentMethodRefused,
     StoredOrder,
 )
-from place_order.refunds import ExceedsRefundable, OrderChanged, RefundRequest, Refunds, StoredRefund
-from republish_orders.waiting import WaitingOrders, WaitingRefunds
-from tests.conftest import Log, create_table
+from orders_api.refunds import ExceedsRefundable, OrderChanged, RefundRequest, Refunds, StoredRefund
+from republish.waiting import WaitingOrders, WaitingRefunds
+from testing.harness import Log, create_table
 from tests.contract.conftest import Endpoint
 from update_order.orders import UpdateOrder
 from update_order.refunds import NoSuchRefund, RefundConflict, UpdateRefund

@@ -8,10 +8,10 @@ import pytest
 import stripe
 
 from local.stripe_standin.server import running_standin
-from onecharge.payments.stripe_gateway import stripe_client
+from onecharge.payments.charges.gateway import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
-from tests.simulation.dynamodb import NoFaults
-from tests.simulation.stripe import MemoryStripe, stripe_in_memory
+from testing.simulation.dynamodb import NoFaults
+from testing.simulation.stripe import MemoryStripe, stripe_in_memory
 
 GOOD, DECLINED, ASKS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 NOW = int(time.time())

@@ -8,15 +8,15 @@ from uuid import uuid4
 
 import pytest
 
-from onecharge.dynamodb import from_item, to_item
+from onecharge.contract.states import RefundState
 from onecharge.payments.leases import HeldByAnother, LeaseLost
-from onecharge.payments.refund_protocol import FinalizeRefund, FrozenRefund, Refund
-from onecharge.payments.refund_store import RefundAlreadyFinal, RefundClaimed, RefundStore
+from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund, Refund
+from onecharge.payments.refunds.store import RefundAlreadyFinal, RefundClaimed, RefundStore
 from onecharge.payments.time_bounds import RETENTION_SECONDS
-from onecharge.states import RefundState
-from tests.conftest import create_table
+from onecharge.runtime.dynamodb import from_item, to_item
+from testing.harness import create_table
+from testing.simulation.dynamodb import MemoryDynamoDB
 from tests.contract.conftest import Endpoint
-from tests.simulation.dynamodb import MemoryDynamoDB
 
 T0 = 1_800_000_000
 LEASE_SECONDS = 35

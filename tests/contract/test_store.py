@@ -11,17 +11,24 @@ from uuid import uuid4
 
 import pytest
 
-from onecharge.dynamodb import from_item, to_item
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.protocol import Finalize, FrozenRequest, Payment
+from onecharge.payments.charges.store import (
+    UNFINISHED_SHARDS,
+    AlreadyFinal,
+    Claimed,
+    PaymentStore,
+    Superseded,
+    shard_of,
+)
 from onecharge.payments.leases import HeldByAnother, LeaseLost
-from onecharge.payments.protocol import Finalize, FrozenRequest, Payment
-from onecharge.payments.store import UNFINISHED_SHARDS, AlreadyFinal, Claimed, PaymentStore, Superseded, shard_of
 from onecharge.payments.time_bounds import RETENTION_SECONDS
-from onecharge.states import PaymentState
-from tests.builders import ORDER_ID, REQUEST, T0, intent
-from tests.conftest import PROJECT, create_table
+from onecharge.runtime.dynamodb import from_item, to_item
+from testing.builders import ORDER_ID, REQUEST, T0, intent
+from testing.harness import PROJECT, create_table
+from testing.racers import CLAIMS_PER_RACER, THREADS
+from testing.simulation.dynamodb import MemoryDynamoDB
 from tests.contract.conftest import Endpoint
-from tests.contract.racers import CLAIMS_PER_RACER, THREADS
-from tests.simulation.dynamodb import MemoryDynamoDB
 
 LEASE_SECONDS = 35
 LATER = T0 + LEASE_SECONDS
@@ -545,7 +552,7 @@ def test_32_writers_in_two_processes_have_one_winner_for_each_of_200_orders(endp
     table = create_table(endpoint.client(), f"race-{uuid4()}", "PaymentsTable")
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.contract.racers", table],
+            [sys.executable, "-m", "testing.racers", table],
             env={
                 **endpoint.environment,
                 "PYTHONPATH": f"{PROJECT / 'functions'}:{PROJECT / 'shared'}",

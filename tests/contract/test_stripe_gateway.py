@@ -12,8 +12,7 @@ import stripe
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
-from onecharge.payments.protocol import CancelReason, FrozenRequest, Payment
-from onecharge.payments.stripe_gateway import (
+from onecharge.payments.charges.gateway import (
     ChargeEvent,
     LookupInconclusive,
     NoSuchPaymentIntent,
@@ -21,9 +20,10 @@ from onecharge.payments.stripe_gateway import (
     StripeResponse,
     stripe_client,
 )
+from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS, TimeBounds
-from tests.builders import REQUEST, payment
+from testing.builders import REQUEST, payment
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 NOW = int(time.time())
@@ -233,7 +233,7 @@ def test_a_list_too_long_to_read_proves_nothing(
     assert found(gateway, request_for("a")) == set()
     with pytest.raises(LookupInconclusive):
         found(replace(gateway, has_time=lambda: False), request_for("a"))
-    monkeypatch.setattr("onecharge.payments.stripe_gateway._LIST_PAGES_MAX", 1)
+    monkeypatch.setattr("onecharge.payments.charges.gateway._LIST_PAGES_MAX", 1)
     with pytest.raises(LookupInconclusive):
         found(gateway, request_for("a"))
 
@@ -255,7 +255,7 @@ def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str,
 
 def test_events_are_listed_page_by_page(gateway: StripeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every charge of ours within the time that was asked for, and of nobody else's."""
-    monkeypatch.setattr("onecharge.payments.stripe_gateway._PAGE_SIZE", 2)
+    monkeypatch.setattr("onecharge.payments.charges.gateway._PAGE_SIZE", 2)
     other = gateway.client.v1.payment_intents.create({"amount": 100, "currency": "eur"})
     gateway.client.v1.payment_intents.cancel(other.id)
     for order in "abc":

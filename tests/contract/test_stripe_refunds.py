@@ -9,14 +9,14 @@ import pytest
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import running_standin
-from onecharge.payments import stripe_refunds
-from onecharge.payments.refund_protocol import FrozenRefund, RefundResponseKind, kind_of
-from onecharge.payments.stripe_gateway import LookupInconclusive, stripe_client
-from onecharge.payments.stripe_refunds import StripeRefunds
+from onecharge.payments.charges.gateway import LookupInconclusive, stripe_client
+from onecharge.payments.refunds import gateway as stripe_refunds
+from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.protocol import FrozenRefund, RefundResponseKind, kind_of
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import TimeBounds
-from tests.simulation.dynamodb import NoFaults
-from tests.simulation.refunds import AMOUNT_MINOR, ORDER_ID, MemoryRefunds
+from testing.simulation.dynamodb import NoFaults
+from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, MemoryRefunds
 
 
 @pytest.fixture(scope="module")

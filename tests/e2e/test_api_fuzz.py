@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from local.openapi import DOCUMENT
-from tests.conftest import PROJECT
+from testing.harness import PROJECT
 from tests.e2e.test_life_of_an_order import DECLINED_CARD, THREE_D_SECURE_CARD
 from tests.e2e.test_orders import Shop
 from tests.e2e.test_orders import shop as shop
@@ -40,7 +40,7 @@ def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -
         ],
         cwd=tmp_path,
         env=os.environ
-        | {"SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(Path(__file__).parent)}
+        | {"SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(PROJECT / "testing")}
         | {"FUZZ_ORDER_IDS": ",".join(placed)},
         capture_output=True,
         text=True,

@@ -6,20 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import PROJECT
+from testing.harness import PROJECT
 
 # Without the condition every delivery claims; without the id that is written down, and with a key of its own, every
 # delivery creates a PaymentIntent, which charges.
 BREAKS = {
-    "shared/onecharge/payments/store.py": (
+    "shared/onecharge/payments/charges/store.py": (
         '_CLAIMABLE = f"{_ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"\n',
         '_CLAIMABLE = f"{_ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT} OR attribute_exists(order_id)"\n',
     ),
-    "shared/onecharge/payments/worker.py": (
+    "shared/onecharge/payments/charges/worker.py": (
         "        if self.payment.payment_intent_id is None:\n            return self._ensure",
         "        if True:\n            return self._ensure",
     ),
-    "shared/onecharge/payments/protocol.py": (
+    "shared/onecharge/payments/charges/protocol.py": (
         'return f"order:{self.order_id}:{generation}"',
         'return __import__("uuid").uuid4().hex',
     ),

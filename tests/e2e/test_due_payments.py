@@ -11,7 +11,7 @@ import pytest
 
 from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
-from onecharge.dynamodb import from_item, to_item
+from onecharge.runtime.dynamodb import from_item, to_item
 from tests.e2e.test_orders import eventually
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from local.demo import drain
 from local.stack import Stack, running_stack
-from onecharge.dynamodb import from_item
-from onecharge.orders import order_placed
+from onecharge.orders.items import order_placed
+from onecharge.runtime.dynamodb import from_item
 from tests.e2e.test_due_payments import calendar as calendar
 from tests.e2e.test_due_payments import (
     test_each_document_is_charged_once_however_often_the_job_runs as test_each_document_is_charged_once_however_often_the_job_runs,  # noqa: E501

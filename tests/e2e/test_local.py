@@ -17,7 +17,7 @@ import requests
 
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.server import StandIn, running_standin
-from tests.conftest import PROJECT
+from testing.harness import PROJECT
 
 _PATIENCE_SECONDS = 120
 PROMISED = {

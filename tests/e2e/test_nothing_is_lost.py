@@ -46,7 +46,7 @@ def stays_pending_for_an_hour(shop: Shop, stack: Stack, order_id: str) -> None:
 
 
 def republish(stack: Stack) -> None:
-    answer = stack.aws.client("lambda").invoke(FunctionName=stack.republish_orders_function, Payload=b"{}")
+    answer = stack.aws.client("lambda").invoke(FunctionName=stack.republish_function, Payload=b"{}")
     assert "FunctionError" not in answer, answer["Payload"].read()
 
 

@@ -13,10 +13,10 @@ from local.demo import drain
 from local.stack import Stack
 from local.stripe_standin.admin import LedgerCharge, StandInAdmin
 from local.stripe_standin.faults import Fault
-from onecharge.payments.store import shard_of
+from onecharge.payments.charges.store import shard_of
 
 _PATIENCE_SECONDS = 90
-FUNCTIONS = {"place_order", "publish_events", "charge_order", "update_order"}
+FUNCTIONS = {"orders_api", "publish_events", "charge_order", "update_order"}
 
 
 def eventually[Seen](see: Callable[[], Seen], wanted: Callable[[Seen], bool]) -> Seen:
@@ -170,7 +170,7 @@ def test_a_charge_that_nobody_finalized_is_reconciled(shop: Shop, stack: Stack) 
             ":shard": {"S": shard_of(order_id)},
         },
     )
-    answer = stack.aws.client("lambda").invoke(FunctionName=stack.reconcile_charges_function, Payload=b"{}")
+    answer = stack.aws.client("lambda").invoke(FunctionName=stack.reconcile_function, Payload=b"{}")
     assert "FunctionError" not in answer, answer["Payload"].read()
     row = dynamodb.get_item(TableName=stack.charges_table, Key=key)["Item"]
     assert (row["state"]["S"], row["payment_intent_id"]["S"]) == ("SUCCEEDED", charge.payment_intent_id)

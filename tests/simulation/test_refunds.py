@@ -7,21 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from onecharge.payments.refund_events import RefundEventHandler
-from onecharge.payments.refund_protocol import (
+from onecharge.contract.states import RefundState
+from onecharge.payments.charges.gateway import RefundEvent
+from onecharge.payments.refunds.events import RefundEventHandler
+from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
+from onecharge.payments.refunds.protocol import (
     FinalizeRefund,
     FoundRefund,
     FrozenRefund,
     Refund,
     RefundDiscrepancy,
 )
-from onecharge.payments.refund_worker import RefundWorker
-from onecharge.payments.stripe_gateway import RefundEvent
-from onecharge.payments.stripe_refunds import RefundResponse, StripeRefunds
+from onecharge.payments.refunds.worker import RefundWorker
 from onecharge.payments.stripe_responses import Failure, ResponseKind
-from onecharge.states import RefundState
-from tests.simulation.choices import SeededChoices
-from tests.simulation.refunds import HOUR, Break, RefundScenario, RefundWorld, Violation
+from testing.simulation.choices import SeededChoices
+from testing.simulation.refunds import HOUR, Break, RefundScenario, RefundWorld, Violation
 
 SCHEDULES = 3000
 SCENARIOS: Mapping[str, RefundScenario] = {

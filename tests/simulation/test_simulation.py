@@ -2,12 +2,12 @@
 
 import pytest
 
-from onecharge.deliveries import BACKOFF_CAP_SECONDS
-from onecharge.states import PaymentState
-from tests.simulation.choices import SeededChoices
-from tests.simulation.explore import Findings, caught, exhaustive_schedules, minimal, random_schedules, random_world
-from tests.simulation.mutants import MUTANTS
-from tests.simulation.world import DAY, T0, Scenario, Violation, World
+from onecharge.contract.states import PaymentState
+from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
+from testing.simulation.choices import SeededChoices
+from testing.simulation.explore import Findings, caught, exhaustive_schedules, minimal, random_schedules, random_world
+from testing.simulation.mutants import MUTANTS
+from testing.simulation.world import DAY, T0, Scenario, Violation, World
 
 SCHEDULES = 10_000
 SCHEDULES_FOR_A_MUTANT = 20_000

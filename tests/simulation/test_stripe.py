@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import stripe
 
-from tests.simulation.dynamodb import Faults
-from tests.simulation.stripe import CONFIRMS_MAX, DAY_SECONDS, MemoryStripe, PaymentIntent, stripe_in_memory
+from testing.simulation.dynamodb import Faults
+from testing.simulation.stripe import CONFIRMS_MAX, DAY_SECONDS, MemoryStripe, PaymentIntent, stripe_in_memory
 
 GOOD, DECLINED, ASKS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 

@@ -11,7 +11,7 @@ from benchmarks.survival.picture import svg
 from benchmarks.survival.results import RESULTS, Cell, Results, run_all, run_chunk
 from benchmarks.survival.tables import README, in_markdown
 from benchmarks.survival.world import schedule
-from tests.simulation.world import T0
+from testing.simulation.world import T0
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "message-id": ("crash", "lost"),

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.specification.__main__ import describe
-from tests.specification.bounds import BEFORE_THE_MEND, COMPLETE, FAULTS, MUTANTS, REDUNDANT, SCHEDULES, WALKS
-from tests.specification.explore import explore, follow, violation, walk_all
-from tests.specification.world import Left, State
+from testing.specification.__main__ import describe
+from testing.specification.bounds import BEFORE_THE_MEND, COMPLETE, FAULTS, MUTANTS, REDUNDANT, SCHEDULES, WALKS
+from testing.specification.explore import explore, follow, violation, walk_all
+from testing.specification.world import Left, State
 
 STATES_MAX = 200_000
 """More than each of these bounds has: a run that is capped proves nothing."""

@@ -4,18 +4,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onecharge.dynamodb import from_item
-from onecharge.orders import order_placed
+from onecharge.contract.questions import Cancellation
+from onecharge.orders.items import order_placed
 from onecharge.payments.stripe_responses import ResponseKind
-from onecharge.questions import Cancellation
-from place_order.orders import OrderRequest, Orders
-from tests.builders import T0, PaymentService
-from tests.conftest import Log, Sample
-from tests.fake_stripe import refused
-from tests.simulation.dynamodb import MemoryDynamoDB
+from onecharge.runtime.dynamodb import from_item
+from orders_api.orders import OrderRequest, Orders
+from testing.builders import T0, PaymentService
+from testing.fake_stripe import refused
+from testing.harness import Log, Sample
+from testing.simulation.dynamodb import MemoryDynamoDB
 from tests.unit.test_place_due_orders import TODAY, Calendar
-from tests.unit.test_receive_stripe_event import Endpoint
-from tests.unit.test_reconcile_charges import Scheduled, payments, scheduled  # noqa: F401  # fixtures
+from tests.unit.test_reconcile import Scheduled, payments, scheduled  # noqa: F401  # fixtures
+from tests.unit.test_stripe_webhook import Endpoint
 
 HOUR, DAY = 3600, 24 * 3600
 

@@ -5,12 +5,12 @@ DynamoDB and Stripe are in memory; every interleaving with the workers is tried 
 
 import pytest
 
-from onecharge.deliveries import BackOff, Done
-from onecharge.questions import Cancellation
-from onecharge.states import PaymentState
-from tests.conftest import Log
-from tests.payment_service import DECLINED, THREE_D_SECURE, PaymentService, no_answer
-from tests.simulation.dynamodb import MemoryDynamoDB
+from onecharge.contract.questions import Cancellation
+from onecharge.contract.states import PaymentState
+from onecharge.runtime.consumer import BackOff, Done
+from testing.harness import Log
+from testing.payment_service import DECLINED, THREE_D_SECURE, PaymentService, no_answer
+from testing.simulation.dynamodb import MemoryDynamoDB
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from onecharge.card_numbers import body_holds_card_number, holds_card_number
+from onecharge.orders.card_numbers import body_holds_card_number, holds_card_number
 
 CARDS = [
     "4242424242424242",

@@ -13,17 +13,17 @@ import responses
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import REEMIT_AFTER_SECONDS, ChargeOrder
-from onecharge.deliveries import BackOff, Done, PoisonMessage, RetryAfter
-from onecharge.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.payments.store import PaymentStore
-from onecharge.payments.stripe_gateway import StripeGateway, stripe_client
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.payments.charges.gateway import StripeGateway, stripe_client
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from onecharge.payments.worker import PaymentWorker
-from tests.builders import BOUNDS, ORDER_ID, T0, PaymentService, order
-from tests.conftest import Log, Sample
-from tests.fake_stripe import NO_ANSWER, afterwards, meanwhile, refused
-from tests.silent import SILENT
+from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
+from testing.builders import BOUNDS, ORDER_ID, T0, PaymentService, order
+from testing.fake_stripe import NO_ANSWER, afterwards, meanwhile, refused
+from testing.harness import Log, Sample
+from testing.silent import SILENT
 
 LEASE_SECONDS = BOUNDS.lease_seconds
 STRIPE = "https://stripe.example"

@@ -4,13 +4,13 @@ from importlib import import_module
 
 import pytest
 
-from tests.conftest import load_template
+from testing.harness import load_template
 
 FUNCTIONS = {
-    "place_order": "PlaceOrderFunction",
+    "orders_api": "OrdersApiFunction",
     "place_due_orders": "PlaceDueOrdersFunction",
     "publish_events": "PublishEventsFunction",
-    "republish_orders": "RepublishOrdersFunction",
+    "republish": "RepublishFunction",
     "update_order": "UpdateOrderFunction",
 }
 

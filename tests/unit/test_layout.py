@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PROJECT
+from testing.harness import PROJECT
 
 FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/app.py"))
 LAYER = sorted((PROJECT / "shared/onecharge").rglob("*.py"))

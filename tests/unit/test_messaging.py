@@ -6,11 +6,11 @@ import pytest
 import yaml
 
 from charge_order.charge import REEMIT_AFTER_SECONDS
-from onecharge.events import EventType, OrderPlacedEvent
-from onecharge.topics import Topic
-from republish_orders.waiting import FIRST_WAIT_SECONDS
-from tests.conftest import PROJECT, Sample
-from tests.silent import SILENT
+from onecharge.contract.events import EventType, OrderPlacedEvent
+from onecharge.runtime.topics import Topic
+from republish.waiting import FIRST_WAIT_SECONDS
+from testing.harness import PROJECT, Sample
+from testing.silent import SILENT
 
 TOPICS = {"OrderEventsTopic", "PaymentEventsTopic"}
 QUEUES = {

@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from onecharge.money import CURRENCIES, MAX_AMOUNT_MINOR, MINIMUM_MINOR, AmountMinor, Currency, require_minimum
+from onecharge.contract.money import CURRENCIES, MAX_AMOUNT_MINOR, MINIMUM_MINOR, AmountMinor, Currency, require_minimum
 
 
 @pytest.mark.parametrize("amount", [1, 1099, MAX_AMOUNT_MINOR])

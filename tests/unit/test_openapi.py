@@ -3,9 +3,9 @@
 import subprocess
 
 from local import openapi
-from place_order.operations import OPERATIONS
-from tests.conftest import PROJECT, LambdaContext, Log, Sample, load_template
-from tests.unit.test_place_order import Client
+from orders_api.operations import OPERATIONS
+from testing.harness import PROJECT, LambdaContext, Log, Sample, load_template
+from tests.unit.test_orders_api import Client
 
 
 def described() -> set[tuple[str, str]]:
@@ -28,7 +28,7 @@ def test_every_route_is_described(orders_table: str, sample: Sample, lambda_cont
     resolver = Client(orders_table, sample, lambda_context, log).api.resolver
     routes = resolver._static_routes + resolver._dynamic_routes
     registered = {(route.method, route.openapi_path) for route in routes}
-    events = load_template()["Resources"]["PlaceOrderFunction"]["Properties"]["Events"].values()
+    events = load_template()["Resources"]["OrdersApiFunction"]["Properties"]["Events"].values()
     deployed = {(event["Properties"]["Method"], event["Properties"]["Path"]) for event in events}
     assert registered == deployed == described()
 

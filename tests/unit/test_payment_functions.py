@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import load_template
+from testing.harness import load_template
 
 FUNCTIONS = {
     "payment_questions": "PaymentQuestionsFunction",
-    "receive_stripe_event": "ReceiveStripeEventFunction",
-    "reconcile_charges": "ReconcileChargesFunction",
+    "stripe_webhook": "StripeWebhookFunction",
+    "reconcile": "ReconcileFunction",
 }
 PAYMENTS = "GetAtt PaymentsTable.Arn"
 RIGHTS = {
     "payment_questions": {PAYMENTS: {"GetItem", "UpdateItem"}},
-    "receive_stripe_event": {
+    "stripe_webhook": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},
         "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
     },
-    "reconcile_charges": {
+    "reconcile": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "Sub ${PaymentsTable.Arn}/index/unfinished": {"Query"},
         "GetAtt ReconciliationTable.Arn": {"GetItem", "PutItem"},
@@ -75,6 +75,6 @@ def test_a_function_knows_its_timeout(function: str) -> None:
 
 def test_a_run_ends_before_the_next_begins() -> None:
     """Two at once would do no harm, and one of them no good."""
-    properties = properties_of("reconcile_charges")
+    properties = properties_of("reconcile")
     assert properties["Events"]["EveryFiveMinutes"]["Properties"]["Schedule"] == "rate(5 minutes)"
     assert properties["Timeout"] < 300

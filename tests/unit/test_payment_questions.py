@@ -12,14 +12,14 @@ import pytest
 import responses
 from pydantic import ValidationError
 
+from onecharge.contract.questions import CancelAnswer, Cancellation, ClientSecretAnswer, ClientSecretQuestion
+from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES
-from onecharge.questions import CancelAnswer, Cancellation, ClientSecretAnswer, ClientSecretQuestion
-from onecharge.states import PaymentState
 from payment_questions.answer import AnswerQuestion, ClientSecretUnknown
 from payment_questions.app import Application, bounds_of
-from tests.conftest import Log, Sample, create_table, load_template
-from tests.payment_service import THREE_D_SECURE, PaymentService, no_answer, order_id, wrong_key
-from tests.simulation.dynamodb import MemoryDynamoDB
+from testing.harness import Log, Sample, create_table, load_template
+from testing.payment_service import THREE_D_SECURE, PaymentService, no_answer, order_id, wrong_key
+from testing.simulation.dynamodb import MemoryDynamoDB
 
 API = "https://stripe.test"
 

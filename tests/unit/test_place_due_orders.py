@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from onecharge.dynamodb import from_item, to_item
-from onecharge.events import OrderPlacedEvent
-from onecharge.orders import order_id_for
+from onecharge.contract.events import OrderPlacedEvent
+from onecharge.orders.items import order_id_for
+from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS, PlaceDueOrders
 from place_due_orders.tables import DueDocuments
 from publish_events.mapping import Tables
-from tests.conftest import Log, load_template
-from tests.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
+from testing.harness import Log, load_template
+from testing.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TODAY = "2026-11-21"

@@ -9,21 +9,21 @@ import boto3
 import pytest
 from aws_lambda_powertools import Metrics
 
-from onecharge.dynamodb import from_item
-from onecharge.events import (
+from onecharge.contract.events import (
     CancelRequestedEvent,
     OrderPlacedEvent,
     PaymentOutcomeEvent,
     RefundOutcomeEvent,
     RefundRequestedEvent,
 )
-from onecharge.metrics import Counts
-from onecharge.orders import order_placed
-from onecharge.states import OrderStatus, PaymentState, RefundState, RefundStatus
-from onecharge.topics import Topic
+from onecharge.contract.states import OrderStatus, PaymentState, RefundState, RefundStatus
+from onecharge.orders.items import order_placed
+from onecharge.runtime.dynamodb import from_item
+from onecharge.runtime.metrics import Counts
+from onecharge.runtime.topics import Topic
 from publish_events.app import NotPublished, Publisher
 from publish_events.mapping import Tables
-from tests.conftest import Log, Sample, load_template
+from testing.harness import Log, Sample, load_template
 
 TABLES = Tables(orders="orders", order_refunds="order-refunds", payments="payments", refunds="refunds")
 event_from_record = TABLES.event_from_record

@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 import stripe
 
-from onecharge.deliveries import BackOff, Disposition, Done, PoisonMessage, RetryAfter
-from onecharge.dynamodb import from_item
-from onecharge.events import RefundRequestedEvent
-from onecharge.payments.canceled_order_refunds import CanceledOrderRefunds
-from onecharge.payments.protocol import FoundIntent
-from onecharge.payments.refund_events import RefundEventDeferred, RefundEventHandler
-from onecharge.payments.refund_protocol import (
+from onecharge.contract.events import RefundRequestedEvent
+from onecharge.contract.states import PaymentState, RefundState
+from onecharge.payments.charges.gateway import RefundEvent, RefundEventType
+from onecharge.payments.charges.protocol import FoundIntent
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import Unfinished
+from onecharge.payments.refunds.canceled_orders import CanceledOrderRefunds
+from onecharge.payments.refunds.events import RefundEventDeferred, RefundEventHandler
+from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.protocol import (
     REFUND_RULES,
     SPENT_KEY_SECONDS,
     FoundRefund,
@@ -30,20 +33,17 @@ from onecharge.payments.refund_protocol import (
     kind_of_refund,
     refund_id_of_canceled_order,
 )
-from onecharge.payments.refund_store import RefundStore
-from onecharge.payments.refund_worker import RefundWorker
-from onecharge.payments.store import PaymentStore
-from onecharge.payments.stripe_gateway import RefundEvent, RefundEventType
-from onecharge.payments.stripe_refunds import StripeRefunds
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.refunds.worker import RefundWorker
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, REFUSED_SECONDS, RETENTION_SECONDS
-from onecharge.payments.worker import Unfinished
-from onecharge.states import PaymentState, RefundState
+from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
+from onecharge.runtime.dynamodb import from_item
 from refund_charge.app import Application
 from refund_charge.refund import REEMIT_AFTER_SECONDS, RefundCharge
-from tests.conftest import PROJECT, Log, Sample, load_template
-from tests.simulation.dynamodb import MemoryDynamoDB, NoFaults
-from tests.simulation.refunds import (
+from testing.harness import PROJECT, Log, Sample, load_template
+from testing.simulation.dynamodb import MemoryDynamoDB, NoFaults
+from testing.simulation.refunds import (
     AMOUNT_MINOR,
     BOUNDS,
     DAY,

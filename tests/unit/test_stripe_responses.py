@@ -11,10 +11,10 @@ import pytest
 import requests
 import responses
 
-from onecharge.payments.protocol import CancelReason
-from onecharge.payments.stripe_gateway import StripeGateway, StripeResponse, stripe_client
+from onecharge.payments.charges.gateway import StripeGateway, StripeResponse, stripe_client
+from onecharge.payments.charges.protocol import CancelReason
 from onecharge.payments.stripe_responses import ResponseKind, is_replay
-from tests.builders import BOUNDS, REQUEST, payment
+from testing.builders import BOUNDS, REQUEST, payment
 
 BASE = "https://stripe.example"
 REPLAYED = {"Idempotent-Replayed": "true"}

@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from onecharge.aws import BATCH_SIZE
-from onecharge.deliveries import BACKOFF_CAP_SECONDS, backoff_seconds
-from onecharge.orders import RETENTION_SECONDS as ORDER_RETENTION_SECONDS
+from onecharge.orders.items import RETENTION_SECONDS as ORDER_RETENTION_SECONDS
 from onecharge.payments.time_bounds import (
     FUTURE_MAX_SECONDS,
     LOOKUP_AGE_SECONDS,
@@ -15,7 +13,9 @@ from onecharge.payments.time_bounds import (
     STRIPE_RETRIES,
     TimeBounds,
 )
-from tests.conftest import load_template
+from onecharge.runtime.aws import BATCH_SIZE
+from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS, backoff_seconds
+from testing.harness import load_template
 
 TEMPLATE = load_template()
 RESOURCES = TEMPLATE["Resources"]

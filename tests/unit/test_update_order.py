@@ -9,11 +9,11 @@ import boto3
 import pytest
 from pydantic import ValidationError
 
-from onecharge.deliveries import Done, reason_of
-from onecharge.dynamodb import from_item, to_item
-from onecharge.events import PaymentOutcomeEvent, RefundOutcomeEvent
-from onecharge.orders import RETENTION_SECONDS
-from tests.conftest import Log, Sample
+from onecharge.contract.events import PaymentOutcomeEvent, RefundOutcomeEvent
+from onecharge.orders.items import RETENTION_SECONDS
+from onecharge.runtime.consumer import Done, reason_of
+from onecharge.runtime.dynamodb import from_item, to_item
+from testing.harness import Log, Sample
 from update_order.app import PAYMENT_EVENT
 from update_order.orders import NoSuchOrder, UpdateOrder
 from update_order.transitions import TRANSITIONS

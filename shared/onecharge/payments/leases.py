@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onecharge.dynamodb import expression_values, setting
+from onecharge.runtime.dynamodb import expression_values, setting
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -9,7 +9,7 @@ import boto3
 import stripe
 from aws_lambda_powertools.utilities.parameters import SecretsProvider
 
-from onecharge.payments.stripe_gateway import StripeGateway, stripe_client
+from onecharge.payments.charges.gateway import StripeGateway, stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ import stripe
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.payments.canceled_order_refunds import RefundUnfinished
-from onecharge.payments.charge_events import ChargeEventDeferred, ChargeEventRecorder
-from onecharge.payments.reconciler import Reconciler, RowChanged, StripeUnavailable
-from onecharge.payments.refund_events import RefundEventDeferred, RefundEventHandler
-from onecharge.payments.stripe_gateway import (
+from onecharge.payments.charges.events import ChargeEventDeferred, ChargeEventRecorder
+from onecharge.payments.charges.gateway import (
     ChargeEvent,
     LookupInconclusive,
     PaymentIntentEvent,
     RefundEvent,
     StripeEvent,
 )
+from onecharge.payments.charges.reconciler import Reconciler, RowChanged, StripeUnavailable
+from onecharge.payments.refunds.canceled_orders import RefundUnfinished
+from onecharge.payments.refunds.events import RefundEventDeferred, RefundEventHandler
 
 OUTAGES = (
     StripeUnavailable,

@@ -1,80 +1,12 @@
 """One stand-in, with Stripe's own client and the stand-in's admin client on it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import stripe
 
-from local.stripe_standin.admin import StandInAdmin
-from local.stripe_standin.server import StandIn, running_standin
-
-
-class Account:
-    """Stripe's client and the stand-in's admin client, on one stand-in."""
-
-    def __init__(self, standin: StandIn) -> None:
-        self.base_url = standin.base_url
-        self.admin = StandInAdmin(standin.base_url)
-        self.client = self.client_with("sk_test_x")
-
-    def client_with(self, api_key: str, *, read_seconds: float = 5) -> stripe.StripeClient:
-        return stripe.StripeClient(
-            api_key,
-            base_addresses={"api": self.base_url},
-            http_client=stripe.RequestsClient(timeout=(2, read_seconds)),
-            max_network_retries=0,
-        )
-
-    def pay(self, key: str | None = None, **changes: Any) -> stripe.PaymentIntent:
-        parameters: Any = {
-            "amount": 1099,
-            "currency": "eur",
-            "payment_method": "pm_card_visa",
-            "confirm": True,
-            "automatic_payment_methods": {"enabled": True, "allow_redirects": "never"},
-            "metadata": {"order_id": "ord_1", "attempt": "1"},
-            **changes,
-        }
-        return self.client.v1.payment_intents.create(parameters, {"idempotency_key": key} if key else {})
-
-    def fails(self, key: str | None = None, **changes: Any) -> stripe.StripeError:
-        with pytest.raises(stripe.StripeError) as failed:
-            self.pay(key, **changes)
-        return failed.value
-
-    def create(self, key: str | None = None, **changes: Any) -> stripe.PaymentIntent:
-        """A PaymentIntent that nobody has confirmed yet."""
-        parameters: Any = {
-            "amount": 1099,
-            "currency": "eur",
-            "allowed_payment_method_types": ["card"],
-            "metadata": {"order_id": "ord_1", "generation": "1"},
-            **changes,
-        }
-        return self.client.v1.payment_intents.create(parameters, {"idempotency_key": key} if key else {})
-
-    def confirm(
-        self, intent_id: str, payment_method: str | None = "pm_card_visa", key: str | None = None, **changes: Any
-    ) -> stripe.PaymentIntent:
-        given: Any = {**({"payment_method": payment_method} if payment_method else {}), **changes}
-        return self.client.v1.payment_intents.confirm(intent_id, given, {"idempotency_key": key} if key else {})
-
-    def confirm_fails(self, *given: Any, **changes: Any) -> stripe.StripeError:
-        with pytest.raises(stripe.StripeError) as failed:
-            self.confirm(*given, **changes)
-        return failed.value
-
-    def retrieve(self, intent_id: str) -> stripe.PaymentIntent:
-        return self.client.v1.payment_intents.retrieve(intent_id)
-
-    def event_types(self) -> list[str]:
-        """Of all events, oldest first."""
-        return [event["type"] for event in self.admin.events()]
-
-    @property
-    def charges(self) -> int:
-        return len(self.admin.ledger().charges)
+from local.stripe_standin.server import running_standin
+from testing.standin_account import Account
 
 
 @pytest.fixture

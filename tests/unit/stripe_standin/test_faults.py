@@ -4,7 +4,7 @@ import pytest
 import stripe
 
 from local.stripe_standin.faults import Executed, Fault
-from tests.unit.stripe_standin.conftest import Account
+from testing.standin_account import Account
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 ANSWERS = [

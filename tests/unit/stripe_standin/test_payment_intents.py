@@ -9,7 +9,7 @@ from local.stripe_standin.account import API_VERSION
 from local.stripe_standin.amounts import CURRENCIES, MINIMUM_AMOUNTS
 from local.stripe_standin.cards import TEST_CARDS
 from local.stripe_standin.faults import Fault
-from tests.unit.stripe_standin.conftest import Account
+from testing.standin_account import Account
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 

@@ -6,7 +6,7 @@ import pytest
 import stripe
 
 from local.stripe_standin.payment_methods import USED_UP
-from tests.unit.stripe_standin.conftest import Account
+from testing.standin_account import Account
 
 
 def test_the_name_of_a_test_card_is_a_new_payment_method_each_time(account: Account) -> None:

@@ -8,7 +8,7 @@ import requests
 import stripe
 
 from local.stripe_standin.account import API_VERSION
-from tests.unit.stripe_standin.conftest import Account
+from testing.standin_account import Account
 
 CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[]": "card"}
 

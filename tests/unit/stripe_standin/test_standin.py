@@ -9,7 +9,7 @@ import pytest
 import stripe
 
 from local.stripe_standin.faults import Fault
-from tests.unit.stripe_standin.conftest import Account
+from testing.standin_account import Account
 
 DAY = 24 * 3600
 

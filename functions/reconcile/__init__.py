@@ -1,0 +1,1 @@
+"""reconcile: reconciles payments with Stripe, on a schedule."""

@@ -1,1 +1,0 @@
-"""reconcile_charges: reconciles payments with Stripe, on a schedule."""

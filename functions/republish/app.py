@@ -1,0 +1,70 @@
+"""republish: the order service's safety net, on a schedule. This file only puts the parts together."""
+
+import os
+import time
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+
+from onecharge.contract.states import OrderStatus
+from onecharge.runtime.aws import client_config
+from onecharge.runtime.metrics import Counts
+from onecharge.runtime.topics import Topic
+from republish.checkpoints import CheckpointStore
+from republish.republish import RepublishOrders
+from republish.waiting import Source, WaitingOrders, WaitingRefunds
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+WAITING_STATUSES = (OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.CANCELING)
+"""The statuses of an order that an outcome ends. NEEDS_REVIEW waits too, but for a person."""
+
+_PAGE_SECONDS = 30
+"""Far more than a page takes, unless AWS is slow; a run that is cut off within one repeats it the next time."""
+
+
+class Application:
+    """Everything that outlives an invocation."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        config = client_config()
+        self._logger = Logger()
+        self.counts = Counts(Metrics())
+        dynamodb = boto3.client("dynamodb", config=config)
+        self._sources: list[Source] = [
+            *(WaitingOrders(dynamodb, environment["ORDERS_TABLE"], status) for status in WAITING_STATUSES),
+            WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),
+        ]
+        self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"])
+        sns = boto3.client("sns", config=config)
+        self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
+
+    def republish(self, context: "LambdaContext") -> None:
+        """One run, which ends before the invocation does."""
+        RepublishOrders(
+            sources=self._sources,
+            topic=self._topic,
+            checkpoints=self._checkpoints,
+            clock=time.time,
+            has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= _PAGE_SECONDS,
+            logger=self._logger,
+            count=self.counts,
+        )()
+
+
+@cache
+def _application() -> Application:
+    return Application(os.environ)
+
+
+def handler(event: dict[str, Any], context: "LambdaContext") -> None:
+    """Publish again what waits, from where the last run stopped; the content of the schedule's event is ignored."""
+    application = _application()
+    try:
+        application.republish(context)
+    finally:
+        application.counts.flush()

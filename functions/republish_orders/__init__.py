@@ -1,1 +1,0 @@
-"""republish_orders: on a schedule, publishes again what waits for an outcome: orders and refunds."""

@@ -1,0 +1,1 @@
+"""Charges: the protocol (pure), its store, its worker, Stripe's PaymentIntents."""

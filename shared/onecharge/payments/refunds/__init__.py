@@ -1,0 +1,1 @@
+"""Refunds: the protocol (pure), its store, its worker, Stripe's refunds."""

@@ -1,0 +1,1 @@
+"""What every function stands on: the SQS consumer, SNS topics, DynamoDB items, HTTP problems, metrics."""

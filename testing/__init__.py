@@ -1,0 +1,1 @@
+"""Fakes, builders and harnesses: what tests, the simulation, benchmarks and the local run share."""

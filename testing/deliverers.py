@@ -1,0 +1,60 @@
+"""One of several processes that deliver the same orders at once: the deployed code, over HTTP, until each is done."""
+
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import boto3
+from botocore.config import Config
+
+from charge_order.charge import ChargeOrder
+from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
+from onecharge.payments.charges.gateway import StripeGateway, stripe_client
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.consumer import Done
+from testing.silent import SILENT
+
+THREADS = 16
+_TRIES = 400
+_PAUSE_SECONDS = 0.05
+
+
+def event(number: int, placed_at: datetime) -> OrderPlacedEvent:
+    order = OrderPlaced(
+        order_id=f"ord_{number:032x}",
+        attempt=1,
+        customer_id="cus_1",
+        amount_minor=1000 + number,
+        currency="EUR",
+        payment_method="pm_card_visa",
+        placed_at=placed_at,
+    )
+    return OrderPlacedEvent.of(order, correlation_id="c")
+
+
+def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int, placed_at: str) -> None:
+    bounds = TimeBounds.of(30)
+    store = PaymentStore(boto3.client("dynamodb", config=Config(max_pool_connections=THREADS)), table)
+    gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds))
+    worker = PaymentWorker(store=store, gateway=gateway, clock=time.time, logger=SILENT, count=SILENT)
+    charge_order = ChargeOrder(store=store, worker=worker, bounds=bounds, clock=time.time, logger=SILENT, count=SILENT)
+
+    def deliver(number: int) -> bool:
+        """As SQS does: again and again until it is done, only sooner."""
+        for _ in range(_TRIES):
+            if charge_order(event(number, datetime.fromisoformat(placed_at))) == Done():
+                return True
+            time.sleep(_PAUSE_SECONDS)
+        return False
+
+    numbers = [number for _ in range(deliveries_of_each) for number in range(orders)]
+    with ThreadPoolExecutor(THREADS) as threads:
+        sys.stdout.write(json.dumps({"done": sum(threads.map(deliver, numbers)), "of": len(numbers)}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

@@ -1,0 +1,68 @@
+"""What the tests of every suite use: sample events, Lambda's context, a log to read, tables of template.yaml."""
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aws_lambda_powertools import Logger
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+Sample = Callable[[str], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class LambdaContext:
+    """What the functions read of Lambda's context object."""
+
+    function_name: str = "function-under-test"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:function-under-test"
+    aws_request_id: str = "00000000-0000-4000-8000-000000000000"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 30_000
+
+
+class Log:
+    """A Powertools logger of this test's own, and the lines that it wrote."""
+
+    def __init__(self) -> None:
+        self.stream = StringIO()
+        self.logger = Logger(service=f"test-{uuid.uuid4()}", stream=self.stream)
+
+    @property
+    def text(self) -> str:
+        return self.stream.getvalue()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text.splitlines()]
+
+
+def load_template() -> dict[str, Any]:
+    """template.yaml, with CloudFormation's short forms (`!Ref x`) read as plain text."""
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_multi_constructor("!", lambda loader, suffix, node: f"{suffix} {node.value}")
+    return yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+
+
+def create_table(dynamodb: Any, name: str, logical_id: str) -> str:
+    """Create the table that template.yaml declares under the logical id, keys, indexes and all."""
+    properties = load_template()["Resources"][logical_id]["Properties"]
+    dynamodb.create_table(
+        TableName=name,
+        AttributeDefinitions=properties["AttributeDefinitions"],
+        KeySchema=properties["KeySchema"],
+        BillingMode="PAY_PER_REQUEST",
+        **{name: properties[name] for name in ("GlobalSecondaryIndexes",) if name in properties},
+    )
+    return name

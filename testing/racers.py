@@ -1,0 +1,53 @@
+"""One of several processes that race for the same orders: 16 threads, each claiming all 200 in an order of its own."""
+
+import json
+import os
+import random
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import boto3
+from botocore.config import Config
+
+from onecharge.payments.charges.protocol import FrozenRequest
+from onecharge.payments.charges.store import Claimed, PaymentStore
+from onecharge.payments.leases import new_lease_owner
+
+THREADS = 16
+CLAIMS_PER_RACER = 200
+
+
+def race(store: PaymentStore, racer: int) -> list[str]:
+    """Claim every order; returns those that were won."""
+    orders = [f"ord_{number:032x}" for number in range(CLAIMS_PER_RACER)]
+    # Half of them meet at every order at the same moment, the others come from everywhere.
+    if racer % 2:
+        random.Random(racer + os.getpid()).shuffle(orders)
+    won = []
+    for order_id in orders:
+        now = int(time.time())
+        claim = store.claim(
+            FrozenRequest(order_id, 1099, "EUR", "cus_1", now),
+            attempt=1,
+            payment_method="pm_card_visa",
+            correlation_id="c",
+            owner=new_lease_owner(),
+            now=now,
+            lease_seconds=600,
+        )
+        if isinstance(claim, Claimed):
+            won.append(order_id)
+    return won
+
+
+def main(table: str) -> None:
+    config = Config(max_pool_connections=THREADS, retries={"total_max_attempts": 1})
+    store = PaymentStore(boto3.client("dynamodb", config=config), table)
+    with ThreadPoolExecutor(THREADS) as threads:
+        won = [order_id for each in threads.map(lambda racer: race(store, racer), range(THREADS)) for order_id in each]
+    sys.stdout.write(json.dumps({"won": won, "tried": THREADS * CLAIMS_PER_RACER}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

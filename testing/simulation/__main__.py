@@ -1,0 +1,109 @@
+"""`make simulate`: random schedules, and one line of JSON that says what came of them.
+
+A violation prints its name, `seed:number`, and the shortest timeline that was found for it; `SEED=seed:number`
+replays that one schedule, to the byte. `make mutants` breaks the protocol in one place after the other, and says after
+how many schedules each was caught. `--attacks` runs the worlds in which clocks differ, rows are lost or stale at any
+step, and Stripe is at its worst, and counts the violations of each.
+"""
+
+import argparse
+import json
+import multiprocessing
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from testing.simulation.explore import ATTACKS, Findings, caught, minimal, random_chunk, random_world
+from testing.simulation.mutants import MUTANTS
+from testing.simulation.world import Scenario, Violation
+
+_CHUNK = 1000
+_SCHEDULES_FOR_A_MUTANT = 50_000
+
+
+def replay(name: str, of: Sequence[Scenario] | None) -> int:
+    """Run the one schedule of that name, and show it whatever comes of it."""
+    seed, number = map(int, name.split(":"))
+    world = random_world(seed, number, of=of)
+    try:
+        world.run()
+    except Violation as violation:
+        print(violation)
+        return 1
+    print(Violation("no violation", world.timeline))
+    return 0
+
+
+def explore(schedules: int, seed: int, of: Sequence[Scenario] | None = None, processes: int = 1) -> Findings:
+    """All of them, in chunks, with a bar on a terminal; the same ones on any number of processes."""
+    findings, started = Findings(), time.perf_counter()
+    console = Console(stderr=True)
+    chunks = [(first, min(_CHUNK, schedules - first)) for first in range(0, schedules, _CHUNK)]
+    with (
+        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
+        multiprocessing.get_context("spawn").Pool(processes) if processes > 1 else nullcontext() as pool,
+    ):
+        bar = progress.add_task("schedules", total=schedules)
+        run = partial(random_chunk, seed=seed, of=of)
+        for found in pool.imap(run, chunks) if pool else map(run, chunks):
+            findings += found
+            progress.update(bar, completed=findings.schedules)
+    findings.seconds = time.perf_counter() - started
+    return findings
+
+
+def kinds(findings: Findings) -> dict[str, dict[str, int]]:
+    """For each attacked world its violations, by what was violated."""
+    counted: dict[str, Counter[str]] = {name: Counter() for name in ATTACKS}
+    names = list(ATTACKS)
+    for schedule, violation in findings.violations:
+        world = names[int(schedule.partition(":")[2]) % len(names)]
+        counted[world][re.sub(r"ord_\w+|\d+:\d+|evt_\w+", "an order", violation.what)] += 1
+    return {name: dict(each.most_common()) for name, each in counted.items()}
+
+
+def report_mutants(seed: int) -> int:
+    """Each mutation, the schedules that it took to catch it, and the invariant that it broke."""
+    table = Table("mutation of the protocol", "caught after", "by", title=f"seed {seed}")
+    missed = 0
+    for name, mutate in MUTANTS.items():
+        findings = caught(_SCHEDULES_FOR_A_MUTANT, seed, mutate)
+        missed += not findings.violations
+        what = findings.violations[0][1].what if findings.violations else "nothing"
+        table.add_row(name, f"{findings.schedules:,}" if findings.violations else "never", what[:70])
+    Console(width=150 if not sys.stdout.isatty() else None).print(table)
+    return 1 if missed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=10_000)
+    parser.add_argument("--seed", default=None, help="a number, or seed:number to replay one schedule")
+    parser.add_argument("--mutants", action="store_true", help="break the protocol, and see that it is caught")
+    parser.add_argument("--attacks", action="store_true", help="the worlds in which nothing is to be relied on")
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args()
+    of = tuple(ATTACKS.values()) if options.attacks else None
+    if options.seed and ":" in options.seed:
+        return replay(options.seed, of)
+    seed = int(options.seed) if options.seed else random.SystemRandom().randrange(10**6)
+    if options.mutants:
+        return report_mutants(seed)
+    findings = explore(options.schedules, seed, of, options.processes)
+    for name, violation in [] if options.attacks else findings.violations[:3]:
+        print(f"SEED={name} (shortened from {len(violation.timeline)} lines) {minimal(name)}", file=sys.stderr)
+    print(json.dumps(findings.as_json(seed) | ({"attacks": kinds(findings)} if options.attacks else {})))
+    return 1 if findings.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

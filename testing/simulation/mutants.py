@@ -1,0 +1,390 @@
+"""The protocol, broken on purpose in one place each: the simulation must catch every one of them."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+from charge_order.charge import ChargeOrder
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.gateway import (
+    PaymentIntentEvent,
+    StripeGateway,
+    StripeResponse,
+    found_intent,
+)
+from onecharge.payments.charges.protocol import (
+    Cancel,
+    CancelReason,
+    Confirm,
+    Confirmed,
+    Create,
+    Finalize,
+    FoundIntent,
+    FrozenRequest,
+    Payment,
+    Wait,
+    decide,
+    decide_after_lookup,
+)
+from onecharge.payments.charges.reconciler import Reconciler
+from onecharge.payments.charges.store import Claim, Claimed, PaymentStore
+from onecharge.payments.charges.worker import PaymentWorker, _Job
+from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
+from testing.simulation.explore import Mutate
+from testing.simulation.world import World
+
+Decision = Finalize | Confirm | Cancel | Create | Wait
+
+
+# ---------------------------------------------------------------- how a part is replaced
+
+
+def _rebuilt[Class: type](of: Class, **others: object) -> Class:
+    """The class, with its methods seeing other things under these names of their module."""
+    methods = {
+        name: _with_globals(method, others)
+        for name, method in vars(of).items()
+        if isinstance(method, FunctionType) and method.__module__ == of.__module__ and not name.startswith("__")
+    }
+    return type(of.__name__, (of,), methods)  # type: ignore[return-value]
+
+
+def _with_globals(method: FunctionType, others: Mapping[str, object]) -> FunctionType:
+    made = FunctionType(
+        method.__code__, {**method.__globals__, **others}, method.__name__, method.__defaults__, method.__closure__
+    )
+    made.__kwdefaults__ = method.__kwdefaults__
+    return made
+
+
+def _working(job: type[_Job]) -> Mutate:
+    def mutate(world: World) -> None:
+        world.service.worker = _rebuilt(PaymentWorker, _Job=job)
+
+    return mutate
+
+
+def _deciding(mutant: Callable[..., Decision]) -> Mutate:
+    """Workers and the reconciler decide like this."""
+
+    def mutate(world: World) -> None:
+        _working(_rebuilt(_Job, decide=mutant))(world)
+        world.service.reconciler = _rebuilt(Reconciler, decide=mutant)
+
+    return mutate
+
+
+def _storing(mutant: type[PaymentStore]) -> Mutate:
+    def mutate(world: World) -> None:
+        world.service.store = mutant(world.service.store.client, world.service.store.table)
+
+    return mutate
+
+
+def _asking(mutant: type[StripeGateway]) -> Mutate:
+    def mutate(world: World) -> None:
+        world.service.gateway = mutant(world.service.gateway.client)
+
+    return mutate
+
+
+def _charging(mutant: type[ChargeOrder]) -> Mutate:
+    def mutate(world: World) -> None:
+        world.service.charger = mutant
+
+    return mutate
+
+
+def _without(*conditions: str) -> Mutate:
+    """These parts are left out of the conditions of all writes."""
+
+    def mutate(world: World) -> None:
+        world.dynamodb.ignored_conditions.extend(conditions)
+
+    return mutate
+
+
+# ---------------------------------------------------------------- rows and leases
+
+_CLAIM = (
+    "attribute_not_exists(order_id) OR (attempt = :attempt AND #state = :pending AND lease_expires_at <= :now) OR "
+    "(attempt < :attempt AND (#state = :declined OR (#state IN (:pending, :requires_action) AND "
+    "lease_expires_at <= :now)))"
+)
+_AS_OWNER = "lease_owner = :ours AND #state = :pending AND attempt = :attempt"
+
+
+class _FinalizesAsAnybody(PaymentStore):
+    def finalize(self, payment: Payment, final: Finalize, *, now: int) -> Payment:
+        present = self.read(payment.request.order_id) or payment
+        return super().finalize(replace(payment, lease_owner=present.lease_owner), final, now=now)
+
+
+class _FinalizesAnyAttempt(PaymentStore):
+    def finalize(self, payment: Payment, final: Finalize, *, now: int) -> Payment:
+        present = self.read(payment.request.order_id) or payment
+        present = replace(payment, lease_owner=present.lease_owner, attempt=present.attempt)
+        return super().finalize(present, final, now=now)
+
+
+class _FreezesAnew(PaymentStore):
+    """What the message says is charged, and not what was frozen."""
+
+    def claim(self, request: FrozenRequest, **given: Any) -> Claim:
+        claim = super().claim(request, **given)
+        return Claimed(replace(claim.payment, request=request)) if isinstance(claim, Claimed) else claim
+
+
+def lease_shorter_than_stripes_timeouts(world: World) -> None:
+    world.service.bounds = replace(world.service.bounds, lease_seconds=1)
+
+
+# ---------------------------------------------------------------- idempotency keys
+
+
+def _with_keys(request: str, make: Callable[[World, str], str]) -> Mutate:
+    """The SDK's client is given other keys for this request."""
+
+    def mutate(world: World) -> None:
+        given = world.service.gateway.client.v1.payment_intents
+        send: Any = getattr(given, request)
+
+        def sent(*arguments: Any) -> Any:
+            *others, options = arguments
+            return send(*others, {"idempotency_key": make(world, options["idempotency_key"])})
+
+        intents = SimpleNamespace(**{**vars(given), request: sent})
+        v1 = SimpleNamespace(**{**vars(world.service.gateway.client.v1), "payment_intents": intents})
+        world.service.gateway = StripeGateway(SimpleNamespace(v1=v1))  # type: ignore[arg-type]
+
+    return mutate
+
+
+_NUMBERS = itertools.count()
+
+
+def _random(_: World, key: str) -> str:
+    return f"{key}:{next(_NUMBERS)}"
+
+
+def _of_the_message(world: World, key: str) -> str:
+    return f"{key}:{world.current.message.id if world.current and world.current.message else None}"
+
+
+# ---------------------------------------------------------------- what Stripe answers
+
+
+def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METHOD_REFUSED) -> Mutate:
+    """One kind of answer to a confirm is taken for another, as if it were for a decline."""
+
+    class Mistaken(StripeGateway):
+        def confirm(self, payment: Payment) -> StripeResponse:
+            response = super().confirm(payment)
+            is_it = response.failure is not None and response.failure.kind is kind
+            return replace(response, failure=Failure(for_, code="mistaken")) if is_it else response
+
+    return _asking(Mistaken)
+
+
+class _OnlyListsAnHour(StripeGateway):
+    def find_payment_intents(self, request: FrozenRequest, *, now: int) -> list[FoundIntent]:
+        return [found_intent(intent) for intent in self._listed(request.order_id, now - 3600)]
+
+
+class _CancelsAsAbandoned(StripeGateway):
+    """Of a cancellation there is no trace at Stripe."""
+
+    def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse:
+        return super().cancel(payment_intent_id, CancelReason.ABANDONED)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def _abandoned_is_canceled(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
+    if intent.status == "canceled":
+        intent = replace(intent, cancellation_reason=CancelReason.BY_CUSTOMER)
+    return decide(payment, intent, **given)
+
+
+def _canceled_without_stripe(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
+    decision = decide(payment, intent, **given)
+    if isinstance(decision, Cancel) and decision.reason is CancelReason.BY_CUSTOMER:
+        return Finalize(PaymentState.CANCELED, intent.payment_intent_id, intent.generation)
+    return decision
+
+
+def _beside_processing(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
+    decision = decide(payment, intent, **given)
+    return Create(payment.generation + 1) if isinstance(decision, Wait) else decision
+
+
+def _overlooks_the_request(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
+    return decide(replace(payment, cancel_requested_at=None), intent, **given)
+
+
+def _every_decline_is_ours(payment: Payment, intent: FoundIntent, *, confirmed: Confirmed = Confirmed.NO) -> Decision:
+    """As if it were known by its payment method, which the attempt before may have had as well."""
+    known = replace(payment, declined_charge_id="another")
+    return decide(known, intent, confirmed=confirmed)
+
+
+def _no_decline_is_final(payment: Payment, intent: FoundIntent, *, confirmed: Confirmed = Confirmed.NO) -> Decision:
+    """A decline is tried again, with what Stripe stores under the key or not."""
+    decision = decide(payment, intent, confirmed=confirmed)
+    declined = isinstance(decision, Finalize) and decision.state is PaymentState.DECLINED
+    return Cancel(CancelReason.ABANDONED) if declined else decision
+
+
+class _NeverLooksUp(_Job):
+    def _must_look_up(self) -> bool:
+        return False
+
+
+class _LooksUpForNewRows(_Job):
+    def _must_look_up(self) -> bool:
+        return self.payment.revision == 1 and super()._must_look_up()
+
+
+class _Adopts(_Job):
+    """What a lookup has found is confirmed."""
+
+    def _look_up(self, own: FoundIntent | None) -> Finalize | None:
+        found = self._gateway.find_payment_intents(self.payment.request, now=self._worker.now())
+        for intent in found:
+            if intent.is_open and own is not None and intent.payment_intent_id != own.payment_intent_id:
+                self.payment = self._worker.store.write_payment_intent(
+                    self.payment, intent.payment_intent_id, intent.generation
+                )
+                return self._decided(intent)
+        return super()._look_up(own)
+
+
+def _leaves_it_open(payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]) -> Any:
+    closed = [replace(each, status="canceled") if each.is_open else each for each in others]
+    return decide_after_lookup(payment, own, closed)
+
+
+def _sees_no_trace(payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]) -> Any:
+    return decide_after_lookup(payment, own, [replace(each, cancellation_reason=None) for each in others])
+
+
+class _GoesOnWithoutCanceling(_Job):
+    """The next generation is created while the one before may still be confirmed."""
+
+    def _canceled(self, payment_intent_id: str, reason: CancelReason) -> FoundIntent:
+        if reason is CancelReason.BY_CUSTOMER:
+            return super()._canceled(payment_intent_id, reason)
+        intent = self._intent_of(self._gateway.retrieve(payment_intent_id))
+        is_open = intent.is_open
+        return replace(intent, status="canceled", cancellation_reason=reason) if is_open else intent
+
+
+class _FinalizesFirst(_Job):
+    def _confirm(self) -> Finalize:
+        final = Finalize(PaymentState.SUCCEEDED, self.payment.payment_intent_id, self.payment.generation)
+        self._worker.store.finalize(self.payment, final, now=self._worker.now())
+        return super()._confirm()
+
+
+class _ConfirmsBeforeItIsWritten(_Job):
+    """The id is written down after the confirm."""
+
+    def _ensure(self, generation: int) -> Finalize:
+        response = self._gateway.create(self.payment.request, generation)
+        if response.failure or response.intent is None:
+            return self._not_created(response, generation)
+        intent_id = response.intent.payment_intent_id
+        confirmed = self._gateway.confirm(replace(self.payment, payment_intent_id=intent_id))
+        if confirmed.failure or confirmed.intent is None:
+            return self._not_created(confirmed, generation)
+        self.payment = self._worker.store.write_payment_intent(self.payment, intent_id, generation)
+        return self._decided(confirmed.intent, Confirmed.ANSWERED)
+
+
+# ---------------------------------------------------------------- deliveries, webhooks, the reconciler
+
+
+class _AcknowledgesDuplicates(ChargeOrder):
+    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+        disposition = super().__call__(event)
+        return Done() if isinstance(disposition, RetryAfter) else disposition
+
+
+class _AcknowledgesUnknownOutcomes(ChargeOrder):
+    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+        disposition = super().__call__(event)
+        return Done() if isinstance(disposition, BackOff) else disposition
+
+
+def dlq_after_three_receives(world: World) -> None:
+    world.max_receive_count = 3
+
+
+def an_event_is_believed(world: World) -> None:
+    """What an event shows is taken for what holds now."""
+
+    class Believing(Reconciler):
+        def handle_event(self, event: PaymentIntentEvent) -> None:
+            self._correct(event.order_id, self.store.read(event.order_id), event.intent)
+
+    world.service.reconciler = Believing
+
+
+def late_truth_is_ignored(world: World) -> None:
+    """A success after a decline is nobody's business."""
+
+    class Deaf(Reconciler):
+        def _correct(self, order_id: str, payment: Payment | None, intent: FoundIntent) -> bool:
+            is_declined = payment is not None and payment.state is PaymentState.DECLINED
+            return not is_declined and super()._correct(order_id, payment, intent)
+
+    world.service.reconciler = Deaf
+
+
+MUTANTS: Mapping[str, Mutate] = {
+    "no condition on the claim": _without(_CLAIM),
+    "no lease in the claim": _without(" AND lease_expires_at <= :now"),
+    "lease shorter than Stripe's timeouts": lease_shorter_than_stripes_timeouts,
+    "id written without the lease": _without(
+        f"{_AS_OWNER} AND attribute_not_exists(payment_intent_id)", f"{_AS_OWNER} AND payment_intent_id = :replaced"
+    ),
+    "id written after the confirm": _working(_ConfirmsBeforeItIsWritten),
+    "finalize without the lease": _storing(_FinalizesAsAnybody),
+    "finalize without the attempt": _storing(_FinalizesAnyAttempt),
+    "finalized over a request to cancel": _without(" AND attribute_not_exists(cancel_requested_at)"),
+    "finalized before it is confirmed": _working(_FinalizesFirst),
+    "what the message says is charged": _storing(_FreezesAnew),
+    "a random key for each create": _with_keys("create", _random),
+    "a random key for each confirm": _with_keys("confirm", _random),
+    "a second confirm key: one for each message": _with_keys("confirm", _of_the_message),
+    "no lookup past 22 hours": _working(_NeverLooksUp),
+    "lookup only for a new row": _working(_LooksUpForNewRows),
+    "the list alone taken for complete": _asking(_OnlyListsAnHour),
+    "what was found is adopted": _working(_Adopts),
+    "what is found stays open": _working(_rebuilt(_Job, decide_after_lookup=_leaves_it_open)),
+    "what is found canceled is no trace": _working(_rebuilt(_Job, decide_after_lookup=_sees_no_trace)),
+    "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
+    "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
+    "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),
+    "a request to cancel is overlooked": _deciding(_overlooks_the_request),
+    "a generation beside processing": _deciding(_beside_processing),
+    "the next generation without canceling": _working(_GoesOnWithoutCanceling),
+    "every decline is this attempt's": _deciding(_every_decline_is_ours),
+    "a decline is tried again": _deciding(_no_decline_is_final),
+    "a stored failure taken for an answer": _takes(ResponseKind.STORED_FAILURE, for_=ResponseKind.DECLINED),
+    "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
+    "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
+    "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
+    "duplicates acknowledged under a live lease": _charging(_AcknowledgesDuplicates),
+    "unknown outcomes acknowledged": _charging(_AcknowledgesUnknownOutcomes),
+    "reconciled without the revision": _without("revision = :revision"),
+    "an event is taken for what holds now": an_event_is_believed,
+    "late truth is ignored": late_truth_is_ignored,
+    "to the DLQ after three receives": dlq_after_three_receives,
+}
+"""Each has to be caught; `make mutants` says after how many schedules."""

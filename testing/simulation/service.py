@@ -1,0 +1,273 @@
+"""The deployed payment service as a schedule runs it, and all that the simulation knows of its protocol.
+
+Everything here changes with the protocol; world.py, which plays AWS, Stripe, customers and clocks, does not.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from charge_order.app import ORDER_EVENT
+from charge_order.charge import ChargeOrder
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.questions import CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.cancel import CancelPayment
+from onecharge.payments.charges.events import ChargeEventRecorder
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charges.reconciler import Reconciler
+from onecharge.payments.charges.store import UNFINISHED, PaymentStore
+from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.processed_events import ProcessedEvents
+from onecharge.payments.refunds.events import RefundEventHandler
+from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
+from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.consumer import Disposition
+from payment_questions.answer import AnswerQuestion
+from payment_questions.app import bounds_of
+from reconcile.app import STEP_SECONDS
+from reconcile.checkpoints import Checkpoint, CheckpointStore
+from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
+from reconcile.reconcile import ReconcileCharges
+from stripe_webhook.receive import ReceiveStripeEvent
+from testing.silent import SILENT
+from testing.simulation.dynamodb import Item, MemoryDynamoDB
+from testing.simulation.stripe import Event, PaymentIntent
+
+BOUNDS = TimeBounds.of(30)
+RECONCILE_BOUNDS = TimeBounds.of(120)
+WEBHOOK_BOUNDS = TimeBounds.of(20)
+QUESTION_BOUNDS = replace(TimeBounds.of(20), lease_seconds=bounds_of(20).lease_seconds)
+"""How long each function may run, as template.yaml says."""
+PAYMENTS = "Payments"
+RECONCILIATION = "Reconciliation"
+REFUNDS = "Refunds"
+STRIPE_EVENTS = "StripeEvents"
+TABLES: Mapping[str, tuple[str, ...]] = {
+    PAYMENTS: ("order_id",),
+    RECONCILIATION: ("name",),
+    REFUNDS: ("order_id", "refund_id"),
+    STRIPE_EVENTS: ("event_id",),
+}
+INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    PAYMENTS: {UNFINISHED: ("unfinished_shard", "unfinished_since")}
+}
+MESSAGE = ORDER_EVENT
+REQUIRES_ACTION_SECONDS = 12 * 3600
+NEVER_REPORTED = {
+    *("ChargedTwice", "RowDiffersFromStripe", "RowUnknownToStripe", "CanceledOrderCharged", "OtherMoneyCharged"),
+    *("UnattendedNeedsReview", "ChargeWithoutRow"),
+}
+"""Metrics of what should not happen."""
+REPORTED_OF_LOST_ROWS = {"RowRecovered"}
+"""Metrics that nothing may cause but a row that was lost."""
+
+State = PaymentState
+IN_WORK, PAID, DECLINED, CANCELED, WAITS, REVIEW = (
+    PaymentState.PENDING,
+    PaymentState.SUCCEEDED,
+    PaymentState.DECLINED,
+    PaymentState.CANCELED,
+    PaymentState.REQUIRES_ACTION,
+    PaymentState.NEEDS_REVIEW,
+)
+MAY_BECOME: Mapping[State, set[State]] = {
+    IN_WORK: set(PaymentState),
+    # A later attempt or a cancellation claims it; or what Stripe says later wins.
+    DECLINED: {DECLINED, IN_WORK, PAID, CANCELED},
+    WAITS: {WAITS, IN_WORK, PAID, DECLINED, CANCELED},
+    REVIEW: {REVIEW, PAID},
+    PAID: {PAID},
+    CANCELED: {CANCELED},
+}
+"""What a row may be after each state."""
+
+RowKey = tuple[str, ...]
+"""A row's key attributes, as the table has them: the order id."""
+
+
+@dataclass(frozen=True)
+class RowView:
+    """What the invariants need to know of a row."""
+
+    key: RowKey
+    state: State
+    attempt: int
+    lease: str | None
+    """Differs with every claim: who may write. None if nobody holds the row."""
+    lease_expires_at: int
+    revision: int
+    payment_intent_id: str | None
+    is_to_be_canceled: bool
+    money: tuple[int, str]
+
+    @classmethod
+    def of(cls, item: Item) -> "RowView":
+        return cls(
+            key=(item["order_id"]["S"],),
+            state=PaymentState(item["state"]["S"]),
+            attempt=int(item["attempt"]["N"]),
+            lease=item["lease_owner"]["S"] if "lease_owner" in item else None,
+            lease_expires_at=int(item["lease_expires_at"]["N"]),
+            revision=int(item["revision"]["N"]),
+            payment_intent_id=item["payment_intent_id"]["S"] if "payment_intent_id" in item else None,
+            is_to_be_canceled="cancel_requested_at" in item,
+            money=(int(item["amount_minor"]["N"]), item["currency"]["S"].lower()),
+        )
+
+
+def row_key_of(event: OrderPlacedEvent | CancelRequestedEvent) -> RowKey:
+    """The row that a delivery is about."""
+    return (event.data.order_id,)
+
+
+def row_key_of_intent(intent: PaymentIntent) -> RowKey:
+    """The row that a PaymentIntent belongs to."""
+    return (intent.metadata["order_id"],)
+
+
+def attempt_of_confirm(key: str) -> int:
+    """The attempt whose confirm has this idempotency key."""
+    return int(key.split(":")[2])
+
+
+class PaymentService:
+    """The functions, put together as their app.py does; each call runs in a worker of its own.
+
+    `clock` gives the time as the worker that runs sees it. Mutations replace parts before anything runs.
+    """
+
+    def __init__(self, dynamodb: Any, stripe_client: Any, clock: Callable[[], int]) -> None:
+        self.dynamodb, self.stripe_client, self.clock = dynamodb, stripe_client, clock
+        self.bounds = BOUNDS
+        self.store = PaymentStore(dynamodb, PAYMENTS)
+        self.gateway = StripeGateway(stripe_client)
+        self.worker: type[PaymentWorker] = PaymentWorker
+        self.charger: type[ChargeOrder] = ChargeOrder
+        self.canceler: type[CancelPayment] = CancelPayment
+        self.reconciler: type[Reconciler] = Reconciler
+        self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
+
+    def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+        """A delivery: of the order, or of the order service's request to cancel it."""
+        charge = self.charger(
+            store=self.store,
+            worker=self._worker(),
+            bounds=self.bounds,
+            clock=self.clock,
+            logger=SILENT,
+            count=SILENT,
+        )
+        return charge(event)
+
+    def cancel(self, event: OrderPlacedEvent) -> str:
+        """What the customer who cancels is answered: "CANCELED", "PAID", "CANCELING" or "NEEDS_REVIEW"."""
+        question = CancelQuestion(order=event.data, correlation_id=event.correlationid)
+        answer = self._answer(question)
+        assert not isinstance(answer, ClientSecretAnswer)
+        return str(answer.cancellation)
+
+    def client_secret(self, event: OrderPlacedEvent) -> str | None:
+        """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
+        question = ClientSecretQuestion(
+            order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
+        )
+        answer = self._answer(question)
+        assert isinstance(answer, ClientSecretAnswer)
+        return answer.client_secret
+
+    def _answer(self, question: CancelQuestion | ClientSecretQuestion) -> Any:
+        bounds = bounds_of(QUESTION_BOUNDS.function_timeout_seconds)
+        answer = AnswerQuestion(
+            store=self.store, cancel=self._canceler(bounds), gateway=self.gateway, logger=SILENT, count=SILENT
+        )
+        return answer(question)
+
+    def receive(self, event: Event, report: Callable[[str], None]) -> bool:
+        """A webhook; whether it was acknowledged."""
+        receive = self.receiver(
+            events=self._events(self._reconciler(WEBHOOK_BOUNDS, report), report),
+            processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
+            clock=self.clock,
+            logger=SILENT,
+            count=report,
+        )
+        try:
+            receive(event)  # type: ignore[arg-type]  # As the SDK shows it.
+        except OUTAGES:
+            report("WebhookDeferred")
+            return False
+        return True
+
+    def reconcile(self, report: Callable[[str], None], seconds_left: Callable[[], float]) -> None:
+        """One scheduled run of the reconciler."""
+        bounds = replace(TimeBounds.of(STEP_SECONDS), lease_seconds=RECONCILE_BOUNDS.lease_seconds)
+        reconciler = self._reconciler(bounds, report)
+        run = ReconcileCharges(
+            store=self.store,
+            gateway=self.gateway,
+            reconciler=reconciler,
+            events=self._events(reconciler, report),
+            processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
+            checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION),
+            clock=self.clock,
+            seconds_left=seconds_left,
+            step_seconds=STEP_SECONDS,
+            logger=SILENT,
+            count=report,
+            gauge=SILENT,
+        )
+        run()
+
+    def reconciler_has_run(self, at: int) -> None:
+        """It did so before anything of the schedule happened, and so reads all of its events."""
+        checkpoint = Checkpoint.first(since=at, now=at)
+        client: Any = MemoryDynamoDB(TABLES, tables=self.dynamodb.tables)
+        CheckpointStore(client, RECONCILIATION).write(checkpoint)
+
+    def forget_handled_events(self) -> None:
+        """Which events were handled may be forgotten: it only saves work."""
+        self.dynamodb.tables.pop(STRIPE_EVENTS, None)
+
+    def _worker(self) -> PaymentWorker:
+        return self.worker(store=self.store, gateway=self.gateway, clock=self.clock, logger=SILENT, count=SILENT)
+
+    def _canceler(self, bounds: TimeBounds) -> CancelPayment:
+        return self.canceler(
+            store=self.store, worker=self._worker(), bounds=bounds, clock=self.clock, logger=SILENT, count=SILENT
+        )
+
+    def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
+        refunds = StripeRefunds(self.gateway.client)
+        return StripeEventHandler(
+            reconciler=reconciler,
+            charges=ChargeEventRecorder(
+                store=self.store, gateway=self.gateway, refunds=refunds, logger=SILENT, count=report
+            ),
+            refunds=RefundEventHandler(
+                store=RefundStore(self.dynamodb, REFUNDS),
+                gateway=refunds,
+                clock=self.clock,
+                logger=SILENT,
+                count=report,
+            ),
+        )
+
+    def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:
+        def refund_canceled_order(_: Payment) -> None:
+            report("CanceledOrderRefunded")
+
+        return self.reconciler(
+            store=self.store,
+            gateway=self.gateway,
+            cancel=self._canceler(bounds),
+            refund_canceled_order=refund_canceled_order,
+            requires_action_seconds=REQUIRES_ACTION_SECONDS,
+            bounds=bounds,
+            clock=self.clock,
+            logger=SILENT,
+            count=report,
+        )

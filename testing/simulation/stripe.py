@@ -1,0 +1,929 @@
+"""Stripe in memory, behind its SDK's client: what stands above it is the deployed gateway.
+
+Keys are remembered and pruned, search lags, a request that was answered with a 500 may be executed now, later or
+never, and PaymentIntents have Stripe's own states: whenever a request takes effect, they decide what it does.
+tests/contract holds it to the same behaviour as the SDK with the Stripe stand-in. Its ledger of charges is what the
+invariants are checked against.
+
+    reach ─► the key: replay, 409 or 400 ─► in flight ─► the effect, now, later or never ─► stored ─► answered
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import stripe
+from requests.structures import CaseInsensitiveDict
+
+from onecharge.payments.time_bounds import STRIPE_RETRIES
+from testing.simulation.dynamodb import Io, NoFaults
+
+KEY_RETENTION_SECONDS = 24 * 3600
+DAY_SECONDS = 24 * 3600
+BY_CUSTOMER = "the customer's page"
+CONFIRMS_MAX = 100
+"""Stripe has such a limit, and does not say which (Stripe API reference, "Confirm a PaymentIntent")."""
+
+
+# ---------------------------------------------------------------- cards
+
+
+@dataclass(frozen=True)
+class Issuer:
+    """What the issuer of a card says when a PaymentIntent is confirmed with it."""
+
+    code: str | None = None
+    """Of the decline; None if it pays."""
+    decline_code: str | None = None
+    advice_code: str | None = None
+    asks_for_authentication: bool = False
+    refunds_fail: bool = False
+
+
+CARDS: Mapping[str, Issuer] = {
+    "pm_card_visa": Issuer(),
+    "pm_card_mastercard": Issuer(),
+    "pm_card_refundFail": Issuer(refunds_fail=True),
+    "pm_card_visa_chargeDeclined": Issuer("card_declined", "generic_decline", "try_again_later"),
+    "pm_card_visa_chargeDeclinedInsufficientFunds": Issuer("card_declined", "insufficient_funds", "try_again_later"),
+    "pm_card_visa_chargeDeclinedLostCard": Issuer("card_declined", "lost_card", "do_not_try_again"),
+    "pm_card_chargeDeclinedExpiredCard": Issuer("expired_card", "expired_card", "confirm_card_data"),
+    "pm_card_threeDSecure2Required": Issuer(asks_for_authentication=True),
+    "pm_card_authenticationRequired": Issuer(asks_for_authentication=True),
+}
+"""By the payment method's name; any other does not exist."""
+
+
+# ---------------------------------------------------------------- what a fault does
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What becomes of a request that Stripe has received: when it is executed, and what its key repeats."""
+
+    executed_after_seconds: int | None = 0
+    """None: never."""
+    status: int | None = None
+    """Of the error that is stored under the key in the place of the real answer; None for the real answer."""
+    answered: bool = True
+    """False: the real answer is stored, and lost on its way."""
+
+
+_LATER_SECONDS = 900
+_AROUND: Mapping[str, Effect] = {
+    "500 before": Effect(None, 500),
+    "500 after": Effect(0, 500),
+    "500, executed later": Effect(_LATER_SECONDS, 500),
+    "drop after": Effect(answered=False),
+    "time-out": Effect(answered=False),
+}
+_AROUND_HARSH: Mapping[str, Effect] = {
+    **_AROUND,
+    "500, executed an hour later": Effect(3600, 500),
+    "500, executed a day later": Effect(DAY_SECONDS, 500),
+    "500, executed two days later": Effect(2 * DAY_SECONDS, 500),
+    "502 stored": Effect(None, 502),
+    "502 stored, executed": Effect(0, 502),
+    "503 stored": Effect(None, 503),
+    "503 stored, executed an hour later": Effect(3600, 503),
+    "424 stored": Effect(None, 424),
+    "429 stored": Effect(None, 429),
+}
+_PROCESSING = {"processing": None, "500, processing": 500}
+_CANCELED_BY_STRIPE = "canceled by Stripe"
+_CONFIRM_HARSH = (*_PROCESSING, _CANCELED_BY_STRIPE)
+"""Beside the effects: the PaymentIntent is decided later, or is one confirm beyond Stripe's limit."""
+_REFUND_HARSH = ("pending",)
+_BEFORE = ("drop before", "429", "503", "401")
+_BEFORE_HARSH = ("drop before", "429", "429 lock_timeout", "502", "503", "424", "401")
+"""Nothing of these is stored under the key: the next request under it is the first."""
+_DECIDED_AFTER_SECONDS = 3600
+_TIME_OUT_SECONDS = 10
+_EVENT_OF_STATUS = {
+    "succeeded": "payment_intent.succeeded",
+    "requires_payment_method": "payment_intent.payment_failed",
+    "requires_action": "payment_intent.requires_action",
+    "processing": "payment_intent.processing",
+    "canceled": "payment_intent.canceled",
+}
+_FINAL = ("succeeded", "canceled")
+
+
+# ---------------------------------------------------------------- what the SDK shows
+
+
+class Metadata(dict[str, str]):
+    """As the SDK shows them: items and attributes, but none of a dictionary's methods except by `to_dict`."""
+
+    def to_dict(self) -> dict[str, str]:
+        return dict(self)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise AttributeError("a StripeObject is no dict: use to_dict()")
+
+    get = items = values = pop = setdefault = _refuse  # type: ignore[assignment]
+
+    def includes(self, wanted: Mapping[str, str]) -> bool:
+        return wanted.items() <= dict.items(self)
+
+
+class _Nested(dict[str, Any]):
+    """An object within another."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+_HEADERS = {"Request-Id": "req_memory", "Stripe-Version": "memory"}
+_FIRST = SimpleNamespace(code=200, headers=CaseInsensitiveDict(_HEADERS))
+_REPLAYED = SimpleNamespace(code=200, headers=CaseInsensitiveDict({**_HEADERS, "Idempotent-Replayed": "true"}))
+
+
+@dataclass
+class PaymentIntent:
+    """As the SDK shows it. It is `created` when Stripe received it, and can be seen from `appeared` on."""
+
+    id: str
+    amount: int
+    currency: str
+    metadata: Metadata
+    created: int
+    appeared: int
+    client_secret: str
+    customer: str | None = None
+    status: str = "requires_payment_method"
+    payment_method: str | None = None
+    latest_charge: str | None = None
+    last_payment_error: Any = None
+    cancellation_reason: str | None = None
+    object: str = "payment_intent"
+    livemode: bool = False
+    last_response: Any = field(default=None, compare=False, repr=False)
+    # What Stripe alone knows:
+    account: int = 0
+    confirms: int = 0
+    confirmed_under: list[str] = field(default_factory=list)
+    """The keys of the confirms that were executed while it could be confirmed, in order; BY_CUSTOMER for the page's."""
+    decided_at: int | None = None
+    """When one that is `processing` will be decided."""
+    processing_failed: bool = False
+    was_canceled_by_stripe: bool = False
+
+    @property
+    def order_id(self) -> str:
+        return self.metadata["order_id"]
+
+
+@dataclass
+class Refund:
+    """As the SDK shows it."""
+
+    id: str
+    amount: int
+    currency: str
+    payment_intent: str
+    metadata: Metadata
+    status: str = "succeeded"
+    created: int = 0
+    charge: str | None = None
+    failure_reason: str | None = None
+    object: str = "refund"
+    last_response: Any = field(default=None, compare=False, repr=False)
+    decided_at: int | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Event:
+    """What Stripe sends, and keeps for its list of events."""
+
+    id: str
+    type: str
+    created: int
+    data: Any
+    seen_by: int = 0
+    """The account whose event it is. (`account` is what Stripe calls a connected one, in events of those.)"""
+
+
+# ---------------------------------------------------------------- answers
+
+_TYPES = {400: "invalid_request_error", 401: "invalid_request_error", 402: "card_error", 404: "invalid_request_error"}
+_NO_DETAILS: Mapping[str, Any] = dict.fromkeys(
+    ("advice_code", "charge", "code", "decline_code", "message", "param", "payment_intent", "payment_method", "type")
+)
+"""What the SDK's ErrorObject has even if the answer leaves it out."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a request is answered with: the same each time, as it was then; only the headers of a replay differ."""
+
+    status: int | None
+    body: Any = None
+    """The object; of an error, its details."""
+    stored: bool = True
+    """Whether a key repeats it: validation and conflicts are not remembered."""
+
+    def give(self, *, replayed: bool = False) -> Any:
+        response = _REPLAYED if replayed else _FIRST
+        if self.status == 200:
+            shown = copy(self.body)
+            shown.last_response = response
+            return shown
+        raise _as_the_sdk_raises(self.status, self.body or {}, response.headers)
+
+
+def _as_the_sdk_raises(status: int | None, details: Mapping[str, Any], headers: Any) -> stripe.StripeError:
+    """stripe-python, `_APIRequestor.specific_v1_api_error`."""
+    given: dict[str, Any] = {"message": "in memory", "http_status": status, "headers": headers}
+    error: stripe.StripeError
+    code = details.get("code")
+    if status is None:
+        return stripe.APIConnectionError("in memory", should_retry=True)
+    if status == 429:
+        error = stripe.RateLimitError(**given)
+    elif status in (400, 404) and details.get("type") == "idempotency_error":
+        error = stripe.IdempotencyError(**given)
+    elif status in (400, 404):
+        error = stripe.InvalidRequestError(param=details.get("param"), code=code, **given)
+    elif status == 401:
+        error = stripe.AuthenticationError(**given)
+    elif status == 402:
+        error = stripe.CardError(param=details.get("param"), code=code, **given)  # type: ignore[arg-type]
+    elif status == 403:
+        error = stripe.PermissionError(**given)
+    else:
+        error = stripe.APIError(**given)
+    body = {**_NO_DETAILS, "type": _TYPES.get(status, "api_error"), "message": "in memory", **details}
+    error.error = SimpleNamespace(**body)  # type: ignore[assignment]  # What the body of the answer says.
+    return error
+
+
+def _failed(status: int | None, *, stored: bool = True, **details: Any) -> Answer:
+    return Answer(status, details, stored)
+
+
+_NO_ANSWER = _failed(None)
+_TURNED_AWAY = {
+    "drop before": _NO_ANSWER,
+    "429": _failed(429, type="invalid_request_error", code="rate_limit"),
+    "429 lock_timeout": _failed(429, type="invalid_request_error", code="lock_timeout"),
+    "502": _failed(502),
+    "503": _failed(503),
+    "424": _failed(424),
+    "401": _failed(401),
+}
+_KEY_IN_USE = _failed(409, code="idempotency_key_in_use", type="idempotency_error")
+_OTHER_REQUEST = _failed(400, type="idempotency_error")
+_NOT_FOUND = _failed(404, stored=False, code="resource_missing", param="intent")
+_NO_SUCH_CARD = _failed(400, stored=False, code="resource_missing", param="payment_method")
+_ALREADY_REFUNDED = _failed(400, stored=False, code="charge_already_refunded")
+_TOO_MUCH = _failed(400, stored=False, param="amount")
+
+
+def _unexpected_state(intent: PaymentIntent, *, stored: bool = True) -> Answer:
+    return _failed(400, stored=stored, code="payment_intent_unexpected_state", payment_intent=copy(intent))
+
+
+@dataclass
+class Stored:
+    """What a key stands for; no answer while its first request runs."""
+
+    request: tuple[str, Mapping[str, Any]]
+    created: int
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True)
+class RollForward:
+    """A request that Stripe has answered with an error, and will execute all the same."""
+
+    due: int
+    key: str
+    execute: Callable[[], Answer]
+
+
+# ---------------------------------------------------------------- Stripe
+
+
+@dataclass
+class MemoryStripe:
+    """Stripe's side: keys, PaymentIntents, events, and the ledger of charges."""
+
+    io: Io = field(default_factory=NoFaults)
+    keys: dict[tuple[int, str], Stored] = field(default_factory=dict)
+    intents: list[PaymentIntent] = field(default_factory=list)
+    charges: list[PaymentIntent] = field(default_factory=list)
+    refunds: list[Refund] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    rolling_forward: list[RollForward] = field(default_factory=list)
+    search_lag_seconds: int = 0
+    down: bool = False
+    harsh: bool = False
+    """More kinds of answers that say nothing, stored under the key or not; late effects; processing."""
+    account: int = 0
+    """Which account the API key is of: objects and keys of the other cannot be seen, money is taken in both."""
+    names_cards: bool = True
+    """Whether a decline names the payment method as it was sent: a test card becomes a payment method of its own."""
+    confirms_max: int = CONFIRMS_MAX
+    only_faults: frozenset[str] | None = None
+    """If given, no others happen."""
+    forgotten: set[str] = field(default_factory=set)
+    """The keys that were pruned."""
+    executed_late: set[str] = field(default_factory=set)
+    """The keys whose requests were executed after they had been answered with an error."""
+    made: int = 0
+    acts_at: int | None = None
+    """When what Stripe does by itself was due: world time may have jumped past it."""
+
+    # ------------------------------------------------------------ requests that change something
+
+    def create(self, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
+        """POST /v1/payment_intents; with `confirm` it is confirmed in the same request."""
+        received = self.io.now()
+        confirms = bool(parameters.get("confirm"))
+
+        def execute(kind: str | None) -> Answer:
+            card = parameters.get("payment_method")
+            if card is not None and card not in CARDS:
+                return _NO_SUCH_CARD
+            intent = self._made(parameters, received)
+            return self._confirm(intent, parameters, kind, under=key) if confirms else Answer(200, copy(intent))
+
+        more = _CONFIRM_HARSH if confirms else ()
+        intent: PaymentIntent = self._post("create", "/v1/payment_intents", parameters, key, execute, more)
+        return intent
+
+    def confirm(
+        self, intent_id: str, parameters: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> PaymentIntent:
+        """POST /v1/payment_intents/{id}/confirm: its own states allow one success."""
+        given = parameters or {}
+        account = self.account
+
+        def execute(kind: str | None) -> Answer:
+            intent = self._find(intent_id, account)
+            return _NOT_FOUND if intent is None else self._confirm(intent, given, kind, under=key or "")
+
+        path = f"/v1/payment_intents/{intent_id}/confirm"
+        intent: PaymentIntent = self._post("confirm", path, given, key, execute, _CONFIRM_HARSH)
+        return intent
+
+    def cancel(
+        self, intent_id: str, parameters: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> PaymentIntent:
+        """POST /v1/payment_intents/{id}/cancel: from then on nobody can confirm it."""
+        given = parameters or {}
+        account = self.account
+
+        def execute(_: str | None) -> Answer:
+            intent = self._find(intent_id, account)
+            if intent is None:
+                return _NOT_FOUND
+            if intent.status in (*_FINAL, "processing"):
+                return _unexpected_state(intent, stored=False)
+            intent.cancellation_reason = given.get("cancellation_reason")
+            self.becomes(intent, "canceled")
+            return Answer(200, copy(intent))
+
+        path = f"/v1/payment_intents/{intent_id}/cancel"
+        intent: PaymentIntent = self._post("cancel", path, given, key, execute)
+        return intent
+
+    def refund(self, parameters: Mapping[str, Any], key: str) -> Refund:
+        """POST /v1/refunds."""
+        refund: Refund = self._post(
+            "refund", "/v1/refunds", parameters, key, lambda kind: self._refund(parameters, kind), _REFUND_HARSH
+        )
+        return refund
+
+    def _post(
+        self,
+        name: str,
+        path: str,
+        parameters: Mapping[str, Any],
+        key: str | None,
+        execute: Callable[[str | None], Answer],
+        more: Sequence[str] = (),
+    ) -> Any:
+        """One request under its key, which the whole account shares; without one, the SDK has made one up."""
+        self.reach(name)
+        if key is None:
+            self.made += 1
+        under = (self.account, key or f"made up {self.made}")
+        stored = self.keys.get(under)
+        if stored is not None:
+            return self._again(stored, path, parameters)
+        stored = self.keys[under] = Stored((path, dict(parameters)), self.io.now())
+        effects = _AROUND_HARSH if self.harsh else _AROUND
+        kind = self._fault(name, (*effects, *more) if self.harsh else tuple(effects))
+        effect = effects.get(kind or "", Effect())
+        try:
+            self.io.pause(f"stripe {name} in flight")
+        finally:
+            # Stripe goes on with what it has received, whether or not anybody still waits for it.
+            answer = self._take_effect(effect, execute, kind, stored.created, under[1])
+            if answer.stored:
+                stored.answer = answer
+            else:
+                self.keys.pop(under, None)
+        if kind == "time-out":
+            self.io.pass_time(_TIME_OUT_SECONDS)
+        self.io.pause(f"stripe {name} answered")
+        return (answer if effect.answered else _NO_ANSWER).give()
+
+    def _again(self, stored: Stored, path: str, parameters: Mapping[str, Any]) -> Any:
+        if stored.answer is None:
+            return _KEY_IN_USE.give()
+        if stored.request != (path, parameters):
+            return _OTHER_REQUEST.give()
+        if self.harsh:
+            self.io.met("stripe: stored answer replayed")
+        return stored.answer.give(replayed=True)
+
+    def _take_effect(
+        self, effect: Effect, execute: Callable[[str | None], Answer], kind: str | None, received: int, key: str
+    ) -> Answer:
+        if effect.executed_after_seconds == 0:
+            answer = execute(kind)
+            return answer if effect.status is None or not answer.stored else _failed(effect.status)
+        if effect.executed_after_seconds is not None:
+            due = received + effect.executed_after_seconds
+            self.rolling_forward.append(RollForward(due, key, lambda: execute(None)))
+        assert effect.status is not None
+        return _failed(effect.status)
+
+    # ------------------------------------------------------------ the PaymentIntent's own states
+
+    def _made(self, parameters: Mapping[str, Any], received: int) -> PaymentIntent:
+        intent_id = f"pi_{len(self.intents)}"
+        card = parameters.get("payment_method")
+        intent = PaymentIntent(
+            id=intent_id,
+            amount=parameters["amount"],
+            currency=parameters["currency"],
+            metadata=Metadata(parameters.get("metadata", {})),
+            created=received,
+            appeared=self._now(),
+            client_secret=f"{intent_id}_secret_{received}",
+            customer=parameters.get("customer"),
+            status="requires_confirmation" if card else "requires_payment_method",
+            payment_method=card,
+            account=self.account,
+        )
+        self.intents.append(intent)
+        self._emit("payment_intent.created", intent)
+        return intent
+
+    def _confirm(self, intent: PaymentIntent, parameters: Mapping[str, Any], kind: str | None, *, under: str) -> Answer:
+        if intent.status in (*_FINAL, "processing"):
+            return _unexpected_state(intent)
+        card = parameters.get("payment_method") or intent.payment_method
+        if card is None:
+            return _unexpected_state(intent, stored=False)
+        if card not in CARDS:
+            return _NO_SUCH_CARD
+        intent.confirms += 1
+        intent.confirmed_under.append(under)
+        if intent.confirms > self.confirms_max or kind == _CANCELED_BY_STRIPE:
+            self.cancel_by_itself(intent)
+            return _unexpected_state(intent)
+        intent.payment_method = card
+        issuer = CARDS[card]
+        if issuer.asks_for_authentication and not parameters.get("off_session"):
+            self.becomes(intent, "requires_action")
+            return Answer(200, copy(intent))
+        self._reaches_the_issuer(intent)
+        if kind in _PROCESSING:
+            intent.decided_at = self._now() + _DECIDED_AFTER_SECONDS
+            self.becomes(intent, "processing")
+            status = _PROCESSING[kind]
+            return _failed(status) if status else Answer(200, copy(intent))
+        if issuer.asks_for_authentication:
+            return self._declined(intent, Issuer("authentication_required", "authentication_required"))
+        if issuer.code:
+            return self._declined(intent, issuer)
+        self.becomes(intent, "succeeded")
+        return Answer(200, copy(intent))
+
+    def _reaches_the_issuer(self, intent: PaymentIntent) -> None:
+        self.made += 1
+        intent.latest_charge = f"ch_{self.made}"
+
+    def _declined(self, intent: PaymentIntent, issuer: Issuer) -> Answer:
+        error = self._payment_error(intent, issuer)
+        self.becomes(intent, "requires_payment_method", error)
+        return _failed(402, **vars(error), payment_intent=copy(intent))
+
+    def _payment_error(self, intent: PaymentIntent, issuer: Issuer) -> SimpleNamespace:
+        card = intent.payment_method
+        self.made += 1
+        return SimpleNamespace(
+            type="card_error",
+            code=issuer.code,
+            decline_code=issuer.decline_code,
+            advice_code=issuer.advice_code,
+            charge=intent.latest_charge,
+            payment_method=_Nested(
+                id=card if self.names_cards else f"pm_{self.made}", object="payment_method", type="card"
+            ),
+        )
+
+    def becomes(self, intent: PaymentIntent, status: str, error: SimpleNamespace | None = None) -> None:
+        """The PaymentIntent has this status from now on, and an event says so.
+
+        With no error given, one that requires a payment method was declined.
+        """
+        assert intent.status not in _FINAL, f"{intent.id} is {intent.status}, and cannot become {status}"
+        if status == "requires_payment_method":
+            declined = CARDS["pm_card_visa_chargeDeclined"]
+            intent.last_payment_error = error or self._payment_error(intent, declined)
+            intent.payment_method = None
+        if status == "succeeded":
+            intent.last_payment_error = None
+            if intent.latest_charge is None:
+                self._reaches_the_issuer(intent)
+            self.charges.append(intent)
+        intent.status = status
+        self._emit(_EVENT_OF_STATUS[status], intent)
+
+    def cancel_by_itself(self, intent: PaymentIntent) -> None:
+        """Stripe cancels it, for reasons of its own, if it still can be."""
+        if intent.status not in (*_FINAL, "processing"):
+            intent.was_canceled_by_stripe = True
+            self.becomes(intent, "canceled")
+
+    # ------------------------------------------------------------ the customer's page, and the bank
+
+    def bank_decides(self, intent: PaymentIntent, *, pays: bool) -> bool:
+        """The customer finishes 3-D Secure, or fails to; False if there is nothing to finish."""
+        if intent.status != "requires_action":
+            return False
+        if pays:
+            self._reaches_the_issuer(intent)
+            self.becomes(intent, "succeeded")
+        else:
+            failure = Issuer("payment_intent_authentication_failure")
+            self.becomes(intent, "requires_payment_method", self._payment_error(intent, failure))
+        return True
+
+    def customer_confirms(self, client_secret: str, card: str) -> PaymentIntent | None:
+        """The customer's page confirms with a card, by the client secret alone and under no key of ours; None if it
+        cannot be confirmed.
+        """
+        intent = next((each for each in self.intents if each.client_secret == client_secret), None)
+        if intent is None or intent.status not in ("requires_action", "requires_payment_method"):
+            return None
+        self._confirm(intent, {"payment_method": card}, None, under=BY_CUSTOMER)
+        return intent
+
+    # ------------------------------------------------------------ refunds
+
+    def _refund(self, parameters: Mapping[str, Any], kind: str | None) -> Answer:
+        intent = self._find(parameters["payment_intent"], self.account)
+        if intent is None:
+            return _NOT_FOUND
+        left = (intent.amount if intent.status == "succeeded" else 0) - self.refunded(intent.id)
+        amount = parameters.get("amount", left)
+        if amount > left or not left:
+            return _TOO_MUCH if left else _ALREADY_REFUNDED
+        fails = CARDS[intent.payment_method or "pm_card_visa"].refunds_fail
+        refund = Refund(
+            f"re_{len(self.refunds)}",
+            amount,
+            intent.currency,
+            intent.id,
+            Metadata(parameters.get("metadata", {})),
+            status="pending" if kind == "pending" else "succeeded",
+            created=self._now(),
+            charge=intent.latest_charge,
+            decided_at=self._now() + _DECIDED_AFTER_SECONDS if fails or kind == "pending" else None,
+        )
+        self.refunds.append(refund)
+        self._emit("refund.created", refund)
+        return Answer(200, copy(refund))
+
+    def refunded(self, intent_id: str) -> int:
+        """How much of it was given back."""
+        made = [refund for refund in self.refunds if refund.payment_intent == intent_id]
+        return sum(refund.amount for refund in made if refund.status not in ("failed", "canceled"))
+
+    # ------------------------------------------------------------ requests that only read
+
+    def retrieve(self, intent_id: str) -> PaymentIntent:
+        """GET /v1/payment_intents/{id}."""
+        self.reach("retrieve")
+        intent = self._find(intent_id, self.account)
+        shown: PaymentIntent = (_NOT_FOUND if intent is None else Answer(200, intent)).give()
+        return shown
+
+    def retrieve_refund(self, refund_id: str) -> Refund:
+        """GET /v1/refunds/{id}."""
+        self.reach("refunds")
+        refund = next((each for each in self.refunds if each.id == refund_id), None)
+        shown: Refund = (_NOT_FOUND if refund is None else Answer(200, refund)).give()
+        return shown
+
+    def search(self, query: str) -> list[PaymentIntent]:
+        """GET /v1/payment_intents/search: by metadata, but late, and with the status of then. Newest first."""
+        self.reach("search")
+        wanted, statuses = _parsed(query)
+        visible_until = self.io.now() - self.search_lag_seconds
+        found, behind = [], False
+        for intent in reversed(self.intents):
+            if not intent.metadata.includes(wanted) or intent.account != self.account:
+                continue
+            shown = self._as_of(intent, visible_until) if self.search_lag_seconds else copy(intent)
+            behind |= shown is None or shown.status != intent.status
+            if shown is not None and (not statuses or shown.status in statuses):
+                found.append(shown)
+        if behind:
+            self.io.met("stripe search: lags")
+        return found
+
+    def _as_of(self, intent: PaymentIntent, time: int) -> PaymentIntent | None:
+        if intent.appeared > time:
+            return None
+        of_it = (each for each in reversed(self.events) if each.created <= time and each.data.object.id == intent.id)
+        last = next(of_it, None)
+        return copy(last.data.object) if last else copy(intent)
+
+    def list_created(self, given: Mapping[str, Any]) -> list[PaymentIntent]:
+        """GET /v1/payment_intents: at once, by time and customer alone. Newest first."""
+        self.reach("list")
+        customer = given.get("customer")
+        ours = (each for each in reversed(self.intents) if each.account == self.account)
+        shown = [each for each in ours if customer in (None, each.customer) and _within(each.created, given)]
+        # By the time of creation: one that was executed late is not the newest.
+        return [copy(each) for each in sorted(shown, key=lambda each: -each.created)]
+
+    def list_events(self, given: Mapping[str, Any]) -> list[Event]:
+        """GET /v1/events: newest first."""
+        self.reach("events")
+        types = {*given.get("types", ()), *([given["type"]] if "type" in given else ())}
+        events = (each for each in reversed(self.events) if each.seen_by == self.account)
+        return [each for each in events if _within(each.created, given) and (not types or each.type in types)]
+
+    def retrieve_event(self, event_id: str) -> Event:
+        """GET /v1/events/{id}."""
+        self.reach("events")
+        event = next((each for each in self.events if each.id == event_id and each.seen_by == self.account), None)
+        return event or _NOT_FOUND.give()
+
+    def list_refunds(self, given: Mapping[str, Any]) -> list[Refund]:
+        """GET /v1/refunds: at once, and complete. Newest first."""
+        self.reach("refunds")
+        intent_id = given.get("payment_intent")
+        made = [each for each in reversed(self.refunds) if intent_id in (None, each.payment_intent)]
+        return [copy(each) for each in made if _within(each.created, given)]
+
+    # ------------------------------------------------------------ between
+
+    def reach(self, where: str) -> None:
+        """The request is on its way: it may not arrive, or be turned away."""
+        self.io.pause(f"stripe {where}")
+        before = _BEFORE_HARSH if self.harsh else _BEFORE
+        kind = "drop before" if self.down else self._fault(where, before)
+        if kind is not None:
+            _TURNED_AWAY[kind].give()
+
+    def _fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        if self.only_faults is not None:
+            kinds = [kind for kind in kinds if kind in self.only_faults]
+        return self.io.fault(f"stripe {where}", kinds) if kinds else None
+
+    def _find(self, intent_id: str, account: int) -> PaymentIntent | None:
+        return next((each for each in self.intents if each.id == intent_id and each.account == account), None)
+
+    def _emit(self, type_: str, thing: PaymentIntent | Refund) -> None:
+        data = SimpleNamespace(object=copy(thing))
+        account = getattr(thing, "account", 0)
+        self.events.append(Event(f"evt_{len(self.events)}", type_, self._now(), data, account))
+
+    # ------------------------------------------------------------ what Stripe does by itself
+
+    def time_has_passed(self) -> None:
+        """Execute what was answered with an error, decide what is pending, forget keys of 24 hours, or not yet."""
+        now = self.io.now()
+        while due := self._next_due(now):
+            self.acts_at, act = due
+            act()
+        self.acts_at = None
+        for key, stored in list(self.keys.items()):
+            old = stored.answer is not None and now - stored.created >= KEY_RETENTION_SECONDS
+            if old and self.io.happens("stripe: key pruned"):
+                del self.keys[key]
+                self.forgotten.add(key[1])
+
+    def _next_due(self, now: int) -> tuple[int, Callable[[], object]] | None:
+        """What is due first of all that Stripe has put off, and when."""
+        due: list[tuple[int, Callable[[], object]]] = []
+        if self.rolling_forward:
+            late = min(self.rolling_forward, key=lambda each: each.due)
+            due.append((late.due, partial(self._execute_late, late)))
+        due += [
+            (intent.decided_at, partial(self._decide, intent))
+            for intent in self.intents
+            if intent.status == "processing" and intent.decided_at is not None
+        ]
+        due += [
+            (refund.decided_at, partial(self._decide_refund, refund))
+            for refund in self.refunds
+            if refund.decided_at is not None
+        ]
+        first = min(due, key=itemgetter(0), default=None)
+        return first if first is not None and first[0] <= now else None
+
+    def _execute_late(self, late: RollForward) -> None:
+        self.rolling_forward.remove(late)
+        self.executed_late.add(late.key)
+        late.execute()
+
+    def _now(self) -> int:
+        return self.io.now() if self.acts_at is None else self.acts_at
+
+    def _decide(self, intent: PaymentIntent) -> None:
+        issuer = CARDS[intent.payment_method or "pm_card_visa"]
+        intent.processing_failed = bool(issuer.code) or not self.io.happens("stripe: processing has succeeded")
+        if intent.processing_failed:
+            self.becomes(intent, "requires_payment_method")
+        else:
+            self.becomes(intent, "succeeded")
+
+    def _decide_refund(self, refund: Refund) -> None:
+        refund.decided_at = None
+        intent = next(each for each in self.intents if each.id == refund.payment_intent)
+        fails = CARDS[intent.payment_method or "pm_card_visa"].refunds_fail
+        refund.status = "failed" if fails or not self.io.happens("stripe: refund has succeeded") else "succeeded"
+        refund.failure_reason = "unknown" if refund.status == "failed" else None
+        self._emit("refund.failed" if refund.status == "failed" else "refund.updated", refund)
+
+
+_CLAUSE = re.compile(r"metadata\[['\"](\w+)['\"]\]:['\"]([^'\"]*)['\"]|status:['\"](\w+)['\"]")
+
+
+def _parsed(query: str) -> tuple[dict[str, str], set[str]]:
+    """Clauses joined by AND, as far as they are used here."""
+    wanted: dict[str, str] = {}
+    statuses: set[str] = set()
+    for clause in re.split(r"\s+AND\s+", query.strip()):
+        match = _CLAUSE.fullmatch(clause)
+        if match is None:
+            raise ValueError(f"not a search that is known here: {query}")
+        if match[3]:
+            statuses.add(match[3])
+        else:
+            wanted[match[1]] = match[2]
+    return wanted, statuses
+
+
+_BOUNDS: Mapping[str, Callable[[int, int], bool]] = {
+    "gt": lambda created, bound: created > bound,
+    "gte": lambda created, bound: created >= bound,
+    "lt": lambda created, bound: created < bound,
+    "lte": lambda created, bound: created <= bound,
+}
+
+
+def _within(created: int, given: Mapping[str, Any]) -> bool:
+    bounds = given.get("created", {})
+    return all(_BOUNDS[name](created, bound) for name, bound in bounds.items())
+
+
+# ---------------------------------------------------------------- the SDK's client
+
+_DEFAULT_LIMIT = 10
+
+
+@dataclass
+class Page:
+    """As `stripe.ListObject`: some of the items, newest first, and how to go on."""
+
+    data: list[Any]
+    has_more: bool
+    _next: Callable[[], "Page"]
+
+    def next_page(self) -> "Page":
+        return self._next()
+
+    def auto_paging_iter(self) -> Iterator[Any]:
+        page = self
+        while True:
+            yield from page.data
+            if not page.has_more:
+                return
+            page = page.next_page()
+
+
+@dataclass
+class SearchPage:
+    """As `stripe.SearchResultObject`: `next_page` is a cursor."""
+
+    data: list[Any]
+    has_more: bool
+    next_page: str | None
+    _next: Callable[[], "SearchPage"]
+
+    def next_search_result_page(self) -> "SearchPage":
+        return self._next()
+
+    def auto_paging_iter(self) -> Iterator[Any]:
+        page = self
+        while True:
+            yield from page.data
+            if not page.has_more:
+                return
+            page = page.next_search_result_page()
+
+
+def _is_retried(status: int | None) -> bool:
+    """stripe-python, `HTTPClient._should_retry`, of answers without `Stripe-Should-Retry`."""
+    return status is None or status == 409 or status >= 500
+
+
+def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) -> Any:
+    """A `stripe.StripeClient` over it, that sends again what the SDK sends again, under the same key."""
+
+    def sent[Result](send: Callable[[], Result]) -> Result:
+        for tries_left in reversed(range(retries + 1)):
+            try:
+                return send()
+            except stripe.StripeError as error:
+                if not _is_retried(error.http_status) or not tries_left:
+                    raise
+        raise AssertionError
+
+    made = iter(range(10**9))
+
+    def key_in(options: Mapping[str, Any] | None) -> str:
+        # Without a key the SDK makes one up, so that its own retries charge once (stripe-python, "Idempotency").
+        return (options or {}).get("idempotency_key") or f"made up by the SDK {next(made)}"
+
+    def create(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> PaymentIntent:
+        key = key_in(options)
+        return sent(lambda: stripe_.create(parameters, key))
+
+    def confirm(
+        intent_id: str, parameters: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None
+    ) -> PaymentIntent:
+        key = key_in(options)
+        return sent(lambda: stripe_.confirm(intent_id, parameters, key))
+
+    def cancel(
+        intent_id: str, parameters: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None
+    ) -> PaymentIntent:
+        key = key_in(options)
+        return sent(lambda: stripe_.cancel(intent_id, parameters, key))
+
+    def refund(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Refund:
+        key = key_in(options)
+        return sent(lambda: stripe_.refund(parameters, key))
+
+    def listing(read: Callable[[Mapping[str, Any]], list[Any]]) -> Callable[..., Page]:
+        def list_(given: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None) -> Page:
+            given = given or {}
+            items = sent(lambda: read(given))
+            if "starting_after" in given:
+                ids = [item.id for item in items]
+                items = items[ids.index(given["starting_after"]) + 1 :]
+            shown = items[: given.get("limit", _DEFAULT_LIMIT)]
+            return Page(
+                shown,
+                len(items) > len(shown),
+                lambda: list_({**given, "starting_after": shown[-1].id}, options),
+            )
+
+        return list_
+
+    def search(given: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> SearchPage:
+        items = sent(lambda: stripe_.search(given["query"]))
+        first, limit = int(given.get("page", "0")), given.get("limit", _DEFAULT_LIMIT)
+        shown, has_more = items[first : first + limit], len(items) > first + limit
+        cursor = str(first + limit) if has_more else None
+        return SearchPage(shown, has_more, cursor, lambda: search({**given, "page": cursor}, options))
+
+    payment_intents = SimpleNamespace(
+        create=create,
+        confirm=confirm,
+        cancel=cancel,
+        retrieve=lambda intent_id, *_: sent(lambda: stripe_.retrieve(intent_id)),
+        search=search,
+        list=listing(stripe_.list_created),
+    )
+    events = SimpleNamespace(
+        list=listing(stripe_.list_events),
+        retrieve=lambda event_id, *_: sent(lambda: [stripe_.retrieve_event(event_id)])[0],
+    )
+    refunds = SimpleNamespace(
+        create=refund,
+        list=listing(stripe_.list_refunds),
+        retrieve=lambda refund_id, *_: sent(lambda: stripe_.retrieve_refund(refund_id)),
+    )
+    return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds))

@@ -1,0 +1,363 @@
+"""The decisions about money, one by one: pure functions of a row and of what Stripe shows."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onecharge.contract.events import OrderPlaced
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.protocol import (
+    Cancel,
+    CancelFound,
+    CancelReason,
+    Confirm,
+    Confirmed,
+    Create,
+    Discrepancy,
+    Finalize,
+    FoundIntent,
+    FrozenRequest,
+    Payment,
+    Wait,
+    decide,
+    decide_after_lookup,
+    find_discrepancy,
+    is_decline_of,
+)
+from onecharge.payments.stripe_responses import RULES, NextAction, ResponseKind
+from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
+from testing.builders import ORDER_ID, REQUEST, T0, intent, order, payment
+from testing.harness import PROJECT
+
+OPEN = ("requires_payment_method", "requires_confirmation", "requires_action")
+
+
+def decided_state(decision: object) -> PaymentState:
+    assert isinstance(decision, Finalize)
+    return decision.state
+
+
+# ---------------------------------------------------------------- what is frozen, and the keys
+
+
+def test_equal_orders_freeze_equal_requests() -> None:
+    """Stripe compares what it gets under one key: the attempt and its payment method are no part of it."""
+    again = OrderPlaced.model_validate_json(order().model_dump_json())
+    assert FrozenRequest.of(again) == REQUEST
+    assert FrozenRequest.of(order(attempt=2, payment_method="pm_other")) == REQUEST
+    assert FrozenRequest.of(order(amount_minor=1)) != REQUEST
+
+
+def test_keys_derive_from_what_is_stored_alone() -> None:
+    """One create key for each generation, one confirm key for each attempt and PaymentIntent; nothing personal."""
+    assert REQUEST.create_key(2) == f"order:{ORDER_ID}:2"
+    assert payment(attempt=3).confirm_key == f"order:{ORDER_ID}:3:pi_1"
+    one_attempt = {payment(payment_method=method, generation=g).confirm_key for method in "ab" for g in (0, 1)}
+    assert len(one_attempt) == 1
+
+
+@pytest.mark.parametrize(
+    ("age", "is_old"), [(0, False), (LOOKUP_AGE_SECONDS - 1, False), (LOOKUP_AGE_SECONDS, True), (10**8, True)]
+)
+def test_an_order_is_old_at_23_hours(age: int, is_old: bool) -> None:
+    """By the time at which it was placed, whatever attempt it is."""
+    assert REQUEST.is_old(T0 + age) is is_old
+
+
+# ---------------------------------------------------------------- decide: by what the PaymentIntent is
+
+
+@pytest.mark.parametrize(
+    ("shown", "state"),
+    [
+        (intent("succeeded"), PaymentState.SUCCEEDED),
+        (intent("canceled", cancellation_reason="requested_by_customer"), PaymentState.CANCELED),
+        (intent("requires_action"), PaymentState.REQUIRES_ACTION),
+        (intent("requires_action", payment_method="pm_card_visa"), PaymentState.REQUIRES_ACTION),
+        (
+            intent("requires_payment_method", error_code="lost_card", latest_charge="ch_1"),
+            PaymentState.DECLINED,
+        ),
+        (
+            intent("requires_payment_method", error_code="authentication_required", latest_charge="ch_1"),
+            PaymentState.REQUIRES_ACTION,
+        ),
+        (intent("requires_capture"), PaymentState.NEEDS_REVIEW),
+        (intent("succeeded", amount_minor=1098), PaymentState.NEEDS_REVIEW),
+        (intent("succeeded", currency="USD"), PaymentState.NEEDS_REVIEW),
+        (intent("requires_payment_method", amount_minor=1), PaymentState.NEEDS_REVIEW),
+    ],
+)
+def test_what_it_is_finalizes_the_attempt(shown: FoundIntent, state: PaymentState) -> None:
+    """With the PaymentIntent's id; other money than was frozen is for a person, and never confirmed."""
+    decision = decide(payment(), shown, confirmed=Confirmed.UNKNOWN)
+    assert decided_state(decision) is state
+    assert isinstance(decision, Finalize)
+    assert decision.payment_intent_id == "pi_1"
+
+
+def test_a_decline_carries_what_a_shop_can_show() -> None:
+    """Its code, the advice, and the charge by which the next attempt tells its own decline from this one."""
+    shown = intent(
+        "requires_payment_method", error_code="lost_card", advice_code="do_not_try_again", latest_charge="ch_1"
+    )
+    decision = decide(payment(generation=2), replace(shown, generation=2), confirmed=Confirmed.ANSWERED)
+    assert decision == Finalize(
+        PaymentState.DECLINED,
+        payment_intent_id="pi_1",
+        generation=2,
+        code="lost_card",
+        advice_code="do_not_try_again",
+        declined_charge_id="ch_1",
+    )
+
+
+@pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
+def test_what_is_open_and_untried_is_confirmed(status: str) -> None:
+    """The one that is written down."""
+    assert decide(payment(), intent(status)) == Confirm()
+
+
+@pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
+@pytest.mark.parametrize("confirmed", [Confirmed.ANSWERED, Confirmed.SPENT])
+def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str, confirmed: Confirmed) -> None:
+    """There is never a second confirm key for the same attempt and PaymentIntent."""
+    assert decide(payment(), intent(status), confirmed=confirmed) == Cancel(CancelReason.ABANDONED)
+
+
+@pytest.mark.parametrize("reason", ["abandoned", "automatic", None])
+@pytest.mark.parametrize(("of_row", "of_intent"), [(0, 0), (2, 0), (0, 2)])
+def test_a_canceled_one_is_followed_by_the_next_generation(reason: str | None, of_row: int, of_intent: int) -> None:
+    """Whoever canceled it, if not for the customer: the generation after all that were tried."""
+    shown = intent("canceled", cancellation_reason=reason, generation=of_intent)
+    assert decide(payment(generation=of_row), shown) == Create(max(of_row, of_intent + 1))
+
+
+@pytest.mark.parametrize("confirmed", Confirmed)
+@pytest.mark.parametrize("cancel_requested_at", [None, T0])
+def test_what_stripe_is_processing_is_waited_for(confirmed: Confirmed, cancel_requested_at: int | None) -> None:
+    """There is never a next generation beside it, not even to cancel."""
+    row = payment(cancel_requested_at=cancel_requested_at)
+    assert decide(row, intent("processing"), confirmed=confirmed) == Wait()
+
+
+@pytest.mark.parametrize("confirmed", Confirmed)
+@pytest.mark.parametrize("status", OPEN)
+def test_an_open_one_is_canceled_once_that_is_requested(status: str, confirmed: Confirmed) -> None:
+    """For the customer, and never confirmed, whatever was declined before."""
+    shown = intent(status, error_code="lost_card", latest_charge="ch_1")
+    decision = decide(payment(cancel_requested_at=T0), shown, confirmed=confirmed)
+    assert decision == Cancel(CancelReason.BY_CUSTOMER)
+
+
+def test_a_success_stays_a_success_though_a_cancellation_is_requested() -> None:
+    """Stripe has decided the race; and an abandoned one is no canceled order."""
+    row = payment(cancel_requested_at=T0)
+    assert decided_state(decide(row, intent("succeeded"))) is PaymentState.SUCCEEDED
+    assert decide(row, intent("canceled", cancellation_reason="abandoned")) == Create(1)
+
+
+def test_an_action_of_another_payment_method_is_abandoned() -> None:
+    """It waits for another attempt's card: this attempt takes the next generation."""
+    shown = intent("requires_action", payment_method="pm_of_attempt_1")
+    row = payment(attempt=2, payment_method="pm_of_attempt_2")
+    assert decide(row, shown) == Cancel(CancelReason.ABANDONED)
+    assert decided_state(decide(row, shown, confirmed=Confirmed.ANSWERED)) is PaymentState.REQUIRES_ACTION
+
+
+@pytest.mark.parametrize(
+    ("known", "latest", "confirmed", "is_own"),
+    [
+        # Another's, if an open page or a row that was lost stands between: its one key says.
+        (None, "ch_1", Confirmed.NO, False),
+        ("ch_1", "ch_2", Confirmed.NO, False),
+        ("ch_1", "ch_1", Confirmed.NO, False),
+        (None, None, Confirmed.NO, False),
+        (None, "ch_1", Confirmed.UNKNOWN, True),
+        ("ch_1", "ch_2", Confirmed.UNKNOWN, True),
+        ("ch_1", "ch_1", Confirmed.UNKNOWN, False),
+        ("ch_1", "ch_1", Confirmed.ANSWERED, True),
+        (None, None, Confirmed.ANSWERED, True),
+        # A stored failure proves nothing: the decline may be the attempt's before.
+        ("ch_1", "ch_1", Confirmed.SPENT, False),
+        ("ch_1", "ch_2", Confirmed.SPENT, True),
+    ],
+)
+def test_whose_decline_it_is(known: str | None, latest: str | None, confirmed: Confirmed, is_own: bool) -> None:
+    """This attempt's if its confirm has been answered; by the charge only where the confirm cannot be sent."""
+    shown = intent("requires_payment_method", error_code="lost_card", latest_charge=latest)
+    row = payment(attempt=2, declined_charge_id=known)
+    assert is_decline_of(row, shown, confirmed) is is_own
+    decision = decide(row, shown, confirmed=confirmed)
+    if is_own:
+        assert decided_state(decision) is PaymentState.DECLINED
+    else:
+        assert decision == (Confirm() if confirmed is Confirmed.NO else Cancel(CancelReason.ABANDONED))
+
+
+def test_whoever_waits_is_known_to_the_attempt_after_it() -> None:
+    """A decline that asks for authentication is not taken for the answer to another card."""
+    waits = intent("requires_payment_method", error_code="authentication_required", latest_charge="ch_1")
+    first = decide(payment(), waits, confirmed=Confirmed.ANSWERED)
+    assert isinstance(first, Finalize)
+    assert first.state is PaymentState.REQUIRES_ACTION
+    assert decide(payment(attempt=2, declined_charge_id=first.declined_charge_id), waits) == Confirm()
+
+
+# ---------------------------------------------------------------- after a lookup
+
+ABANDONED = intent("canceled", cancellation_reason="abandoned")
+CANCELED = intent("canceled", cancellation_reason="requested_by_customer", payment_intent_id="pi_c")
+SUCCEEDED = intent("succeeded", payment_intent_id="pi_s")
+PROCESSING = intent("processing", payment_intent_id="pi_p")
+WITHOUT = payment(payment_intent_id=None)
+OWN = intent("requires_payment_method", payment_intent_id="pi_own")
+
+
+def test_our_own_is_written_down_when_nothing_else_is_open() -> None:
+    """None: it is the one. What was abandoned, by us or by Stripe, can never charge."""
+    assert decide_after_lookup(WITHOUT, OWN, []) is None
+    assert decide_after_lookup(WITHOUT, OWN, [ABANDONED, replace(ABANDONED, cancellation_reason=None)]) is None
+
+
+@pytest.mark.parametrize("status", OPEN)
+def test_what_is_merely_found_is_never_confirmed(status: str) -> None:
+    """Every other one that is open is canceled first, even beside a canceled order's."""
+    found = [intent(status), intent(status, payment_intent_id="pi_2"), ABANDONED, CANCELED]
+    assert decide_after_lookup(WITHOUT, OWN, found) == CancelFound(("pi_1", "pi_2"))
+
+
+@pytest.mark.parametrize("others", [[], [ABANDONED], [CANCELED], [PROCESSING], [intent("requires_action")]])
+def test_one_that_succeeded_is_the_payment(others: list[FoundIntent]) -> None:
+    """Whatever else there is."""
+    decision = decide_after_lookup(WITHOUT, OWN, [*others, SUCCEEDED])
+    assert isinstance(decision, Finalize)
+    assert (decision.state, decision.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_s")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [SUCCEEDED, intent("succeeded")],
+        [replace(SUCCEEDED, amount_minor=1)],
+        [replace(SUCCEEDED, currency="USD")],
+        [intent("requires_capture"), CANCELED],
+    ],
+)
+def test_what_should_not_be_is_for_a_person(found: list[FoundIntent]) -> None:
+    """Two that succeeded, other money, an unexpected status: nobody guesses."""
+    assert decided_state(decide_after_lookup(WITHOUT, OWN, found)) is PaymentState.NEEDS_REVIEW
+
+
+def test_our_own_counts_among_those_that_succeeded() -> None:
+    """Another worker may have confirmed it meanwhile."""
+    own = replace(OWN, status="succeeded")
+    assert decided_state(decide_after_lookup(WITHOUT, own, [])) is PaymentState.SUCCEEDED
+    assert decided_state(decide_after_lookup(WITHOUT, own, [SUCCEEDED])) is PaymentState.NEEDS_REVIEW
+
+
+@pytest.mark.parametrize("others", [[], [CANCELED], [ABANDONED], [intent("requires_payment_method")]])
+def test_one_that_is_processing_is_waited_for(others: list[FoundIntent]) -> None:
+    """It may yet succeed: nothing is confirmed beside it, and nobody says CANCELED."""
+    assert decide_after_lookup(WITHOUT, OWN, [*others, PROCESSING]) == Wait()
+
+
+def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
+    """The order is canceled though the row has forgotten that; an abandoned one alone says nothing of the kind."""
+    assert decided_state(decide_after_lookup(WITHOUT, OWN, [ABANDONED, CANCELED])) is PaymentState.CANCELED
+
+
+# ---------------------------------------------------------------- the table of responses
+
+
+def test_every_kind_of_response_has_a_rule() -> None:
+    """The table is complete: no response falls through."""
+    assert RULES.keys() == set(ResponseKind)
+
+
+def test_the_documented_table_of_responses_is_the_code_s() -> None:
+    """Row by row: docs/protocol.md says of each response what the code does."""
+    text = (PROJECT / "docs/protocol.md").read_text()
+    section = text.split("## What a response means that is no PaymentIntent")[1].split("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")][2:]
+    documented = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    assert documented == [[kind.value, rule.action.name, "alarm" if rule.alarm else ""] for kind, rule in RULES.items()]
+
+
+def test_only_a_refusal_of_card_or_amount_declines_unseen() -> None:
+    """Every other response is followed by what the PaymentIntent is, or by another try."""
+    declines = {kind for kind, rule in RULES.items() if rule.action is NextAction.DECLINE}
+    assert declines == {ResponseKind.PAYMENT_METHOD_REFUSED, ResponseKind.AMOUNT_REFUSED}
+
+
+# ---------------------------------------------------------------- what Stripe says unasked
+
+HOUR = 3600
+DECLINE = intent("requires_payment_method", error_code="lost_card")
+ASKS_AGAIN = intent("requires_payment_method", error_code="authentication_required")
+
+
+def row(state: PaymentState, **changes: Any) -> Payment:
+    return payment(state=state, finalized_at=T0, lease_expires_at=0, lease_owner=None, **changes)
+
+
+HELD = payment()
+FREE = payment(lease_expires_at=T0)
+OTHER = intent("succeeded", payment_intent_id="pi_2")
+OTHER_MONEY = intent("succeeded", amount_minor=1)
+
+CASES: list[tuple[str, Payment | None, FoundIntent, Discrepancy]] = [
+    ("no row, a charge", None, intent(), Discrepancy.LOST_ROW),
+    ("no row, no charge", None, DECLINE, Discrepancy.NONE),
+    ("held, its charge", HELD, intent(), Discrepancy.NONE),
+    ("held, another's charge", HELD, OTHER, Discrepancy.PAID),
+    ("abandoned by its worker, its charge", FREE, intent(), Discrepancy.PAID),
+    ("abandoned by its worker, declined", FREE, DECLINE, Discrepancy.NONE),
+    ("paid, its charge", row(PaymentState.SUCCEEDED), intent(), Discrepancy.NONE),
+    ("paid, another charge", row(PaymentState.SUCCEEDED), OTHER, Discrepancy.PAID_TWICE),
+    ("paid, its charge is none", row(PaymentState.SUCCEEDED), DECLINE, Discrepancy.REVERSED),
+    (
+        *("paid, another that is canceled", row(PaymentState.SUCCEEDED)),
+        *(intent("canceled", payment_intent_id="pi_2"), Discrepancy.NONE),
+    ),
+    ("canceled, a charge", row(PaymentState.CANCELED), intent(), Discrepancy.PAID_AFTER_CANCEL),
+    ("canceled, a charge of other money", row(PaymentState.CANCELED), OTHER_MONEY, Discrepancy.PAID_AFTER_CANCEL),
+    ("canceled, canceled", row(PaymentState.CANCELED), CANCELED, Discrepancy.NONE),
+    ("declined, charged later", row(PaymentState.DECLINED), intent(), Discrepancy.PAID_LATE),
+    ("declined, declined", row(PaymentState.DECLINED), DECLINE, Discrepancy.NONE),
+    ("declined, other money", row(PaymentState.DECLINED), OTHER_MONEY, Discrepancy.OTHER_MONEY),
+    ("in review, its charge", row(PaymentState.NEEDS_REVIEW), intent(), Discrepancy.PAID),
+    ("in review, other money", row(PaymentState.NEEDS_REVIEW), OTHER_MONEY, Discrepancy.NONE),
+    ("waiting, its charge", row(PaymentState.REQUIRES_ACTION), intent(), Discrepancy.PAID),
+    ("waiting, waits", row(PaymentState.REQUIRES_ACTION), intent("requires_action"), Discrepancy.NONE),
+    ("waiting, asks again", row(PaymentState.REQUIRES_ACTION), ASKS_AGAIN, Discrepancy.NONE),
+    ("waiting, the bank declined", row(PaymentState.REQUIRES_ACTION), DECLINE, Discrepancy.DECLINED),
+    ("waiting, abandoned", row(PaymentState.REQUIRES_ACTION), ABANDONED, Discrepancy.DECLINED),
+    (
+        *("waiting, canceled for the customer", row(PaymentState.REQUIRES_ACTION)),
+        *(replace(CANCELED, payment_intent_id="pi_1"), Discrepancy.CANCELED),
+    ),
+    ("waiting, processing", row(PaymentState.REQUIRES_ACTION), intent("processing"), Discrepancy.NONE),
+    (
+        *("waiting, another is declined", row(PaymentState.REQUIRES_ACTION)),
+        *(replace(DECLINE, payment_intent_id="pi_2"), Discrepancy.NONE),
+    ),
+]
+
+
+@pytest.mark.parametrize(("of", "shown", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_stripe_says_unasked_is_compared(of: Payment | None, shown: FoundIntent, expected: Discrepancy) -> None:
+    """A success wins over all but another success; nothing else changes a row but one that waits."""
+    assert find_discrepancy(of, shown, now=T0 + 1, requires_action_seconds=HOUR) is expected
+
+
+@pytest.mark.parametrize("shown", [intent("requires_action"), ASKS_AGAIN])
+def test_nobody_waits_forever_for_a_customer(shown: FoundIntent) -> None:
+    """Counted from when the row began to wait, for any way in which Stripe shows it."""
+    waits = row(PaymentState.REQUIRES_ACTION)
+
+    def after(seconds: int) -> Discrepancy:
+        return find_discrepancy(waits, shown, now=T0 + seconds, requires_action_seconds=HOUR)
+
+    assert (after(HOUR - 1), after(HOUR)) == (Discrepancy.NONE, Discrepancy.EXPIRED)

@@ -1,0 +1,667 @@
+"""reconcile: what nobody else finishes is finished by a scheduled run, and nothing that fails blocks the rest.
+
+DynamoDB is moto's, with the sparse index of template.yaml; Stripe is in memory.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import boto3
+import pytest
+
+from onecharge.contract.questions import Cancellation
+from onecharge.contract.states import PaymentState, RefundState
+from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
+from onecharge.payments.charges.store import UNFINISHED_SHARDS, shard_of
+from onecharge.payments.processed_events import ProcessedEvents
+from onecharge.payments.time_bounds import OVERDUE_SECONDS
+from reconcile import reconcile as reconcile_module
+from reconcile.app import Application
+from reconcile.checkpoints import Checkpoint, CheckpointStore
+from reconcile.reconcile import (
+    FAILED_ATTEMPTS_MAX,
+    FINALIZING_SECONDS,
+    ROUND_OVERDUE_SECONDS,
+    ReconcileCharges,
+)
+from testing.harness import LambdaContext, Log, create_table
+from testing.payment_service import (
+    DECLINED,
+    REQUIRES_ACTION_SECONDS,
+    T0,
+    THREE_D_SECURE,
+    VISA,
+    PaymentService,
+    no_answer,
+    order_id,
+    wrong_key,
+)
+
+RUN_SECONDS = 240.0
+STEP_SECONDS = 20.0
+
+
+@dataclass
+class Scheduled:
+    """The payment service, and its scheduled run."""
+
+    payments: PaymentService
+    checkpoints: CheckpointStore
+    processed: ProcessedEvents
+    log: Log
+    gauges: dict[str, float] = field(default_factory=dict)
+    seconds_a_request: float = 0
+    """What each request to Stripe takes of the invocation's time."""
+
+    def run(self, *, after_seconds: int = 0) -> Counter[str]:
+        """One run so much later; returns what it has counted."""
+        self.payments.now += after_seconds
+        self.payments.counted.clear()
+        already = len(self.payments.stripe.asked)
+
+        def seconds_left() -> float:
+            return RUN_SECONDS - (len(self.payments.stripe.asked) - already) * self.seconds_a_request
+
+        ReconcileCharges(
+            store=self.payments.store,
+            gateway=self.payments.gateway,
+            reconciler=self.payments.reconciler,
+            events=self.payments.events,
+            processed=self.processed,
+            checkpoints=self.checkpoints,
+            clock=lambda: self.payments.now,
+            seconds_left=seconds_left,
+            step_seconds=STEP_SECONDS,
+            logger=self.payments.logger,
+            count=self.payments.counted.append,
+            gauge=self.gauges.__setitem__,
+        )()
+        return Counter(self.payments.counted)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        checkpoint = self.checkpoints.read()
+        assert checkpoint is not None
+        return checkpoint
+
+
+@pytest.fixture
+def scheduled(aws: None, log: Log) -> Scheduled:
+    dynamodb = boto3.client("dynamodb")
+    create_table(dynamodb, "payments", "PaymentsTable")
+    create_table(dynamodb, "refunds", "RefundsTable")
+    create_table(dynamodb, "stripe-events", "StripeEventsTable")
+    create_table(dynamodb, "reconciliation", "ReconciliationTable")
+    return Scheduled(
+        PaymentService(dynamodb, log.logger),
+        CheckpointStore(dynamodb, "reconciliation"),
+        ProcessedEvents(dynamodb, "stripe-events"),
+        log,
+    )
+
+
+@pytest.fixture
+def payments(scheduled: Scheduled) -> PaymentService:
+    return scheduled.payments
+
+
+# ---------------------------------------------------------------- a row that nobody works on
+
+
+def test_a_charge_whose_worker_crashed_is_finalized(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Its message is lost, too, and Stripe's events of it as well: the row's own turn finds it."""
+    payments.crash_after("confirm")
+    payments.stripe.events.clear()
+    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["Reconciled.SUCCEEDED"] == 1
+    assert payments.state() is PaymentState.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("card", "state"),
+    [(DECLINED, PaymentState.DECLINED), (THREE_D_SECURE, PaymentState.REQUIRES_ACTION)],
+)
+def test_what_stripe_has_decided_is_finalized(
+    scheduled: Scheduled, payments: PaymentService, card: str, state: PaymentState
+) -> None:
+    """By the same rules as the worker's; the next card may be tried."""
+    payments.crash_after("confirm", card=card)
+    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    assert payments.state() is state
+    payments.charge(attempt=2)
+    assert payments.state() is PaymentState.SUCCEEDED
+
+
+def test_canceled_for_the_customer_is_canceled(scheduled: Scheduled, payments: PaymentService) -> None:
+    """By hand at Stripe: the trace of a cancellation, whoever has left it."""
+    payments.crash_before("confirm")
+    payments.stripe.becomes("pi_0", "canceled", cancellation_reason="requested_by_customer")
+    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    assert payments.state() is PaymentState.CANCELED
+
+
+@pytest.mark.parametrize("status", ["requires_payment_method", "canceled", "processing"])
+def test_nothing_is_confirmed_and_nothing_created(scheduled: Scheduled, payments: PaymentService, status: str) -> None:
+    """What Stripe has not decided waits for a message's worker; after a day nobody comes, and it is an alarm."""
+    payments.crash_before("confirm")
+    payments.stripe.becomes("pi_0", status)
+    payments.stripe.asked.clear()
+    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
+    assert scheduled.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
+    assert payments.state() is PaymentState.PENDING
+    assert {each.split()[0] for each in payments.stripe.asked} == {"retrieve", "events"}
+
+
+def test_a_decline_of_the_attempt_before_decides_nothing(scheduled: Scheduled, payments: PaymentService) -> None:
+    """The PaymentIntent still shows it; the present attempt was never confirmed."""
+    payments.charge(card=DECLINED)
+    payments.crash_before("confirm", card=VISA, attempt=2)
+    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    assert payments.state() is PaymentState.PENDING
+
+
+def test_another_amount_at_stripe_needs_review(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Whatever its status: an alarm, and a person."""
+    payments.crash_before("confirm")
+    payments.stripe.intents["pi_0"]["amount"] = 1
+    counted = scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    assert (payments.state(), counted["Alarm"]) == (PaymentState.NEEDS_REVIEW, 1)
+
+
+def test_a_row_that_is_worked_on_is_left_alone(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Its message claims it again within 15 minutes, each time the lease is free."""
+    payments.crash_before("confirm")
+    payments.stripe.asked.clear()
+    scheduled.run(after_seconds=UNATTENDED_SECONDS - 1)
+    assert payments.stripe.asked == ["events"]
+    payments.stripe.failing["confirm"] = no_answer
+    payments.charge()
+    payments.stripe.asked.clear()
+    scheduled.run(after_seconds=UNATTENDED_SECONDS - 1)
+    assert payments.stripe.asked == ["events"]
+
+
+def test_a_row_that_is_claimed_since_the_index_was_read_is_left_alone(payments: PaymentService) -> None:
+    """The index is eventually consistent: the row itself says that somebody works on it."""
+    payments.crash_after("confirm", card=DECLINED)
+    payments.stripe.asked.clear()
+    payments.now += payments.bounds.lease_seconds
+    assert payments.reconcile()
+    assert (payments.state(), payments.stripe.asked) == (PaymentState.PENDING, [])
+
+
+def test_a_payment_intent_that_stripe_does_not_have_is_an_alarm(scheduled: Scheduled, payments: PaymentService) -> None:
+    """As with the key of another account: nothing is written."""
+    payments.crash_before("confirm")
+    payments.stripe.intents.clear()
+    counted = scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    assert (counted["RowUnknownToStripe"], counted["Alarm"]) == (1, 1)
+    assert payments.state() is PaymentState.PENDING
+
+
+def test_what_a_dead_canceler_left_is_finished(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Even of an order that was never sent: a PaymentIntent is created to leave the trace, and never confirmed."""
+    assert payments.request_cancel() is Cancellation.CANCELING
+    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    assert payments.state() is PaymentState.CANCELED
+    [intent] = payments.stripe.intents.values()
+    assert intent["cancellation_reason"] == "requested_by_customer"
+    assert payments.stripe.asked_for("confirm") == 0
+
+
+# ---------------------------------------------------------------- issue 8, "REQUIRES_ACTION never ends"
+
+
+def test_after_the_parameters_time_it_is_canceled_as_abandoned(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Then the attempt is DECLINED with a code of its own, and another card is tried on the next generation."""
+    payments.charge(card=THREE_D_SECURE)
+    scheduled.run(after_seconds=REQUIRES_ACTION_SECONDS - 1)
+    assert payments.state() is PaymentState.REQUIRES_ACTION
+    scheduled.run(after_seconds=1)
+    assert payments.stripe.intents["pi_0"]["cancellation_reason"] == "abandoned"
+    assert payments.item()["decline_code"] == {"S": "requires_action_expired"}
+    assert payments.state() is PaymentState.DECLINED
+    payments.charge(card=VISA, attempt=2)
+    row = payments.row()
+    assert (row.state, row.generation, row.payment_intent_id) == (PaymentState.SUCCEEDED, 1, "pi_1")
+
+
+def test_who_authenticates_at_the_last_moment_has_paid(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Stripe decides the race."""
+    payments.charge(card=THREE_D_SECURE)
+
+    def authenticates(reached: str) -> None:
+        if reached == "cancel":
+            payments.stripe.becomes("pi_0", "succeeded")
+
+    payments.stripe.before = authenticates
+    scheduled.run(after_seconds=REQUIRES_ACTION_SECONDS)
+    assert payments.state() is PaymentState.SUCCEEDED
+
+
+def test_a_run_that_crashes_after_the_cancel_is_gone_on_with(scheduled: Scheduled, payments: PaymentService) -> None:
+    """The next one finds it canceled as abandoned: the same code."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.becomes("pi_0", "canceled", cancellation_reason="abandoned")
+    scheduled.run(after_seconds=REQUIRES_ACTION_SECONDS)
+    assert payments.item()["decline_code"] == {"S": "requires_action_expired"}
+
+
+def test_a_customer_who_still_has_time_is_no_abandoned_payment(scheduled: Scheduled, payments: PaymentService) -> None:
+    """With a parameter of three days."""
+    payments.reconciler = replace(payments.reconciler, requires_action_seconds=3 * 24 * 3600)
+    payments.charge(card=THREE_D_SECURE)
+    counted = scheduled.run(after_seconds=OVERDUE_SECONDS + 1)
+    assert "AbandonedPayment" not in counted
+
+
+# ------------------------------------------------------ issue 8, "3-D Secure succeeded, that one stream record lost"
+
+
+def test_a_late_duplicate_re_emits_the_outcome(scheduled: Scheduled, payments: PaymentService) -> None:
+    """The order service asks again about an order that waits: its outcome goes through the stream once more."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.becomes("pi_0", "succeeded")
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    emitted = payments.row()
+    assert emitted.state is PaymentState.SUCCEEDED
+    payments.charge(card=THREE_D_SECURE)
+    assert payments.row() == emitted
+    payments.now += 15 * 60
+    payments.charge(card=THREE_D_SECURE)
+    assert payments.row() == replace(emitted, last_emitted_at=payments.now, revision=emitted.revision + 1)
+    assert payments.stripe.charges == ["pi_0"]
+
+
+# ---------------------------------------------------------------- issue 8, "Reconciler": rows
+
+
+def names_of(count: int) -> list[str]:
+    return [f"{number:x}" for number in range(count)]
+
+
+def of_one_shard(count: int) -> list[str]:
+    shard = shard_of(order_id("0"))
+    return [name for name in names_of(100) if shard_of(order_id(name)) == shard][:count]
+
+
+def test_one_row_that_fails_blocks_no_other(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Neither one that Stripe does not answer for, nor one that cannot be read; both are tried again on every run."""
+    names = names_of(12)
+    for name in names:
+        payments.crash_after("confirm", name)
+    payments.stripe.events.clear()
+    ill, malformed, *others = names
+    payments.stripe.failing[str(payments.row(ill).payment_intent_id)] = no_answer
+    key = {"order_id": {"S": order_id(malformed)}}
+    payments.dynamodb.update_item(
+        TableName="payments",
+        Key=key,
+        UpdateExpression="SET #state = :unknown",
+        ExpressionAttributeNames={"#state": "state"},
+        ExpressionAttributeValues={":unknown": {"S": "?"}},
+    )
+    for _ in range(2):
+        counted = scheduled.run(after_seconds=UNATTENDED_SECONDS)
+        assert counted["ReconcileFailed"] == 2
+        # What no outage explains needs a person.
+        assert counted["Alarm"] == 1
+    assert {payments.state(name) for name in others} == {PaymentState.SUCCEEDED}
+    failed = {line["order_id"] for line in scheduled.log.lines if "not reconciled" in line["message"]}
+    assert failed == {order_id(ill), order_id(malformed)}
+    payments.stripe.failing.clear()
+    scheduled.run(after_seconds=300)
+    assert payments.state(ill) is PaymentState.SUCCEEDED
+
+
+def test_only_unfinished_rows_are_visited(scheduled: Scheduled, payments: PaymentService) -> None:
+    """By the index, not by a scan; a finished row costs nothing."""
+    for name in names_of(12):
+        payments.charge(name)
+    payments.crash_before("confirm", "f1")
+    payments.stripe.events.clear()
+    asked: list[str] = []
+    payments.dynamodb.meta.events.register(
+        "before-call.dynamodb", lambda model, **_: asked.append(model.name), unique_id="watch"
+    )
+    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    counted = Counter(asked)
+    assert "Scan" not in counted
+    # DynamoDB may say only with one more page that a shard has no more rows.
+    assert counted["Query"] in (UNFINISHED_SHARDS, UNFINISHED_SHARDS + 1)
+    # The checkpoint's, and that of the one row.
+    assert counted["GetItem"] == 2
+
+
+def test_each_shard_is_visited_from_the_oldest_row_on(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Whoever has waited longest is first."""
+    names = of_one_shard(4)
+    for name in reversed(names):
+        payments.crash_before("confirm", name)
+        payments.now += 60
+    payments.stripe.asked.clear()
+    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    visited = [each.split()[1] for each in payments.stripe.asked if each.startswith("retrieve")]
+    assert visited == [payments.row(name).payment_intent_id for name in reversed(names)]
+
+
+def test_a_run_is_bounded_and_the_next_one_goes_on(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Rows that take long do not keep a round from its end, and no row is visited twice in it."""
+    names = names_of(20)
+    for name in names:
+        payments.crash_before("confirm", name)
+    payments.stripe.failing["retrieve"] = no_answer
+    payments.now += UNATTENDED_SECONDS
+    payments.stripe.asked.clear()
+    scheduled.seconds_a_request = STEP_SECONDS
+    rounds = 0
+    while not rounds or not scheduled.checkpoint.is_between_rounds:
+        scheduled.run(after_seconds=300)
+        rounds += 1
+        if not scheduled.checkpoint.is_between_rounds:
+            assert scheduled.gauges["RowsBehindSeconds"] == payments.now - T0
+    assert scheduled.gauges["RowsBehindSeconds"] == 0
+    visited = Counter(each for each in payments.stripe.asked if each.startswith("retrieve"))
+    assert (len(visited), set(visited.values())) == (20, {1})
+    assert rounds == 4
+
+
+def test_no_round_for_an_hour_is_an_alarm(scheduled: Scheduled, payments: PaymentService) -> None:
+    """What is stuck would be stuck unseen."""
+    for name in names_of(6):
+        payments.crash_before("confirm", name)
+    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    scheduled.seconds_a_request = 90
+    assert scheduled.run(after_seconds=ROUND_OVERDUE_SECONDS)["ReconcileOverdue"] == 0
+    counted = scheduled.run(after_seconds=1)
+    assert (counted["ReconcileOverdue"], counted["Alarm"]) == (1, 1)
+
+
+def test_an_abandoned_payment_is_an_alarm_on_every_run(scheduled: Scheduled, payments: PaymentService) -> None:
+    """An order without a PaymentIntent, of which no message comes any more."""
+    payments.crash_before("create")
+    assert scheduled.run(after_seconds=OVERDUE_SECONDS - 1)["AbandonedPayment"] == 0
+    for _ in range(2):
+        counted = scheduled.run(after_seconds=300)
+        assert (counted["AbandonedPayment"], counted["Alarm"]) == (1, 1)
+    # A redriven message can still claim it.
+    payments.charge()
+    assert payments.state() is PaymentState.SUCCEEDED
+
+
+def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Its last claim is young, the attempt is not: the worker says so, and the run once nobody claims it any more."""
+    payments.charge(card=DECLINED)
+    payments.now += 3 * OVERDUE_SECONDS
+    payments.stripe.failing["confirm"] = no_answer
+    for _ in range(2):
+        payments.counted.clear()
+        payments.charge(attempt=2)
+        assert "Alarm" not in payments.counted
+        payments.now += OVERDUE_SECONDS // 2
+    payments.counted.clear()
+    payments.charge(attempt=2)
+    assert [each for each in payments.counted if "Payment" not in each] == ["Alarm"]
+    assert "PaymentOverdue" in payments.counted
+    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 1
+
+
+def test_a_late_cancellation_is_not_as_old_as_its_attempt(scheduled: Scheduled, payments: PaymentService) -> None:
+    """It has a day of its own."""
+    payments.charge(card=DECLINED)
+    payments.now += 3 * OVERDUE_SECONDS
+    payments.request_cancel(card=DECLINED)
+    payments.stripe.failing["cancel"] = no_answer
+    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
+    assert scheduled.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
+
+
+# ---------------------------------------------------------------- issue 8, "Reconciler": events
+
+
+def test_what_has_just_happened_is_left_to_whoever_does_it(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Events are read when they are old enough for it to be finalized; and then they are read."""
+    payments.charge(card=THREE_D_SECURE)
+    scheduled.run()
+    payments.stripe.becomes("pi_0", "succeeded")
+    scheduled.run(after_seconds=FINALIZING_SECONDS)
+    assert payments.state() is PaymentState.REQUIRES_ACTION
+    scheduled.run(after_seconds=1)
+    assert payments.state() is PaymentState.SUCCEEDED
+    assert scheduled.gauges["EventsBehindSeconds"] == FINALIZING_SECONDS
+
+
+def test_a_lost_row_is_recovered_without_a_webhook(scheduled: Scheduled, payments: PaymentService) -> None:
+    """From Stripe's list of events."""
+    payments.charge()
+    payments.dynamodb.delete_item(TableName="payments", Key={"order_id": {"S": order_id("a")}})
+    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert (counted["RowRecovered"], counted["Alarm"]) == (1, 1)
+    assert payments.state() is PaymentState.SUCCEEDED
+
+
+def test_one_event_that_fails_blocks_no_other(scheduled: Scheduled, payments: PaymentService) -> None:
+    """It is kept in the checkpoint, and handled by a later run."""
+    for name in "abc":
+        payments.charge(name, card=THREE_D_SECURE)
+    for intent_id in payments.stripe.intents:
+        payments.stripe.becomes(intent_id, "succeeded")
+    payments.stripe.failing["pi_1"] = no_answer
+    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert (counted["ReconcileFailed"], counted["Alarm"]) == (1, 0)
+    assert [payments.state(name) for name in "abc"] == ["SUCCEEDED", "REQUIRES_ACTION", "SUCCEEDED"]
+    assert scheduled.run(after_seconds=300)["ReconcileFailed"] == 1
+    [failed] = scheduled.checkpoint.failed
+    assert (failed.event_id, failed.attempts) == (payments.stripe.events[-2]["id"], 2)
+    payments.stripe.failing.clear()
+    scheduled.run(after_seconds=300)
+    assert (payments.state("b"), scheduled.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
+
+
+def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(scheduled: Scheduled, payments: PaymentService) -> None:
+    """From the same list as those of PaymentIntents, by the same rules."""
+    payments.charge()
+    refund_id = f"rfd_{'1' * 32}"
+    payments.stripe.refund("pi_0", 700)
+    payments.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
+    payments.stripe.refund_fails("re_1")
+    dispute = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
+    payments.stripe.emits("charge.dispute.created", dispute)
+    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    refund = payments.refund_store.read(order_id("a"), refund_id)
+    assert refund is not None
+    assert (refund.state, counted["RefundDiscrepancy.LOST_ROW"]) == (RefundState.FAILED, 1)
+    assert payments.row().amount_refunded_minor == 700
+    assert payments.item()["dispute_status"] == {"S": "needs_response"}
+    assert counted["ChargeDisputed"] == 1
+
+
+def test_a_dispute_is_one_alarm(scheduled: Scheduled, payments: PaymentService) -> None:
+    """The webhook has raised it already."""
+    payments.charge()
+    dispute = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
+    event = payments.stripe.emits("charge.dispute.created", dispute)
+    scheduled.processed.record(event["id"], now=payments.now)
+    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
+
+
+def test_what_the_webhook_left_to_a_worker_is_compared_again(scheduled: Scheduled, payments: PaymentService) -> None:
+    """Though it counts as processed: the worker may have crashed, and its message be lost."""
+    payments.crash_after("confirm")
+    scheduled.processed.record(payments.stripe.events[-1]["id"], now=payments.now)
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert payments.state() is PaymentState.SUCCEEDED
+
+
+def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(
+    scheduled: Scheduled, payments: PaymentService
+) -> None:
+    """Only its id is kept; the alarm is raised when it is handled, and not before."""
+    payments.charge()
+    dispute = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
+    event = payments.stripe.emits("charge.dispute.created", dispute)
+    payments.stripe.failing["retrieve"] = no_answer
+    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["ChargeDisputed"] == 0
+    assert [each.event_id for each in scheduled.checkpoint.failed] == [event["id"]]
+    payments.stripe.failing.clear()
+    assert scheduled.run(after_seconds=300)["ChargeDisputed"] == 1
+    assert (scheduled.checkpoint.failed, scheduled.run(after_seconds=300)["ChargeDisputed"]) == ((), 0)
+
+
+def test_a_failed_event_that_cannot_be_retrieved_is_kept(scheduled: Scheduled, payments: PaymentService) -> None:
+    """It counts as one more attempt; a key of another account, to which it is unknown, is an alarm."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.becomes("pi_0", "succeeded")
+    payments.stripe.failing["retrieve"] = no_answer
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    payments.stripe.failing["event"] = wrong_key
+    assert scheduled.run(after_seconds=300)["Alarm"] == 1
+    assert [each.attempts for each in scheduled.checkpoint.failed] == [2]
+    payments.stripe.failing.clear()
+    scheduled.run(after_seconds=300)
+    assert (payments.state(), scheduled.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
+
+
+def test_an_event_that_fails_for_a_day_is_given_up_with_an_alarm(
+    scheduled: Scheduled, payments: PaymentService
+) -> None:
+    """With its order and PaymentIntent in the log."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.becomes("pi_0", "succeeded")
+    payments.stripe.failing["pi_0"] = no_answer
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    checkpoint = scheduled.checkpoint
+    [failed] = checkpoint.failed
+    scheduled.checkpoints.write(replace(checkpoint, failed=(replace(failed, attempts=FAILED_ATTEMPTS_MAX),)))
+    counted = scheduled.run(after_seconds=300)
+    assert (counted["EventAbandoned"], counted["Alarm"]) == (1, 1)
+    assert scheduled.checkpoint.failed == ()
+    [line] = [line for line in scheduled.log.lines if "given up" in line["message"]]
+    assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
+
+
+def test_if_too_many_events_fail_reading_waits(
+    scheduled: Scheduled, payments: PaymentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint stays small, no event is passed over, and rows go on; then all are handled."""
+    monkeypatch.setattr(reconcile_module, "FAILED_MAX", 2)
+    for name in "abcd":
+        payments.charge(name, card=THREE_D_SECURE)
+    for intent_id in payments.stripe.intents:
+        payments.stripe.becomes(intent_id, "succeeded")
+    payments.stripe.failing["retrieve"] = no_answer
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert len(scheduled.checkpoint.failed) == 2
+    payments.crash_after("confirm", "e")
+    payments.stripe.failing.clear()
+    payments.stripe.failing |= {"pi_2": no_answer, "pi_3": no_answer}
+    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    assert payments.state("e") is PaymentState.SUCCEEDED
+    payments.stripe.failing.clear()
+    scheduled.run(after_seconds=300)
+    assert {payments.state(name) for name in "abcd"} == {PaymentState.SUCCEEDED}
+
+
+@pytest.mark.parametrize(("failure", "alarms"), [(no_answer, 0), (wrong_key, 1)])
+def test_an_outage_loses_nothing(scheduled: Scheduled, payments: PaymentService, failure: Any, alarms: int) -> None:
+    """The next run reads the same events; a key that Stripe refuses is an alarm."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.becomes("pi_0", "succeeded")
+    payments.stripe.failing["events"] = failure
+    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert (counted["ReconcileInterrupted"], counted["Alarm"] - counted["ReconcileOverdue"]) == (1, alarms)
+    payments.stripe.failing.clear()
+    scheduled.run(after_seconds=300)
+    assert payments.state() is PaymentState.SUCCEEDED
+
+
+def test_events_that_cannot_be_listed_for_an_hour_are_an_alarm(scheduled: Scheduled, payments: PaymentService) -> None:
+    """The first run is at most that far behind."""
+    scheduled.run()
+    payments.stripe.failing["events"] = no_answer
+    assert scheduled.run(after_seconds=ROUND_OVERDUE_SECONDS - FINALIZING_SECONDS)["ReconcileOverdue"] == 0
+    assert scheduled.run(after_seconds=1)["ReconcileOverdue"] == 1
+
+
+def test_many_events_are_read_page_by_page(scheduled: Scheduled, payments: PaymentService) -> None:
+    """And gone on with by the next run if time is short."""
+    payments.charge(card=THREE_D_SECURE)
+    for _ in range(205):
+        payments.stripe.becomes("pi_0", "requires_payment_method")
+    payments.stripe.becomes("pi_0", "succeeded")
+    payments.now += FINALIZING_SECONDS + 1
+    payments.stripe.asked.clear()
+    scheduled.seconds_a_request = 90
+    while scheduled.run(after_seconds=1) and scheduled.checkpoint.since != scheduled.checkpoint.until:
+        pass
+    scheduled.run()
+    assert payments.state() is PaymentState.SUCCEEDED
+    assert payments.stripe.asked_for("events") >= 3
+
+
+def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_events(
+    scheduled: Scheduled, payments: PaymentService
+) -> None:
+    """What it missed, the rows' own turn finds."""
+    payments.charge(card=THREE_D_SECURE)
+    scheduled.run()
+    payments.stripe.becomes("pi_0", "succeeded")
+    payments.stripe.events.clear()
+    scheduled.run(after_seconds=90 * 24 * 3600)
+    assert payments.state() is PaymentState.SUCCEEDED
+    assert scheduled.checkpoint.since == payments.now - FINALIZING_SECONDS
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_two_runs_at_once_do_no_harm(scheduled: Scheduled, payments: PaymentService) -> None:
+    """One of them notices that the other has written the checkpoint, and stops."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.becomes("pi_0", "succeeded")
+    started: list[bool] = []
+
+    def run_too(reached: str) -> None:
+        if reached == "events" and not started:
+            started.append(True)
+            scheduled.run()
+
+    payments.stripe.before = run_too
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert payments.state() is PaymentState.SUCCEEDED
+    assert Counter(payments.counted)["ConcurrentRun"] == 1
+
+
+def test_the_checkpoint_is_read_as_it_was_written(scheduled: Scheduled, payments: PaymentService) -> None:
+    """The cursor of the index and the failed events included."""
+    for name in of_one_shard(2):
+        payments.charge(name, card=THREE_D_SECURE)
+    payments.stripe.becomes("pi_0", "succeeded")
+    payments.stripe.failing["retrieve"] = no_answer
+    scheduled.seconds_a_request = 110
+    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    checkpoint = scheduled.checkpoint
+    assert checkpoint.after_row is not None
+    assert len(checkpoint.failed) == 1
+    written = scheduled.checkpoints.write(checkpoint)
+    assert scheduled.checkpoint == written == replace(checkpoint, version=checkpoint.version + 1)
+
+
+def test_a_stripe_key_that_cannot_be_read_is_an_alarm(aws: None, lambda_context: LambdaContext) -> None:
+    """The next run tries again."""
+    application = Application(
+        {
+            "PAYMENTS_TABLE": "payments",
+            "REFUNDS_TABLE": "refunds",
+            "STRIPE_EVENTS_TABLE": "stripe-events",
+            "RECONCILIATION_TABLE": "reconciliation",
+            "REQUIRES_ACTION_SECONDS": "43200",
+            "STRIPE_SECRET_ARN": "stripe",
+            "STRIPE_API_BASE": "http://127.0.0.1:9",
+            "FUNCTION_TIMEOUT_SECONDS": "240",
+        }
+    )
+    counted: list[str] = []
+    application.counts = counted.append  # type: ignore[assignment]  # All that is asked of it.
+    application.reconcile(lambda_context)  # type: ignore[arg-type]  # All that is read of it.
+    assert counted == ["ReconcileInterrupted", "Alarm"]
