@@ -4,6 +4,7 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,9 @@ class Log:
         return [json.loads(line) for line in self.text.splitlines()]
 
 
+@cache
 def load_template() -> dict[str, Any]:
-    """template.yaml, with CloudFormation's short forms (`!Ref x`) read as plain text."""
+    """template.yaml, with CloudFormation's short forms (`!Ref x`) read as plain text. Parsed once: read it only."""
 
     class Loader(yaml.SafeLoader):
         pass
