@@ -1,6 +1,6 @@
-"""`make survival`: who survives what, as a table; `--write` also keeps it as JSON, as a picture and in the README.
+"""`make survival`: which designs charge once under which fault. `--write` also updates the JSON, picture and README.
 
-`--tell FAULT DESIGN` shows one schedule instead, line by line: the first one in which that design fails, if one does.
+`--trace FAULT DESIGN` prints one schedule instead, line by line: the first in which that design fails, if one does.
 """
 
 import argparse
@@ -19,21 +19,21 @@ from benchmarks.survival.tables import for_the_terminal, write_into_readme
 from benchmarks.survival.world import schedule
 
 
-def tell(fault: str, design: str, *, schedules: int, seed: int) -> str:
-    """The timeline of the first schedule of that cell that fails; of the last one, if none does."""
-    told = []
+def trace(fault: str, design: str, *, schedules: int, seed: int) -> str:
+    """The timeline of the cell's first failing schedule, or of its last one if none fails."""
+    lines: list[str] = []
     with virtual_clock() as clock:
         for number in range(schedules):
-            world = schedule(DESIGNS[design], FAULTS[fault], seed, number, clock, telling=True)
+            world = schedule(DESIGNS[design], FAULTS[fault], seed, number, clock, tracing=True)
             charges = world.run().charges
-            told = [f"{seconds:>9,} s  {what}" for seconds, what in world.timeline or []]
+            lines = [f"{seconds:>9,} s  {what}" for seconds, what in world.timeline or []]
             if charges != 1:
                 break
-    return "\n".join([f"{design} under {fault!r}, schedule {number} of seed {seed}:", *told])
+    return "\n".join([f"{design} under {fault!r}, schedule {number} of seed {seed}:", *lines])
 
 
 def measure(schedules: int, seed: int, processes: int) -> Results:
-    """All cells, with a bar on a terminal."""
+    """Run all cells, with a progress bar on a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
@@ -48,14 +48,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="results.json, docs/survival.svg and the README's table")
-    parser.add_argument("--tell", nargs=2, metavar=("FAULT", "DESIGN"), help="show one schedule that fails")
+    parser.add_argument("--trace", nargs=2, metavar=("FAULT", "DESIGN"), help="print one schedule that fails")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 170)
-    if options.tell:
-        fault, design = options.tell
+    if options.trace:
+        fault, design = options.trace
         if fault not in FAULTS or design not in DESIGNS:
             parser.error(f"faults: {', '.join(FAULTS)}; designs: {', '.join(DESIGNS)}")
-        console.print(tell(fault, design, schedules=options.schedules, seed=options.seed), highlight=False)
+        console.print(trace(fault, design, schedules=options.schedules, seed=options.seed), highlight=False)
         return 0
     try:
         results = measure(options.schedules, options.seed, options.processes)

@@ -11,7 +11,7 @@ _IDEMPOTENCY = "aws_lambda_powertools.utilities.idempotency"
 
 
 class VirtualClock:
-    """Whose `now` it tells may be changed at any time."""
+    """Its `now` may be replaced at any time."""
 
     def __init__(self) -> None:
         self.now: Callable[[], int] = lambda: 0

@@ -26,7 +26,8 @@ from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.time_bounds import STRIPE_RETRIES
-from onecharge.runtime.consumer import Consumer, Delivery
+from onecharge.runtime.consumer import Consumer
+from onecharge.runtime.queues import Delivery
 from testing.silent import SILENT
 from testing.simulation.service import BOUNDS, PAYMENTS
 from testing.simulation.world import MAX_RECEIVE_COUNT
@@ -344,7 +345,7 @@ def onecharge(tools: Tools) -> Handler:
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         [record] = event["Records"]
-        done = consumer.deliver(Delivery.of(SQSRecord(record)))
+        done = consumer.process(Delivery.of(SQSRecord(record)))
         return {"batchItemFailures": [] if done else [{"itemIdentifier": record["messageId"]}]}
 
     return handler

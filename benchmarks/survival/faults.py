@@ -1,4 +1,4 @@
-"""What goes wrong: one kind of fault a row of the table, once a schedule, at a place that the choices pick."""
+"""The faults: one row of the table each. A fault strikes once in a schedule, at a step that the choices pick."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,54 +8,54 @@ DAY_SECONDS = 24 * 3600
 
 
 class Strike(Enum):
-    """What may happen, once, at one of the places where it can happen."""
+    """What happens once, at one of the steps where it can happen."""
 
     CRASH = auto()
-    """The worker is gone before or after any of its effects."""
+    """The worker dies before or after one of its effects."""
     TIME_OUT = auto()
-    """The worker stands still there until Lambda kills it at its timeout."""
+    """The worker pauses until Lambda kills it at its timeout."""
     ZOMBIE = auto()
-    """The worker stands still there until its message has been delivered again, and goes on all the same."""
+    """The worker pauses until its message has been delivered again, then continues."""
     DELIVERED_AGAIN = auto()
-    """The message is not deleted although it was handled: it comes again, once, 1 s to 3 min later."""
+    """The message is not deleted although it was handled: one redelivery, 1 s to 3 min later."""
     DELIVERED_TWICE = auto()
-    """Two workers get the message at once."""
+    """Two workers receive the message at once."""
     DELIVERED_WHILE_SLOW = auto()
-    """The worker stands still for 10 to 25 s, which it may; the message comes again after 6 s, as it may."""
+    """The worker pauses for 10 to 25 s, within its timeout; SQS delivers the message again after 6 s all the same."""
     THROTTLED = auto()
-    """DynamoDB refuses one request and all that boto3 sends in its place."""
+    """DynamoDB throttles one request and all of boto3's retries."""
     WRITE_UNANSWERED = auto()
-    """DynamoDB writes, its answer is lost. boto3 sends the request again, or has run out of tries."""
+    """DynamoDB writes, and the response is lost. boto3 retries, or has no retries left."""
     CHARGE_UNANSWERED_ONCE = auto()
-    """Stripe charges, its answer is lost; stripe's client sends the request again."""
+    """Stripe charges, and the response is lost; stripe's client retries."""
     CHARGE_UNANSWERED = auto()
-    """Stripe charges, and no try of stripe's client is answered."""
+    """Stripe charges, and the responses to the request and its retries are lost."""
     SERVER_ERROR_CHARGED = auto()
-    """Stripe answers 500 and has charged."""
+    """Stripe charges and responds with 500."""
     SERVER_ERROR = auto()
-    """Stripe answers 500 and has not charged."""
+    """Stripe responds with 500 and does not charge."""
     SERVER_ERROR_CHARGES_LATER = auto()
-    """Stripe answers 500 and charges a quarter of an hour later."""
+    """Stripe responds with 500 and charges 15 minutes later."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One row. Without anything but a name, nothing goes wrong."""
+    """One row. With only a name and a title, nothing goes wrong."""
 
     name: str
     title: str
     strike: Strike | None = None
     published_again_after: tuple[int, int] | None = None
-    """The order is published a second time, under another message id, so many seconds later: from, to."""
+    """The order is published again, with another message id, so many seconds later: from, to."""
     stripe_down_seconds: int = 0
     restored_after: tuple[int, ...] = ()
-    """One of so many seconds later all tables lose their rows, and the order is published again."""
+    """After one of these numbers of seconds all tables lose their rows, and the order is published again."""
     crashed_to_dlq: bool = False
-    """The message of the worker that crashed lands in the DLQ, as when the function cannot even start any more."""
+    """The crashed worker's message goes to the DLQ, as if the function could not start anymore."""
     redelivery_differs: bool = False
-    """After the crash a new version is deployed, under which the same order has other metadata."""
+    """After the crash a new version is deployed, which sends other metadata for the same order."""
     redriven_after_seconds: int = DAY_SECONDS
-    """When the operator redrives the DLQ for the first time; after that, each day."""
+    """When the operator redrives the DLQ for the first time; then daily."""
 
 
 _HOUR = 3600
@@ -78,16 +78,16 @@ FAULTS: Mapping[str, Fault] = {
             published_again_after=(_HOUR, 2 * _HOUR),
         ),
         Fault("crash", "worker crashes", Strike.CRASH),
-        Fault("time-out", "worker stands still, killed at its time-out", Strike.TIME_OUT),
-        Fault("zombie", "worker stands still past all time-outs, goes on", Strike.ZOMBIE),
-        Fault("charge-unanswered-once", "Stripe charges, one answer is lost", Strike.CHARGE_UNANSWERED_ONCE),
-        Fault("charge-unanswered", "Stripe charges, no try is answered", Strike.CHARGE_UNANSWERED),
-        Fault("500-charged", "Stripe answers 500, has charged", Strike.SERVER_ERROR_CHARGED),
-        Fault("500-not-charged", "Stripe answers 500, has not charged", Strike.SERVER_ERROR),
-        Fault("500-charges-later", "Stripe answers 500, charges later", Strike.SERVER_ERROR_CHARGES_LATER),
+        Fault("time-out", "worker pauses, killed at its timeout", Strike.TIME_OUT),
+        Fault("zombie", "worker pauses past all timeouts, then continues", Strike.ZOMBIE),
+        Fault("charge-unanswered-once", "Stripe charges, one response is lost", Strike.CHARGE_UNANSWERED_ONCE),
+        Fault("charge-unanswered", "Stripe charges, every response is lost", Strike.CHARGE_UNANSWERED),
+        Fault("500-charged", "Stripe responds with 500, has charged", Strike.SERVER_ERROR_CHARGED),
+        Fault("500-not-charged", "Stripe responds with 500, has not charged", Strike.SERVER_ERROR),
+        Fault("500-charges-later", "Stripe responds with 500, charges later", Strike.SERVER_ERROR_CHARGES_LATER),
         Fault("stripe-down", "Stripe is down for 6 hours", stripe_down_seconds=6 * _HOUR),
         Fault("throttled", "DynamoDB throttles", Strike.THROTTLED),
-        Fault("write-unanswered", "DynamoDB writes, the answer is lost", Strike.WRITE_UNANSWERED),
+        Fault("write-unanswered", "DynamoDB writes, the response is lost", Strike.WRITE_UNANSWERED),
         Fault(
             "crash-day-13",
             "worker crashes, redriven from the DLQ on day 13",

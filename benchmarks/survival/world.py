@@ -1,7 +1,7 @@
 """One schedule: one order, one design, one fault, on the virtual clock of the simulator.
 
-SQS, Lambda and the outbox's stream are played here; DynamoDB, Stripe and the choices are those of tests/simulation.
-Workers are switched at every effect. What counts is what Stripe's ledger says when everything is over.
+SQS, Lambda and the outbox's stream are modeled here; DynamoDB, Stripe and the choices are those of testing/simulation.
+Workers are switched at every effect. Stripe's ledger is counted at the end.
 """
 
 import sys
@@ -26,7 +26,7 @@ from benchmarks.survival.clock import VirtualClock
 from benchmarks.survival.designs import Design, Tools
 from benchmarks.survival.faults import DAY_SECONDS, Fault, Strike
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
-from onecharge.runtime.consumer import Delivery
+from onecharge.runtime.queues import Delivery
 from testing.simulation.choices import Choices, SeededChoices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
 from testing.simulation.service import BOUNDS
@@ -81,7 +81,7 @@ _ORDER, _ORDER_AFTER_THE_DEPLOY = _body("cus_1"), _body("cus_2")
 
 @dataclass
 class Message:
-    """A message of the queue; or a record of the outbox's stream, which has an image in the place of a body."""
+    """A message of the queue; or a record of the outbox's stream, which has an image instead of a body."""
 
     id: str
     body: str
@@ -120,17 +120,17 @@ class Outcome:
 
 
 class SurvivalWorld:
-    """Everything that one schedule touches. The fault strikes at the place of that number among its opportunities."""
+    """Everything that one schedule touches. The fault strikes at the opportunity of that number."""
 
     def __init__(
-        self, design: Design, row: Fault, choices: Choices, *, place: int | None, telling: bool = False
+        self, design: Design, row: Fault, choices: Choices, *, step: int | None, tracing: bool = False
     ) -> None:
         self.design, self.row, self.choices = design, row, choices
         self.time = T0
-        self.opportunities, self.place = 0, place
+        self.opportunities, self.step = 0, step
         self.fault_was_met = row.name == "nothing"
         self.mistake: BaseException | None = None
-        self.timeline: list[tuple[int, str]] | None = [] if telling else None
+        self.timeline: list[tuple[int, str]] | None = [] if tracing else None
         self.made = 0
         self.published_at = T0 - DAY_SECONDS
         self.queue: list[Message] = []
@@ -217,7 +217,7 @@ class SurvivalWorld:
         elif isinstance(error, IdempotencyPersistenceLayerError):
             self._examine(error.__cause__)
 
-    def hide(self, delivery: Delivery, seconds: int) -> None:
+    def change_visibility(self, delivery: Delivery, seconds: int) -> None:
         self.pause("sqs ChangeMessageVisibility")
         for message in self.queue:
             if delivery.receipt_handle in message.receipts:
@@ -399,7 +399,7 @@ class SurvivalWorld:
     def _strikes(self) -> bool:
         """Whether this opportunity is the one at which the fault of this schedule strikes."""
         self.opportunities += 1
-        strikes = self.opportunities - 1 == self.place
+        strikes = self.opportunities - 1 == self.step
         self.fault_was_met |= strikes
         return strikes
 
@@ -412,7 +412,7 @@ class SurvivalWorld:
             case Strike.TIME_OUT if self._strikes():
                 worker.sleeps_until, worker.killed_at_waking = worker.started_at + _TIMEOUT_SECONDS, True
             case Strike.ZOMBIE if self._strikes():
-                # Until the very moment at which its message comes again, or long after.
+                # Until the moment of its message's redelivery, or long after.
                 seconds = (VISIBILITY_SECONDS, VISIBILITY_SECONDS + 120)[self.choices.pick(2)]
                 worker.sleeps_until = worker.started_at + seconds
             case Strike.DELIVERED_WHILE_SLOW if self._has_a_standard_queue(worker) and self._strikes():
@@ -420,7 +420,7 @@ class SurvivalWorld:
                 worker.message.visible_at, worker.message.copy_is_out = self.time + 6, True
             case _:
                 return False
-        self._note(f"{worker.message.id} stands still at {worker.label}")
+        self._note(f"{worker.message.id} pauses at {worker.label}")
         return True
 
     def _has_a_standard_queue(self, worker: Worker) -> bool:
@@ -519,18 +519,18 @@ def _remaining(now: Callable[[], int], until: int) -> Callable[[], int]:
 @cache
 def opportunities(design: Design, row: Fault) -> int:
     """At how many places the fault can strike: those of a schedule in which it does not."""
-    world = SurvivalWorld(design, row, SeededChoices(0), place=None)
+    world = SurvivalWorld(design, row, SeededChoices(0), step=None)
     world.run()
     return world.opportunities
 
 
 def schedule(
-    design: Design, row: Fault, seed: int, number: int, clock: VirtualClock, *, telling: bool = False
+    design: Design, row: Fault, seed: int, number: int, clock: VirtualClock, *, tracing: bool = False
 ) -> SurvivalWorld:
     """The schedule of that number, ready to run: the same for the same seed."""
     choices = SeededChoices(seed * 1_000_003 + number)
     clock.now = lambda: T0
-    place = choices.pick(opportunities(design, row)) if row.strike else None
-    world = SurvivalWorld(design, row, choices, place=place, telling=telling)
+    step = choices.pick(opportunities(design, row)) if row.strike else None
+    world = SurvivalWorld(design, row, choices, step=step, tracing=tracing)
     clock.now = world.now
     return world

@@ -1,10 +1,7 @@
 """charge_order: the payment service's function, fed by the payments queue. This file only puts the parts together."""
 
-import os
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 import boto3
@@ -17,8 +14,9 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import BATCH_SIZE, client_config
-from onecharge.runtime.consumer import Consumer, Queue
+from onecharge.runtime.aws import client_config
+from onecharge.runtime.consumer import queue_consumer
+from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 
 if TYPE_CHECKING:
@@ -41,15 +39,14 @@ class Application:
         self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._store = PaymentStore(boto3.client("dynamodb", config=config), environment["PAYMENTS_TABLE"])
         self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
-        sqs = boto3.client("sqs", config=config)
-        self.consumer = Consumer(
+        self.consumer = queue_consumer(
             model=ORDER_EVENT,
             # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
             handle=lambda event: self._charge_order()(event),
-            queue=Queue(sqs, environment["PAYMENTS_QUEUE_URL"], environment["PAYMENTS_DLQ_URL"]),
+            queue_url=environment["PAYMENTS_QUEUE_URL"],
+            dlq_url=environment["PAYMENTS_DLQ_URL"],
             logger=self._logger,
             count=self.counts,
-            threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),
             record_seconds=self._bounds.record_seconds,
         )
 
@@ -71,15 +68,7 @@ class Application:
         )
 
 
-@cache
-def _application() -> Application:
-    return Application(os.environ)
-
-
-def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
     """Charge the orders of one batch; returns the messages that SQS is to deliver again."""
-    application = _application()
-    try:
-        return application.consumer.consume(event, context)
-    finally:
-        application.counts.flush()
+    return application.consumer.consume(event, context)

@@ -8,11 +8,9 @@ GET  /orders/{order_id}            ─► while it requires action: ask the paym
 GET  /orders?customer_id=…
 """
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
@@ -30,6 +28,7 @@ from onecharge.contract.questions import Cancellation
 from onecharge.contract.states import OrderStatus, RefundStatus
 from onecharge.orders.card_numbers import body_holds_card_number, holds_card_number
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.problems import Problem
 from orders_api.declines import message_for
@@ -443,15 +442,7 @@ def _lambda_client(read_timeout_seconds: int) -> "LambdaClient":
     )
 
 
-@cache
-def _application() -> Application:
-    return Application(os.environ)
-
-
-def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
     """Answer one HTTP request."""
-    application = _application()
-    try:
-        return application.api.resolver.resolve(event, context)
-    finally:
-        application.counts.flush()
+    return application.api.resolver.resolve(event, context)

@@ -1,10 +1,8 @@
 """payment_questions: invoked by the order service, which waits for the answer. This file puts the parts together."""
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -19,6 +17,7 @@ from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from payment_questions.answer import AnswerQuestion
 
@@ -78,15 +77,7 @@ class Application:
             return None
 
 
-@cache
-def _application() -> Application:
-    return Application(os.environ)
-
-
-def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
     """Answer one question of onecharge.contract.questions; an error means that the answer is unknown: ask again."""
-    application = _application()
-    try:
-        return application.answer(event)
-    finally:
-        application.counts.flush()
+    return application.answer(event)

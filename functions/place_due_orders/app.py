@@ -1,15 +1,14 @@
 """place_due_orders: the order service's calendar, on a schedule. This file only puts the parts together."""
 
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from place_due_orders.due import ONE_STEP_SECONDS, PlaceDueOrders
 from place_due_orders.tables import DueDocuments
@@ -42,15 +41,7 @@ class Application:
         )()
 
 
-@cache
-def _application() -> Application:
-    return Application(os.environ)
-
-
-def handler(event: dict[str, Any], context: "LambdaContext") -> None:
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> None:
     """Order what is due by now; what the schedule says does not matter."""
-    application = _application()
-    try:
-        application.place_due_orders(context)
-    finally:
-        application.counts.flush()
+    application.place_due_orders(context)

@@ -17,8 +17,8 @@ from onecharge.contract.events import CustomerId, PaymentMethodId
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.card_numbers import holds_card_number
 from onecharge.orders.items import order_id_for
-from onecharge.runtime.consumer import reason_of
 from onecharge.runtime.dynamodb import from_item
+from onecharge.runtime.validation import reason_of
 
 
 class DocumentState(StrEnum):

@@ -1,15 +1,14 @@
 """publish_events: from the tables' streams to the topics. What is stored is published, however many tries it takes."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.topics import OrderServiceEvent, PublishedEvent, Topic
 from publish_events.mapping import Tables
@@ -89,15 +88,7 @@ class Application:
         )
 
 
-@cache
-def _application() -> Application:
-    return Application(os.environ)
-
-
-def handler(event: dict[str, Any], context: "LambdaContext") -> None:
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> None:
     """Publish one batch of stream records; an error makes the stream deliver the batch again."""
-    application = _application()
-    try:
-        application.publisher.publish(event["Records"])
-    finally:
-        application.counts.flush()
+    application.publisher.publish(event["Records"])

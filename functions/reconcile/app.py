@@ -1,10 +1,8 @@
 """reconcile: the payment service's scheduled reconciliation with Stripe. This file puts the parts together."""
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -28,8 +26,10 @@ from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.stripe_events import StripeEventHandler
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
-from reconcile.checkpoints import CheckpointStore
+from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import ReconcileCharges
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Application:
         self._store = PaymentStore(dynamodb, environment["PAYMENTS_TABLE"])
         self._refunds = RefundStore(dynamodb, environment["REFUNDS_TABLE"])
         self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
-        self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"])
+        self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"], ReconcileCheckpoint)
         self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
         function = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         # Short waits for each row; but a lease that outlives the function, as every lease does.
@@ -133,15 +133,7 @@ class Application:
         CanceledOrderRefunds(worker=self._refund_worker(), bounds=self._bounds, clock=time.time)(payment, intent)
 
 
-@cache
-def _application() -> Application:
-    return Application(os.environ)
-
-
-def handler(event: dict[str, Any], context: "LambdaContext") -> None:
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> None:
     """Reconcile from where the last run stopped; what the schedule says does not matter."""
-    application = _application()
-    try:
-        application.reconcile(context)
-    finally:
-        application.counts.flush()
+    application.reconcile(context)

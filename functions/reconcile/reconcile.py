@@ -24,7 +24,8 @@ from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
 from onecharge.payments.stripe_responses import RULES, classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from reconcile.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun, FailedEvent
+from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
+from reconcile.checkpoint import FailedEvent, ReconcileCheckpoint
 
 FIRST_RUN_SECONDS = 24 * 3600
 """How far back the very first run reads Stripe's events."""
@@ -61,7 +62,7 @@ class ReconcileCharges:
     events: StripeEventHandler
     processed: ProcessedEvents
     """The webhook's; it is only read."""
-    checkpoints: CheckpointStore
+    checkpoints: CheckpointStore[ReconcileCheckpoint]
     clock: Callable[[], float]
     seconds_left: Callable[[], float]
     """Of this invocation."""
@@ -86,9 +87,9 @@ class ReconcileCharges:
         except (stripe.StripeError, BotoCoreError, ClientError) as error:
             self._report("ReconcileInterrupted", "interrupted: the next run goes on", error)
 
-    def _checkpoint(self) -> Checkpoint:
+    def _checkpoint(self) -> ReconcileCheckpoint:
         now = self._now()
-        checkpoint = self.checkpoints.read() or Checkpoint.first(since=now - FIRST_RUN_SECONDS, now=now)
+        checkpoint = self.checkpoints.read() or ReconcileCheckpoint.first(since=now - FIRST_RUN_SECONDS, now=now)
         oldest = now - EVENTS_KEPT_SECONDS
         if checkpoint.since < oldest:
             checkpoint = replace(checkpoint, since=oldest, until=oldest, after_event=None)
@@ -100,7 +101,7 @@ class ReconcileCharges:
 
     # ------------------------------------------------------------ rows ─► Stripe
 
-    def _rows(self, checkpoint: Checkpoint, *, reserve: float) -> Checkpoint:
+    def _rows(self, checkpoint: ReconcileCheckpoint, *, reserve: float) -> ReconcileCheckpoint:
         """Go on with the present round, and at the most to its end."""
         if checkpoint.is_between_rounds:
             checkpoint = replace(checkpoint, round_started_at=self._now())
@@ -119,7 +120,7 @@ class ReconcileCharges:
         self.logger.info("rows visited", extra={"rows": visited, "round_completed": checkpoint.is_between_rounds})
         return self.checkpoints.write(checkpoint)
 
-    def _unvisited(self, checkpoint: Checkpoint, shard: int) -> tuple[list[str], dict[str, Any] | None]:
+    def _unvisited(self, checkpoint: ReconcileCheckpoint, shard: int) -> tuple[list[str], dict[str, Any] | None]:
         """The shard's oldest row that the present round has not visited yet; and where to go on after it."""
         return self.store.unfinished(
             str(shard),
@@ -128,7 +129,7 @@ class ReconcileCharges:
             limit=1,
         )
 
-    def _advanced(self, checkpoint: Checkpoint, after_row: dict[str, Any] | None) -> Checkpoint:
+    def _advanced(self, checkpoint: ReconcileCheckpoint, after_row: dict[str, Any] | None) -> ReconcileCheckpoint:
         if after_row is not None:
             return replace(checkpoint, after_row=after_row)
         if checkpoint.shard + 1 < UNFINISHED_SHARDS:
@@ -151,7 +152,7 @@ class ReconcileCharges:
 
     # ------------------------------------------------------------ Stripe ─► rows
 
-    def _failed(self, checkpoint: Checkpoint, *, reserve: float) -> Checkpoint:
+    def _failed(self, checkpoint: ReconcileCheckpoint, *, reserve: float) -> ReconcileCheckpoint:
         """Handle the events again that have failed before."""
         for failed in checkpoint.failed:
             if not self._has_time(reserve):
@@ -174,7 +175,7 @@ class ReconcileCharges:
                 checkpoint = replace(checkpoint, failed=others)
         return checkpoint
 
-    def _events(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _events(self, checkpoint: ReconcileCheckpoint) -> ReconcileCheckpoint:
         """Read on in Stripe's events; one that fails is kept and tried again by the next runs."""
         finalized_until = self._now() - FINALIZING_SECONDS
         while self._has_time():
@@ -197,7 +198,7 @@ class ReconcileCharges:
             checkpoint = self.checkpoints.write(replace(checkpoint, since=since, after_event=page.next))
         return self.checkpoints.write(checkpoint)
 
-    def _event(self, checkpoint: Checkpoint, event: StripeEvent) -> Checkpoint:
+    def _event(self, checkpoint: ReconcileCheckpoint, event: StripeEvent) -> ReconcileCheckpoint:
         error = self._handled(event)
         if error is None:
             return checkpoint
@@ -222,7 +223,7 @@ class ReconcileCharges:
 
     # ------------------------------------------------------------ what is said of it
 
-    def _report_lag(self, checkpoint: Checkpoint) -> None:
+    def _report_lag(self, checkpoint: ReconcileCheckpoint) -> None:
         now = self._now()
         rows_seconds = self._rows_behind_seconds(checkpoint, now)
         events_seconds = now - checkpoint.since
@@ -236,7 +237,7 @@ class ReconcileCharges:
             self.logger.error("no round was completed for an hour", extra={**lag, "round_seconds": round_seconds})
         self.logger.info("reconciled", extra={**lag, "failed_events": len(checkpoint.failed)})
 
-    def _rows_behind_seconds(self, checkpoint: Checkpoint, now: int) -> int:
+    def _rows_behind_seconds(self, checkpoint: ReconcileCheckpoint, now: int) -> int:
         """How long the oldest row that the present round has not visited yet has waited; 0 if it has visited all."""
         if checkpoint.is_between_rounds:
             return 0

@@ -1,9 +1,7 @@
 """republish: the order service's safety net, on a schedule. This file only puts the parts together."""
 
-import os
 import time
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -11,10 +9,11 @@ from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.contract.states import OrderStatus
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.topics import Topic
-from republish.checkpoints import CheckpointStore
-from republish.republish import RepublishOrders
+from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import Source, WaitingOrders, WaitingRefunds
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Application:
             *(WaitingOrders(dynamodb, environment["ORDERS_TABLE"], status) for status in WAITING_STATUSES),
             WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),
         ]
-        self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"])
+        self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)
         sns = boto3.client("sns", config=config)
         self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
 
@@ -56,15 +55,7 @@ class Application:
         )()
 
 
-@cache
-def _application() -> Application:
-    return Application(os.environ)
-
-
-def handler(event: dict[str, Any], context: "LambdaContext") -> None:
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> None:
     """Publish again what waits, from where the last run stopped; the content of the schedule's event is ignored."""
-    application = _application()
-    try:
-        application.republish(context)
-    finally:
-        application.counts.flush()
+    application.republish(context)

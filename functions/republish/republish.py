@@ -1,17 +1,18 @@
-"""What waits for an outcome is published again: a round through all of it, a bounded piece of it in each run.
+"""What waits for an outcome is published again: a round through all of it, a bounded part of it in each run.
 
-Streams forget after 24 hours, and give a record up after so many tries; the stored item forgets nothing. Published is
-the same event under the same id, so that whoever has handled it already recognizes a duplicate.
+Streams keep records for 24 hours, and give one up after a number of tries; the stored item stays. Its event is
+published with the same content and the same id, so that a consumer recognizes a duplicate.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
+from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 from onecharge.runtime.topics import OrderServiceEvent, Topic
-from republish.checkpoints import Checkpoint, CheckpointStore
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
@@ -22,60 +23,81 @@ from republish.waiting import (
 )
 
 ITEMS_MAX = 10_000
+"""Of one run."""
 _ITEMS_A_PAGE = 100
 
 
+@dataclass(frozen=True, kw_only=True)
+class RepublishCheckpoint(Checkpoint):
+    """How far the present round through the sources has come. Times are whole epoch seconds."""
+
+    job: ClassVar[str] = "republish"
+
+    round_at: int
+    """When the round began. Whether an item is due is judged by this time, however many runs the round takes."""
+    round_before_at: int = 0
+    """When the round before it began; 0 if there was none."""
+    source: int = 0
+    """The index of the source that is being read; their number once the round is completed."""
+    after: Mapping[str, str] | None = None
+    """The last key of that source that was read: the cursor; None to begin with the oldest."""
+
+
 class TransientPublishFailure(Exception):
-    """SNS refused some of a page, and not because of its content: the next run begins with that page."""
+    """SNS refused a part of a page, and accepts it later: the next run begins with that page."""
 
 
 @dataclass(frozen=True)
 class RepublishOrders:
-    """One run; `clock` gives the time in epoch seconds, `has_time` says whether there is enough for one page more."""
+    """One run; `clock` gives the time in epoch seconds, `has_time` says whether there is enough for another page."""
 
     sources: Sequence[Source]
     topic: Topic
-    checkpoints: CheckpointStore
+    checkpoints: CheckpointStore[RepublishCheckpoint]
     clock: Callable[[], float]
     has_time: Callable[[], bool]
     logger: Logger
     count: Callable[[str], None]
 
     def __call__(self) -> None:
-        """Continue where the last run stopped. After a failure the next run continues from the last checkpoint."""
+        """Continue from the checkpoint. After a failure the next run continues from the last that was written."""
         try:
             checkpoint = self._present_round()
             for _ in range(ITEMS_MAX // _ITEMS_A_PAGE):
-                if checkpoint.source is None or not self.has_time():
+                if self._is_completed(checkpoint) or not self.has_time():
                     break
                 checkpoint = self._page(self.sources[checkpoint.source], checkpoint)
             self.logger.info("republication run ended", extra={"source": checkpoint.source, "after": checkpoint.after})
+        except ConcurrentRun:
+            self.count("ConcurrentRun")
+            self.logger.info("another run continues")
         except (TransientPublishFailure, BotoCoreError, ClientError) as error:
             self.count("RepublishInterrupted")
             self.logger.warning("interrupted: the next run continues", extra={"error": type(error).__name__})
 
-    def _present_round(self) -> Checkpoint:
+    def _present_round(self) -> RepublishCheckpoint:
         now = int(self.clock())
         last = self.checkpoints.read()
         if last is None:
-            return Checkpoint(round_at=now)
-        is_over = last.source is None or last.source >= len(self.sources)
-        return Checkpoint(round_at=now, round_before_at=last.round_at) if is_over else last
+            return RepublishCheckpoint(round_at=now)
+        if not self._is_completed(last):
+            return last
+        return RepublishCheckpoint(version=last.version, round_at=now, round_before_at=last.round_at)
 
-    def _page(self, source: Source, checkpoint: Checkpoint) -> Checkpoint:
+    def _is_completed(self, checkpoint: RepublishCheckpoint) -> bool:
+        return checkpoint.source >= len(self.sources)
+
+    def _page(self, source: Source, checkpoint: RepublishCheckpoint) -> RepublishCheckpoint:
+        """Publish what is due of one page; returns the checkpoint after it, which is written."""
         keys, last = source.page(
             until=checkpoint.round_at - FIRST_WAIT_SECONDS, after=checkpoint.after, limit=_ITEMS_A_PAGE
         )
         self._publish([event for key in keys if (event := self._due(source, key, checkpoint)) is not None])
-        checkpoint = replace(checkpoint, after=last) if last else self._next_source(checkpoint)
-        self.checkpoints.write(checkpoint)
-        return checkpoint
+        return self.checkpoints.write(
+            replace(checkpoint, after=last) if last else replace(checkpoint, source=checkpoint.source + 1, after=None)
+        )
 
-    def _next_source(self, checkpoint: Checkpoint) -> Checkpoint:
-        following = (checkpoint.source or 0) + 1
-        return replace(checkpoint, source=following if following < len(self.sources) else None, after=None)
-
-    def _due(self, source: Source, key: Key, checkpoint: Checkpoint) -> OrderServiceEvent | None:
+    def _due(self, source: Source, key: Key, checkpoint: RepublishCheckpoint) -> OrderServiceEvent | None:
         try:
             waiting = source.read(key)
         except (KeyError, TypeError, ValueError) as error:  # Whatever is wrong with the one, the others are published.

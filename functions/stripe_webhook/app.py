@@ -3,10 +3,8 @@
 POST /stripe/events ─► verify the signature ─► reconcile or record ─► 200, or 503 for Stripe to send it again
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +31,7 @@ from onecharge.payments.stripe_account import StripeAccount
 from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.problems import Problem
 from stripe_webhook.receive import ReceiveStripeEvent
@@ -187,15 +186,7 @@ class Application:
         CanceledOrderRefunds(worker=self._refund_worker(), bounds=self._bounds, clock=time.time)(payment, intent)
 
 
-@cache
-def _application() -> Application:
-    return Application(os.environ)
-
-
-def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
     """Answer one HTTP request."""
-    application = _application()
-    try:
-        return application.api.resolver.resolve(event, context)
-    finally:
-        application.counts.flush()
+    return application.api.resolver.resolve(event, context)

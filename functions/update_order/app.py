@@ -1,9 +1,6 @@
 """update_order: consumes the payment service's events, and updates orders and refunds. Puts the parts together."""
 
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 import boto3
@@ -11,8 +8,9 @@ from aws_lambda_powertools import Logger, Metrics
 from pydantic import Field, TypeAdapter
 
 from onecharge.contract.events import PaymentOutcomeEvent, RefundOutcomeEvent
-from onecharge.runtime.aws import BATCH_SIZE, client_config
-from onecharge.runtime.consumer import Consumer, Disposition, Queue
+from onecharge.runtime.aws import client_config
+from onecharge.runtime.consumer import Disposition, queue_consumer
+from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from update_order.orders import UpdateOrder
 from update_order.refunds import UpdateRefund
@@ -32,35 +30,26 @@ class Application:
     """Everything that outlives an invocation."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        config = client_config()
-        sqs, dynamodb = boto3.client("sqs", config=config), boto3.client("dynamodb", config=config)
+        dynamodb = boto3.client("dynamodb", config=client_config())
         logger = Logger()
         self.counts = Counts(Metrics())
         orders_table, refunds_table = environment["ORDERS_TABLE"], environment["ORDER_REFUNDS_TABLE"]
         self._update_order = UpdateOrder(dynamodb, orders_table, logger, self.counts)
         self._update_refund = UpdateRefund(dynamodb, orders_table, refunds_table, logger, self.counts)
-        self.consumer = Consumer(
+        self.consumer = queue_consumer(
             model=PAYMENT_EVENT,
             handle=self._update,
-            queue=Queue(sqs, environment["ORDER_UPDATES_QUEUE_URL"], environment["ORDER_UPDATES_DLQ_URL"]),
+            queue_url=environment["ORDER_UPDATES_QUEUE_URL"],
+            dlq_url=environment["ORDER_UPDATES_DLQ_URL"],
             logger=logger,
             count=self.counts,
-            threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),
         )
 
     def _update(self, event: PaymentOutcomeEvent | RefundOutcomeEvent) -> Disposition:
         return self._update_refund(event) if isinstance(event, RefundOutcomeEvent) else self._update_order(event)
 
 
-@cache
-def _application() -> Application:
-    return Application(os.environ)
-
-
-def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
     """Update the orders and refunds of one batch; returns the messages that SQS is to deliver again."""
-    application = _application()
-    try:
-        return application.consumer.consume(event, context)
-    finally:
-        application.counts.flush()
+    return application.consumer.consume(event, context)

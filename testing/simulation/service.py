@@ -25,11 +25,12 @@ from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from payment_questions.answer import AnswerQuestion
 from payment_questions.app import bounds_of
 from reconcile.app import STEP_SECONDS
-from reconcile.checkpoints import Checkpoint, CheckpointStore
+from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile.reconcile import ReconcileCharges
 from stripe_webhook.receive import ReceiveStripeEvent
@@ -212,7 +213,7 @@ class PaymentService:
             reconciler=reconciler,
             events=self._events(reconciler, report),
             processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
-            checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION),
+            checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION, ReconcileCheckpoint),
             clock=self.clock,
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
@@ -224,9 +225,9 @@ class PaymentService:
 
     def reconciler_has_run(self, at: int) -> None:
         """It did so before anything of the schedule happened, and so reads all of its events."""
-        checkpoint = Checkpoint.first(since=at, now=at)
+        checkpoint = ReconcileCheckpoint.first(since=at, now=at)
         client: Any = MemoryDynamoDB(TABLES, tables=self.dynamodb.tables)
-        CheckpointStore(client, RECONCILIATION).write(checkpoint)
+        CheckpointStore(client, RECONCILIATION, ReconcileCheckpoint).write(checkpoint)
 
     def forget_handled_events(self) -> None:
         """Which events were handled may be forgotten: it only saves work."""

@@ -14,7 +14,8 @@ from greenlet import greenlet
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import Consumer, Delivery, Disposition
+from onecharge.runtime.consumer import Consumer, Disposition
+from onecharge.runtime.queues import Delivery
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
@@ -294,7 +295,7 @@ class World:
         self.consumer = Consumer(
             model=MESSAGE,
             handle=self._handle,
-            queue=self,  # type: ignore[arg-type]  # hide and dead_letter, below.
+            queue=self,  # type: ignore[arg-type]  # change_visibility and dead_letter, below.
             logger=SILENT,
             count=SILENT,
             threads=None,  # type: ignore[arg-type]  # Deliveries run as greenlets here.
@@ -491,7 +492,7 @@ class World:
         self.states.pop(key, None)
         self.holders.pop(key, None)
 
-    def hide(self, delivery: Delivery, seconds: int) -> None:
+    def change_visibility(self, delivery: Delivery, seconds: int) -> None:
         message = next((each for each in self.queue if each.id == delivery.message_id), None)
         self.pause("sqs ChangeMessageVisibility")
         if message is not None:
@@ -796,7 +797,7 @@ class World:
         delivery = Delivery(message.id, message.id, message.receives, message.body)
         message.visible_at, message.in_flight = self.time + VISIBILITY_SECONDS, True
         name = f"{message.id}#{message.receives}"
-        worker = self._start(name, lambda: self.consumer.deliver(delivery), BOUNDS, message)
+        worker = self._start(name, lambda: self.consumer.process(delivery), BOUNDS, message)
         self._note(f"{worker.name} received")
         self._resume(worker)
 

@@ -49,7 +49,7 @@ def test_two_deliveries_of_one_order_in_every_way() -> None:
     """Every interleaving at every boundary, with no crash and with one at each point: 35,922 schedules, all run."""
     findings = exhaustive_schedules()
     assert not findings.violations, shown(findings)
-    # A boundary more or less changes the number: then say so here and in docs/protocol.md.
+    # One boundary more or less changes the number: then update it here and in the docstring.
     assert findings.schedules == EXHAUSTIVE_SCHEDULES
 
 

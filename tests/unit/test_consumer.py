@@ -1,4 +1,4 @@
-"""A queue consumed: partial batch responses, poison straight to the DLQ, and waits that grow."""
+"""The SQS consumer: partial batch responses, visibility timeouts, backoff, FIFO groups, poison straight to the DLQ."""
 
 import json
 from collections.abc import Callable
@@ -20,26 +20,26 @@ from onecharge.runtime.consumer import (
     Disposition,
     Done,
     PoisonMessage,
-    Queue,
     RetryAfter,
     backoff_seconds,
 )
+from onecharge.runtime.queues import Queue
 from testing.harness import LambdaContext, Log, Sample
 
 
 @dataclass
 class Sqs:
-    """A queue and its DLQ in moto, filled and received from as Lambda does."""
+    """A queue and its DLQ in moto, and receives as the event source mapping of Lambda makes them."""
 
     client: Any
     queue: Queue
 
     def receive(self, *bodies: str, groups: str = "") -> dict[str, Any]:
-        """Send the bodies, into the groups if the queue is FIFO, receive them, and wrap them as Lambda's event."""
+        """Send messages, into message groups on a FIFO queue, and receive a batch of them as Lambda's event."""
         for body, group in zip_longest(bodies, groups):
-            place = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())} if group else {}
-            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body, **place)
-        answer = self.client.receive_message(
+            fifo = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())} if group else {}
+            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body, **fifo)
+        received = self.client.receive_message(
             QueueUrl=self.queue.url, MaxNumberOfMessages=10, AttributeNames=["All"], VisibilityTimeout=60
         )
         return {
@@ -52,23 +52,24 @@ class Sqs:
                     "messageAttributes": {},
                     "eventSource": "aws:sqs",
                 }
-                for message in answer.get("Messages", [])
+                for message in received.get("Messages", [])
             ]
         }
 
     def visible(self) -> int:
-        """How many messages of the queue could be received now."""
-        wanted = "ApproximateNumberOfMessages"
-        answer = self.client.get_queue_attributes(QueueUrl=self.queue.url, AttributeNames=[wanted])
-        return int(answer["Attributes"][wanted])
+        """How many messages of the queue are visible."""
+        name = "ApproximateNumberOfMessages"
+        attributes = self.client.get_queue_attributes(QueueUrl=self.queue.url, AttributeNames=[name])["Attributes"]
+        return int(attributes[name])
 
     def dead_letters(self) -> list[tuple[str, str]]:
-        answer = self.client.receive_message(
+        """Body and reason of each message in the DLQ."""
+        received = self.client.receive_message(
             QueueUrl=self.queue.dlq_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
         )
         return [
             (message["Body"], message["MessageAttributes"]["reason"]["StringValue"])
-            for message in answer.get("Messages", [])
+            for message in received.get("Messages", [])
         ]
 
 
@@ -98,7 +99,7 @@ Consume = Callable[..., list[str]]
 
 @pytest.fixture
 def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaContext) -> Consume:
-    """Consumes a batch with a handler; gives the ids of the messages that SQS is to deliver again."""
+    """Consumes a batch with a handler; returns the message ids that the partial batch response reports as failed."""
     queue: Queue = request.getfixturevalue("fifo" if "fifo" in request.fixturenames else "sqs").queue
 
     def run(
@@ -115,14 +116,14 @@ def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaCont
                 jitter=lambda: 1.0,
                 record_seconds=record_seconds,
             )
-            answer = consumer.consume(event, lambda_context)  # type: ignore[arg-type]
-        return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+            response = consumer.consume(event, lambda_context)  # type: ignore[arg-type]
+        return [failure["itemIdentifier"] for failure in response["batchItemFailures"]]
 
     return run
 
 
-def test_only_what_is_not_done_is_delivered_again(sqs: Sqs, consume: Consume, body: str) -> None:
-    """A partial batch response names those messages, and no other."""
+def test_the_partial_batch_response_names_only_what_is_not_done(sqs: Sqs, consume: Consume, body: str) -> None:
+    """Lambda deletes the other messages of the batch."""
     outcomes: list[Disposition] = [Done(), RetryAfter(7), BackOff(), Done()]
     event = sqs.receive(*[body] * 4)
     with_outcomes = iter(outcomes)
@@ -132,7 +133,7 @@ def test_only_what_is_not_done_is_delivered_again(sqs: Sqs, consume: Consume, bo
 
 
 def test_a_batch_that_failed_as_a_whole_is_reported_and_not_raised(sqs: Sqs, consume: Consume, body: str) -> None:
-    """It is no crash of the function, for which Lambda would slow the whole queue down."""
+    """The invocation succeeds: Lambda reduces concurrency when invocations fail."""
     event = sqs.receive(body, body)
     assert sorted(consume(event, lambda _: BackOff())) == sorted(record["messageId"] for record in event["Records"])
 
@@ -140,18 +141,18 @@ def test_a_batch_that_failed_as_a_whole_is_reported_and_not_raised(sqs: Sqs, con
 @pytest.mark.parametrize(
     ("disposition", "seconds"), [(RetryAfter(7), 7), (RetryAfter(0), 0), (BackOff(), backoff_seconds(1, jitter=1))]
 )
-def test_a_message_stays_invisible_for_as_long_as_it_is_to_wait(
+def test_the_disposition_sets_the_visibility_timeout(
     sqs: Sqs, consume: Consume, body: str, monkeypatch: pytest.MonkeyPatch, disposition: Disposition, seconds: int
 ) -> None:
-    """Through ChangeMessageVisibility, message by message."""
-    hidden: list[int] = []
-    monkeypatch.setattr(Queue, "hide", lambda _, delivery, seconds: hidden.append(seconds))
+    """Of each message by itself, with ChangeMessageVisibility."""
+    timeouts: list[int] = []
+    monkeypatch.setattr(Queue, "change_visibility", lambda _, delivery, seconds: timeouts.append(seconds))
     consume(sqs.receive(body), lambda _: disposition)
-    assert hidden == [seconds]
+    assert timeouts == [seconds]
 
 
-def test_an_unexpected_error_fails_no_order(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:
-    """The message comes back, the others are not touched, and one line says whose order it was."""
+def test_an_unexpected_error_fails_only_its_own_delivery(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:
+    """SQS delivers the message again, the rest of the batch succeeds, and one log line names the order."""
     handled = iter([ZeroDivisionError(), None])
 
     def handle(event: OrderPlacedEvent) -> Disposition:
@@ -163,7 +164,7 @@ def test_an_unexpected_error_fails_no_order(sqs: Sqs, consume: Consume, body: st
     assert [line["order_id"] for line in log.lines] == [json.loads(body)["subject"]]
 
 
-def poison(body: str, **data: Any) -> str:
+def with_data(body: str, **data: Any) -> str:
     event = json.loads(body)
     return json.dumps({**event, "data": {**event["data"], **data}})
 
@@ -171,11 +172,11 @@ def poison(body: str, **data: Any) -> str:
 POISON = {
     "no JSON": (lambda body: "4242424242424242 {", "message: json_invalid"),
     "empty": (lambda body: "{}", "id: missing"),
-    "fraction": (lambda body: poison(body, amount_minor=10.5), "data.amount_minor: int_type"),
-    "negative": (lambda body: poison(body, amount_minor=-1), "data.amount_minor: greater_than_equal"),
-    "currency": (lambda body: poison(body, currency="XXX"), "data.currency: unknown_currency"),
+    "fraction": (lambda body: with_data(body, amount_minor=10.5), "data.amount_minor: int_type"),
+    "negative": (lambda body: with_data(body, amount_minor=-1), "data.amount_minor: greater_than_equal"),
+    "currency": (lambda body: with_data(body, currency="XXX"), "data.currency: unknown_currency"),
     "other type": (lambda body: body.replace("order.placed", "order.eaten"), "type: literal_error"),
-    "other subject": (lambda body: poison(body, order_id="ord_" + "0" * 32), "message: value_error"),
+    "other subject": (lambda body: with_data(body, order_id="ord_" + "0" * 32), "message: value_error"),
 }
 
 
@@ -183,7 +184,7 @@ POISON = {
 def test_poison_goes_straight_to_the_dlq(
     sqs: Sqs, consume: Consume, body: str, log: Log, spoil: Callable[[str], str], reason: str
 ) -> None:
-    """At its first receive, unchanged, with the reason; and the log repeats nothing of what it says."""
+    """At its first receive, unchanged, with the reason. The log repeats nothing of its content."""
     spoiled = spoil(body)
     assert consume(sqs.receive(spoiled), lambda _: pytest.fail("handled")) == []
     assert sqs.dead_letters() == [(spoiled, reason)]
@@ -191,8 +192,8 @@ def test_poison_goes_straight_to_the_dlq(
 
 
 def test_a_consumer_ignores_fields_that_it_does_not_know(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:
-    """A newer producer may be deployed first: in the envelope or in the data, its fields make no message poison."""
-    newer = json.dumps({**json.loads(poison(body, **{"4242424242424242": 1})), "traceparent": "00-1"})
+    """In the envelope and in the data: a newer producer can be deployed before its consumers."""
+    newer = json.dumps({**json.loads(with_data(body, **{"4242424242424242": 1})), "traceparent": "00-1"})
     handled: list[OrderPlacedEvent] = []
 
     def handle(event: OrderPlacedEvent) -> Disposition:
@@ -205,8 +206,8 @@ def test_a_consumer_ignores_fields_that_it_does_not_know(sqs: Sqs, consume: Cons
     assert "42424242" not in log.text
 
 
-def test_a_handler_can_find_poison_too(sqs: Sqs, consume: Consume, body: str) -> None:
-    """For rules that the contract alone cannot tell."""
+def test_a_handler_can_raise_poison_too(sqs: Sqs, consume: Consume, body: str) -> None:
+    """For rules that the schema of the event cannot express."""
 
     def handle(_: OrderPlacedEvent) -> Disposition:
         raise PoisonMessage("data.placed_at: in the future")
@@ -216,14 +217,14 @@ def test_a_handler_can_find_poison_too(sqs: Sqs, consume: Consume, body: str) ->
 
 
 def test_poison_that_cannot_reach_the_dlq_is_not_lost(sqs: Sqs, consume: Consume) -> None:
-    """It stays in the queue."""
+    """The message stays in the queue and is reported as failed."""
     sqs.client.delete_queue(QueueUrl=sqs.queue.dlq_url)
     event = sqs.receive("{}")
     assert consume(event, lambda _: Done()) == [event["Records"][0]["messageId"]]
 
 
 def test_the_records_of_a_batch_run_at_the_same_time(sqs: Sqs, consume: Consume, body: str) -> None:
-    """Ten records meet at a barrier that only ten at once can pass."""
+    """Ten records wait for each other at a barrier."""
     barrier = Barrier(10, timeout=20)
 
     def handle(_: OrderPlacedEvent) -> Disposition:
@@ -236,7 +237,7 @@ def test_the_records_of_a_batch_run_at_the_same_time(sqs: Sqs, consume: Consume,
 def test_a_record_that_cannot_be_finished_is_returned_to_the_queue(
     sqs: Sqs, consume: Consume, body: str, lambda_context: LambdaContext
 ) -> None:
-    """At once and untouched, rather than being cut off halfway; the next worker finds it visible."""
+    """Unhandled and visible at once, if the invocation could time out before it is handled."""
     left = lambda_context.get_remaining_time_in_millis() / 1000
     event = sqs.receive(body)
     assert consume(event, lambda _: pytest.fail("handled"), left + 1) == [event["Records"][0]["messageId"]]
@@ -246,65 +247,67 @@ def test_a_record_that_cannot_be_finished_is_returned_to_the_queue(
 # ---------------------------------------------------------------- FIFO
 
 
-def of(body: str, place: int) -> str:
-    """The event of another order, which its amount tells."""
-    return poison(body, amount_minor=place + 100)
+def numbered(body: str, number: int) -> str:
+    """The event with an amount that identifies it."""
+    return with_data(body, amount_minor=number + 100)
 
 
-def test_the_records_of_a_group_are_handled_one_after_the_other(fifo: Sqs, consume: Consume, body: str) -> None:
-    """In order, while the records of other groups run beside them: two of different groups meet in the middle."""
-    places = [0, 1, 2, 3, 4, 5]
+def number_of(event: OrderPlacedEvent) -> int:
+    return event.data.amount_minor - 100
+
+
+def test_the_messages_of_a_group_are_handled_in_order(fifo: Sqs, consume: Consume, body: str) -> None:
+    """One after the other, in parallel with other groups: each waits at a barrier for one of the other group."""
     handled: list[int] = []
     running: list[int] = []
-    together = Barrier(2, timeout=20)
+    barrier = Barrier(2, timeout=20)
 
     def handle(event: OrderPlacedEvent) -> Disposition:
-        place = event.data.amount_minor - 100
-        group = place % 2
-        assert group not in running, "two of one group at once"
+        number = number_of(event)
+        group = number % 2
+        assert group not in running, "two of one group at the same time"
         running.append(group)
-        together.wait()
-        handled.append(place)
+        barrier.wait()
+        handled.append(number)
         running.remove(group)
         return Done()
 
-    event = fifo.receive(*[of(body, place) for place in places], groups="ababab")
+    event = fifo.receive(*[numbered(body, number) for number in range(6)], groups="ababab")
     assert consume(event, handle) == []
-    assert [place for place in handled if place % 2 == 0] == [0, 2, 4]
-    assert [place for place in handled if place % 2 == 1] == [1, 3, 5]
+    assert [number for number in handled if number % 2 == 0] == [0, 2, 4]
+    assert [number for number in handled if number % 2 == 1] == [1, 3, 5]
 
 
 @pytest.mark.parametrize("failure", [RetryAfter(600), BackOff(), None])
 def test_after_the_first_failure_of_a_group_its_rest_is_returned_to_the_queue(
     fifo: Sqs, consume: Consume, body: str, failure: Disposition | None
 ) -> None:
-    """Unhandled, and visible at once: what is invisible holds up its group. Other groups are not touched."""
+    """Unhandled and visible at once, since an invisible message blocks its group. Other groups succeed."""
     handled: list[int] = []
 
     def handle(event: OrderPlacedEvent) -> Disposition:
-        place = event.data.amount_minor - 100
-        handled.append(place)
-        if place != 2:
+        handled.append(number_of(event))
+        if number_of(event) != 2:
             return Done()
         if failure is None:
             raise ZeroDivisionError
         return failure
 
-    event = fifo.receive(*[of(body, place) for place in range(6)], groups="abaaab")
+    event = fifo.receive(*[numbered(body, number) for number in range(6)], groups="abaaab")
     failed = consume(event, handle)
     by_body = {record["messageId"]: record["body"] for record in event["Records"]}
-    assert sorted(by_body[each] for each in failed) == [of(body, place) for place in (2, 3, 4)]
+    assert sorted(by_body[each] for each in failed) == [numbered(body, number) for number in (2, 3, 4)]
     assert sorted(handled) == [0, 1, 2, 5]
     assert fifo.visible() == 2
 
 
-def test_poison_leaves_its_group_and_holds_up_nobody(fifo: Sqs, consume: Consume, body: str) -> None:
-    """It is in the FIFO DLQ, in its group, once though it be sent there twice."""
-    event = fifo.receive("{}", of(body, 1), groups="aa")
+def test_poison_does_not_block_its_group(fifo: Sqs, consume: Consume, body: str) -> None:
+    """It is in the FIFO DLQ once, although a second delivery sends it there again."""
+    event = fifo.receive("{}", numbered(body, 1), groups="aa")
     handled: list[int] = []
 
     def handle(event: OrderPlacedEvent) -> Disposition:
-        handled.append(event.data.amount_minor - 100)
+        handled.append(number_of(event))
         return Done()
 
     assert consume(event, handle) == []
@@ -314,8 +317,8 @@ def test_poison_leaves_its_group_and_holds_up_nobody(fifo: Sqs, consume: Consume
     assert fifo.dead_letters() == [("{}", "id: missing")]
 
 
-def test_a_standard_queue_knows_no_groups(sqs: Sqs, consume: Consume, body: str) -> None:
-    """A group id is there for fair queues only: its records run at the same time all the same."""
+def test_a_standard_queue_ignores_message_groups(sqs: Sqs, consume: Consume, body: str) -> None:
+    """There a message group id serves fair queues only: the records of one group run at the same time."""
     event = sqs.receive(*[body] * 10)
     for record in event["Records"]:
         record["attributes"]["MessageGroupId"] = "a"
@@ -328,8 +331,8 @@ def test_a_standard_queue_knows_no_groups(sqs: Sqs, consume: Consume, body: str)
     assert consume(event, handle) == []
 
 
-def test_waits_grow_and_are_capped() -> None:
-    """Exponentially, spread by a jitter over the upper half, never beyond the cap."""
+def test_backoff_is_exponential_and_capped() -> None:
+    """Jitter spreads it over its upper half."""
     assert [backoff_seconds(count, jitter=1) for count in (1, 2, 3)] == [4, 8, 16]
     assert backoff_seconds(3, jitter=0) == 8
     assert backoff_seconds(1000, jitter=1) == BACKOFF_CAP_SECONDS

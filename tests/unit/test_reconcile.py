@@ -16,9 +16,10 @@ from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
 from onecharge.payments.charges.store import UNFINISHED_SHARDS, shard_of
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
+from onecharge.runtime.checkpoints import CheckpointStore
 from reconcile import reconcile as reconcile_module
 from reconcile.app import Application
-from reconcile.checkpoints import Checkpoint, CheckpointStore
+from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import (
     FAILED_ATTEMPTS_MAX,
     FINALIZING_SECONDS,
@@ -47,7 +48,7 @@ class Scheduled:
     """The payment service, and its scheduled run."""
 
     payments: PaymentService
-    checkpoints: CheckpointStore
+    checkpoints: CheckpointStore[ReconcileCheckpoint]
     processed: ProcessedEvents
     log: Log
     gauges: dict[str, float] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class Scheduled:
         return Counter(self.payments.counted)
 
     @property
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> ReconcileCheckpoint:
         checkpoint = self.checkpoints.read()
         assert checkpoint is not None
         return checkpoint
@@ -95,7 +96,7 @@ def scheduled(aws: None, log: Log) -> Scheduled:
     create_table(dynamodb, "reconciliation", "ReconciliationTable")
     return Scheduled(
         PaymentService(dynamodb, log.logger),
-        CheckpointStore(dynamodb, "reconciliation"),
+        CheckpointStore(dynamodb, "reconciliation", ReconcileCheckpoint),
         ProcessedEvents(dynamodb, "stripe-events"),
         log,
     )

@@ -13,13 +13,13 @@ from botocore.exceptions import EndpointConnectionError
 from pydantic import Field, TypeAdapter
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, RefundRequestedEvent
+from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.topics import OrderServiceEvent, Topic
 from publish_events.app import Publisher
 from publish_events.mapping import Tables
 from republish.app import WAITING_STATUSES
-from republish.checkpoints import CheckpointStore
-from republish.republish import RepublishOrders
+from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
@@ -138,7 +138,7 @@ class Shop:
         RepublishOrders(
             sources=self.sources,
             topic=self.topic,
-            checkpoints=CheckpointStore(self.dynamodb, "republication"),
+            checkpoints=CheckpointStore(self.dynamodb, "republication", RepublishCheckpoint),
             clock=lambda: self.now,
             has_time=self._has_time,
             logger=self.log.logger,
@@ -335,3 +335,20 @@ def test_nothing_is_lost_though_the_stream_forgets(shop: Shop) -> None:
     shop.publish(record)
     assert len(shop.sns.published) == 3
     assert len({event.model_dump_json() for event in shop.sns.published}) == 1
+
+
+def test_of_two_concurrent_runs_one_ends(shop: Shop) -> None:
+    """It has published duplicates, which are harmless, and leaves the checkpoint to the other run."""
+    shop.place()
+    shop.now += FIRST_WAIT_SECONDS
+    publish = shop.topic.client.publish_batch
+
+    def another_run_meanwhile(**entries: Any) -> Any:
+        shop.sns.publish_batch = publish  # type: ignore[method-assign]
+        assert shop.republish() == [1]
+        return publish(**entries)
+
+    shop.sns.publish_batch = another_run_meanwhile  # type: ignore[method-assign]
+    assert shop.republish() == [1, 1]
+    assert shop.counted == {"Republished": 2, "ConcurrentRun": 1}
+    assert shop.republish() == []

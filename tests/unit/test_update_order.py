@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from onecharge.contract.events import PaymentOutcomeEvent, RefundOutcomeEvent
 from onecharge.orders.items import RETENTION_SECONDS
-from onecharge.runtime.consumer import Done, reason_of
+from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.validation import reason_of
 from testing.harness import Log, Sample
 from update_order.app import PAYMENT_EVENT
 from update_order.orders import NoSuchOrder, UpdateOrder

@@ -1,15 +1,17 @@
-"""A queue of CloudEvents, consumed: records in parallel, partial batch responses, poison straight to the DLQ.
+"""Consumes an SQS queue of CloudEvents: in parallel, with partial batch responses, poison messages straight to the DLQ.
 
-What becomes of one delivery:
+What happens with a delivery:
 
-    cannot be parsed or validated  ──►  to the DLQ with the reason as an attribute, and done
-    the handler says Done          ──►  done: Lambda deletes the message
-    the handler says RetryAfter    ──►  invisible for that long, and reported as failed
-    the handler says BackOff       ──►  the same, for longer with each receive
-    the handler raises             ──►  the same
+    the event is…                                 the message is…                                         reported
+    ────────────────────────────────────────────  ──────────────────────────────────────────────────────  ────────
+    invalid, or the handler raises PoisonMessage  sent to the DLQ with the reason; deleted by Lambda      success
+    handled: Done                                 deleted by Lambda                                       success
+    not handled yet: RetryAfter(seconds)          invisible for so many seconds                           failure
+    not handled yet: BackOff, or another error    invisible, for longer with each receive                 failure
+    not begun: too little time is left            visible at once                                         failure
+    not begun: a message of its FIFO group failed visible at once, so that SQS keeps the group's order    failure
 
-The records of a FIFO queue come in groups: those of one group are handled one after the other, and once one of them
-is not done, the rest of its group is returned to the queue unhandled.
+What is reported as a failure (`batchItemFailures`) SQS delivers again, until maxReceiveCount moves it to the DLQ.
 """
 
 import asyncio
@@ -21,76 +23,53 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import boto3
 from aws_lambda_powertools import Logger
-from aws_lambda_powertools.utilities.batch import (
-    AsyncBatchProcessor,
-    EventType,
-    async_process_partial_response,
-)
+from aws_lambda_powertools.utilities.batch import AsyncBatchProcessor, EventType, async_process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
-from aws_lambda_powertools.utilities.parser import ValidationError
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from onecharge.contract.events import CloudEvent
+from onecharge.runtime.aws import BATCH_SIZE, client_config
+from onecharge.runtime.queues import Delivery, Queue
+from onecharge.runtime.validation import reason_of
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
-    from mypy_boto3_sqs import SQSClient
 
 BACKOFF_BASE_SECONDS = 2
 BACKOFF_CAP_SECONDS = 900
-"""The longest wait between two receives of a message. template.yaml's maxReceiveCount times this cap is how long
-an outage may last before a payable order reaches the DLQ: more than a day."""
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """One delivery of one message: the same message may be delivered again, and under other ids."""
-
-    message_id: str
-    receipt_handle: str
-    receive_count: int
-    body: str
-    group: str | None = None
-    """The message group; on a FIFO queue every message has one."""
-
-    @classmethod
-    def of(cls, record: SQSRecord) -> "Delivery":
-        return cls(
-            message_id=record.message_id,
-            receipt_handle=record.receipt_handle,
-            receive_count=int(record.attributes.approximate_receive_count),
-            body=record.body,
-            group=record.attributes.message_group_id,
-        )
+"""The longest wait between two receives of a message. Times the maxReceiveCount in template.yaml, this is how long an
+outage may last before a payable order reaches the DLQ: more than a day."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """The message has served its purpose and is deleted."""
+    """The event is handled: Lambda deletes the message."""
 
 
 @dataclass(frozen=True)
 class RetryAfter:
-    """The message is to be delivered again, not before so many seconds have passed."""
+    """Deliver the message again, not before so many seconds have passed."""
 
     seconds: int
 
 
 @dataclass(frozen=True)
 class BackOff:
-    """The message is to be delivered again, later each time it has been received."""
+    """Deliver the message again, after a wait that grows with its receive count."""
 
 
 Disposition = Done | RetryAfter | BackOff
+"""What a handler decides about a message."""
 
 
 class PoisonMessage(Exception):
-    """The message can never be handled, however often it is delivered.
+    """No retry can handle this message.
 
-    `reason` names the rule that it breaks, and nothing of what it says: it is logged and shown.
+    `reason` names the rule that the message breaks, and repeats nothing of its content: it is logged and shown.
     """
 
     def __init__(self, reason: str) -> None:
@@ -99,54 +78,13 @@ class PoisonMessage(Exception):
 
 
 def backoff_seconds(receive_count: int, *, jitter: float) -> int:
-    """Exponential in the receive count, capped, and spread by the jitter (0 to 1) over its upper half."""
+    """Exponential in the receive count, capped, and spread over its upper half by the jitter (0 to 1)."""
     ceiling = min(BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2.0 ** min(receive_count, 20))
     return round(ceiling * (0.5 + jitter / 2))
 
 
-@dataclass(frozen=True)
-class Queue:
-    """The queue that the deliveries come from and its DLQ, through boto3's client."""
-
-    client: "SQSClient"
-    url: str
-    dlq_url: str
-
-    @property
-    def is_fifo(self) -> bool:
-        """Whether the queue is a FIFO queue, as its name says; then its DLQ is one too."""
-        return self.url.endswith(".fifo")
-
-    def hide(self, delivery: Delivery, seconds: int) -> None:
-        """Keep the message invisible for so many seconds from now (SQS allows 12 hours)."""
-        self.client.change_message_visibility(
-            QueueUrl=self.url, ReceiptHandle=delivery.receipt_handle, VisibilityTimeout=seconds
-        )
-
-    def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """Put the message, unchanged, into the DLQ, with the reason and its former id as attributes.
-
-        In a FIFO DLQ it stays in its group, and is there once even if it is sent twice.
-        """
-        place: dict[str, Any] = (
-            {"MessageGroupId": delivery.group, "MessageDeduplicationId": delivery.message_id} if self.is_fifo else {}
-        )
-        self.client.send_message(
-            QueueUrl=self.dlq_url,
-            MessageBody=delivery.body,
-            MessageAttributes={
-                "reason": {"DataType": "String", "StringValue": reason},
-                "original_message_id": {
-                    "DataType": "String",
-                    "StringValue": delivery.message_id,
-                },
-            },
-            **place,
-        )
-
-
-class _NotDone(Exception):
-    """Tells the batch processor to report the record as failed, so that SQS delivers it again."""
+class _RecordFailed(Exception):
+    """Makes the batch processor report the record in `batchItemFailures`."""
 
 
 class _MessageGroups:
@@ -154,22 +92,23 @@ class _MessageGroups:
 
     def __init__(self) -> None:
         self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """A lock for each group, which is taken in the order of the records."""
+        """One for each group; tasks acquire it in the order of the records, since asyncio's locks are fair."""
         self.failed = set[str]()
 
 
 class Consumer[Event: CloudEvent[Any]]:
-    """Handles each record of a Lambda event with one function, in parallel.
+    """Handles each record of a Lambda event, in parallel.
 
     Args:
-        model: the CloudEvent that the queue carries, or an adapter for one of several; anything else is poison.
-        handle: what to do with one event; idempotent.
-        queue: where the deliveries come from.
-        logger: gets one line for each delivery, with order id, attempt and correlation id.
+        model: the CloudEvent that the queue carries, or an adapter for a union of several; all else is poison.
+        handle: handles one event; must be idempotent.
+        queue: the event source.
+        logger: gets a line for each message that is poison, returned or fails unexpectedly.
         count: counts one occurrence of the metric of that name; called on several threads.
-        threads: as many as a batch has records, so that a batch takes the time of its slowest record.
-        record_seconds: what one record needs at the most. With less time left in the invocation it is returned
-            to the queue at once, rather than being cut off halfway.
+        threads: as many as a batch has records, so that a batch takes as long as its slowest record.
+        record_seconds: the longest that one record can take. A record that is begun with less time left in the
+            invocation could be cut off halfway: it is returned to the queue instead.
+        jitter: a random number from 0 to 1.
     """
 
     def __init__(
@@ -194,60 +133,62 @@ class Consumer[Event: CloudEvent[Any]]:
         self._record_seconds = record_seconds
 
     def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
-        """Handle a batch; returns the ids of the messages that SQS is to deliver again."""
+        """Process a batch; returns the partial batch response."""
         return async_process_partial_response(
             event=event,
-            record_handler=partial(self._process_in_order, _MessageGroups(), context),
-            # A batch that failed as a whole is reported record by record too: raising would count as a crash of
-            # the function, for which Lambda slows the polling of the whole queue down.
+            record_handler=partial(self._process_in_group_order, _MessageGroups(), context),
+            # If every record fails, each is reported too. Raising would make the invocation fail, and Lambda would
+            # reduce the concurrency of the event source mapping.
             processor=AsyncBatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False),
             context=context,
         )
 
-    async def _process_in_order(self, groups: _MessageGroups, context: "LambdaContext", record: SQSRecord) -> None:
-        """Deliver the record on a thread: at once, or when the records of its group before it are done with.
+    async def _process_in_group_order(
+        self, groups: _MessageGroups, context: "LambdaContext", record: SQSRecord
+    ) -> None:
+        """Process the record on a thread, on a FIFO queue after those of its message group that precede it.
 
-        Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": of a FIFO queue, what comes after
-        the first failure is to be reported as well. SQS keeps the order within a group, so groups fail one by one.
+        Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": on a FIFO queue, report what
+        comes after the first failure as failed too. SQS keeps the order within a group, so groups fail separately.
         """
         delivery = Delivery.of(record)
         group = delivery.group if self._queue.is_fifo and delivery.group else delivery.message_id
         on_a_thread = partial(asyncio.get_running_loop().run_in_executor, self._threads)
         async with groups.locks[group]:
             if group in groups.failed:
-                await on_a_thread(self._return_to_queue, delivery, "another of its group goes first")
-                raise _NotDone
-            groups.failed.add(group)  # Until it is known to be done, whatever happens.
-            if not await on_a_thread(self._deliver_in_time, delivery, context):
-                raise _NotDone
+                await on_a_thread(self._return_to_queue, delivery, "an earlier message of its group failed")
+                raise _RecordFailed
+            groups.failed.add(group)  # Until the record has succeeded, whatever is raised.
+            if not await on_a_thread(self._process_in_time, delivery, context):
+                raise _RecordFailed
             groups.failed.remove(group)
 
-    def _deliver_in_time(self, delivery: Delivery, context: "LambdaContext") -> bool:
+    def _process_in_time(self, delivery: Delivery, context: "LambdaContext") -> bool:
         if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
-            self._return_to_queue(delivery, "too little time left")
+            self._return_to_queue(delivery, "too little time is left in the invocation")
             return False
-        return self.deliver(delivery)
+        return self.process(delivery)
 
-    def _return_to_queue(self, delivery: Delivery, why: str) -> None:
-        """Unhandled, and visible at once: as long as a message is invisible, nothing of its group is delivered."""
+    def _return_to_queue(self, delivery: Delivery, reason: str) -> None:
+        """Make it visible at once: while a message of a FIFO group is invisible, SQS delivers no other of the group."""
         self._count("MessageReturned")
-        self._logger.info(f"message returned to the queue: {why}", extra={"message_id": delivery.message_id})
-        self._hide(delivery, 0)
+        self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
+        self._change_visibility(delivery, 0)
 
-    def deliver(self, delivery: Delivery) -> bool:
-        """Handle one delivery; returns whether its message is done with."""
+    def process(self, delivery: Delivery) -> bool:
+        """Process one delivery; returns whether its message can be deleted."""
         try:
             disposition = self._disposition_of(self._parse(delivery.body), delivery)
         except PoisonMessage as poison:
-            return self._to_dlq(delivery, poison.reason)
+            return self._dead_letter(delivery, poison.reason)
         match disposition:
             case Done():
                 return True
             case RetryAfter(seconds):
-                self._hide(delivery, seconds)
+                self._change_visibility(delivery, seconds)
                 return False
             case BackOff():
-                self._hide(delivery, self._backoff(delivery))
+                self._back_off(delivery)
                 return False
 
     def _parse(self, body: str) -> Event:
@@ -261,61 +202,66 @@ class Consumer[Event: CloudEvent[Any]]:
             return self._handle(event)
         except PoisonMessage:
             raise
-        except Exception:
-            # Whatever went wrong, nobody's order is failed for it: the message comes back.
+        except Exception:  # No order fails because of an error of ours: SQS delivers the message again.
             self._count("DeliveryFailed")
-            self._logger.exception(
-                "delivery failed unexpectedly",
-                extra={
-                    "order_id": event.subject,
-                    "attempt": event.data.attempt,
-                    "correlation_id": event.correlationid,
-                    "message_id": delivery.message_id,
-                    "receive_count": delivery.receive_count,
-                },
-            )
+            self._logger.exception("delivery failed unexpectedly", extra=_log_fields(event, delivery))
             return BackOff()
 
-    def _backoff(self, delivery: Delivery) -> int:
-        return backoff_seconds(delivery.receive_count, jitter=self._jitter())
-
-    def _to_dlq(self, delivery: Delivery, reason: str) -> bool:
-        """Whether the message reached the DLQ: if not it stays in the queue, so that nothing is lost."""
+    def _dead_letter(self, delivery: Delivery, reason: str) -> bool:
+        """Whether the message reached the DLQ: if not, it stays in the queue, so that it is not lost."""
         try:
             self._queue.dead_letter(delivery, reason)
         except (BotoCoreError, ClientError):
             self._logger.exception("poison message could not be sent to the DLQ")
-            self._hide(delivery, self._backoff(delivery))
+            self._back_off(delivery)
             return False
         self._count("PoisonMessage")
         self._logger.error(
-            "poison message sent to the DLQ",
-            extra={"reason": reason, "message_id": delivery.message_id},
+            "poison message sent to the DLQ", extra={"reason": reason, "message_id": delivery.message_id}
         )
         return True
 
-    def _hide(self, delivery: Delivery, seconds: int) -> None:
+    def _back_off(self, delivery: Delivery) -> None:
+        self._change_visibility(delivery, backoff_seconds(delivery.receive_count, jitter=self._jitter()))
+
+    def _change_visibility(self, delivery: Delivery, seconds: int) -> None:
         try:
-            self._queue.hide(delivery, seconds)
+            self._queue.change_visibility(delivery, seconds)
         except (BotoCoreError, ClientError) as error:
-            # The message then comes back after the queue's own visibility timeout: later, but it does.
+            # The visibility timeout of the queue applies: the message is delivered again later than intended.
             self._logger.warning(
-                "visibility could not be changed",
+                "visibility timeout could not be changed",
                 extra={"message_id": delivery.message_id, "error": type(error).__name__},
             )
 
 
-_WITHOUT_A_TYPE = {"union_tag_not_found": "type: missing", "union_tag_invalid": "type: unknown"}
-"""How pydantic calls it where a queue carries events of several types."""
+def _log_fields(event: CloudEvent[Any], delivery: Delivery) -> dict[str, Any]:
+    return {
+        "order_id": event.subject,
+        "attempt": event.data.attempt,
+        "correlation_id": event.correlationid,
+        "message_id": delivery.message_id,
+        "receive_count": delivery.receive_count,
+    }
 
 
-def reason_of(invalid: ValidationError) -> str:
-    """The first broken rule as `field: rule`, without repeating anything that the message says.
-
-    Only fields of the contract are named: a consumer ignores all others, and never gets to see their names.
-    """
-    first = invalid.errors(include_input=False, include_url=False, include_context=False)[0]
-    if first["type"] in _WITHOUT_A_TYPE:
-        return _WITHOUT_A_TYPE[first["type"]]
-    field = ".".join(str(part) for part in first["loc"]) or "message"
-    return f"{field}: {first['type']}"
+def queue_consumer[Event: CloudEvent[Any]](
+    *,
+    model: type[Event] | TypeAdapter[Event],
+    handle: Callable[[Event], Disposition],
+    queue_url: str,
+    dlq_url: str,
+    logger: Logger,
+    count: Callable[[str], None],
+    record_seconds: float = 0,
+) -> Consumer[Event]:
+    """The consumer of a Lambda function, with an SQS client and threads of its own; the arguments are Consumer's."""
+    return Consumer(
+        model=model,
+        handle=handle,
+        queue=Queue(boto3.client("sqs", config=client_config()), queue_url, dlq_url),
+        logger=logger,
+        count=count,
+        threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),
+        record_seconds=record_seconds,
+    )

@@ -1,0 +1,62 @@
+"""A Lambda function's handler around its application.
+
+A function's app.py defines `Application`, the only place where its parts are put together, and its handler:
+
+    class Application:
+        def __init__(self, environment: Mapping[str, str]) -> None:
+            self.counts = Counts(Metrics())
+            ...
+
+    @lambda_handler(Application)
+    def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> None:
+        application.republish(context)
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, Protocol
+
+from onecharge.runtime.metrics import Counts
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+type Handler[Result] = Callable[[dict[str, Any], "LambdaContext"], Result]
+"""What Lambda invokes, with the event and the context."""
+
+
+class HasCounts(Protocol):
+    """An application: everything that lives as long as the execution environment, its metrics included."""
+
+    counts: Counts
+
+
+def lambda_handler[App: HasCounts, Result](
+    build: Callable[[Mapping[str, str]], App],
+) -> Callable[[Callable[[App, dict[str, Any], "LambdaContext"], Result]], Handler[Result]]:
+    """Make a function that takes its application as first argument a handler that Lambda can invoke.
+
+    The application is built at the first invocation and reused by the later ones: importing the module reads no
+    environment variable. The metrics are flushed after each invocation, whether or not it raises.
+
+    Args:
+        build: makes the application from the environment variables; usually the class itself.
+    """
+
+    @cache
+    def application() -> App:
+        return build(os.environ)
+
+    def decorate(invoke: Callable[[App, dict[str, Any], "LambdaContext"], Result]) -> Handler[Result]:
+        @wraps(invoke)
+        def handler(event: dict[str, Any], context: "LambdaContext") -> Result:
+            reused = application()
+            try:
+                return invoke(reused, event, context)
+            finally:
+                reused.counts.flush()
+
+        return handler
+
+    return decorate

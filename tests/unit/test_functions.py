@@ -1,0 +1,109 @@
+"""A function's handler: its application is built once, at the first invocation, and its metrics are always flushed."""
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import boto3
+import pytest
+
+from onecharge.runtime.functions import lambda_handler
+from testing.harness import LambdaContext, Sample, load_template
+
+
+class Counts:
+    """Counts its flushes."""
+
+    flushed = 0
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+
+class Application:
+    """Reads one environment variable."""
+
+    built: list["Application"]
+    """All of them, in the order in which they were built."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.table = environment["TABLE"]
+        self.counts: Any = Counts()
+        self.built.append(self)
+
+
+@pytest.fixture(autouse=True)
+def no_application_yet() -> None:
+    Application.built = []
+
+
+def new_handler() -> Any:
+    """A handler that answers with its table, and raises the event's error if it holds one."""
+
+    @lambda_handler(Application)
+    def handler(application: Application, event: dict[str, Any], context: object) -> str:
+        """Answer."""
+        if "error" in event:
+            raise event["error"]
+        return f"{application.table} {event['name']} {type(context).__name__}"
+
+    return handler
+
+
+def test_an_application_is_built_at_the_first_invocation_and_reused(
+    monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext
+) -> None:
+    """From the environment as it is then: decorating reads none of it."""
+    monkeypatch.delenv("TABLE", raising=False)
+    handler = new_handler()
+    assert Application.built == []
+    monkeypatch.setenv("TABLE", "orders")
+    assert handler({"name": "a"}, lambda_context) == "orders a LambdaContext"
+    monkeypatch.setenv("TABLE", "another")
+    assert handler({"name": "b"}, lambda_context) == "orders b LambdaContext"
+    assert len(Application.built) == 1
+
+
+def test_metrics_are_flushed_after_each_invocation(
+    monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext
+) -> None:
+    """Also after one that raises; the error is Lambda's to see."""
+    monkeypatch.setenv("TABLE", "orders")
+    handler = new_handler()
+    handler({"name": "a"}, lambda_context)
+    with pytest.raises(ZeroDivisionError):
+        handler({"error": ZeroDivisionError()}, lambda_context)
+    [application] = Application.built
+    assert application.counts.flushed == 2
+
+
+def test_each_handler_has_an_application_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext
+) -> None:
+    """Two functions in one process, as in a test, share nothing."""
+    monkeypatch.setenv("TABLE", "orders")
+    for handler in new_handler(), new_handler():
+        handler({"name": "a"}, lambda_context)
+    assert len(Application.built) == 2
+
+
+@pytest.mark.parametrize("function", ["charge_order", "refund_charge", "update_order"])
+def test_a_queue_function_consumes_its_queue(
+    aws: None, monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext, sample: Sample, function: str
+) -> None:
+    """With the variables that template.yaml gives it: a poison message reaches the DLQ of its own queue."""
+    sqs = boto3.client("sqs")
+    resource = "".join(word.title() for word in function.split("_")) + "Function"
+    variables = load_template()["Resources"][resource]["Properties"]["Environment"]["Variables"]
+    [dlq] = [name for name in variables if name.endswith("_DLQ_URL")]
+    for name in variables:
+        is_queue = name.endswith("_QUEUE_URL") or name == dlq
+        url = sqs.create_queue(QueueName=name)["QueueUrl"] if is_queue else "30"
+        monkeypatch.setenv(name, url)
+    app = import_module(f"{function}.app")
+    handler = lambda_handler(app.Application)(app.handler.__wrapped__)
+    record = sample(f"{function}/poison")["Records"][-1]
+    assert handler({"Records": [record]}, lambda_context) == {"batchItemFailures": []}
+    [dead_letter] = sqs.receive_message(QueueUrl=os.environ[dlq])["Messages"]
+    assert dead_letter["Body"] == record["body"]
