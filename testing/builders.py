@@ -93,7 +93,7 @@ class PaymentService:
     def worker(self, gateway: Any = None, clock: Callable[[], float] | None = None) -> PaymentWorker:
         return PaymentWorker(
             store=self.store,
-            gateway=gateway or self.stripe,
+            gateway=gateway or self.stripe,  # type: ignore[arg-type]  # Its methods, without its HTTP client.
             clock=clock or self.clock(),
             logger=self.logger,
             count=self.counted.append,

@@ -20,7 +20,7 @@ _ENOUGH_MINOR = 20_000
 """Above the minimum of every currency; the description cannot say what depends on another field."""
 
 
-@schemathesis.hook
+@schemathesis.hook  # type: ignore[untyped-decorator]  # It is installed in another environment.
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     turn = next(_TURN)
     if turn % 2:

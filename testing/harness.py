@@ -3,7 +3,6 @@
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -11,22 +10,23 @@ from typing import Any
 
 import yaml
 from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.typing import lambda_context
 
 PROJECT = Path(__file__).resolve().parent.parent
 
 Sample = Callable[[str], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class LambdaContext:
+class LambdaContext(lambda_context.LambdaContext):
     """What the functions read of Lambda's context object."""
 
-    function_name: str = "function-under-test"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:function-under-test"
-    aws_request_id: str = "00000000-0000-4000-8000-000000000000"
+    _function_name = "function-under-test"
+    _memory_limit_in_mb = 512
+    _invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:function-under-test"
+    _aws_request_id = "00000000-0000-4000-8000-000000000000"
 
-    def get_remaining_time_in_millis(self) -> int:
+    @staticmethod
+    def get_remaining_time_in_millis() -> int:
         return 30_000
 
 
@@ -54,7 +54,8 @@ def load_template() -> dict[str, Any]:
         pass
 
     Loader.add_multi_constructor("!", lambda loader, suffix, node: f"{suffix} {node.value}")
-    return yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+    loaded = yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+    return dict(loaded)
 
 
 def create_table(dynamodb: Any, name: str, logical_id: str) -> str:

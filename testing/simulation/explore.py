@@ -334,7 +334,8 @@ def violation_of(world: World) -> Violation | None:
 
 def minimal(name: str, mutate: Mutate = no_mutation, *, of: Sequence[Scenario] | None = None) -> Violation:
     """The shortest schedule found that breaks the same invariant as the one of that name, `seed:number`."""
-    world = random_world(*map(int, name.split(":")), mutate, of=of)
+    seed, number = map(int, name.split(":"))
+    world = random_world(seed, number, mutate, of=of)
     whole = violation_of(world)
     assert whole is not None, f"{name} breaks nothing"
 

@@ -15,7 +15,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.charges.events import ChargeEventRecorder
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charges.protocol import FoundIntent, Payment
 from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.charges.store import UNFINISHED, PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
@@ -258,7 +258,7 @@ class PaymentService:
         )
 
     def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:
-        def refund_canceled_order(_: Payment) -> None:
+        def refund_canceled_order(_: Payment, __: FoundIntent) -> None:
             report("CanceledOrderRefunded")
 
         return self.reconciler(

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -209,7 +209,7 @@ def test_every_object_is_one_of_stripes(
 def test_everything_that_the_stand_in_makes_is_among_them(recorded: list[tuple[str, Mapping[str, Any]]]) -> None:
     """Each status of each object, and each type of event."""
     statuses = {(made.get("object"), made.get("status")) for _, made in _flat(recorded)}
-    expected = {
+    expected: dict[str, Sequence[str | None]] = {
         "payment_intent": (
             "requires_payment_method requires_action processing succeeded canceled requires_confirmation".split()
         ),
@@ -234,7 +234,13 @@ def test_a_wrong_object_is_found(
     """A field of another type, one too many, one too few: in each object, TypeScript sees it."""
     type_, intent = recorded[0]
     assert type_ == "PaymentIntent"
-    changes = [{"amount": None}, {"amount": "1099"}, {"colour": "red"}, {"object": "intent"}, {"next_action": {}}]
+    changes: list[dict[str, Any]] = [
+        {"amount": None},
+        {"amount": "1099"},
+        {"colour": "red"},
+        {"object": "intent"},
+        {"next_action": {}},
+    ]
     spoilt = [{**intent, **change} for change in changes]
     spoilt.append({name: value for name, value in intent.items() if name != "latest_charge"})
     errors = compile_errors(official_types, tmp_path, [(type_, each) for each in spoilt])

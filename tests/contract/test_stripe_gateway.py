@@ -241,9 +241,9 @@ def test_a_list_too_long_to_read_proves_nothing(
 # ---------------------------------------------------------------- events
 
 
-def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str, str]]:
+def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str | None, str]]:
     """What the events say, oldest first, read to the end."""
-    seen: list[tuple[str, str]] = []
+    seen: list[tuple[str | None, str]] = []
     after = None
     while True:
         page = gateway.list_events(since=since, until=until, after=after)

@@ -92,7 +92,6 @@ class Client:
         self.table, self.sample, self.context, self.log = table, sample, context, log
         self.payments, self.now = AnsweringPayments(), NOW
         self.counted: Counter[str] = Counter()
-        self.count: Any = lambda name: self.counted.update([name])
         self.overtaken = Overtaken(self.dynamodb)
         refunds_table = create_table(self.dynamodb, "refunds", "OrderRefundsTable")
         self.refunds = Refunds(self.overtaken, refunds_table, table)  # type: ignore[arg-type]  # It passes all on.
@@ -101,7 +100,7 @@ class Client:
             self.refunds,
             self.payments,  # type: ignore[arg-type]  # Its two methods.
             log.logger,
-            self.count,
+            lambda name: self.counted.update([name]),  # type: ignore[arg-type]  # All that is called of Counts.
             clock=lambda: self.now,
         )
 

@@ -186,8 +186,8 @@ class Sns:
 
 def publisher(sns: Any, log: Log, *, orders: str = "orders-topic", payments: str = "payments-topic") -> Publisher:
     counts = Counts(Metrics(namespace="n", service="s"))
-    topics = [Topic(sns, arn, log.logger, counts) for arn in (orders, payments)]
-    return Publisher(TABLES, *topics, log.logger, counts)
+    order_events, payment_events = (Topic(sns, arn, log.logger, counts) for arn in (orders, payments))
+    return Publisher(TABLES, order_events, payment_events, log.logger, counts)
 
 
 def order_of(number: int, sample: Sample, **changes: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ def paid(account: Account, card: str = "pm_card_visa") -> stripe.PaymentIntent:
 
 
 def refund(account: Account, intent: stripe.PaymentIntent, **given: Any) -> stripe.Refund:
-    return account.client.v1.refunds.create({"payment_intent": intent.id, **given})
+    params: Any = {"payment_intent": intent.id, **given}
+    return account.client.v1.refunds.create(params)
 
 
 def last_events(account: Account, number: int) -> list[tuple[str, dict[str, Any]]]:
