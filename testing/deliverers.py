@@ -1,4 +1,4 @@
-"""One of several processes that deliver the same orders at once: the deployed code, over HTTP, until each is done."""
+"""A process that delivers orders to the deployed code, over HTTP. A test runs several such processes."""
 
 import json
 import sys
@@ -44,7 +44,7 @@ def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int,
     charge_order = ChargeOrder(store=store, worker=worker, bounds=bounds, clock=time.time, logger=SILENT, count=SILENT)
 
     def deliver(number: int) -> bool:
-        """As SQS does: again and again until it is done, only sooner."""
+        """Redeliver until the message is done, as SQS does but sooner. Returns whether it was done."""
         for _ in range(_TRIES):
             if charge_order(event(number, datetime.fromisoformat(placed_at))) == Done():
                 return True

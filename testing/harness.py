@@ -1,4 +1,4 @@
-"""What the tests of every suite use: sample events, Lambda's context, a log to read, tables of template.yaml."""
+"""Shared by all test suites: Lambda's context, a readable log, template.yaml and its tables."""
 
 import json
 import uuid
@@ -18,7 +18,7 @@ Sample = Callable[[str], dict[str, Any]]
 
 
 class LambdaContext(lambda_context.LambdaContext):
-    """What the functions read of Lambda's context object."""
+    """The attributes of Lambda's context object that the functions read."""
 
     _function_name = "function-under-test"
     _memory_limit_in_mb = 512
@@ -31,7 +31,7 @@ class LambdaContext(lambda_context.LambdaContext):
 
 
 class Log:
-    """A Powertools logger of this test's own, and the lines that it wrote."""
+    """A Powertools logger for one test, and the lines that it wrote."""
 
     def __init__(self) -> None:
         self.stream = StringIO()
@@ -59,7 +59,7 @@ def load_template() -> dict[str, Any]:
 
 
 def create_table(dynamodb: Any, name: str, logical_id: str) -> str:
-    """Create the table that template.yaml declares under the logical id, keys, indexes and all."""
+    """Create the table that template.yaml declares under this logical id, with its indexes. Returns its name."""
     properties = load_template()["Resources"][logical_id]["Properties"]
     dynamodb.create_table(
         TableName=name,

@@ -1,4 +1,4 @@
-"""One of several processes that race for the same orders: 16 threads, each claiming all 200 in an order of its own."""
+"""A process that claims orders: 16 threads, each claims all 200 orders. A test runs several such processes."""
 
 import json
 import os
@@ -19,9 +19,9 @@ CLAIMS_PER_RACER = 200
 
 
 def race(store: PaymentStore, racer: int) -> list[str]:
-    """Claim every order; returns those that were won."""
+    """Try to claim every order. Returns the ids of the orders that this racer claimed."""
     orders = [f"ord_{number:032x}" for number in range(CLAIMS_PER_RACER)]
-    # Half of them meet at every order at the same moment, the others come from everywhere.
+    # Half of the racers go through the orders in the same sequence, the others in random ones.
     if racer % 2:
         random.Random(racer + os.getpid()).shuffle(orders)
     won = []
