@@ -13,7 +13,8 @@ from typing import Any
 import stripe
 
 from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.contract.questions import Cancellation
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import CancelPayment

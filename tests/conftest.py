@@ -12,6 +12,16 @@ from local.stack import Stack, running_stack
 from testing.harness import PROJECT, LambdaContext, Log, Sample, create_table
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--deep", action="store_true", help="explore as many schedules as `make deep` does")
+
+
+@pytest.fixture
+def is_deep(pytestconfig: pytest.Config) -> bool:
+    """Whether the simulation has time: `make test` explores less than `make deep`."""
+    return bool(pytestconfig.getoption("--deep"))
+
+
 @pytest.fixture
 def sample() -> Sample:
     """Reads a sample event: `sample("charge_order/poison")`."""

@@ -9,7 +9,8 @@ from aws_lambda_powertools import Logger, Metrics
 from pydantic import Field, TypeAdapter
 
 from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.stripe_account import StripeAccount

@@ -6,7 +6,8 @@ from typing import assert_never
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.questions import Cancellation
 from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.charges.protocol import FrozenRequest, Payment

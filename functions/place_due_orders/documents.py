@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from onecharge.contract.events import CustomerId, PaymentMethodId
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.card_numbers import holds_card_number
-from onecharge.orders.items import order_id_for
+from onecharge.orders.schema import order_id_for
 from onecharge.runtime.dynamodb import from_item
 from onecharge.runtime.validation import reason_of
 

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.orders.items import new_order_item
+from onecharge.orders.schema import new_order_item
 from place_due_orders.documents import DocumentState, DueDocument, InvalidDocument
 from place_due_orders.tables import DocumentChanged, DueDocuments, Item, Placed, PlacedBefore
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from onecharge.orders.store import new_order_put
 from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.documents import FIELDS, DocumentState
 
@@ -71,12 +72,7 @@ class DueDocuments:
     def place(self, read: Item, order: Item) -> Placed | PlacedBefore | DocumentChanged:
         """Store the order and mark its document, both or neither: if the order is new, and the document is as read."""
         marked = self._update(read, {"state": DocumentState.ORDERED, "order_id": order["order_id"]["S"]})
-        new: Any = {
-            "TableName": self.orders_table,
-            "Item": order,
-            "ConditionExpression": "attribute_not_exists(order_id)",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        new = new_order_put(self.orders_table, order)
         try:
             self.client.transact_write_items(TransactItems=[{"Put": new}, {"Update": marked}])
         except self.client.exceptions.TransactionCanceledException as canceled:

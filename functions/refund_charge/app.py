@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
-from onecharge.contract.events import RefundRequestedEvent
+from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore

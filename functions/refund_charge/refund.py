@@ -6,7 +6,7 @@ from typing import assert_never
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.events import RefundRequestedEvent
+from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import Unfinished

@@ -113,30 +113,33 @@ def minimal(name: str, mutate: Mutate = no_mutation, *, of: Sequence[Scenario] |
     return shorter(script) or whole
 
 
-def every_script(explore: Callable[[ScriptedChoices], None]) -> Iterator[ScriptedChoices]:
-    """Depth first through the whole tree of choices."""
-    script: list[int] = []
+def every_script(explore: Callable[[ScriptedChoices], None], *, first: Sequence[int] = ()) -> Iterator[ScriptedChoices]:
+    """Depth first through the whole tree of choices, or through the part of it that begins with these."""
+    script = list(first)
     while True:
         choices = ScriptedChoices(script)
         explore(choices)
         yield choices
         taken = choices.taken
-        while taken and taken[-1] + 1 >= choices.options[len(taken) - 1]:
+        while len(taken) > len(first) and taken[-1] + 1 >= choices.options[len(taken) - 1]:
             taken.pop()
-        if not taken:
+        if len(taken) == len(first):
             return
         script = [*taken[:-1], taken[-1] + 1]
 
 
-def exhaustive_schedules() -> Findings:
-    """Two deliveries of one order: every interleaving at every boundary, with every single crash point, and none."""
+def exhaustive_schedules(*, first: Sequence[int] = ()) -> Findings:
+    """Two deliveries of one order: every interleaving at every boundary, with every single crash point, and none.
+
+    Only those that begin with these choices, if there are any.
+    """
     findings, started = Findings(), time.perf_counter()
     scenario = Scenario(copies=2, crash_probability=1.0)
 
     def explore(choices: ScriptedChoices) -> None:
         findings.add(",".join(map(str, choices.script)), World(scenario, choices))
 
-    for _ in every_script(explore):
+    for _ in every_script(explore, first=first):
         pass
     findings.seconds = time.perf_counter() - started
     return findings

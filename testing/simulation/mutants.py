@@ -7,7 +7,8 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import (
     PaymentIntentEvent,

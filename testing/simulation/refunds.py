@@ -16,8 +16,8 @@ from typing import Any
 import stripe
 from greenlet import greenlet
 
-from onecharge.contract.events import RefundRequested, RefundRequestedEvent
-from onecharge.contract.states import PaymentState, RefundState
+from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent, RefundState
+from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import RefundEvent, RefundEventType
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.refunds.events import RefundEventHandler

@@ -9,7 +9,8 @@ from typing import Any
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.questions import CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import CancelPayment

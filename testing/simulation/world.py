@@ -12,7 +12,8 @@ from typing import Any
 
 from greenlet import greenlet
 
-from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.queues import Delivery

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from onecharge.orders.items import new_order_item
+from onecharge.orders.schema import new_order_item
 from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.documents import DueDocument
 from place_due_orders.due import PlaceDueOrders
@@ -90,7 +90,7 @@ def test_an_order_and_its_document_are_written_together(tables: Tables) -> None:
 
 
 def test_a_document_is_ordered_once(tables: Tables) -> None:
-    """The second time it is not as it was read any more."""
+    """The second time the document has changed since it was read."""
     read = tables.enter()
     tables.documents.place(read, tables.order_of(read))
     assert tables.documents.place(read, tables.order_of(read)) == DocumentChanged()
@@ -120,8 +120,8 @@ def test_a_document_that_is_gone_is_neither_ordered_nor_made(tables: Tables) -> 
     assert (tables.orders(), tables.stored()) == ([], None)
 
 
-def test_an_order_that_is_there_already_is_told_by_its_fingerprint(tables: Tables) -> None:
-    """And stays as it is; the document is left as it was."""
+def test_an_order_placed_before_shows_its_fingerprint(tables: Tables) -> None:
+    """Neither the order nor the document changes."""
     read = tables.enter()
     tables.documents.place(read, tables.order_of(read))
     again = tables.enter(amount_minor=500)
@@ -133,7 +133,7 @@ def test_an_order_that_is_there_already_is_told_by_its_fingerprint(tables: Table
 
 
 def test_a_mark_is_written_only_on_what_was_read(tables: Tables) -> None:
-    """Fields that were missing have to be missing still."""
+    """Fields that were missing still have to be missing."""
     read = tables.enter(currency=None, state=None)
     tables.enter()
     assert not tables.documents.mark(read, {"state": "INVALID", "reason": "r"})
@@ -145,7 +145,7 @@ def test_a_mark_is_written_only_on_what_was_read(tables: Tables) -> None:
 
 
 def test_what_is_not_done_is_read_page_by_page(tables: Tables) -> None:
-    """Also what has no state, or one that nobody knows; and nothing of another day."""
+    """Also a document without a state, or with an unknown one; and none of another day."""
     done = {1: "ORDERED", 2: "ORDERED", 3: "INVALID", 5: "WITHDRAWN"}
     for number in range(9):
         tables.enter(f"inv-{number}", state={**done, 7: None, 8: "?"}.get(number, "DUE"))
@@ -163,7 +163,7 @@ def test_what_is_not_done_is_read_page_by_page(tables: Tables) -> None:
 
 
 def test_eight_runs_at_once_place_one_order_of_each_document(endpoint: Endpoint) -> None:
-    """Nobody waits for anybody; and the next run finds what they left to each other."""
+    """None waits for another; the next run orders what they left to each other."""
     tables = Tables.on(endpoint.client())
     for number in range(DOCUMENTS):
         tables.enter(f"inv-{number:02}")

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -11,30 +11,28 @@ from uuid import uuid4
 import boto3
 import pytest
 
-from onecharge.contract.events import (
-    ATTEMPTS_MAX,
-    EventType,
-    PaymentEventType,
-    PaymentOutcome,
-    PaymentOutcomeEvent,
+from onecharge.contract.cancellations import CANCEL_REQUESTED
+from onecharge.contract.events import ATTEMPTS_MAX, EventType, PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.refunds import (
     RefundEventType,
     RefundOutcome,
     RefundOutcomeEvent,
+    RefundOutcomeType,
+    RefundStatus,
 )
-from onecharge.contract.states import OrderStatus, RefundStatus
+from onecharge.contract.states import OrderStatus
+from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import OrderStatusConflict, OrderStore
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
-from orders_api.orders import (
-    AttemptsExhausted,
-    KeyReused,
-    OrderRequest,
-    Orders,
-    OrderStatusConflict,
-    PaymentMethodRefused,
-    StoredOrder,
-)
-from orders_api.refunds import ExceedsRefundable, OrderChanged, RefundRequest, Refunds, StoredRefund
-from republish.waiting import WaitingOrders, WaitingRefunds
+from orders_api.cancel_order import store_cancellation
+from orders_api.http import KeyReused
+from orders_api.pay_again import AttemptsExhausted, NotDeclined, PaymentMethodRefused, make_attempt
+from orders_api.place_order import OrderRequest, store_order
+from orders_api.refund_store import ExceedsRefundable, NotPaid, OrderChanged, OrderRefundStore
+from republish.waiting import WaitingOrders
+from republish.waiting_refunds import WaitingRefunds
 from testing.harness import Log, create_table
 from tests.contract.conftest import Endpoint
 from update_order.orders import UpdateOrder
@@ -72,17 +70,17 @@ class Shop:
     @classmethod
     def on(cls, client: Any) -> "Shop":
         tables = {name: create_table(client, f"{name}-{uuid4()}", name) for name in TABLES}
-        orders = Orders(client, tables["OrdersTable"])
-        order, _ = orders.place(OrderRequest.model_validate(ORDER), "key", correlation_id="c", now=NOW)
+        orders = OrderStore(client, tables["OrdersTable"])
+        order, _ = store_order(orders, OrderRequest.model_validate(ORDER), "key", correlation_id="c", now=NOW)
         return cls(client, tables, order.order_id, [])
 
     @property
-    def orders(self) -> Orders:
-        return Orders(self.client, self.tables["OrdersTable"])
+    def orders(self) -> OrderStore:
+        return OrderStore(self.client, self.tables["OrdersTable"])
 
     @property
-    def refunds(self) -> Refunds:
-        return Refunds(self.client, self.tables["OrderRefundsTable"], self.tables["OrdersTable"])
+    def refunds(self) -> OrderRefundStore:
+        return OrderRefundStore(self.client, self.tables["OrderRefundsTable"], self.tables["OrdersTable"])
 
     @property
     def order(self) -> StoredOrder:
@@ -97,7 +95,7 @@ class Shop:
             self.client.get_item(TableName=self.tables["OrdersTable"], Key=key, ConsistentRead=True)["Item"]
         )
 
-    def stands(self, status: OrderStatus, **changes: Any) -> None:
+    def set_status(self, status: OrderStatus, **changes: Any) -> None:
         changes = {"status": status, **changes}
         self.client.update_item(
             TableName=self.tables["OrdersTable"],
@@ -108,20 +106,19 @@ class Shop:
         )
 
     def pay_again(self, payment_method: str, key: str) -> tuple[StoredOrder, bool]:
-        return self.orders.pay_again(self.order_id, payment_method, key, now=NOW)
+        return make_attempt(self.orders, self.order_id, payment_method, key, now=NOW)
 
     def payment(self, event_type: PaymentEventType, attempt: int = 1, **data: Any) -> None:
         """Handle a payment's outcome."""
         values = {"order_id": self.order_id, "attempt": attempt, "amount_minor": 2500, "currency": "EUR"}
         outcome = PaymentOutcome.model_validate({**values, "occurred_at": NOW, "revision": 1, **data})
-        update = UpdateOrder(self.client, self.tables["OrdersTable"], Log().logger, self.counted.append)
+        update = UpdateOrder(self.orders, Log().logger, self.counted.append)
         assert update(PaymentOutcomeEvent.of(event_type, outcome, correlation_id="c")) == Done()
 
     def refund(self, amount: int | None, key: str, *, order: StoredOrder | None = None) -> tuple[StoredRefund, bool]:
-        asked = RefundRequest(amount=amount)
-        return self.refunds.request(order or self.order, asked, key, correlation_id="c", now=NOW)
+        return self.refunds.request(order or self.order, amount, key, correlation_id="c", now=NOW)
 
-    def outcome(self, refund: StoredRefund, event_type: RefundEventType) -> bool:
+    def outcome(self, refund: StoredRefund, event_type: RefundOutcomeType) -> bool:
         """Handle a refund's outcome; returns whether the refund has followed it."""
         self.counted.clear()
         data = RefundOutcome(
@@ -130,12 +127,11 @@ class Shop:
             attempt=1,
             amount_minor=refund.amount_minor,
             currency="EUR",
-            failure_code="charge_disputed" if event_type is EventType.REFUND_FAILED else None,
+            failure_code="charge_disputed" if event_type is RefundEventType.FAILED else None,
             occurred_at=NOW,
         )
         update = UpdateRefund(
-            self.client,
-            self.tables["OrdersTable"],
+            self.orders,
             self.tables["OrderRefundsTable"],
             Log().logger,
             self.counted.append,
@@ -148,7 +144,7 @@ class Shop:
 def shop(dynamodb: Any) -> Shop:
     """An order that is paid."""
     shop = Shop.on(dynamodb)
-    shop.stands(OrderStatus.PAID)
+    shop.set_status(OrderStatus.PAID)
     return shop
 
 
@@ -166,7 +162,7 @@ def declined(dynamodb: Any) -> Shop:
 def test_one_key_makes_one_attempt_for_ever(declined: Shop) -> None:
     """Neither a later attempt nor a later decline makes it forgotten; with another card it is refused."""
     order, is_new = declined.pay_again("pm_a", "KA")
-    assert (is_new, order.attempt, order.event.data.payment_method) == (True, 2, "pm_a")
+    assert (is_new, order.attempt, order.payment_method) == (True, 2, "pm_a")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=2)
     declined.pay_again("pm_b", "KB")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=3)
@@ -181,9 +177,9 @@ def test_one_key_makes_one_attempt_for_ever(declined: Shop) -> None:
 
 def test_no_attempt_is_made_beyond_the_last(declined: Shop) -> None:
     """Attempt 100 can be made, 101 cannot; nothing is stored of it."""
-    declined.stands(OrderStatus.PAYMENT_DECLINED, attempt=ATTEMPTS_MAX - 1)
+    declined.set_status(OrderStatus.PAYMENT_DECLINED, attempt=ATTEMPTS_MAX - 1)
     assert declined.pay_again("pm_a", "K100")[0].attempt == ATTEMPTS_MAX
-    declined.stands(OrderStatus.PAYMENT_DECLINED)
+    declined.set_status(OrderStatus.PAYMENT_DECLINED)
     before = declined.item
     with pytest.raises(AttemptsExhausted):
         declined.pay_again("pm_a", "K101")
@@ -214,15 +210,15 @@ def test_twenty_cards_at_once_make_one_attempt(endpoint: Endpoint) -> None:
         barrier.wait()
         try:
             return number if shop.pay_again(f"pm_{number}", f"key-{number}")[1] else None
-        except OrderStatusConflict:
+        except NotDeclined:
             return None
 
     with ThreadPoolExecutor(20) as threads:
         [made] = [number for number in threads.map(pay, range(20)) if number is not None]
-        shop.stands(OrderStatus.PAYMENT_DECLINED)
+        shop.set_status(OrderStatus.PAYMENT_DECLINED)
         again = list(threads.map(lambda _: shop.pay_again(f"pm_{made}", f"key-{made}")[1], range(20)))
     assert again == [False] * 20
-    assert (shop.order.attempt, shop.order.event.data.payment_method) == (2, f"pm_{made}")
+    assert (shop.order.attempt, shop.order.payment_method) == (2, f"pm_{made}")
 
 
 def test_what_is_waited_for_is_found_by_its_status(declined: Shop) -> None:
@@ -230,13 +226,13 @@ def test_what_is_waited_for_is_found_by_its_status(declined: Shop) -> None:
     orders = WaitingOrders(declined.client, declined.tables["OrdersTable"], OrderStatus.CANCELING)
     until = (NOW + timedelta(days=1)).timestamp()
     assert orders.page(until=until, after=None, limit=1)[0] == []
-    declined.orders.cancel(declined.order_id, OrderStatus.CANCELING, now=NOW + timedelta(hours=1))
+    store_cancellation(declined.orders, declined.order_id, OrderStatus.CANCELING, now=NOW + timedelta(hours=1))
     [key], _ = orders.page(until=until, after=None, limit=1)
     assert orders.page(until=(NOW - timedelta(days=1)).timestamp(), after=None, limit=1)[0] == []
     waiting = orders.read(key)
     assert waiting
-    assert (waiting.event.type, waiting.since) == (EventType.ORDER_CANCEL_REQUESTED, NOW.timestamp() + 3600)
-    declined.stands(OrderStatus.PAID)
+    assert (waiting.event.type, waiting.since) == (CANCEL_REQUESTED, NOW.timestamp() + 3600)
+    declined.set_status(OrderStatus.PAID)
     for number in range(3):
         declined.refund(100, f"key-{number}")
     refunds = WaitingRefunds(declined.client, declined.tables["OrderRefundsTable"])
@@ -259,16 +255,16 @@ def test_a_cancellation_moves_the_order_once_and_for_all(declined: Shop) -> None
     orders, order_id = declined.orders, declined.order_id
     assert "expires_at" in declined.item
     for hours in (1, 2):
-        order = orders.cancel(order_id, OrderStatus.CANCELING, now=NOW + timedelta(hours=hours))
+        order = store_cancellation(orders, order_id, OrderStatus.CANCELING, now=NOW + timedelta(hours=hours))
         assert order.status is OrderStatus.CANCELING
     assert declined.item["cancel_requested_at"] == (NOW + timedelta(hours=1)).isoformat()
     assert "expires_at" not in declined.item
-    with pytest.raises(OrderStatusConflict):
+    with pytest.raises(NotDeclined):
         declined.pay_again("pm_a", "a")
     for _ in range(2):
-        assert orders.cancel(order_id, OrderStatus.CANCELED, now=NOW).status is OrderStatus.CANCELED
+        assert store_cancellation(orders, order_id, OrderStatus.CANCELED, now=NOW).status is OrderStatus.CANCELED
     with pytest.raises(OrderStatusConflict):
-        orders.cancel(order_id, OrderStatus.CANCELING, now=NOW)
+        store_cancellation(orders, order_id, OrderStatus.CANCELING, now=NOW)
     assert "expires_at" in declined.item
 
 
@@ -333,8 +329,8 @@ def test_refunds_by_hand_leave_less(shop: Shop) -> None:
 def test_only_a_paid_order_is_refunded(shop: Shop) -> None:
     """Whether it is seen before the write or only by its condition."""
     paid = shop.order
-    shop.stands(OrderStatus.NEEDS_REVIEW)
-    with pytest.raises(OrderStatusConflict):
+    shop.set_status(OrderStatus.NEEDS_REVIEW)
+    with pytest.raises(NotPaid):
         shop.refund(1, "a")
     with pytest.raises(OrderChanged):
         shop.refund(1, "a", order=paid)
@@ -345,15 +341,15 @@ def test_a_retry_beside_its_first_try_finds_it(shop: Shop, monkeypatch: pytest.M
     """Both have found nothing, and the first was faster."""
     before = shop.order
     refund, _ = shop.refund(2500, "a")
-    monkeypatch.setattr(Refunds, "find", lambda *_: None)
+    monkeypatch.setattr(OrderRefundStore, "find", lambda *_: None)
     assert shop.refund(2500, "a", order=before) == (refund, False)
 
 
 def test_a_refund_that_failed_releases_its_amount_once(shop: Shop) -> None:
     """However often that event arrives, and whatever arrives later."""
     refund, _ = shop.refund(2500, "a")
-    assert [shop.outcome(refund, EventType.REFUND_FAILED) for _ in range(3)] == [True, False, False]
-    assert not shop.outcome(refund, EventType.REFUND_SUCCEEDED)
+    assert [shop.outcome(refund, RefundEventType.FAILED) for _ in range(3)] == [True, False, False]
+    assert not shop.outcome(refund, RefundEventType.SUCCEEDED)
     assert shop.order.refunded_minor == 0
     [shown] = shop.refunds.of_order(shop.order_id)
     assert shown.status is RefundStatus.FAILED
@@ -363,12 +359,12 @@ def test_a_refund_that_failed_releases_its_amount_once(shop: Shop) -> None:
 def test_refund_failed_after_success_frees_the_amount_once(shop: Shop) -> None:
     """The bank returned it: FAILED with an alarm, free to be refunded again once Stripe's figure has fallen."""
     refund, _ = shop.refund(2500, "a")
-    assert shop.outcome(refund, EventType.REFUND_SUCCEEDED)
+    assert shop.outcome(refund, RefundEventType.SUCCEEDED)
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
-    assert shop.outcome(refund, EventType.REFUND_FAILED)
+    assert shop.outcome(refund, RefundEventType.FAILED)
     assert sorted(shop.counted) == ["Alarm", "RefundReturned", "RefundStatus.FAILED"]
-    assert [shop.outcome(refund, EventType.REFUND_FAILED) for _ in range(3)] == [False] * 3
-    assert not shop.outcome(refund, EventType.REFUND_SUCCEEDED)
+    assert [shop.outcome(refund, RefundEventType.FAILED) for _ in range(3)] == [False] * 3
+    assert not shop.outcome(refund, RefundEventType.SUCCEEDED)
     assert shop.order.refunded_minor == 2500
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=0, revision=4)
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
@@ -381,20 +377,20 @@ def test_refund_failed_after_success_frees_the_amount_once(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("event_type", "status", "left"),
     [
-        (EventType.REFUND_SUCCEEDED, RefundStatus.SUCCEEDED, 0),
-        (EventType.REFUND_FAILED, RefundStatus.FAILED, 2500),
+        (RefundEventType.SUCCEEDED, RefundStatus.SUCCEEDED, 0),
+        (RefundEventType.FAILED, RefundStatus.FAILED, 2500),
     ],
 )
 def test_a_refund_in_review_is_decided(
-    shop: Shop, event_type: RefundEventType, status: RefundStatus, left: int
+    shop: Shop, event_type: RefundOutcomeType, status: RefundStatus, left: int
 ) -> None:
     """It keeps its reservation until it has failed; a failure out of review raises no alarm."""
     refund, _ = shop.refund(2500, "a")
-    assert shop.outcome(refund, EventType.REFUND_NEEDS_REVIEW)
+    assert shop.outcome(refund, RefundEventType.NEEDS_REVIEW)
     assert shop.order.refunded_minor == 2500
     assert shop.outcome(refund, event_type)
     assert shop.counted == [f"RefundStatus.{status}"]
-    assert not shop.outcome(refund, EventType.REFUND_NEEDS_REVIEW)
+    assert not shop.outcome(refund, RefundEventType.NEEDS_REVIEW)
     assert [each.status for each in shop.refunds.of_order(shop.order_id)] == [status]
     assert 2500 - shop.order.refunded_minor == left
 
@@ -402,9 +398,9 @@ def test_a_refund_in_review_is_decided(
 def test_an_outcome_of_another_amount_is_an_error(shop: Shop) -> None:
     """Neither the refund nor the reservation changes."""
     refund, _ = shop.refund(1000, "a")
-    for event_type in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED):
+    for event_type in (RefundEventType.SUCCEEDED, RefundEventType.FAILED):
         with pytest.raises(RefundConflict):
-            shop.outcome(replace(refund, amount_minor=999), event_type)
+            shop.outcome(refund.model_copy(update={"amount_minor": 999}), event_type)
     assert shop.refunds.of_order(shop.order_id) == [refund]
     assert shop.order.refunded_minor == 1000
 
@@ -416,7 +412,7 @@ def test_an_outcome_of_no_refund_is_an_error(shop: Shop) -> None:
         TableName=shop.tables["OrderRefundsTable"],
         Key=to_item({"order_id": refund.order_id, "refund_id": refund.refund_id}),
     )
-    for event_type in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED):
+    for event_type in (RefundEventType.SUCCEEDED, RefundEventType.FAILED):
         with pytest.raises(NoSuchRefund):
             shop.outcome(refund, event_type)
     assert shop.order.reserved_minor == 1
@@ -425,9 +421,9 @@ def test_an_outcome_of_no_refund_is_an_error(shop: Shop) -> None:
 def test_a_refund_of_a_canceled_order_needs_no_request(shop: Shop) -> None:
     """The payment service makes it by itself when a canceled order was charged: its outcome is no error."""
     refund, _ = shop.refund(2500, "a")
-    unknown = replace(refund, refund_id="rfd_" + "0" * 32)
-    shop.stands(OrderStatus.CANCELED)
-    assert shop.outcome(unknown, EventType.REFUND_SUCCEEDED)
+    unknown = refund.model_copy(update={"refund_id": "rfd_" + "0" * 32})
+    shop.set_status(OrderStatus.CANCELED)
+    assert shop.outcome(unknown, RefundEventType.SUCCEEDED)
     assert shop.counted == ["CanceledOrderRefunded"]
     assert shop.refunds.find(shop.order_id, unknown.refund_id) is None
 
@@ -435,7 +431,7 @@ def test_a_refund_of_a_canceled_order_needs_no_request(shop: Shop) -> None:
 def test_twenty_refunds_at_once_reserve_no_more_than_was_paid(endpoint: Endpoint) -> None:
     """Of 300 each, of 2500: eight of them have room, with retries as the API makes them."""
     shop = Shop.on(endpoint.client())
-    shop.stands(OrderStatus.PAID)
+    shop.set_status(OrderStatus.PAID)
     barrier = threading.Barrier(20)
 
     def refund(number: int) -> bool:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from onecharge.contract.states import RefundState
+from onecharge.contract.refunds import RefundState
 from onecharge.payments.leases import HeldByAnother, LeaseLost
 from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund, Refund
 from onecharge.payments.refunds.store import RefundAlreadyFinal, RefundClaimed, RefundStore

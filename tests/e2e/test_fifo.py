@@ -8,8 +8,7 @@ import pytest
 
 from local.demo import drain
 from local.stack import Stack, running_stack
-from onecharge.orders.items import order_placed
-from onecharge.runtime.dynamodb import from_item
+from onecharge.orders.schema import StoredOrder
 from tests.e2e.test_due_payments import calendar as calendar
 from tests.e2e.test_due_payments import (
     test_each_document_is_charged_once_however_often_the_job_runs as test_each_document_is_charged_once_however_often_the_job_runs,  # noqa: E501
@@ -76,7 +75,7 @@ def event_of(order_id: str, stack: Stack) -> str:
     """The message of a stored order, as publish_events makes it."""
     key = {"order_id": {"S": order_id}}
     answer = stack.aws.client("dynamodb").get_item(TableName=stack.orders_table, Key=key)
-    return order_placed(from_item(answer["Item"])).model_dump_json(exclude_none=True)
+    return StoredOrder.from_item(answer["Item"]).placed_event().model_dump_json(exclude_none=True)
 
 
 def test_all_of_it_is_fifo(fifo_stack: Stack) -> None:

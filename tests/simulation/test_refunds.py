@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from onecharge.contract.states import RefundState
+from onecharge.contract.refunds import RefundState
 from onecharge.payments.charges.gateway import RefundEvent
 from onecharge.payments.refunds.events import RefundEventHandler
 from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds

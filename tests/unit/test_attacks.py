@@ -5,15 +5,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from onecharge.contract.questions import Cancellation
-from onecharge.orders.items import order_placed
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import OrderStore
 from onecharge.payments.stripe_responses import ResponseKind
-from onecharge.runtime.dynamodb import from_item
-from orders_api.orders import OrderRequest, Orders
+from orders_api.place_order import OrderRequest, store_order
 from testing.builders import T0, PaymentService
+from testing.due_orders import TODAY, Calendar
 from testing.fake_stripe import refused
 from testing.harness import Log, Sample
 from testing.simulation.dynamodb import MemoryDynamoDB
-from tests.unit.test_place_due_orders import TODAY, Calendar
 from tests.unit.test_reconcile import Scheduled, payments, scheduled  # noqa: F401  # fixtures
 from tests.unit.test_stripe_webhook import Endpoint
 
@@ -36,10 +36,11 @@ def test_an_order_placed_anew_after_a_restore_is_not_charged_again(log: Log) -> 
         }
     )
     for _ in range(2):
-        orders = Orders(MemoryDynamoDB(keys={"Orders": ("order_id",)}), "Orders")  # type: ignore[arg-type]
-        order, is_new = orders.place(request, "key", correlation_id="c", now=datetime.fromtimestamp(service.now, UTC))
+        orders = OrderStore(MemoryDynamoDB(keys={"Orders": ("order_id",)}), "Orders")  # type: ignore[arg-type]
+        now = datetime.fromtimestamp(service.now, UTC)
+        order, is_new = store_order(orders, request, "key", correlation_id="c", now=now)
         assert is_new
-        service.deliver(order.event)
+        service.deliver(order.placed_event())
         service.client.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})
         service.stripe.forget_keys()
         service.now += 26 * HOUR
@@ -53,10 +54,10 @@ def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: L
         calendar = Calendar(log, now=datetime(2026, 11, 21, 0, 5, tzinfo=UTC) + run * timedelta(hours=26))
         calendar.enter(due_date=TODAY, payment_method="pm_card_visa")
         calendar.run()
-        [order] = map(from_item, calendar.dynamodb.tables["Orders"].values())
+        [order] = map(StoredOrder.from_item, calendar.dynamodb.tables["Orders"].values())
         service.now = calendar.now.timestamp() + 1
-        service.deliver(order_placed(order))
-        service.client.delete_item(TableName="payments", Key={"order_id": {"S": order["order_id"]}})
+        service.deliver(order.placed_event())
+        service.client.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})
         service.stripe.forget_keys()
     assert len(service.stripe.successes) == 1
 

@@ -13,7 +13,8 @@ import responses
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import REEMIT_AFTER_SECONDS, ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.payments.charges.gateway import StripeGateway, stripe_client
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker

@@ -11,7 +11,8 @@ import boto3
 import pytest
 
 from onecharge.contract.questions import Cancellation
-from onecharge.contract.states import PaymentState, RefundState
+from onecharge.contract.refunds import RefundState
+from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
 from onecharge.payments.charges.store import UNFINISHED_SHARDS, shard_of
 from onecharge.payments.processed_events import ProcessedEvents

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import stripe
 
-from onecharge.contract.events import RefundRequestedEvent
-from onecharge.contract.states import PaymentState, RefundState
+from onecharge.contract.refunds import RefundRequestedEvent, RefundState
+from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import RefundEvent, RefundEventType
 from onecharge.payments.charges.protocol import FoundIntent
 from onecharge.payments.charges.store import PaymentStore

@@ -18,7 +18,8 @@ from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.samples import SAMPLES
 from local.stripe_standin.webhooks import signature
 from onecharge.contract.questions import Cancellation
-from onecharge.contract.states import PaymentState, RefundState
+from onecharge.contract.refunds import RefundState
+from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.refunds.canceled_orders import RefundUnfinished

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from onecharge.orders.items import RETENTION_SECONDS as ORDER_RETENTION_SECONDS
+from onecharge.orders.schema import RETENTION_SECONDS as ORDER_RETENTION_SECONDS
 from onecharge.payments.time_bounds import (
     FUTURE_MAX_SECONDS,
     LOOKUP_AGE_SECONDS,

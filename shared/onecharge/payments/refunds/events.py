@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.states import RefundState
+from onecharge.contract.refunds import RefundState
 from onecharge.payments.charges.gateway import RefundEvent
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import (

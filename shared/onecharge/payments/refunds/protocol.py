@@ -35,8 +35,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Self
 
-from onecharge.contract.events import RefundRequested
-from onecharge.contract.states import RefundState
+from onecharge.contract.refunds import RefundRequested, RefundState
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from onecharge.contract.states import RefundState
+from onecharge.contract.refunds import RefundState
 from onecharge.payments.leases import HeldByAnother, LeasedTable
 from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund, Refund
 from onecharge.payments.time_bounds import RETENTION_SECONDS
