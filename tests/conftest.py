@@ -10,10 +10,24 @@ from moto import mock_aws
 
 from local.stack import Stack, running_stack
 from testing.harness import PROJECT, LambdaContext, Log, Sample, create_table
+from testing.stacks import FIFO, STANDARD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--deep", action="store_true", help="explore as many schedules as `make deep` does")
+
+
+_SERVERS = (STANDARD, FIFO, "ministack", "dynamodb_local")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of one server run in one of the parallel processes, which starts that server once."""
+    for item in items:
+        given = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        default = STANDARD if "stack" in getattr(item, "fixturenames", ()) else None
+        if server := next((name for name in _SERVERS if name in given), default):
+            item.add_marker(pytest.mark.xdist_group(server))
 
 
 @pytest.fixture
@@ -60,15 +74,29 @@ def aws(monkeypatch: pytest.MonkeyPatch, aws_session: boto3.Session) -> Iterator
 
 @pytest.fixture(scope="session")
 def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the deployed stack was built, and where its logs are."""
+    """Where the standard stack was built, and where its logs are."""
     return tmp_path_factory.mktemp("stack")
 
 
 @pytest.fixture(scope="session")
-def stack(stack_dir: Path) -> Iterator[Stack]:
-    """The real template, built and deployed to an emulator, once for all tests that want it."""
+def standard_stack(stack_dir: Path) -> Iterator[Stack]:
+    """The real template, built and deployed to an emulator, once for all its tests."""
     with running_stack(work_dir=stack_dir) as stack:
         yield stack
+
+
+@pytest.fixture(scope="session")
+def fifo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The template with FIFO topics and queues, deployed to an emulator of its own, once for all its tests."""
+    with running_stack(work_dir=tmp_path_factory.mktemp("fifo-stack"), messaging=FIFO) as stack:
+        yield stack
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest) -> Stack:
+    """The deployed stack that the test runs on; see testing/stacks.py."""
+    deployed: Stack = request.getfixturevalue(f"{getattr(request, 'param', STANDARD)}_stack")
+    return deployed
 
 
 @pytest.fixture

@@ -117,27 +117,34 @@ def api_alone(stripe: StandIn, api_key: str) -> Iterator[str]:
             server.shutdown()
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_the_stack_comes_up_and_goes_away(tmp_path: Path, end: signal.Signals) -> None:
-    """An order placed at the given address is charged at the given Stripe; then nothing is left."""
-    stack_json = tmp_path / "stack.json"
+def ended_by(end: signal.Signals, local: "subprocess.Popen[str]", work_dir: Path) -> str:
+    """What it has printed, once it has ended and left nothing behind."""
+    local.send_signal(end)
+    output, _ = local.communicate(timeout=60)
+    assert local.returncode == 0, output
+    assert not (work_dir / "stack.json").exists()
+    assert not (work_dir / "tmp").exists()
+    if sys.platform == "linux":
+        assert processes_below(work_dir) == []
+    return output
+
+
+def test_the_stack_comes_up_and_goes_away(tmp_path: Path) -> None:
+    """An order placed at the given address is charged at the given Stripe; after Ctrl-C nothing is left."""
     with running_standin() as stripe, running_local(tmp_path, STRIPE_API_BASE=stripe.base_url) as local:
-        stack = addresses(local, stack_json)
+        stack = addresses(local, tmp_path / "stack.json")
         assert stack.keys() >= PROMISED
         assert stack["stripe_api_base"] == stripe.base_url
         pay_for_a_mug(stack["api_url"], stripe)
-        local.send_signal(end)
-        output, _ = local.communicate(timeout=60)
-    assert local.returncode == 0, output
+        output = ended_by(signal.SIGINT, local, tmp_path)
     assert "\x1b[" not in output
-    assert not stack_json.exists()
-    assert not (tmp_path / "tmp").exists()
-    if sys.platform == "linux":
-        assert processes_below(tmp_path) == []
 
 
 def test_any_stripe_will_do(tmp_path: Path) -> None:
-    """One that cannot be steered, with a test key of its own; it is said how its webhooks come."""
+    """One without the stand-in's own endpoints, with another test key: it prints how to forward webhooks.
+
+    SIGTERM ends it, and leaves nothing behind.
+    """
     with running_standin() as stripe, api_alone(stripe, "sk_test_mine") as api_base:
         given = {
             "STRIPE_API_BASE": api_base,
@@ -147,9 +154,7 @@ def test_any_stripe_will_do(tmp_path: Path) -> None:
         with running_local(tmp_path, **given) as local:
             stack = addresses(local, tmp_path / "stack.json")
             pay_for_a_mug(stack["api_url"], stripe)
-            local.send_signal(signal.SIGTERM)
-            output, _ = local.communicate(timeout=60)
-    assert local.returncode == 0, output
+            output = ended_by(signal.SIGTERM, local, tmp_path)
     assert "stripe listen" in output
 
 

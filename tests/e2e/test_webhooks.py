@@ -13,6 +13,7 @@ from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.webhooks import signature
+from testing.stacks import on_both
 
 _PATIENCE_SECONDS = 60
 _ORDER_AMOUNT = 3250
@@ -92,6 +93,7 @@ def customer(stack: Stack) -> Customer:
     return customer
 
 
+@on_both
 def test_an_order_paid_at_the_bank_is_paid_by_webhook(customer: Customer) -> None:
     """All events are delivered twice, the last one first: one charge."""
     customer.stripe.authenticate(customer.intent()["id"])
