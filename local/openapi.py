@@ -133,12 +133,12 @@ def _responses(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
     headers = ["X-Correlation-Id", "Cache-Control"]
     headers += ["Location"] if route.returns_location else []
     headers += ["Idempotent-Replayed"] if route.is_idempotent_by_key else []
-    answer = _response(route.status, "application/json", _ref(route.response), headers)
+    response = _response(route.status, "application/json", _ref(route.response), headers)
     if "order_id" in route.response.model_fields:
-        answer["links"] = dict(_links())
-    yield str(route.status.value), answer
+        response["links"] = dict(_links())
+    yield str(route.status.value), response
     if route.is_sometimes_accepted:
-        yield str(HTTPStatus.ACCEPTED.value), {**answer, "description": HTTPStatus.ACCEPTED.phrase}
+        yield str(HTTPStatus.ACCEPTED.value), {**response, "description": HTTPStatus.ACCEPTED.phrase}
     for status, kinds in {**route.problems, **COMMON_PROBLEMS}.items():
         said = {
             "type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]},
@@ -157,7 +157,7 @@ def _response(status: HTTPStatus, content_type: str, schema: dict[str, Any], hea
 
 
 def _links() -> Iterator[tuple[str, dict[str, Any]]]:
-    """From an order that was answered to all that can be done with it."""
+    """Links from the order in a response to every operation on it."""
     for route in ROUTES:
         if "{order_id}" in route.path:
             parameters = {"order_id": "$response.body#/order_id"}
@@ -170,9 +170,9 @@ def _ref(model: type[BaseModel]) -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     bodies = [route.body for route in ROUTES if route.body]
-    answers: list[type[BaseModel]] = [ProblemDetails, *(route.response for route in ROUTES)]
+    responses: list[type[BaseModel]] = [ProblemDetails, *(route.response for route in ROUTES)]
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "validation") for each in bodies]
-    models += [(each, "serialization") for each in dict.fromkeys(answers)]
+    models += [(each, "serialization") for each in dict.fromkeys(responses)]
     _, schemas = models_json_schema(
         models, ref_template="#/components/schemas/{model}", schema_generator=_WithoutTitles
     )

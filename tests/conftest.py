@@ -1,6 +1,7 @@
 """Fixtures of every suite: an AWS of moto's in this process, and the sample events by their names."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from local.aws_account import forget_aws_account
 from local.stack import Stack, running_stack
 from testing.harness import PROJECT, LambdaContext, Log, Sample, create_table
 from testing.stacks import FIFO, STANDARD
@@ -34,6 +36,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def is_deep(pytestconfig: pytest.Config) -> bool:
     """Whether the simulation has time: `make test` explores less than `make deep`."""
     return bool(pytestconfig.getoption("--deep"))
+
+
+# Before anything makes a client: a profile of the shell's that does not exist would fail each of them.
+forget_aws_account(os.environ)
 
 
 @pytest.fixture
@@ -64,7 +70,6 @@ def aws(monkeypatch: pytest.MonkeyPatch, aws_session: boto3.Session) -> Iterator
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "onecharge")
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "test")
     with mock_aws():

@@ -1,7 +1,6 @@
 """The AWS that the adapters are held against: moto in this process, ministack and DynamoDB Local beside it."""
 
 import os
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from local.emulator import CREDENTIALS, running_emulator
 from local.processes import free_port, running
 from onecharge.payments.charges.store import UNFINISHED
 from testing.harness import PROJECT, create_table
+from testing.java import JAVA_VERSION_MIN, java_version
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 TOOLS = PROJECT / ".venv" / "opt"
@@ -54,8 +54,8 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 @pytest.fixture(scope="session")
 def dynamodb_local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     jars = list((TOOLS / "dynamodb-local").rglob("DynamoDBLocal.jar"))
-    if not jars or not shutil.which("java"):
-        reason = "DynamoDB Local needs npm and Java 17, which this machine lacks"
+    if not jars or java_version() < JAVA_VERSION_MIN:
+        reason = "DynamoDB Local needs npm and Java 17 or later, and this machine lacks one of them"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)

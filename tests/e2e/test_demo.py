@@ -34,7 +34,7 @@ ORDERS = 4
 def a_plan_of_duplicates_alone(orders: int, seed: int) -> Plan:
     """The demo's plan, reduced to a few orders that pay and are delivered more than once; no fault, nothing invalid."""
     plan = make_plan(orders, seed)
-    paid = [order for order in plan.orders if order.pays and not (order.fault or order.afterwards)]
+    paid = [order for order in plan.orders if order.pays and not (order.fault or order.follow_up)]
     duplicated = [order for order in paid if order.extra_deliveries]
     return replace(plan, orders=tuple(duplicated[:ORDERS]), poison=(), malformed=())
 

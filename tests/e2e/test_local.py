@@ -164,7 +164,7 @@ def test_a_live_key_is_refused(tmp_path: Path, api_key: str) -> None:
     given = {"STRIPE_API_BASE": "https://api.stripe.com", "STRIPE_SECRET_KEY": api_key}
     with running_local(tmp_path, **given) as local:
         output, _ = local.communicate(timeout=60)
-    assert local.returncode == 1
+    assert local.returncode == 2
     assert "is no test key" in output
     assert api_key not in output
     assert not (tmp_path / "aws.log").exists()

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from local.given_stripe import GivenStripe
-from local.processes import DidNotStart, free_port
+from local.processes import StartupError, free_port
 from local.stripe_standin.server import running_standin
 
 
@@ -34,14 +34,14 @@ def test_an_account_s_test_mode_is_used() -> None:
 @pytest.mark.parametrize("api_key", ["sk_live_mine", "rk_live_mine", "pk_test_mine", "sk_test_a sk_live_b", ""])
 def test_other_keys_are_refused(api_key: str) -> None:
     """Live, publishable and malformed keys; the error message does not contain the key."""
-    with pytest.raises(DidNotStart) as refused:
+    with pytest.raises(StartupError) as refused:
         GivenStripe.of({"STRIPE_API_BASE": "https://api.stripe.com", "STRIPE_SECRET_KEY": api_key})
     assert not api_key or api_key not in str(refused.value)
 
 
 def test_a_live_key_is_refused_at_any_address() -> None:
     """At a stand-in's address too: it would be stored in the local secret."""
-    with pytest.raises(DidNotStart):
+    with pytest.raises(StartupError):
         GivenStripe.of({"STRIPE_API_BASE": "http://127.0.0.1:1", "STRIPE_SECRET_KEY": "sk_live_mine"})
 
 
@@ -64,5 +64,5 @@ def test_a_stand_in_is_recognized() -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         assert not GivenStripe(f"http://127.0.0.1:{server.server_port}").is_standin()
         server.shutdown()
-    with pytest.raises(DidNotStart):
+    with pytest.raises(StartupError):
         GivenStripe(f"http://127.0.0.1:{free_port('127.0.0.1')}").is_standin()
