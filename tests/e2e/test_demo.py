@@ -1,4 +1,4 @@
-"""The demo is a check that can fail: with the protocol broken it exits 1, and names the orders."""
+"""The demo is a check that can fail: with the protocol broken its exit status is 1, and it names the orders."""
 
 import json
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from local import demo
 from local.demo_plan import Plan, make_plan
@@ -56,11 +57,10 @@ def test_the_demo_notices_double_charges(
 ) -> None:
     """It finds them in Stripe's ledger, though every order shows PAID."""
     monkeypatch.setattr(demo, "make_plan", a_plan_of_duplicates_alone)
-    monkeypatch.setattr(demo, "stop_on_signals", lambda: None)
     monkeypatch.setattr(Sam, "build", build_broken)
     report = tmp_path / "report.json"
     arguments = ["--orders", "20", "--seed", "3", "--work-dir", str(tmp_path / "work"), "--report", str(report)]
-    assert demo.main(arguments) == 1
+    assert demo.demonstrate(demo.parse(arguments), Console()) == 1
     figures = json.loads(report.read_text())
     named = figures["offenders"]["charged more than once"]
     assert figures["orders"] == ORDERS
