@@ -35,7 +35,7 @@ class Shop:
     def send(self, body: Any, key: str | None) -> requests.Response:
         headers = {} if key is None else {"Idempotency-Key": key}
         data = body if isinstance(body, str) else json.dumps(body)
-        return self.http.post(f"{self.stack.api_url}/orders", data=data, headers=headers, timeout=30)
+        return self.http.post(f"{self.stack.api_url}/orders", data=data, headers=headers, timeout=_PATIENCE_SECONDS)
 
     def order(self, key: str | None = None, **changes: Any) -> requests.Response:
         body = {
@@ -48,7 +48,7 @@ class Shop:
         return self.send(body, key or str(uuid4()))
 
     def get(self, order_id: str) -> requests.Response:
-        return self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=30)
+        return self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=_PATIENCE_SECONDS)
 
     def decided_status(self, order_id: str) -> str:
         return eventually(lambda: str(self.get(order_id).json()["status"]), lambda status: status != "PENDING")
@@ -62,7 +62,9 @@ class Shop:
     def post(self, path: str, key: str | None = None, **body: Any) -> requests.Response:
         """A request about an order: `post(f"{order_id}/cancel")`."""
         headers = {"Idempotency-Key": key or str(uuid4())}
-        return self.http.post(f"{self.stack.api_url}/orders/{path}", json=body, headers=headers, timeout=40)
+        return self.http.post(
+            f"{self.stack.api_url}/orders/{path}", json=body, headers=headers, timeout=_PATIENCE_SECONDS
+        )
 
     def placed(self, payment_method: str, status: str) -> str:
         """The id of a new order, once it has this status."""

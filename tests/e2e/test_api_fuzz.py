@@ -33,7 +33,7 @@ def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -
             *("run", DOCUMENT, "--url", shop.stack.api_url, "--no-color"),
             *("--phases", "coverage,fuzzing,stateful", "--mode", "all", "--checks", ",".join(_CHECKS)),
             *("--max-examples", str(_EXAMPLES_PER_OPERATION), "--generation-deterministic", "--workers", "1"),
-            *("--suppress-health-check", "all", "--no-shrink", "--request-timeout", "60", "--continue-on-failure"),
+            *("--suppress-health-check", "all", "--no-shrink", "--request-timeout", "90", "--continue-on-failure"),
             *("--report", "har", "--report-har-path", exchanges),
         ],
         cwd=tmp_path,
@@ -42,7 +42,7 @@ def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -
         | {"FUZZ_ORDER_IDS": ",".join(placed)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert fuzz.returncode == 0, fuzz.stdout + fuzz.stderr
 

@@ -109,7 +109,7 @@ def test_a_customer_sees_all_their_orders(shop: Shop) -> None:
     seen, cursor = [], ""
     while cursor is not None:
         query = {"customer_id": customer, "limit": "2", **({"cursor": cursor} if cursor else {})}
-        page = shop.http.get(f"{shop.stack.api_url}/orders", params=query, timeout=30).json()
+        page = shop.http.get(f"{shop.stack.api_url}/orders", params=query, timeout=90).json()
         seen += [each["order_id"] for each in page["orders"]]
         cursor = page["next_cursor"]
     assert seen == orders[::-1]

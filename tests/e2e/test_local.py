@@ -19,7 +19,7 @@ from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.server import StandIn, running_standin
 from testing.harness import PROJECT
 
-_PATIENCE_SECONDS = 120
+_PATIENCE_SECONDS = 240
 PROMISED = {
     "aws_endpoint_url",
     "api_url",
@@ -60,7 +60,7 @@ def running_local(work_dir: Path, **environment: str) -> Iterator["subprocess.Po
     finally:
         if local.poll() is None:
             local.send_signal(signal.SIGTERM)
-            local.communicate(timeout=60)
+            local.communicate(timeout=_PATIENCE_SECONDS)
 
 
 def addresses(local: "subprocess.Popen[str]", stack_json: Path) -> dict[str, str]:
@@ -76,7 +76,7 @@ def pay_for_a_mug(api_url: str, stripe: StandIn) -> None:
     """An order placed there is charged at that Stripe."""
     body = {"customer_id": "c", "currency": "eur", "payment_method": "pm_card_visa"}
     body |= {"items": [{"sku": "mug", "quantity": 1, "unit_amount": 777}]}  # type: ignore[dict-item]
-    order = requests.post(f"{api_url}/orders", json=body, headers={"Idempotency-Key": "k"}, timeout=30).json()
+    order = requests.post(f"{api_url}/orders", json=body, headers={"Idempotency-Key": "k"}, timeout=90).json()
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not StandInAdmin(stripe.base_url).ledger().charges_of(order["order_id"]):
         assert time.monotonic() < deadline
@@ -96,7 +96,7 @@ def api_alone(stripe: StandIn, api_key: str) -> Iterator[str]:
                 return
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             answer = requests.request(
-                self.command, stripe.base_url + self.path, data=body, headers=dict(self.headers), timeout=30
+                self.command, stripe.base_url + self.path, data=body, headers=dict(self.headers), timeout=90
             )
             self.send_response(answer.status_code)
             for name, value in answer.headers.items():
@@ -120,7 +120,7 @@ def api_alone(stripe: StandIn, api_key: str) -> Iterator[str]:
 def ended_by(end: signal.Signals, local: "subprocess.Popen[str]", work_dir: Path) -> str:
     """What it has printed, once it has ended and left nothing behind."""
     local.send_signal(end)
-    output, _ = local.communicate(timeout=60)
+    output, _ = local.communicate(timeout=_PATIENCE_SECONDS)
     assert local.returncode == 0, output
     assert not (work_dir / "stack.json").exists()
     assert not (work_dir / "tmp").exists()
@@ -163,7 +163,7 @@ def test_a_live_key_is_refused(tmp_path: Path, api_key: str) -> None:
     """Before anything is started, and without showing it."""
     given = {"STRIPE_API_BASE": "https://api.stripe.com", "STRIPE_SECRET_KEY": api_key}
     with running_local(tmp_path, **given) as local:
-        output, _ = local.communicate(timeout=60)
+        output, _ = local.communicate(timeout=_PATIENCE_SECONDS)
     assert local.returncode == 2
     assert "is no test key" in output
     assert api_key not in output

@@ -21,7 +21,7 @@ def paid(shop: Shop) -> str:
 
 def refund(shop: Shop, order_id: str, key: str | None = None, **body: Any) -> requests.Response:
     url, headers = f"{shop.stack.api_url}/orders/{order_id}/refunds", {"Idempotency-Key": key or str(uuid4())}
-    return shop.http.post(url, json=body, headers=headers, timeout=40)
+    return shop.http.post(url, json=body, headers=headers, timeout=90)
 
 
 def decided(shop: Shop, order_id: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_a_refund_by_hand_counts(shop: Shop, stack: Stack) -> None:
         f"{stack.stripe_api_base}/v1/refunds",
         data={"payment_intent": charge.payment_intent_id, "amount": "2000", "metadata[order_id]": order_id},
         headers={"Authorization": "Bearer sk_test_local"},
-        timeout=30,
+        timeout=90,
     )
     assert by_hand.status_code == 200
     shop.stripe.deliver_webhooks()

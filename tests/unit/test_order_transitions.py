@@ -32,7 +32,9 @@ def test_no_outcome_leads_back() -> None:
     assert {origin for origin, target in reachable if origin == target} == set()
 
 
-@pytest.mark.parametrize("transition", [PAY_AGAIN, *CANCELLATIONS.values(), *OUTCOMES.values()], ids=lambda each: each.status)
+@pytest.mark.parametrize(
+    "transition", [PAY_AGAIN, *CANCELLATIONS.values(), *OUTCOMES.values()], ids=lambda each: each.status
+)
 def test_a_paid_order_is_never_moved(transition: Transition) -> None:
     """And a CANCELED one only to CANCELED."""
     assert OrderStatus.PAID not in transition.origins
