@@ -27,18 +27,18 @@ written without a decimal point, so that 10.0 is refused. An order's amount is a
 minimum for its currency (50 with EUR), and ends with 0 in a currency with three decimals. A currency may be sent in
 lower case.
 
-Retry a request whose response is lost, with the same Idempotency-Key. A request that contains what looks like a card
-number is refused. Every problem is `application/problem+json` and repeats nothing of what was sent. The responses of
-API Gateway itself (429, 413, or 503 after a time-out) are `application/json` with a `message`."""
+If a response is lost, retry the request with the same Idempotency-Key. A request that contains what looks like a card
+number is refused. Every problem is `application/problem+json` and does not repeat what was sent. The responses of
+API Gateway itself (429, 413, or 503 after a timeout) are `application/json` with a `message`."""
 
 _HEADERS: Mapping[str, dict[str, JsonValue]] = {
     "X-Correlation-Id": {
-        "description": "Found in every log line and event of the order, or of the refused request.",
+        "description": "In every log line and event of the order, or of the refused request.",
         "required": True,
         "schema": {"type": "string"},
     },
     "Location": {
-        "description": "Where the order is found.",
+        "description": "The path of the order.",
         "required": True,
         "schema": {"type": "string", "pattern": ORDER_ID_PATTERN.replace("^", "^/orders/")},
     },
@@ -140,11 +140,11 @@ def _responses(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
     if route.is_sometimes_accepted:
         yield str(HTTPStatus.ACCEPTED.value), {**response, "description": HTTPStatus.ACCEPTED.phrase}
     for status, kinds in {**route.problems, **COMMON_PROBLEMS}.items():
-        said = {
+        fixed = {
             "type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]},
             "status": {"const": status.value},
         }
-        schema = {**_ref(ProblemDetails), "properties": said}
+        schema = {**_ref(ProblemDetails), "properties": fixed}
         yield str(status.value), _response(status, "application/problem+json", schema, ["X-Correlation-Id"])
 
 
@@ -157,7 +157,7 @@ def _response(status: HTTPStatus, content_type: str, schema: dict[str, Any], hea
 
 
 def _links() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Links from the order in a response to every operation on it."""
+    """From a response that names an order to the requests that are possible for it."""
     for route in ROUTES:
         if "{order_id}" in route.path:
             parameters = {"order_id": "$response.body#/order_id"}

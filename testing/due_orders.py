@@ -8,7 +8,7 @@ from typing import Any
 
 from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.due import PlaceDueOrders
-from place_due_orders.tables import DueDocuments
+from place_due_orders.store import DueDocumentStore
 from publish_events.mapping import PublishedTables, order_event_from_item
 from testing.harness import Log
 from testing.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
@@ -93,7 +93,7 @@ class Calendar:
 
     def run(self, *, page_size: int = 1000) -> None:
         PlaceDueOrders(
-            documents=DueDocuments(self.dynamodb, "DueDocuments", "Orders"),
+            documents=DueDocumentStore(self.dynamodb, "DueDocuments", "Orders"),
             clock=lambda: self.now,
             has_time=self._has_time,
             run_id=RUN_ID,

@@ -11,8 +11,8 @@ import boto3
 from botocore.config import Config
 
 from onecharge.payments.charges.protocol import FrozenRequest
-from onecharge.payments.charges.store import Claimed, PaymentStore
-from onecharge.payments.leases import new_lease_owner
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.leases import Claimed, new_lease_owner
 
 THREADS = 16
 CLAIMS_PER_RACER = 200

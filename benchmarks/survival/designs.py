@@ -1,4 +1,4 @@
-"""All designs of the table, and ours; published_designs.py has the others."""
+"""All designs of the table: those of published_designs.py, and ours."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.service import Charges
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.queues import Delivery
@@ -36,20 +37,11 @@ def onecharge(clients: Clients) -> Handler:
 
     docs/protocol.md; wired as in testing/simulation/service.py.
     """
-    store = PaymentStore(clients.dynamodb, PAYMENTS)
-    worker = PaymentWorker(
-        store=store, gateway=StripeGateway(clients.stripe), clock=clients.now, logger=SILENT, count=SILENT
-    )
+    instruments = Instruments(clients.now, SILENT, SILENT)
+    charges = Charges(PaymentStore(clients.dynamodb, PAYMENTS), StripeGateway(clients.stripe), BOUNDS, instruments)
     consumer = Consumer(
         model=ORDER_EVENT,
-        handle=ChargeOrder(
-            store=store,
-            worker=worker,
-            bounds=BOUNDS,
-            clock=clients.now,
-            logger=SILENT,
-            count=SILENT,
-        ),
+        handle=ChargeOrder(charges),
         queue=clients.queue,
         logger=_OnlyExceptions(clients),  # type: ignore[arg-type]  # It has the methods that the consumer calls.
         count=SILENT,

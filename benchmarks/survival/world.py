@@ -115,6 +115,7 @@ class SurvivalWorld:
         return self.time
 
     def pause(self, where: str) -> None:
+        """Called before and after each effect: switch to the scheduler."""
         worker = self._worker
         worker.label = where
         if self.stripe.down and where.startswith("stripe"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -19,11 +20,6 @@ from orders_api.routes import resolver_of
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-_CANCEL_SECONDS = 22
-"""As long as payment_questions may take to cancel; template.yaml gives this function more."""
-_CLIENT_SECRET_SECONDS = 8
-"""A GET waits less: it shows the order without the secret."""
-
 
 class Application:
     """Everything that lives as long as the execution environment."""
@@ -31,11 +27,11 @@ class Application:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.counts = Counts(Metrics())
         dynamodb, orders_table = boto3.client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]
-        questions = environment["PAYMENT_QUESTIONS_FUNCTION"]
+        questions = partial(PaymentQuestions.waiting, environment["PAYMENT_QUESTIONS_FUNCTION"])
         dependencies = Dependencies(
             orders=OrderStore(dynamodb, orders_table),
-            cancellations=PaymentQuestions.waiting(questions, read_timeout_seconds=_CANCEL_SECONDS),
-            client_secrets=PaymentQuestions.waiting(questions, read_timeout_seconds=_CLIENT_SECRET_SECONDS),
+            cancellations=questions(read_timeout_seconds=22),  # As long as payment_questions may take to cancel.
+            client_secrets=questions(read_timeout_seconds=8),  # Otherwise the order is shown without it.
             refunds=OrderRefundStore(dynamodb, environment["ORDER_REFUNDS_TABLE"], orders_table),
             logger=Logger(),
             count=self.counts,

@@ -14,9 +14,9 @@ from http import HTTPStatus
 
 from onecharge.contract.questions import CancelAnswer, Cancellation, CancelQuestion
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.cancellations import CANCELLATIONS
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import CANCELLATIONS
 from orders_api.dependencies import Dependencies
 from orders_api.http import JsonResponse, Request, Route, conflict
 from orders_api.payments import PaymentQuestions

@@ -1,6 +1,6 @@
 """The client secret with which the customer's page authenticates a payment, while the order is REQUIRES_ACTION.
 
-It is asked for with each request (onecharge.contract.questions), and never stored or logged.
+Each request asks the payment service for it (onecharge.contract.questions); it is never stored or logged.
 """
 
 from typing import Annotated

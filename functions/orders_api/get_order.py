@@ -18,7 +18,7 @@ class OrderDetails(Order):
 
 
 def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
-    """Show the order's status, its refunds, and the client secret while its customer has to act."""
+    """Show the order, with the details that only this route shows."""
     order = deps.find_order(order_id)
     details: dict[str, Any] = {}
     details |= client_secret_of(order, deps)
@@ -31,7 +31,7 @@ ROUTE = Route(
     get_order,
     "GET",
     "/orders/{order_id}",
-    "Get an order: its status, its attempts, and its refunds.",
+    "Get an order: its status and its attempts, and its details.",
     HTTPStatus.OK,
     OrderDetails,
     {HTTPStatus.NOT_FOUND: ("not-found",)},

@@ -41,7 +41,7 @@ class Route:
     """Of the response when all is well."""
     response: type[BaseModel]
     problems: Mapping[HTTPStatus, tuple[str, ...]]
-    """The kinds of problem that it is refused with, by status, besides COMMON_PROBLEMS."""
+    """The kinds of problem that it is refused with, by status, in addition to COMMON_PROBLEMS."""
     body: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
     is_idempotent_by_key: bool = False
@@ -97,7 +97,7 @@ class Request:
                 HTTPStatus.BAD_REQUEST,
                 "idempotency-key-missing",
                 "The header Idempotency-Key is required: 1 to 255 visible ASCII characters, the same for every "
-                "retry of one order and new for each new order.",
+                "retry of one request and new for each new request.",
             )
         return key
 

@@ -5,7 +5,6 @@ One conditional write makes the attempt: of two at once one wins, and an idempot
 
 from datetime import datetime
 from http import HTTPStatus
-from typing import Never
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +17,10 @@ from onecharge.runtime.problems import Problem
 from orders_api.dependencies import Dependencies, require_order_id
 from orders_api.http import BAD_BODY, REPLAYED, JsonResponse, KeyReused, Request, Route, conflict, key_reused, parse
 from orders_api.responses import AcceptedOrder, accepted_order
+
+_KEY_IS_UNUSED = "attribute_not_exists(attempt_keys.#key)"
+_ANOTHER_IS_LEFT = "attempt < :attempts_max"
+_CARD_IS_ALLOWED = "NOT contains(refused_payment_methods, :payment_method)"
 
 
 class PaymentRequest(BaseModel):
@@ -65,16 +68,10 @@ def make_attempt(
     """Make the next attempt, or find that an earlier try made it; returns also whether it is new.
 
     Raises:
-        NoSuchOrder: there is none.
+        NoSuchOrder, NotDeclined, AttemptsExhausted, PaymentMethodRefused.
         KeyReused: an attempt was made with this key, for another payment method.
-        NotDeclined: the order is not declined.
-        AttemptsExhausted: it has had its last attempt.
-        PaymentMethodRefused: an earlier attempt with this payment method must not be repeated.
     """
     key, fingerprint = digest_of(idempotency_key), digest_of(payment_method)
-    key_is_unused = "attribute_not_exists(attempt_keys.#key)"
-    another_is_left = "attempt < :attempts_max"
-    card_is_allowed = "NOT contains(refused_payment_methods, :payment_method)"
     try:
         item = orders.move(
             order_id,
@@ -94,20 +91,22 @@ def make_attempt(
                 ":fingerprint": fingerprint,
                 ":attempts_max": ATTEMPTS_MAX,
             },
-            conditions=[key_is_unused, another_is_left, card_is_allowed],
+            conditions=[_KEY_IS_UNUSED, _ANOTHER_IS_LEFT, _CARD_IS_ALLOWED],
         )
-    except OrderStatusConflict as refused:
-        order = refused.order
-        if order.attempt_keys.get(key) is None:
-            _raise_why(order)
-        if order.attempt_keys[key] != fingerprint:
-            raise KeyReused from None
+    except OrderStatusConflict as conflict:
+        order = conflict.order
+        _require_replay(order, key, fingerprint)
         return order, False
     return StoredOrder.from_item(item), True
 
 
-def _raise_why(order: StoredOrder) -> Never:
-    """Why no attempt was made under a new key: the parts of the condition, in their order."""
+def _require_replay(order: StoredOrder, key: str, fingerprint: str) -> None:
+    """The key has made this attempt before; otherwise raises which part of the condition refused the new key."""
+    used_for = order.attempt_keys.get(key)
+    if used_for == fingerprint:
+        return
+    if used_for is not None:
+        raise KeyReused from None
     if order.status is not OrderStatus.PAYMENT_DECLINED:
         raise NotDeclined(order.status) from None
     if order.attempt >= ATTEMPTS_MAX:

@@ -4,10 +4,9 @@ A refund is stored in one transaction with the reservation of its amount on the 
 was paid.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onecharge.contract.money import require_chargeable
 from onecharge.contract.refunds import RefundStatus
@@ -62,8 +61,7 @@ class OrderRefundStore:
     ) -> tuple[StoredRefund, bool]:
         """Store the refund and reserve its amount, or find that an earlier try did; returns also whether it is new.
 
-        Args:
-            amount_minor: None is all that is left.
+        An amount of None is all that is left.
 
         Raises:
             KeyReused: this key was used for a refund of another amount.
@@ -77,30 +75,25 @@ class OrderRefundStore:
         earlier = self.find(order.order_id, refund_id)
         if earlier is not None:
             return _replayed(earlier, asked_for), False
-        item = to_item(
-            {
-                "order_id": order.order_id,
-                "refund_id": refund_id,
-                "status": RefundStatus.PENDING,
-                "attempt": order.paid_attempt or order.attempt,
-                "amount_minor": refundable_minor(order, amount_minor),
-                "currency": order.currency,
-                "asked_for": asked_for,
-                "requested_at": now.isoformat(),
-                "correlation_id": correlation_id,
-            }
+        refund = StoredRefund(
+            order_id=order.order_id,
+            refund_id=refund_id,
+            status=RefundStatus.PENDING,
+            attempt=order.paid_attempt or order.attempt,
+            amount_minor=refundable_minor(order, amount_minor),
+            currency=order.currency,
+            asked_for=asked_for,
+            requested_at=now.isoformat(),
+            correlation_id=correlation_id,
         )
-        refund = StoredRefund.from_item(item)
-        stored = self._store_and_reserve(item, refund, order)
+        stored = self._store_and_reserve(refund, order)
         return (refund, True) if stored is None else (_replayed(stored, asked_for), False)
 
-    def _store_and_reserve(
-        self, item: Mapping[str, Any], refund: StoredRefund, order: StoredOrder
-    ) -> StoredRefund | None:
+    def _store_and_reserve(self, refund: StoredRefund, order: StoredOrder) -> StoredRefund | None:
         """Both or neither; returns None, or the refund that a first try beside this one stored. Raises OrderChanged."""
         try:
             self.client.transact_write_items(
-                TransactItems=[{"Put": self._put(item)}, {"Update": self._reservation(refund, order)}]
+                TransactItems=[{"Put": self._put(refund)}, {"Update": self._reservation(refund, order)}]
             )
         except self.client.exceptions.TransactionCanceledException as canceled:
             stored, reserved = canceled.response["CancellationReasons"]
@@ -111,10 +104,10 @@ class OrderRefundStore:
             raise
         return None
 
-    def _put(self, item: Mapping[str, Any]) -> "PutTypeDef":
+    def _put(self, refund: StoredRefund) -> "PutTypeDef":
         return {
             "TableName": self.table,
-            "Item": item,
+            "Item": to_item(refund.model_dump()),
             "ConditionExpression": "attribute_not_exists(refund_id)",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }

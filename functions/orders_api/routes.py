@@ -17,17 +17,22 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.orders.store import NoSuchOrder
 from onecharge.runtime.problems import Problem
-from orders_api import cancel_order, get_order, list_orders, pay_again, place_order, refund_order
+from orders_api.cancel_order import ROUTE as CANCEL_ORDER
 from orders_api.dependencies import Dependencies
+from orders_api.get_order import ROUTE as GET_ORDER
 from orders_api.http import Request, Route, Unavailable, order_not_found
+from orders_api.list_orders import ROUTE as LIST_ORDERS
+from orders_api.pay_again import ROUTE as PAY_AGAIN
+from orders_api.place_order import ROUTE as PLACE_ORDER
+from orders_api.refund_order import ROUTE as REFUND_ORDER
 
 ROUTES: tuple[Route, ...] = (
-    place_order.ROUTE,
-    list_orders.ROUTE,
-    get_order.ROUTE,
-    pay_again.ROUTE,
-    cancel_order.ROUTE,
-    refund_order.ROUTE,
+    PLACE_ORDER,
+    LIST_ORDERS,
+    GET_ORDER,
+    PAY_AGAIN,
+    CANCEL_ORDER,
+    REFUND_ORDER,
 )
 
 

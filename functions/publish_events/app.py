@@ -65,7 +65,7 @@ class Publisher:
                     yield event
 
     def _report_unpublishable(self, order_id: str, error: str) -> None:
-        """Reported with each retry, until somebody has corrected the item."""
+        """Reported with each retry, until the item is corrected."""
         self.counts("Alarm")
         self.logger.error(
             "unpublishable: no retry helps, correct the item", extra={"order_id": order_id, "error": error}

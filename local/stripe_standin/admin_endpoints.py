@@ -92,10 +92,12 @@ def _change_object(engine: StripeEngine, parts: list[str], body: dict[str, Any])
 
 def _ledger(standin: "StandIn") -> dict[str, Any]:
     accounts = _accounts(standin.engine)
-    charges_of = [(account, charge) for account in accounts for charge in account.charges.values()]
+    account_charges = [(account, charge) for account in accounts for charge in account.charges.values()]
     return {
-        "charges": [charge.as_ledger_entry(account) for account, charge in charges_of if charge.succeeded],
-        "unpaid_charges": [charge.as_ledger_entry(account) for account, charge in charges_of if not charge.succeeded],
+        "charges": [charge.as_ledger_entry(account) for account, charge in account_charges if charge.succeeded],
+        "unpaid_charges": [
+            charge.as_ledger_entry(account) for account, charge in account_charges if not charge.succeeded
+        ],
         "payment_intents": [each.as_json() for account in accounts for each in account.payment_intents.values()],
         "refunds": [each.as_json() for account in accounts for each in account.refunds.values()],
         "disputes": [each.as_json() for account in accounts for each in account.disputes.values()],

@@ -57,9 +57,7 @@ def confirm(account: Account, request: Request, identifier: str, *, stays_proces
         raise unexpected_state(intent, _not_confirmable_message(intent))
     named = parameters.get("payment_method") or intent.payment_method
     method = payment_methods.resolve(account, named) if named else None
-    _check_confirmable(intent, method, parameters)
-    if method is None:  # _check_confirmable has refused it.
-        raise AssertionError
+    method = _check_confirmable(intent, method, parameters)
     payment_methods.check_usable(method, intent.customer, intent.as_json())
     _count_confirm(account, intent)
     intent.receipt_email = parameters.get("receipt_email", intent.receipt_email)
@@ -127,12 +125,16 @@ def _refuse_manual(parameters: Mapping[str, str]) -> None:
     one_of(parameters, "capture_method", ("automatic", "automatic_async"))
 
 
-def _check_confirmable(intent: PaymentIntent, method: PaymentMethod | None, parameters: Mapping[str, str]) -> None:
+def _check_confirmable(
+    intent: PaymentIntent, method: PaymentMethod | None, parameters: Mapping[str, str]
+) -> PaymentMethod:
+    """Returns the payment method; raises ApiError if it is missing, or if the PaymentIntent needs a return_url."""
     boolean(parameters, "error_on_requires_action")
     if method is None:
         raise _missing_payment_method(intent)
     if intent.may_redirect and "return_url" not in parameters:
         raise invalid(_REDIRECTS)
+    return method
 
 
 def _missing_payment_method(intent: PaymentIntent) -> ApiError:

@@ -25,8 +25,6 @@ from local.stripe_standin.messages import Request, Response, Ticket
 from local.stripe_standin.rate_limits import RateLimits
 from local.stripe_standin.schedule import Schedule
 
-__all__ = ["Request", "Response", "StripeEngine", "Ticket"]
-
 ACCOUNT_ID = "acct_standin"
 """The account of every API key that `assign_key` has not moved."""
 

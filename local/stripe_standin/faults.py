@@ -37,12 +37,8 @@ class Fault(StrEnum):
     """The connection is closed; the request is not executed."""
     DROP_AFTER = "drop_after"
     """The connection is closed after the charge; the key replays the normal response."""
-    HANG_BEFORE = "hang_before"
-    """No response for `seconds`, then the connection is closed; the request is not executed."""
     HANG_AFTER = "hang_after"
     """After the charge the response trickles byte by byte for `seconds`: no read timeout expires."""
-    SILENT_AFTER = "silent_after"
-    """No response for `seconds` after the charge: a read timeout expires."""
     LATENCY = "latency"
     """The normal response, `seconds` later; until then the key is in use."""
     STAYS_PROCESSING = "stays_processing"
@@ -147,7 +143,7 @@ class FaultRule:
         """Whether it happens before Stripe checks the idempotency key: then it happens instead of a replay too."""
         if self.error_response is not None:
             return not self.error_response.stored and self.error_response.executed is Executed.NEVER
-        return self.kind in (Fault.DROP_BEFORE, Fault.HANG_BEFORE)
+        return self.kind is Fault.DROP_BEFORE
 
     def applies_to(self, request: Request, created_with: Mapping[str, str]) -> bool:
         return (

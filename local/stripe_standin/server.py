@@ -105,7 +105,6 @@ class StandIn(ThreadingHTTPServer):
     def _fail_before_execution(self, rule: FaultRule) -> Response:
         if rule.error_response is not None:
             return rule.error_response.as_response()
-        self.stopping.wait(rule.seconds if rule.kind is Fault.HANG_BEFORE else 0)
         raise ConnectionClosed
 
     def _execute(self, engine: StripeEngine, ticket: Ticket, *, stays_processing: bool = False) -> Response:
@@ -134,9 +133,6 @@ class StandIn(ThreadingHTTPServer):
         response = self._execute(engine, ticket, stays_processing=rule.kind is Fault.STAYS_PROCESSING)
         match rule.kind:
             case Fault.DROP_AFTER:
-                raise ConnectionClosed
-            case Fault.SILENT_AFTER:
-                self.stopping.wait(rule.seconds)
                 raise ConnectionClosed
             case Fault.HANG_AFTER:
                 connection.trickle(rule.seconds)

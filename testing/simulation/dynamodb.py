@@ -1,4 +1,4 @@
-"""DynamoDB in memory, behind boto3's client: what stands above it is the deployed ledger, expressions and all.
+"""DynamoDB in memory, behind boto3's client: the stores above it are the deployed ones, expressions included.
 
 It knows the operations and the expressions that are used here, and refuses all others. tests/contract holds it to the
 same behaviour as moto, ministack and DynamoDB Local. `Io` is how the simulation gets in between.
@@ -21,7 +21,7 @@ Item = dict[str, Value]
 
 
 class Io(Protocol):
-    """What stands between a worker and the world."""
+    """What each request of a worker passes through."""
 
     def now(self) -> int: ...
 

@@ -118,7 +118,7 @@ _RECONCILED = {
         jump_probability=0.05,
         reconciles=True,
     ),
-    # Messages that land in the DLQ, so that for days nobody but the reconciler looks after their rows.
+    # Messages that land in the DLQ: for days only the reconciler visits their rows.
     "the DLQ, rows lost, the reconciler": Scenario(
         copies=1,
         fault_probability=0.08,
@@ -132,7 +132,7 @@ _RECONCILED = {
 }
 
 _WEBHOOKS = {
-    # The same customer, with Stripe's events beside it all: early, late, repeated, in any order, and some never.
+    # The same customer, and Stripe's events besides: early, late, duplicate, in any order, and some never.
     "3-D Secure, webhooks and the reconciler": Scenario(
         orders=((_3DS, _GOOD),),
         copies=1,
@@ -154,7 +154,7 @@ _WEBHOOKS = {
         reconciles=True,
         webhooks=True,
     ),
-    # Nobody but the webhooks tells what the bank decided, and no message waits for it.
+    # Only webhooks report what the bank decided, and no message waits for it.
     "3-D Secure, webhooks alone": Scenario(
         orders=((_3DS,), (_3DS,)),
         fault_probability=0.1,
@@ -243,7 +243,7 @@ ATTACKS: dict[str, Scenario] = {
         webhooks=True,
     ),
 }
-"""Worlds in which no clock is to be relied on, no row is safe, and Stripe is at its worst."""
+"""Worlds with unreliable clocks, rows that are lost or stale at any step, and the harshest Stripe."""
 
 SCENARIOS = {**_ONE_ATTEMPT, **_SEVERAL_ATTEMPTS, **_CANCELED, **_RECONCILED, **_WEBHOOKS, **ATTACKS}
 """Each of them once: where `make mutants` searches."""

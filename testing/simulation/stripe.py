@@ -1,4 +1,4 @@
-"""Stripe in memory, behind its SDK's client: what stands above it is the deployed gateway.
+"""Stripe in memory, behind its SDK's client: the gateway above it is the deployed one.
 
 Keys are remembered and pruned, search lags, a request that was answered with a 500 may be executed now, later or
 never, and PaymentIntents have Stripe's own states: whenever a request takes effect, they decide what it does.
@@ -294,7 +294,7 @@ def _unexpected_state(intent: PaymentIntent, *, stored: bool = True) -> Answer:
 
 @dataclass
 class Stored:
-    """What a key stands for; no answer while its first request runs."""
+    """A key's request and its stored response; none while the first request runs."""
 
     request: tuple[str, Mapping[str, Any]]
     created: int

@@ -662,7 +662,7 @@ class World:
                 self.queue.remove(message)
 
     def ask_to_cancel(self, event: OrderPlacedEvent) -> None:
-        """The order service asks; what it is told must hold for ever."""
+        """The order service asks; the answer must hold for ever."""
 
         def ask() -> None:
             try:

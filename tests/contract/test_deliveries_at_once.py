@@ -18,7 +18,7 @@ PROCESSES = 4
 
 
 @pytest.mark.parametrize(("orders", "deliveries_of_each"), [(1, 1000), (100, 12)])
-def test_a_thousand_deliveries_at_once_make_one_charge_an_order(
+def test_concurrent_deliveries_make_one_charge_for_each_order(
     endpoint: Endpoint, orders: int, deliveries_of_each: int
 ) -> None:
     """All of one order, or a dozen for each of a hundred; every delivery is done in the end."""

@@ -8,17 +8,12 @@ from dataclasses import replace
 import pytest
 
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.charges.gateway import RefundEvent
+from onecharge.payments.refunds.discrepancy import Discrepancy
 from onecharge.payments.refunds.events import RefundEventHandler
 from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
-from onecharge.payments.refunds.protocol import (
-    FinalizeRefund,
-    FoundRefund,
-    FrozenRefund,
-    Refund,
-    RefundDiscrepancy,
-)
-from onecharge.payments.refunds.worker import RefundWorker
+from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
+from onecharge.payments.refunds.worker import RefundJob, RefundWorker
+from onecharge.payments.stripe_events import RefundEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from testing.simulation.choices import SeededChoices
 from testing.simulation.refunds import HOUR, Break, RefundScenario, RefundWorld, Violation
@@ -123,16 +118,16 @@ def a_404_is_a_refusal(world: RefundWorld) -> None:
 
 def a_spent_key_is_sent_again(world: RefundWorld) -> None:
     class Forgetful(RefundWorker):
-        def _run(self, refund: Refund, deadline: float) -> FinalizeRefund:
-            return super()._run(replace(refund, key_spent_at=None), deadline)
+        def job(self, row: Refund, *, deadline: float) -> RefundJob:
+            return super().job(replace(row, key_spent_at=None), deadline=deadline)
 
     world.worker = Forgetful
 
 
 def open_claims_do_not_count(world: RefundWorld) -> None:
     class Hasty(RefundWorker):
-        def _run(self, refund: Refund, deadline: float) -> FinalizeRefund:
-            return super()._run(replace(refund, open_claims=1), deadline)
+        def job(self, row: Refund, *, deadline: float) -> RefundJob:
+            return super().job(replace(row, open_claims=1), deadline=deadline)
 
     world.worker = Hasty
 
@@ -143,10 +138,10 @@ def whoever_lost_its_lease_writes(world: RefundWorld) -> None:
 
 def an_event_does_not_touch_an_unfinished_row(world: RefundWorld) -> None:
     class Patient(RefundEventHandler):
-        def handle(self, event: RefundEvent) -> RefundDiscrepancy | None:
+        def handle(self, event: RefundEvent) -> Discrepancy | None:
             refund = self.store.read(str(event.order_id), str(event.refund_id))
             if refund is not None and refund.state is RefundState.PENDING:
-                return RefundDiscrepancy.NONE
+                return Discrepancy.NONE
             return super().handle(event)
 
     world.handler = Patient
@@ -154,7 +149,7 @@ def an_event_does_not_touch_an_unfinished_row(world: RefundWorld) -> None:
 
 def events_are_ignored(world: RefundWorld) -> None:
     class Deaf(RefundEventHandler):
-        def handle(self, event: RefundEvent) -> RefundDiscrepancy | None:
+        def handle(self, event: RefundEvent) -> Discrepancy | None:
             return None
 
     world.handler = Deaf

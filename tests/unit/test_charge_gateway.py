@@ -7,8 +7,9 @@ import pytest
 import requests
 import responses
 
-from onecharge.payments.charges.gateway import STRIPE_VERSION, StripeGateway, stripe_client
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import CancelReason, FoundIntent
+from onecharge.payments.stripe_client import STRIPE_VERSION, stripe_client
 from onecharge.payments.stripe_responses import ResponseKind
 from testing.builders import BOUNDS, ORDER_ID, REQUEST, T0, payment
 

@@ -61,17 +61,11 @@ NOT_MOVED_YET = {
     "tests.e2e.test_life_of_an_order",
     "tests.e2e.test_nothing_is_lost",
     "tests.e2e.test_refunds",
-    "tests.unit.test_attacks",
 }
 """Tests that import another test's helpers. To be emptied: what two tests share belongs in testing/."""
 
-NOT_SEPARATED_YET = {"onecharge.payments.charges.events"}
-"""Modules that break their rule. To be emptied."""
-
 FUNCTION_LINES_MAX = 45
 MODULE_LINES_MAX = 400
-NOT_SPLIT_YET = {"onecharge.payments.charges.store"}
-"""Modules that are longer. To be emptied."""
 
 
 def modules_in(folder: str, root: str = ".") -> dict[str, Path]:
@@ -129,7 +123,7 @@ def broken_by(module: str) -> list[str]:
 @pytest.mark.parametrize("module", [name for name in MODULES if name != "onecharge.__init__"])
 def test_a_module_imports_only_what_its_rule_allows(module: str) -> None:
     """Dependencies go from functions to services to the runtime to the contract."""
-    assert broken_by(module) == [] or module in NOT_SEPARATED_YET, rule_of(module).reason
+    assert broken_by(module) == [], rule_of(module).reason
 
 
 def test_no_module_depends_on_itself() -> None:
@@ -161,7 +155,7 @@ def test_functions_are_short() -> None:
 def test_modules_are_short() -> None:
     """One that grows longer is split by what changes together."""
     lengths = {name: len(path.read_text().splitlines()) for name, path in PRODUCT_MODULES.items()}
-    assert {name for name, lines in lengths.items() if lines > MODULE_LINES_MAX} <= NOT_SPLIT_YET
+    assert {name for name, lines in lengths.items() if lines > MODULE_LINES_MAX} == set()
 
 
 def test_only_the_handler_reads_environment_variables() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import yaml
 
-from charge_order.charge import REEMIT_AFTER_SECONDS
 from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType, OrderPlacedEvent
+from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
 from republish.waiting import FIRST_WAIT_SECONDS
 from testing.harness import PROJECT, Sample

@@ -11,8 +11,9 @@ import pytest
 import requests
 import responses
 
-from onecharge.payments.charges.gateway import StripeGateway, StripeResponse, stripe_client
+from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import CancelReason
+from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import ResponseKind, is_replay
 from testing.builders import BOUNDS, REQUEST, payment
 

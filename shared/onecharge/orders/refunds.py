@@ -1,8 +1,10 @@
 """A refund that a customer requests: the item of the OrderRefunds table, its states, and its event.
 
-    refund_order ─► PENDING ─┬─► SUCCEEDED ─► FAILED, when the bank returns it
-                             ├─► FAILED
-                             └─► NEEDS_REVIEW ─► SUCCEEDED | FAILED
+    refund_order ─► PENDING; then each outcome of the refund moves it (update_order):
+
+    PENDING ─► SUCCEEDED | FAILED | NEEDS_REVIEW
+    NEEDS_REVIEW ─► SUCCEEDED | FAILED
+    SUCCEEDED ─► FAILED
 
 refund_order (orders_api) stores the refund in one transaction with the reservation of its amount on the order, so that
 no more is requested than was paid. update_order writes the outcome; with FAILED it releases the reservation. The item

@@ -5,7 +5,7 @@ so that no second write can be lost between "stored" and "published".
 
     new_order_item ─► item ─► StoredOrder.from_item ─► .placed_event() ─► OrderPlacedEvent
 
-The same item makes the same event, whoever publishes it and however often.
+The same item makes the same event each time, whether publish_events or republish publishes it.
 """
 
 import hashlib
@@ -135,8 +135,9 @@ class StoredOrder(BaseModel):
     @property
     def waiting_since(self) -> datetime:
         """When what the order waits for began: its cancellation, its present attempt, or the order itself."""
-        canceling_since = self.cancel_requested_at if self.status is OrderStatus.CANCELING else None
-        return datetime.fromisoformat(canceling_since or self.attempt_placed_at or self.placed_at)
+        since = self.attempt_placed_at or self.placed_at
+        since = (self.status is OrderStatus.CANCELING and self.cancel_requested_at) or since
+        return datetime.fromisoformat(since)
 
     @property
     def present_attempt(self) -> OrderPlaced:

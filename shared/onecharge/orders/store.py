@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, expires_at
 from onecharge.orders.transitions import Transition
-from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.dynamodb import setting, to_item
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -72,28 +72,23 @@ class OrderStore:
         values: Mapping[str, Any] | None = None,
         conditions: Sequence[str] = (),
     ) -> Mapping[str, Any]:
-        """Move the order, and make the changes (path: expression) in the same write.
+        """Move the order and make the changes (path: expression) in one write; returns the item as it is now.
 
         A status that ends the waiting lets the item expire, counted from `at`; any other one keeps it.
-
-        Returns:
-            The item as it is now.
 
         Raises:
             NoSuchOrder: there is none.
             OrderStatusConflict: its status is not among the transition's origins, or another condition failed.
         """
         origins = {f":origin_{index}": origin for index, origin in enumerate(sorted(transition.origins))}
-        sets = {"#status": ":status", **changes}
-        bound = {":status": transition.status, **origins, **(values or {})}
-        if transition.ends_waiting:
-            sets["expires_at"], bound[":expires_at"] = ":expires_at", expires_at(at)
-        update = "SET " + ", ".join(f"{path} = {value}" for path, value in sets.items())
+        expiry = {":expires_at": expires_at(at)} if transition.ends_waiting else {}
+        bound = {":status": transition.status, **origins, **expiry, **(values or {})}
+        update = setting({"#status": ":status", **changes})
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item({"order_id": order_id}),
-                UpdateExpression=update if transition.ends_waiting else f"{update} REMOVE expires_at",
+                UpdateExpression=update + (", expires_at = :expires_at" if expiry else " REMOVE expires_at"),
                 ConditionExpression=" AND ".join([f"#status IN ({', '.join(origins)})", *conditions]),
                 ExpressionAttributeNames={"#status": "status", **(names or {})},
                 ExpressionAttributeValues=to_item(bound),

@@ -17,8 +17,8 @@ Each outcome of the payment moves the order (update_order):
     CANCELING ─► PAID | NEEDS_REVIEW | CANCELED
 
 PAID and CANCELED are terminal. Delivery is at-least-once and unordered: an order whose status is none of a
-transition's origins ignores the outcome, which is a duplicate or stale. A refund reserves a part of a PAID order and
-does not move it.
+transition's origins ignores the outcome, which is a duplicate or stale. The moves of cancel_order are in
+cancellations.py. A refund reserves a part of a PAID order and does not move it.
 """
 
 from collections.abc import Mapping
@@ -71,11 +71,3 @@ OUTCOMES: Mapping[PaymentEventType, Transition] = {
     EventType.PAYMENT_CANCELED: Transition(OrderStatus.CANCELED, OPEN, of_any_attempt=True),
 }
 """The move that each outcome of a payment makes (update_order)."""
-
-_CANCELABLE = frozenset({*WAITING, OrderStatus.PAYMENT_DECLINED})
-
-CANCELLATIONS: Mapping[OrderStatus, Transition] = {
-    OrderStatus.CANCELING: Transition(OrderStatus.CANCELING, _CANCELABLE),
-    OrderStatus.CANCELED: Transition(OrderStatus.CANCELED, _CANCELABLE | {OrderStatus.CANCELED}),
-}
-"""The move that cancel_order makes, by the payment service's answer: both are idempotent."""

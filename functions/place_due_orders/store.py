@@ -1,4 +1,4 @@
-"""The DueDocuments table, and the transaction that makes an order of one of its documents."""
+"""The DueDocuments table, and the transaction that places the order of one of its documents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ _KEY = ("due_date", "document_id")
 _DONE = {
     f":{state.lower()}": state for state in (DocumentState.ORDERED, DocumentState.INVALID, DocumentState.WITHDRAWN)
 }
-# A state that nobody knows, or none at all, is not done: it is looked at, and found to be invalid.
+# An unknown state, or none, is not done: the document is read, and found to be invalid.
 _NOT_DONE = f"attribute_not_exists(#state) OR NOT #state IN ({', '.join(_DONE)})"
 
 
 @dataclass(frozen=True)
 class Page:
-    """Documents of one due date that are not done with, and the key to go on after (None: there are no more)."""
+    """Documents of one due date that are not done, and the cursor of the next page (None at the end)."""
 
     items: list[Item]
     next: Item | None
@@ -37,18 +37,18 @@ class Placed:
 
 @dataclass(frozen=True)
 class PlacedBefore:
-    """The order was there already, though its document did not say so; this is what it was placed for."""
+    """The order was placed before, though its document is not ORDERED; the fingerprint of what it was placed for."""
 
     fingerprint: str
 
 
 @dataclass(frozen=True)
 class DocumentChanged:
-    """The document is not as it was read any more: another run has ordered it, or its owner has changed it."""
+    """The document has changed since it was read: another run has ordered it, or its owner has changed it."""
 
 
 @dataclass(frozen=True)
-class DueDocuments:
+class DueDocumentStore:
     """The table through boto3's client. Every method makes exactly one request."""
 
     client: "DynamoDBClient"
@@ -56,7 +56,7 @@ class DueDocuments:
     orders_table: str
 
     def page(self, due_date: str, *, after: Item | None, limit: int) -> Page:
-        """Read on in the documents of this due date; `limit` counts those that are done with, too."""
+        """The next documents of this due date; `limit` counts those that are done, too."""
         start: dict[str, Any] = {"ExclusiveStartKey": after} if after else {}
         answer = self.client.query(
             TableName=self.table,
@@ -70,7 +70,7 @@ class DueDocuments:
         return Page(list(answer["Items"]), answer.get("LastEvaluatedKey"))
 
     def place(self, read: Item, order: Item) -> Placed | PlacedBefore | DocumentChanged:
-        """Store the order and mark its document, both or neither: if the order is new, and the document is as read."""
+        """Store the order and mark its document, both or neither: the order is new, the document is as it was read."""
         marked = self._update(read, {"state": DocumentState.ORDERED, "order_id": order["order_id"]["S"]})
         new = new_order_put(self.orders_table, order)
         try:
@@ -86,7 +86,7 @@ class DueDocuments:
         return Placed()
 
     def mark(self, read: Item, marks: Mapping[str, str]) -> bool:
-        """Write the marks on the document if it still is as it was read; says whether it was."""
+        """Set these attributes of the document if it is as it was read; returns whether it was."""
         try:
             self.client.update_item(**self._update(read, marks))
         except self.client.exceptions.ConditionalCheckFailedException:
@@ -100,7 +100,7 @@ class DueDocuments:
             "TableName": self.table,
             "Key": {name: read[name] for name in _KEY},
             "UpdateExpression": "SET " + ", ".join(f"#{name} = :new_{name}" for name in marks),
-            # It exists, since an update would else bring a deleted one back to life.
+            # An update would create a document that was deleted.
             "ConditionExpression": " AND ".join(["attribute_exists(document_id)", *as_read]),
             "ExpressionAttributeNames": {f"#{name}": name for name in {*compared, *marks}},
             "ExpressionAttributeValues": {
