@@ -1,9 +1,13 @@
-"""On which of the two deployed stacks a test runs: the standard one, unless it says otherwise."""
+"""On which deployed stacks a test runs: the standard one, unless it says otherwise."""
 
 import pytest
 
-STANDARD, FIFO = "standard", "fifo"
-"""The values of the template's parameter Messaging."""
+STANDARD = "standard"
+FIFO = "fifo"  # optional: fifo
 
-on_both = pytest.mark.parametrize("stack", [STANDARD, FIFO], indirect=True)
-on_fifo = pytest.mark.parametrize("stack", [FIFO], indirect=True)
+STACKS = [
+    STANDARD,
+    FIFO,  # optional: fifo
+]
+on_both = pytest.mark.parametrize("stack", STACKS, indirect=True)
+on_fifo = pytest.mark.parametrize("stack", [FIFO], indirect=True)  # optional: fifo
