@@ -110,6 +110,7 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "testing/anyones_machine*",
             "tests/new_project/*",
             "tests/unit/test_readme.py",
+            "tests/unit/test_shape.py",
             "tests/simulation/test_survival.py",
         ),
     ),

@@ -12,14 +12,14 @@ from moto import mock_aws
 from local.aws_account import forget_aws_account
 from local.stack import Stack, running_stack
 from testing.harness import PROJECT, LambdaContext, Log, Sample, create_table
-from testing.stacks import FIFO, STANDARD
+from testing.stacks import FIFO, STACKS, STANDARD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--deep", action="store_true", help="explore as many schedules as `make deep` does")
 
 
-_SERVERS = (STANDARD, FIFO, "ministack", "dynamodb_local")
+_SERVERS = (*STACKS, "ministack", "dynamodb_local")
 
 
 @pytest.hookimpl(tryfirst=True)
