@@ -56,8 +56,10 @@ class Application:
     def _answers(self) -> Mapping[type[Contract], Callable[[Any], Contract]]:
         """With the Stripe key as it is now. If it cannot be read, a cancellation is stored all the same."""
         charges, service = self._charges(), self._service
+        # optional: cancel
         without_stripe = CancelPayment(service.store, None, service.bounds, service.instruments)
-        gateway = charges.gateway if charges else None
+        # end optional
+        gateway = charges.gateway if charges else None  # optional: authentication
         return {
             CancelQuestion: AnswerCancel(charges.cancel if charges else without_stripe),  # optional: cancel
             # optional: authentication
