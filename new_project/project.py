@@ -44,5 +44,5 @@ def renamed(text: str, name: str) -> str:
 
 
 def _filled_in(text: str, chosen: Collection[str], name: str) -> str:
-    parts = ", ".join(sorted(chosen)) or "none: the bare core"
+    parts = ", ".join(sorted(chosen)) or "none"
     return text.replace(_NAME_IN_SKELETON, name).replace(_PARTS_IN_SKELETON, parts)
