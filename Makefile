@@ -163,4 +163,4 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@for each in dev emulator openapi sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 
 clean: ## Remove everything that was installed or built.
-	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .coverage
