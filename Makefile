@@ -108,7 +108,7 @@ test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all t
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--cov)
 
 deep: $(VENV)/.dev ## Explore more than `make test`: more schedules, each mutant in all scenarios.
-	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation tests/specification
+	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation
 
 
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
