@@ -29,7 +29,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     With --deep only those tests run that explore more then.
     """
     if config.getoption("--deep"):
-        items[:] = [item for item in items if "is_deep" in getattr(item, "fixturenames", ())]
+        shallow = [item for item in items if "is_deep" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=shallow)
+        items[:] = [item for item in items if item not in shallow]
     for item in items:
         given = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
         default = STANDARD if "stack" in getattr(item, "fixturenames", ()) else None
