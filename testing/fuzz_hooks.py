@@ -20,7 +20,7 @@ _VALID_AMOUNT_MINOR = 20_000
 """Above the minimum of every currency. OpenAPI cannot express a minimum that depends on another field."""
 
 
-@schemathesis.hook
+@schemathesis.hook  # type: ignore[untyped-decorator]  # It is installed in another environment.
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     number = next(_COUNT)
     if number % 2:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from local.stack import STRIPE_WEBHOOK_SECRET
+from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.processed_events import ProcessedEvents
@@ -52,7 +52,7 @@ class WebhookHarness:
         self.stripe, self.counted = self.payments.stripe, self.payments.counted
         receive = ReceiveStripeEvent(
             events=self.payments.events,
-            processed=ProcessedEvents(self.dynamodb, "stripe-events"),
+            processed=ProcessedEvents(self.dynamodb, "stripe-events"),  # type: ignore[arg-type]  # Its methods, in memory.
             instruments=self.payments.instruments,
         )
         self.route = WebhookRoute(

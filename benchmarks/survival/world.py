@@ -36,6 +36,7 @@ from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.runtime.queues import Delivery
 from testing.simulation.choices import Choices, SeededChoices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
+from testing.simulation.scheduling import switch_to_scheduler
 from testing.simulation.stripe import MemoryStripe, stripe_in_memory
 from testing.simulation.world import T0, VISIBILITY_SECONDS, Crash
 
@@ -119,7 +120,7 @@ class SurvivalWorld:
         worker.label = where
         if self.stripe.down and where.startswith("stripe"):
             self.injector.occurred = True
-        worker.run.parent.switch()
+        switch_to_scheduler(worker.run)
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         kind = self.injector.in_request(where, kinds, self._worker)

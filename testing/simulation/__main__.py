@@ -22,8 +22,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from testing.arguments import Arguments, at_least, seed_or_schedule
-from testing.simulation.explore import ATTACKS, Findings, caught, minimal, random_chunk, random_world
+from testing.simulation.explore import Findings, caught, minimal, random_chunk, random_world
 from testing.simulation.mutants import MUTANTS
+from testing.simulation.scenarios import ATTACKS
 from testing.simulation.world import Scenario, Violation
 
 _CHUNK = 1000

@@ -33,6 +33,7 @@ from refund_charge.refund import RefundCharge
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Io, Item, MemoryDynamoDB
+from testing.simulation.scheduling import switch_to_scheduler
 
 BOUNDS = TimeBounds.of(30)
 T0 = 1_800_000_000
@@ -84,7 +85,7 @@ class _Stored:
 def error(status: int | None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
     """As the SDK raises it."""
     if status is None:
-        return stripe.APIConnectionError("in memory")  # type: ignore[no-untyped-call]
+        return stripe.APIConnectionError("in memory")
     headers = {"Idempotent-Replayed": "true"} if replay else {}
     return stripe.APIError("in memory", http_status=status, json_body={"error": details}, headers=headers)
 
@@ -343,7 +344,7 @@ class RefundWorld:
     def pause(self, where: str) -> None:
         if self.current is not None:
             self.current.label = where
-            self.current.run.parent.switch()
+            switch_to_scheduler(self.current.run)
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):

@@ -126,7 +126,7 @@ class Metadata(dict[str, str]):
     def _refuse(self, *_: object) -> NoReturn:
         raise AttributeError("a StripeObject is no dict: use to_dict()")
 
-    get = items = values = pop = setdefault = _refuse  # type: ignore[assignment]
+    get = items = values = pop = setdefault = _refuse
 
     def includes(self, wanted: Mapping[str, str]) -> bool:
         return wanted.items() <= dict.items(self)
@@ -256,7 +256,7 @@ def _as_the_sdk_raises(status: int | None, details: Mapping[str, Any], headers: 
     elif status == 401:
         error = stripe.AuthenticationError(**given)
     elif status == 402:
-        error = stripe.CardError(param=details.get("param"), code=code, **given)  # type: ignore[arg-type]
+        error = stripe.CardError(param=details.get("param"), code=code, **given)
     elif status == 403:
         error = stripe.PermissionError(**given)
     else:

@@ -20,6 +20,7 @@ from onecharge.runtime.queues import Delivery
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
+from testing.simulation.scheduling import switch_to_scheduler
 from testing.simulation.service import (
     BOUNDS,
     CANCELED,
@@ -327,7 +328,7 @@ class World:
         worker = self.current
         assert worker is not None
         worker.label = where
-        worker.run.parent.switch()
+        switch_to_scheduler(worker.run)
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):

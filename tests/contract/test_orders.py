@@ -113,7 +113,7 @@ def test_a_late_success_wins_over_a_decline(declined: Shop) -> None:
 def test_refunded_amount_and_dispute_follow_stripe(declined: Shop) -> None:
     """The amount of the newest revision and a closed dispute are kept, in any order of events."""
     for revision, amount, dispute in [(3, 500, "under_review"), (5, 200, "lost"), (4, 900, "needs_response")]:
-        event = EventType.PAYMENT_SUCCEEDED
-        declined.payment(event, revision=revision, amount_refunded_minor=amount, dispute_status=dispute)
+        refunded: dict[str, Any] = {"amount_refunded_minor": amount, "dispute_status": dispute}
+        declined.payment(EventType.PAYMENT_SUCCEEDED, revision=revision, **refunded)
     assert (declined.order.stripe_refunded_minor, declined.order.dispute_status) == (200, "lost")
     assert declined.order.refunded_minor == 200

@@ -44,7 +44,8 @@ def claim(
 def claimed(store: RefundStore, *, owner: str = "w1", at: int = T0) -> Refund:
     outcome = claim(store, owner=owner, at=at)
     assert isinstance(outcome, Claimed)
-    return outcome.row
+    row: Refund = outcome.row
+    return row
 
 
 def item(store: RefundStore) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,7 @@ def test_every_object_has_its_official_type(
 def test_every_status_and_event_type_is_recorded(recorded: list[tuple[str, Mapping[str, Any]]]) -> None:
     """Each status of each object, and each event type: the tests above cover all of them."""
     statuses = {(each.get("object"), each.get("status")) for _, each in _flat(recorded)}
-    expected = {
+    expected: dict[str, Sequence[str | None]] = {
         "payment_intent": (
             "requires_payment_method requires_action processing succeeded canceled requires_confirmation".split()
         ),
@@ -228,8 +228,13 @@ def test_a_wrong_object_does_not_compile(
     """A field of another type, an unknown field or a missing one is an error in each object."""
     type_, intent = recorded[0]
     assert type_ == "PaymentIntent"
-    changes = [{"amount": None}, {"amount": "1099"}, {"color": "red"}, {"object": "intent"}, {"next_action": {}}]
-    wrong = [{**intent, **change} for change in changes]
+    changes: dict[str, tuple[Any, ...]] = {
+        "amount": (None, "1099"),
+        "color": ("red",),
+        "object": ("intent",),
+        "next_action": ({},),
+    }
+    wrong = [{**intent, name: value} for name, values in changes.items() for value in values]
     wrong.append({name: value for name, value in intent.items() if name != "latest_charge"})
     errors = compile_errors(official_types, tmp_path, [(type_, each) for each in wrong])
     # Line 1 imports the types; object 0 is on line 2.

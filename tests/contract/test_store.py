@@ -62,7 +62,8 @@ def claim(
 def claimed(store: PaymentStore, **given: Any) -> Payment:
     result = claim(store, **given)
     assert isinstance(result, Claimed)
-    return result.row
+    row: Payment = result.row
+    return row
 
 
 def request_cancel(store: PaymentStore, request: FrozenRequest = REQUEST, *, attempt: int = 1, at: int = T0) -> Payment:

@@ -236,10 +236,10 @@ def test_a_lookup_that_is_not_complete_is_inconclusive(
 # ---------------------------------------------------------------- events
 
 
-def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str, str]]:
+def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str | None, str]]:
     """Order ids and statuses of all events, oldest first."""
     events = StripeEvents(gateway.client)
-    seen: list[tuple[str, str]] = []
+    seen: list[tuple[str | None, str]] = []
     after = None
     while True:
         page = events.list_events(since=since, until=until, after=after)

@@ -50,7 +50,8 @@ def test_every_design_works_when_nothing_goes_wrong(design: str) -> None:
 
 def test_figures_repeat_for_a_seed() -> None:
     """The same table, on one process as on two; another seed makes another one."""
-    faults, designs = ["crash", "zombie"], ["powertools", "outbox", "onecharge"]
+    faults = {name: FAULTS[name] for name in ("crash", "zombie")}
+    designs = {name: DESIGNS[name] for name in ("powertools", "outbox", "onecharge")}
     once = run_all(60, 1, faults=faults, designs=designs)
     assert run_all(60, 1, faults=faults, designs=designs, processes=2) == once
     assert run_all(60, 2, faults=faults, designs=designs) != once

@@ -96,7 +96,7 @@ def test_every_request_names_the_version_of_the_api(gateway: StripeGateway, stri
     stripe_api.get(f"{INTENTS}/pi_1", json=shown())
     gateway.create(REQUEST, 0)
     gateway.retrieve("pi_1")
-    assert {call.request.headers["Stripe-Version"] for call in stripe_api.calls} == {STRIPE_VERSION}  # type: ignore[union-attr]  # PreparedRequests
+    assert {call.request.headers["Stripe-Version"] for call in stripe_api.calls} == {STRIPE_VERSION}
 
 
 def test_every_try_carries_the_same_key_and_body(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:

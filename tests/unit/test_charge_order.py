@@ -69,7 +69,7 @@ def test_two_stripe_requests_and_three_dynamodb_writes_for_a_fresh_order_and_one
         stripe.post(f"{STRIPE}/v1/payment_intents", json=shown())
         stripe.post(f"{STRIPE}/v1/payment_intents/pi_1/confirm", json=shown(status="succeeded"))
         assert charge_order(event) == Done()
-        assert [call.request.path_url for call in stripe.calls] == [  # type: ignore[union-attr]  # PreparedRequests
+        assert [call.request.path_url for call in stripe.calls] == [
             "/v1/payment_intents",
             "/v1/payment_intents/pi_1/confirm",
         ]
@@ -164,7 +164,7 @@ def test_an_attempt_that_was_superseded_is_done(service: ChargeHarness) -> None:
 def test_a_later_attempt_waits_for_one_that_is_being_charged(service: ChargeHarness) -> None:
     """And takes over what its worker left."""
     seen: list[Any] = []
-    second = {"attempt": 2, "payment_method": "pm_second"}
+    second: dict[str, Any] = {"attempt": 2, "payment_method": "pm_second"}
     service.stripe.next("confirm", meanwhile(lambda: seen.append(service.deliver(**second))), NO_ANSWER)
     service.deliver()
     assert seen == [RetryAfter(LEASE_SECONDS)]

@@ -873,8 +873,11 @@ def test_a_worker_that_lost_its_lease_cannot_release_it(service: ChargeHarness) 
         with pytest.raises(KeyboardInterrupt):
             service.deliver()
 
-    service.stripe.next("confirm", meanwhile(another_claims), NO_ANSWER)
-    service.stripe.steps["confirm"][0] = lambda execute: (another_claims(), NO_ANSWER(execute))[1]
+    def is_overtaken(execute: Execute) -> Any:
+        another_claims()
+        return NO_ANSWER(execute)
+
+    service.stripe.next("confirm", is_overtaken, NO_ANSWER)
     assert service.deliver() == BackOff()
     assert service.row["lease_expires_at"] > service.now
 

@@ -59,6 +59,7 @@ def resolved(messaging: str) -> dict[str, dict[str, Any]]:
 
 def of_type(kind: str) -> set[str]:
     text = yaml.compose((PROJECT / "template.yaml").read_text(), yaml.SafeLoader)
+    assert isinstance(text, yaml.MappingNode)
     [resources] = [value for key, value in text.value if key.value == "Resources"]
     types = {
         name.value: value.value

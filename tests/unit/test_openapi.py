@@ -1,10 +1,8 @@
-"""docs/openapi.json says what the code does: every route, nothing else, in valid OpenAPI 3.1."""
-
-import subprocess
+"""docs/openapi.json says what the code does: every route, and nothing else."""
 
 from local import openapi
 from orders_api.routes import ROUTES
-from testing.harness import PROJECT, LambdaContext, Log, Sample, load_template
+from testing.harness import LambdaContext, Log, Sample, load_template
 from testing.orders_api import Client
 
 
@@ -15,12 +13,6 @@ def described() -> set[tuple[str, str]]:
 def test_the_committed_document_is_what_the_code_says() -> None:
     """After a change of a route, a model or a problem, `make openapi` shows in the diff what clients will see."""
     assert openapi.DOCUMENT.read_text() == openapi.text(), "run `make openapi`"
-
-
-def test_it_is_valid() -> None:
-    """By the schema of OpenAPI 3.1."""
-    validator = PROJECT / ".venv/opt/openapi/bin/openapi-spec-validator"
-    subprocess.run([validator, "--schema", "3.1", openapi.DOCUMENT], check=True, timeout=120)
 
 
 def test_every_route_is_described(orders_table: str, sample: Sample, lambda_context: LambdaContext, log: Log) -> None:

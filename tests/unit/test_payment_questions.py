@@ -161,9 +161,9 @@ def test_a_lookup_stops_when_the_customer_has_waited_long_enough(
 ) -> None:
     """An old order in a busy account: page after page is listed, and then it is CANCELING."""
     started_at = time.time()
-    monkeypatch.setattr(time, "time", lambda: started_at + len(stripe.calls))
     page = {"object": "list", "url": "/v1/payment_intents", "has_more": True, "data": [foreign_intent()]}
     with responses.RequestsMock() as stripe:
+        monkeypatch.setattr(time, "time", lambda: started_at + len(stripe.calls))
         stripe.post(f"{API}/v1/payment_intents", json=created_intent(sample("payment_questions/cancel")["order"]))
         search = {"object": "search_result", "url": "/v1/payment_intents/search", "has_more": False, "data": []}
         stripe.get(f"{API}/v1/payment_intents/search", json=search)

@@ -619,5 +619,5 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(aws: None, lambda_context:
     )
     counted: list[str] = []
     application.counts = counted.append  # type: ignore[assignment]  # All that is asked of it.
-    application.reconcile(lambda_context)  # type: ignore[arg-type]  # All that is read of it.
+    application.reconcile(lambda_context)
     assert counted == ["ReconcileInterrupted", "Alarm"]

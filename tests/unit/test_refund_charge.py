@@ -789,7 +789,7 @@ def test_the_template_gives_the_function_its_environment(aws: None) -> None:
     """Every variable that the application reads."""
     function = load_template()["Resources"]["RefundChargeFunction"]["Properties"]
     given = dict.fromkeys(function["Environment"]["Variables"], "x") | {"FUNCTION_TIMEOUT_SECONDS": "30"}
-    assert Application(given).consumer
+    Application(given)
     assert {"PAYMENTS_TABLE", "REFUNDS_TABLE"} <= given.keys()
 
 

@@ -357,7 +357,7 @@ def test_of_two_concurrent_runs_one_ends(shop: Shop) -> None:
     publish = shop.topic.client.publish_batch
 
     def another_run_meanwhile(**entries: Any) -> Any:
-        shop.sns.publish_batch = publish  # type: ignore[method-assign]
+        shop.sns.publish_batch = publish  # type: ignore[assignment, method-assign]
         assert shop.republish() == [1]
         return publish(**entries)
 

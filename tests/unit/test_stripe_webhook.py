@@ -12,8 +12,8 @@ from typing import Any
 import boto3
 import pytest
 
+from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.samples import SAMPLES
-from local.stack import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
 from onecharge.contract.questions import Cancellation
 from onecharge.contract.refunds import RefundState
@@ -127,7 +127,7 @@ def test_an_event_that_only_a_webhook_knows_is_an_alarm(endpoint: WebhookHarness
     if has_row:
         endpoint.at_the_bank()
     metadata = {"order_id": order_id("a"), "placed_at": str(T0)}
-    money = {"amount": 3000, "currency": "eur"}
+    money: dict[str, Any] = {"amount": 3000, "currency": "eur"}
     thing = {"id": "pi_unheard_of", "status": "succeeded", "metadata": metadata, **money}
     assert endpoint.send(event_of("payment_intent.succeeded", "payment_intent", **thing)) == 200
     assert endpoint.counted == ["EventUnknownToStripe", "Alarm", "EventProcessed"]
@@ -170,9 +170,9 @@ def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(
     endpoint.at_the_bank()
     assert endpoint.payments.request_cancel(card=THREE_D_SECURE) is Cancellation.CANCELING
     assert endpoint.send(endpoint.stripe.becomes("pi_0", "requires_payment_method")) == 200
-    assert endpoint.row.state is PaymentState.REQUIRES_ACTION
+    state_after_event = endpoint.row.state
     assert endpoint.payments.reconcile()
-    assert endpoint.row.state is PaymentState.CANCELED
+    assert (state_after_event, endpoint.row.state) == (PaymentState.REQUIRES_ACTION, PaymentState.CANCELED)
 
 
 def test_an_expired_authentication_has_its_code_whoever_notices_it(endpoint: WebhookHarness) -> None:
@@ -254,7 +254,7 @@ def test_a_figure_that_fell_while_it_was_written_is_asked_again(endpoint: Webhoo
     """The event of the failure is handled in between, and finds nothing to write: the row shows no refund yet."""
     endpoint.paid()
     made = endpoint.stripe.refund("pi_0", 1000)
-    record, failed = endpoint.payments.store.record_refunded, []
+    record, failed = endpoint.payments.store.record_refunded, list[Event]()
 
     def fails_meanwhile(*given: Any) -> bool:
         if not failed:

@@ -129,7 +129,7 @@ def test_an_unknown_cancellation_reason_is_refused(account: Account) -> None:
     """400, and the PaymentIntent is not canceled."""
     intent = account.create()
     with pytest.raises(stripe.InvalidRequestError):
-        account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": "bored"})  # type: ignore[typeddict-item]
+        account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": "bored"})
     assert account.retrieve(intent.id).status == "requires_payment_method"
 
 

@@ -13,7 +13,8 @@ def paid(account: Account, card: str = "pm_card_visa") -> stripe.PaymentIntent:
 
 
 def create_refund(account: Account, intent: stripe.PaymentIntent, **parameters: Any) -> stripe.Refund:
-    return account.client.v1.refunds.create({"payment_intent": intent.id, **parameters})
+    given: Any = {"payment_intent": intent.id, **parameters}
+    return account.client.v1.refunds.create(given)
 
 
 def last_events(account: Account, number: int) -> list[tuple[str, dict[str, Any]]]:
