@@ -126,7 +126,7 @@ survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied mo
 	  $(if $(WRITE),--write)
 
 shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].
-	@$(PY) -m benchmarks.shape . $(BEFORE)
+	@$(PY) -m benchmarks.shape . $(if $(BEFORE),"$(BEFORE)")
 
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
 
