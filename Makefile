@@ -109,7 +109,7 @@ test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all t
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--cov)
 
 deep: $(VENV)/.dev ## Explore more than `make test`: more schedules, each mutant in all scenarios.
-	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation tests/specification
+	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation
 
 
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
@@ -128,7 +128,7 @@ survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied mo
 	  $(if $(WRITE),--write)
 
 shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].
-	@$(PY) -m benchmarks.shape . $(BEFORE)
+	@$(PY) -m benchmarks.shape . $(if $(BEFORE),"$(BEFORE)")
 # end optional
 
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
@@ -172,4 +172,4 @@ new: $(VENV)/.dev ## Write a project of your own with the chosen parts: make new
 
 # end optional
 clean: ## Remove everything that was installed or built.
-	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .coverage
