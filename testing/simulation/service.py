@@ -177,6 +177,7 @@ class PaymentService:
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook; whether it was acknowledged."""
         events = self._events(self._reconciler(WEBHOOK_BOUNDS, report), report)
+        shown: Any = event  # As the SDK shows it.
         receive: Callable[[Any], None] = partial(_handle, events)
         # optional: webhook
         receive = self.receiver(
@@ -186,7 +187,7 @@ class PaymentService:
         )
         # end optional
         try:
-            receive(event)
+            receive(shown)
         except OUTAGES:
             report("WebhookDeferred")
             return False
