@@ -108,7 +108,7 @@ test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all t
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--cov)
 
 deep: $(VENV)/.dev ## Explore more than `make test`: more schedules, each mutant in all scenarios.
-	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation tests/specification
+	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation
 
 
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
@@ -163,4 +163,4 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@for each in dev emulator openapi sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 
 clean: ## Remove everything that was installed or built.
-	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .coverage
