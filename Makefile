@@ -98,7 +98,7 @@ local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BA
 	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,HOST,host)
 
 # Some tests mostly wait, so there is one process more than cores. Tests of one server share a process (tests/conftest.py).
-PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1))) --dist loadgroup
+PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 
 unit: $(VENV)/.dev ## Run the unit tests: no SAM CLI, no emulator, no npm [PYTEST_ARGS=…].
 	@$(PY) -m pytest -q $(PARALLEL) tests/unit $(PYTEST_ARGS)
