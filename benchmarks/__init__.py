@@ -1,1 +1,1 @@
-"""What can be measured about onecharge, each with the command that measures it."""
+"""Benchmarks of onecharge, each with its command."""

@@ -1,196 +1,36 @@
-"""`make demo`: orders over HTTP, every message delivered one to five times, things that break, and one charge each."""
+"""`make demo`: orders over HTTP, each message delivered up to five times, injected faults, and one charge an order."""
 
 import argparse
-import json
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
-import requests
-from requests.adapters import HTTPAdapter
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from local.__main__ import Stopped, sole_user_of, stop_on_signals
-from local.demo_plan import Afterwards, Door, Expected, Plan, PlannedOrder, make_plan
+from local.demo_plan import Expected, FollowUp, Plan, make_plan
 from local.demo_report import Report, judge, show
-from local.processes import DidNotStart
-from local.quiet import StillBusy, wait_until_quiet
+from local.demo_traffic import Bars, Traffic
+from local.idle import NotIdle, wait_until_idle
 from local.stack import PROJECT, Stack, running_stack
 from local.stripe_standin.admin import StandInAdmin
+from local.terminal import run_in_terminal
+from local.work_dir import sole_user_of
+from testing.arguments import Arguments, at_least
+from testing.arguments import seed as seed_of
 
 ORDERS_MIN = 10
-_CLIENTS = 4
-_QUIET_SECONDS = 150
+_IDLE_SECONDS = 150
 _HANG_SECONDS = 60
 _KILLED = "killing worker"
-_EVENT_TYPE = {"event_type": {"DataType": "String", "StringValue": "onecharge.order.placed"}}
 
 
-@dataclass
-class Bars:
-    """The progress that a person watches."""
-
-    progress: Progress
-    placed: TaskID
-    delivered: TaskID
-    settled: TaskID
-
-
-@dataclass
-class Traffic:
-    """Everything that is sent into a running stack, and what came back."""
-
-    stack: Stack
-    plan: Plan
-    bars: Bars
-    orders: dict[str, PlannedOrder] = field(default_factory=dict)
-    deliveries: int = 0
-    order_deliveries: int = 0
-    retries_answered_alike: int = 0
-    malformed_refused: int = 0
-
-    def __post_init__(self) -> None:
-        self.http = requests.Session()
-        self.http.mount("http://", HTTPAdapter(pool_maxsize=_CLIENTS))
-        self.sns, self.sqs = self.stack.aws.client("sns"), self.stack.aws.client("sqs")
-
-    def post(self, headers: dict[str, str], body: str) -> requests.Response:
-        return self.http.post(f"{self.stack.api_url}/orders", data=body, headers=headers, timeout=60)
-
-    def place(self, order: PlannedOrder) -> tuple[str, int]:
-        """Place an order as its client does, retries and all; gives its id and how many answers were alike."""
-        headers, body = {"Idempotency-Key": order.idempotency_key}, json.dumps(order.body)
-        answers = [self.post(headers, body) for _ in range(1 + order.client_retries)]
-        answers[0].raise_for_status()
-        alike = sum(answer.text == answers[0].text for answer in answers[1:])
-        self.bars.progress.advance(self.bars.placed)
-        return answers[0].json()["order_id"], alike
-
-    def place_all(self) -> None:
-        with ThreadPoolExecutor(_CLIENTS) as clients:
-            for order, (order_id, alike) in zip(
-                self.plan.orders, clients.map(self.place, self.plan.orders), strict=True
-            ):
-                self.orders[order_id] = order
-                self.retries_answered_alike += alike
-            answers = clients.map(lambda request: self.post(*request), self.plan.malformed)
-            self.malformed_refused = sum(400 <= answer.status_code < 500 for answer in answers)
-
-    def deliver(self, body: str, door: Door) -> None:
-        """Bring a message to the payments queue once more, under a new message id."""
-        if door is Door.TOPIC:
-            self.sns.publish(TopicArn=self.stack.order_events_topic_arn, Message=body, MessageAttributes=_EVENT_TYPE)
-        else:
-            self.sqs.send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
-        self.deliveries += 1
-        self.bars.progress.advance(self.bars.delivered)
-
-    def poison_all(self) -> None:
-        for poison in self.plan.poison:
-            for door in poison.deliveries:
-                self.deliver(poison.body, door)
-
-    @contextmanager
-    def tapped(self) -> Iterator[str]:
-        """A queue of the demo's own on the topic, which shows each message that the system publishes."""
-        url = self.sqs.create_queue(QueueName="demo-tap")["QueueUrl"]
-        arn = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        subscription = self.sns.subscribe(
-            TopicArn=self.stack.order_events_topic_arn,
-            Protocol="sqs",
-            Endpoint=arn,
-            Attributes={"RawMessageDelivery": "true"},
-            ReturnSubscriptionArn=True,
-        )
-        yield url
-        self.sns.unsubscribe(SubscriptionArn=subscription["SubscriptionArn"])
-
-    def multiply(self, tap_url: str) -> None:
-        """Deliver each message that shows at the tap as often as the plan says; ends when all have shown."""
-        by_key = {(o.body["customer_id"], o.body["payment_method"], o.amount_minor): o for o in self.plan.orders}
-        waiting = set(by_key)
-        deadline = time.monotonic() + _QUIET_SECONDS
-        while waiting and time.monotonic() < deadline:
-            answer = self.sqs.receive_message(QueueUrl=tap_url, MaxNumberOfMessages=10, WaitTimeSeconds=1)
-            for message in answer.get("Messages", []):
-                self.sqs.delete_message(QueueUrl=tap_url, ReceiptHandle=message["ReceiptHandle"])
-                key = _identity(message["Body"])
-                if key not in waiting:
-                    continue
-                waiting.remove(key)
-                self.deliveries += 1
-                self.order_deliveries += 1 + len(by_key[key].extra_deliveries)
-                self.bars.progress.advance(self.bars.delivered)
-                for door in by_key[key].extra_deliveries:
-                    self.deliver(message["Body"], door)
-
-    # ------------------------------------------------------------ once the orders have come to rest
-
-    def afterwards(self, admin: StandInAdmin) -> None:
-        """What the customers do next: another card, 3-D Secure, or a cancellation."""
-        at_the_bank = set()
-        for order_id, order in self.orders.items():
-            match order.afterwards:
-                case Afterwards.ANOTHER_CARD:
-                    self.ask(f"{order_id}/payments", {"payment_method": "pm_card_visa"})
-                case Afterwards.CANCEL:
-                    self.ask(f"{order_id}/cancel", {})
-                case Afterwards.REFUND:
-                    for _ in range(2):
-                        self.ask(f"{order_id}/refunds", {"amount": order.refunded_minor})
-                case Afterwards.AT_THE_BANK:
-                    at_the_bank.add(order_id)
-        for intent in admin.ledger().payment_intents:
-            if intent["metadata"].get("order_id") in at_the_bank and intent["status"] == "requires_action":
-                admin.authenticate(intent["id"], succeed=True)
-        is_theirs = [event["data"]["object"]["metadata"].get("order_id") in at_the_bank for event in admin.events()]
-        # Each twice, and the newest first.
-        places = [place for place, theirs in enumerate(is_theirs) if theirs for _ in range(2)]
-        admin.deliver_webhooks(order=places[::-1])
-
-    def ask(self, path: str, body: dict[str, Any]) -> None:
-        headers = {"Idempotency-Key": f"demo-{path}"}
-        url = f"{self.stack.api_url}/orders/{path}"
-        self.http.post(url, json=body, headers=headers, timeout=60)
-
-    def as_wanted(self) -> int:
-        """How many orders show what their customers did afterwards."""
-        shown = {
-            order_id: self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=60).json()
-            for order_id, order in self.orders.items()
-            if order.afterwards
-        }
-        return sum(
-            shown[order_id]["status"] == ("CANCELED" if order.afterwards is Afterwards.CANCEL else "PAID")
-            and sum(each["amount"] for each in shown[order_id]["refunds"] if each["status"] == "SUCCEEDED")
-            == order.refunded_minor
-            for order_id, order in self.orders.items()
-            if order.afterwards
-        )
-
-    def count_afterwards(self, what: Afterwards) -> int:
-        return sum(order.afterwards is what for order in self.plan.orders)
-
-
-def _identity(body: str) -> tuple[str, str, int] | None:
-    """Which planned order a message is about; None for poison."""
-    try:
-        data = json.loads(body)["data"]
-        return data["customer_id"], data["payment_method"], data["amount_minor"]
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def order_faults(admin: StandInAdmin, plan: Plan) -> None:
-    """Tell the stand-in what is to go wrong with whom; its search lags, as Stripe's does."""
+def request_faults(admin: StandInAdmin, plan: Plan) -> None:
+    """Configure the stand-in's faults, order by order; its search lags, as Stripe's does."""
     admin.settings(latency_seconds=0.1, search_lag_seconds=30)
     for order in plan.orders:
         if order.fault:
@@ -199,38 +39,35 @@ def order_faults(admin: StandInAdmin, plan: Plan) -> None:
 
 
 def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> Report:
-    """Send everything in, wait until it has come to rest, and count by the ledger."""
+    """Send everything in, wait until all queues are idle, and count by the ledger."""
     admin = StandInAdmin(stack.stripe_api_base)
-    order_faults(admin, plan)
+    request_faults(admin, plan)
     traffic = Traffic(stack, plan, bars)
-    with traffic.tapped() as tap_url:
-        tap = Thread(target=traffic.multiply, args=(tap_url,), daemon=True)
-        tap.start()
+    with traffic.tapped() as tap_url, traffic.multiplied(tap_url):
         traffic.place_all()
         traffic.poison_all()
-        tap.join()
     try:
-        wait_until_quiet(
+        wait_until_idle(
             stack,
-            timeout_seconds=_QUIET_SECONDS,
-            on_poll=lambda _: bars.progress.update(bars.settled, completed=_settled(stack)),
+            timeout_seconds=_IDLE_SECONDS,
+            on_poll=lambda _: bars.progress.update(bars.finalized, completed=_finalized(stack)),
         )
-        traffic.afterwards(admin)
-        wait_until_quiet(stack, timeout_seconds=_QUIET_SECONDS, on_poll=lambda _: None)
-        quiet = True
-    except StillBusy:
-        quiet = False
-    return count(traffic, admin, quiet=quiet, seed=seed, seconds=time.monotonic() - started)
+        traffic.follow_up(admin)
+        wait_until_idle(stack, timeout_seconds=_IDLE_SECONDS, on_poll=lambda _: None)
+        idle = True
+    except NotIdle:
+        idle = False
+    return count(traffic, admin, idle=idle, seed=seed, seconds=time.monotonic() - started)
 
 
-def _settled(stack: Stack) -> int:
-    """How many rows of the Payments table are final."""
+def _finalized(stack: Stack) -> int:
+    """How many rows of the Payments table are in a terminal state."""
     pages = stack.aws.client("dynamodb").get_paginator("scan").paginate(TableName=stack.charges_table)
     return sum(item["state"]["S"] != "PENDING" for page in pages for item in page["Items"])
 
 
-def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seconds: float) -> Report:
-    """The report, from the ledger, the DLQ, and what was sent."""
+def count(traffic: Traffic, admin: StandInAdmin, *, idle: bool, seed: int, seconds: float) -> Report:
+    """The report, counted from the ledger, the DLQ, and what was sent."""
     plan, ledger = traffic.plan, admin.ledger()
     verdict = judge(traffic.orders, ledger)
     expected = [order for order in plan.orders if order.pays]
@@ -253,23 +90,23 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
         requires_action=sum(order.expected is Expected.REQUIRES_ACTION for order in plan.orders),
         requires_action_but_charged=len(offenders["charged without the customer's authentication"]),
         charges_of_nobody=len(offenders["charges of nobody"]),
-        another_card=traffic.count_afterwards(Afterwards.ANOTHER_CARD),
-        at_the_bank=traffic.count_afterwards(Afterwards.AT_THE_BANK),
-        canceled=traffic.count_afterwards(Afterwards.CANCEL),
-        refunded=traffic.count_afterwards(Afterwards.REFUND),
-        afterwards_as_wanted=traffic.as_wanted(),
+        another_card=traffic.count_follow_ups(FollowUp.ANOTHER_CARD),
+        at_the_bank=traffic.count_follow_ups(FollowUp.AT_THE_BANK),
+        canceled=traffic.count_follow_ups(FollowUp.CANCEL),
+        refunded=traffic.count_follow_ups(FollowUp.REFUND),
+        follow_ups_shown=traffic.follow_ups_shown(),
         poison=len(plan.poison),
         poison_in_dlq=len(poison_bodies & with_reason),
         payable_in_dlq=len(offenders["in the DLQ though payable"]),
         malformed=len(plan.malformed),
         malformed_refused=traffic.malformed_refused,
         client_retries=sum(order.client_retries for order in plan.orders),
-        client_retries_answered_alike=traffic.retries_answered_alike,
+        client_retries_replayed=traffic.retries_replayed,
         deliveries=traffic.deliveries,
         deliveries_planned=plan.deliveries,
         faults_met=admin.faults_met(),
         faults_planned=sum(order.fault is not None for order in plan.orders),
-        duplicates_collapsed=traffic.order_deliveries - len(traffic.orders),
+        duplicates_ignored=traffic.order_deliveries - len(traffic.orders),
         stripe_requests=ledger.counts.get("requests", 0),
         stripe_replays=ledger.counts.get("replays", 0),
         workers_killed=Path(traffic.stack.aws_log).read_text(errors="replace").count(_KILLED),
@@ -279,13 +116,13 @@ def count(traffic: Traffic, admin: StandInAdmin, *, quiet: bool, seed: int, seco
         refunds_made=sum(refund["amount"] for refund in ledger.refunds),
         seconds=round(seconds, 1),
         seed=seed,
-        quiet=quiet,
+        idle=idle,
         offenders=offenders,
     )
 
 
 def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
-    """All messages of a queue, which stays empty."""
+    """Receive and delete all messages of a queue."""
     sqs, messages = stack.aws.client("sqs"), list[dict[str, Any]]()
     while True:
         batch = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]).get(
@@ -300,55 +137,50 @@ def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def shown(console: Console, plan: Plan) -> Iterator[Bars]:
-    """The bars, for as long as there is something to watch; only on a terminal."""
+    """The progress bars, for as long as the block lasts; only on a terminal."""
     columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         yield Bars(
             progress,
             placed=progress.add_task("orders placed", total=len(plan.orders)),
             delivered=progress.add_task("messages delivered", total=plan.deliveries),
-            settled=progress.add_task("orders settled", total=len(plan.orders)),
+            finalized=progress.add_task("orders finalized", total=len(plan.orders)),
         )
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--orders", type=int, default=60, help=f"how many orders, at least {ORDERS_MIN}")
-    parser.add_argument("--seed", type=int, default=None, help="repeats a run; drawn at random if not given")
+    parser = Arguments(prog="make demo", description=__doc__)
+    parser.add_argument(
+        "--orders", type=at_least(ORDERS_MIN, "ORDERS"), default=60, help=f"how many, at least {ORDERS_MIN}"
+    )
+    parser.add_argument("--seed", type=seed_of, default=None, help="repeats a run; drawn at random if not given")
     parser.add_argument("--project", type=Path, default=PROJECT, help="the copy of the project to deploy")
     parser.add_argument("--work-dir", type=Path, default=PROJECT / ".local" / "demo")
     parser.add_argument("--report", type=Path, default=PROJECT / ".local" / "demo-report.json")
-    options = parser.parse_args(arguments)
-    if options.orders < ORDERS_MIN:
-        parser.error(f"at least {ORDERS_MIN} orders, please")
-    return options
+    return parser.parse_args(arguments)
+
+
+def demonstrate(options: argparse.Namespace, console: Console) -> int:
+    """Run the demo; returns 0 if every promise was kept, 1 if not."""
+    started, work_dir = time.monotonic(), options.work_dir.resolve()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    plan = make_plan(options.orders, seed)
+    on_progress: Callable[[str], None] = lambda message: console.print(f"• {message}", highlight=False)  # noqa: E731
+    with (
+        sole_user_of(work_dir),
+        running_stack(work_dir=work_dir, project=options.project, seed=seed, on_progress=on_progress) as stack,
+    ):
+        on_progress(f"placing {len(plan.orders)} orders, with seed {seed}")
+        with shown(console, plan) as bars:
+            report = run(stack, plan, bars, seed=seed, started=started)
+    options.report.write_text(report.as_json())
+    show(report, console)
+    return 0 if report.ok else 1
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    console = Console()
-    stop_on_signals()
-    started = time.monotonic()
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
-    plan = make_plan(options.orders, seed)
-    news: Callable[[str], None] = lambda message: console.print(f"• {message}", highlight=False)  # noqa: E731
-    try:
-        with (
-            sole_user_of(options.work_dir),
-            running_stack(work_dir=options.work_dir, project=options.project, seed=seed, news=news) as stack,
-        ):
-            news(f"placing {len(plan.orders)} orders, with seed {seed}")
-            with shown(console, plan) as bars:
-                report = run(stack, plan, bars, seed=seed, started=started)
-    except Stopped:
-        console.print("stopped")
-        return 130
-    except DidNotStart as reason:
-        console.print(f"[bold red]not started:[/] {reason}")
-        return 2
-    options.report.write_text(report.as_json())
-    show(report, console)
-    return 0 if report.ok else 1
+    return run_in_terminal(lambda console: demonstrate(options, console))
 
 
 if __name__ == "__main__":

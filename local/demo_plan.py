@@ -24,28 +24,28 @@ _POISON_BODIES = (
 
 
 class Expected(StrEnum):
-    """What an order has to come to."""
+    """The result that an order must have."""
 
     CHARGED = "charged"
     DECLINED = "declined"
     REQUIRES_ACTION = "action required"
 
 
-class Afterwards(StrEnum):
-    """What the customer does once the order has come to that."""
+class FollowUp(StrEnum):
+    """What the customer does once the order has that result."""
 
     ANOTHER_CARD = "another card"
     """After a decline: pays with a good one."""
     AT_THE_BANK = "at the bank"
-    """Finishes 3-D Secure; Stripe's webhooks tell of it, twice and in the wrong order."""
+    """Finishes 3-D Secure; Stripe's webhooks report it, in duplicate and in the wrong order."""
     CANCEL = "cancel"
-    """Wants the order no more."""
+    """Cancels the order."""
     REFUND = "refund"
-    """Sends half of it back, and asks for that twice."""
+    """Requests a refund of half of it, twice with the same key."""
 
 
-class Door(StrEnum):
-    """Where another delivery of a message comes in: published again, or sent to the queue as a redrive does."""
+class Channel(StrEnum):
+    """How a duplicate of a message arrives: published again, or sent to the queue as a redrive does."""
 
     TOPIC = "topic"
     QUEUE = "queue"
@@ -60,18 +60,18 @@ class PlannedOrder:
     expected: Expected
     fault: Fault | None
     client_retries: int
-    extra_deliveries: tuple[Door, ...]
-    afterwards: Afterwards | None
+    extra_deliveries: tuple[Channel, ...]
+    follow_up: FollowUp | None
 
     @property
     def pays(self) -> bool:
         """Whether it is charged in the end."""
-        return self.expected is Expected.CHARGED or self.afterwards in (Afterwards.ANOTHER_CARD, Afterwards.AT_THE_BANK)
+        return self.expected is Expected.CHARGED or self.follow_up in (FollowUp.ANOTHER_CARD, FollowUp.AT_THE_BANK)
 
     @property
     def refunded_minor(self) -> int:
         """How much of it goes back to the customer."""
-        return self.amount_minor // 2 if self.afterwards is Afterwards.REFUND else 0
+        return self.amount_minor // 2 if self.follow_up is FollowUp.REFUND else 0
 
     @property
     def amount_minor(self) -> int:
@@ -83,7 +83,7 @@ class Poison:
     """A message that no consumer can ever handle; `body` is unique, so that it is recognised in the DLQ."""
 
     body: str
-    deliveries: tuple[Door, ...]
+    deliveries: tuple[Channel, ...]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Plan:
 
     @property
     def deliveries(self) -> int:
-        """How many messages come to the payments queue, repetitions and poison among them."""
+        """How many messages the payments queue receives, with duplicates and poison."""
         of_orders = sum(1 + len(order.extra_deliveries) for order in self.orders)
         return of_orders + sum(len(poison.deliveries) for poison in self.poison)
 
@@ -112,16 +112,16 @@ def make_plan(orders: int, seed: int) -> Plan:
     chance.shuffle(kinds)
     faults = iter(_FAULTS)
     # Of each kind one at least: the rest stays as it is.
-    afterwards = {
-        Expected.DECLINED: iter([Afterwards.ANOTHER_CARD, Afterwards.CANCEL, Afterwards.ANOTHER_CARD]),
-        Expected.REQUIRES_ACTION: iter([Afterwards.AT_THE_BANK, Afterwards.CANCEL, Afterwards.AT_THE_BANK]),
-        Expected.CHARGED: iter([Afterwards.REFUND] * 3),
+    follow_ups = {
+        Expected.DECLINED: iter([FollowUp.ANOTHER_CARD, FollowUp.CANCEL, FollowUp.ANOTHER_CARD]),
+        Expected.REQUIRES_ACTION: iter([FollowUp.AT_THE_BANK, FollowUp.CANCEL, FollowUp.AT_THE_BANK]),
+        Expected.CHARGED: iter([FollowUp.REFUND] * 3),
     }
     planned = []
-    for place, expected in enumerate(kinds):
+    for index, expected in enumerate(kinds):
         fault = next(faults, None) if expected is Expected.CHARGED else None
-        planned.append(_order(chance, seed, place, expected, fault, next(afterwards[expected], None)))
-    poison = tuple(Poison(body, _doors(chance, chance.randint(1, _DELIVERIES_MAX))) for body in _POISON_BODIES)
+        planned.append(_order(chance, seed, index, expected, fault, next(follow_ups[expected], None)))
+    poison = tuple(Poison(body, _channels(chance, chance.randint(1, _DELIVERIES_MAX))) for body in _POISON_BODIES)
     return Plan(tuple(planned), poison, _malformed())
 
 
@@ -134,10 +134,10 @@ def _kinds(orders: int) -> list[Expected]:
 def _order(
     chance: random.Random,
     seed: int,
-    place: int,
+    index: int,
     expected: Expected,
     fault: Fault | None,
-    afterwards: Afterwards | None,
+    follow_up: FollowUp | None,
 ) -> PlannedOrder:
     match expected:
         case Expected.CHARGED:
@@ -147,11 +147,11 @@ def _order(
         case Expected.REQUIRES_ACTION:
             payment_method = "pm_card_threeDSecure2Required"
     # Every amount is another one, so that a fault can be ordered for one order alone.
-    items = [{"sku": f"sku-{place}", "quantity": 1, "unit_amount": 1000 + 7 * place}]
+    items = [{"sku": f"sku-{index}", "quantity": 1, "unit_amount": 1000 + 7 * index}]
     if chance.random() < 0.5:
         items.append({"sku": "shipping", "quantity": 2, "unit_amount": 100_000})
     return PlannedOrder(
-        idempotency_key=f"demo-{seed}-{place}",
+        idempotency_key=f"demo-{seed}-{index}",
         body={
             "customer_id": f"cus_demo_{chance.randint(1, 20)}",
             "currency": CURRENCY,
@@ -161,13 +161,13 @@ def _order(
         expected=expected,
         fault=fault,
         client_retries=chance.choice((0, 0, 1, 2)),
-        extra_deliveries=_doors(chance, chance.randint(0, _DELIVERIES_MAX - 1)),
-        afterwards=afterwards,
+        extra_deliveries=_channels(chance, chance.randint(0, _DELIVERIES_MAX - 1)),
+        follow_up=follow_up,
     )
 
 
-def _doors(chance: random.Random, deliveries: int) -> tuple[Door, ...]:
-    return tuple(chance.choice((Door.TOPIC, Door.QUEUE)) for _ in range(deliveries))
+def _channels(chance: random.Random, deliveries: int) -> tuple[Channel, ...]:
+    return tuple(chance.choice((Channel.TOPIC, Channel.QUEUE)) for _ in range(deliveries))
 
 
 def _malformed() -> tuple[tuple[dict[str, str], str], ...]:

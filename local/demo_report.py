@@ -1,4 +1,4 @@
-"""What the demo came to: counted from the Stripe ledger, not from what the system says of itself."""
+"""The demo's result, counted from the Stripe ledger, not from the system's own tables."""
 
 import json
 from collections.abc import Mapping
@@ -30,19 +30,19 @@ class Report:
     at_the_bank: int
     canceled: int
     refunded: int
-    afterwards_as_wanted: int
+    follow_ups_shown: int
     poison: int
     poison_in_dlq: int
     payable_in_dlq: int
     malformed: int
     malformed_refused: int
     client_retries: int
-    client_retries_answered_alike: int
+    client_retries_replayed: int
     deliveries: int
     deliveries_planned: int
     faults_met: int
     faults_planned: int
-    duplicates_collapsed: int
+    duplicates_ignored: int
     stripe_requests: int
     stripe_replays: int
     workers_killed: int
@@ -52,22 +52,22 @@ class Report:
     refunds_made: int
     seconds: float
     seed: int
-    quiet: bool
+    idle: bool
     offenders: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Every payable order has exactly one charge of the right amount, and nobody else has any."""
         return (
-            self.quiet
+            self.idle
             and self.charged_once == self.orders_payable
             and self.amount_charged == self.amount_expected
             and not any(self.offenders.values())
             and self.poison_in_dlq == self.poison
-            and self.afterwards_as_wanted == self.another_card + self.at_the_bank + self.canceled + self.refunded
+            and self.follow_ups_shown == self.another_card + self.at_the_bank + self.canceled + self.refunded
             and self.refunds_made == self.refunds_expected
             and self.malformed_refused == self.malformed
-            and self.client_retries_answered_alike == self.client_retries
+            and self.client_retries_replayed == self.client_retries
             # A run in which nothing was repeated and nothing broke would prove nothing.
             and self.deliveries == self.deliveries_planned
             and self.faults_met == self.faults_planned
@@ -80,14 +80,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which orders came to what, by the ledger alone."""
+    """Each order's result, by the ledger alone."""
 
     charged_once: list[str]
     offenders: dict[str, list[str]]
 
 
 def judge(orders: Mapping[str, PlannedOrder], ledger: Ledger) -> Verdict:
-    """Hold the ledger against the plan; `orders` by their order id."""
+    """Compare the ledger with the plan; `orders` by their order id."""
     charges: dict[str, list[LedgerCharge]] = {order_id: ledger.charges_of(order_id) for order_id in orders}
     payable = [order_id for order_id, order in orders.items() if order.pays]
     right = {
@@ -116,7 +116,7 @@ def judge(orders: Mapping[str, PlannedOrder], ledger: Ledger) -> Verdict:
 
 
 def show(report: Report, console: Console) -> None:
-    """A table that is understood at a glance, and the names of the orders that went wrong."""
+    """Print the figures as a table, and the ids of the orders that went wrong."""
     table = Table(title=f"onecharge demo, seed {report.seed}, {report.seconds:.0f} s", title_justify="left")
     table.add_column("what happened")
     table.add_column("how often", justify="right")
@@ -128,17 +128,17 @@ def show(report: Report, console: Console) -> None:
 
     row("orders placed over HTTP", report.orders)
     row(
-        "  sent again by their clients, same answer",
+        "  retried by their clients, same response",
         report.client_retries,
-        report.client_retries_answered_alike == report.client_retries,
+        report.client_retries_replayed == report.client_retries,
     )
     row("malformed requests, refused", report.malformed, report.malformed_refused == report.malformed)
-    row("messages brought to the payments queue", report.deliveries, report.deliveries == report.deliveries_planned)
-    row("  of them repeated deliveries of an order", report.duplicates_collapsed)
-    row("answers of Stripe lost after the charge", report.faults_met, report.faults_met == report.faults_planned)
-    row("  workers killed at their time-out by one", report.workers_killed, report.workers_killed >= 1)
+    row("messages delivered to the payments queue", report.deliveries, report.deliveries == report.deliveries_planned)
+    row("  of them duplicates of an order", report.duplicates_ignored)
+    row("Stripe responses lost after the charge", report.faults_met, report.faults_met == report.faults_planned)
+    row("  workers killed at their timeout by one", report.workers_killed, report.workers_killed >= 1)
     row("requests to Stripe", report.stripe_requests)
-    row("  answered from its memory of the key", report.stripe_replays)
+    row("  replayed, by their idempotency key", report.stripe_replays)
     table.add_section()
     row("payable orders", report.orders_payable)
     row("  charged exactly once", report.charged_once, report.charged_once == report.orders_payable)
@@ -152,9 +152,9 @@ def show(report: Report, console: Console) -> None:
     row("orders that wait for 3-D Secure", report.requires_action)
     row("  charged all the same", report.requires_action_but_charged, report.requires_action_but_charged == 0)
     row("orders canceled by their customers", report.canceled)
-    row("orders refunded in part, asked for twice", report.refunded)
+    row("orders refunded in part, requested twice", report.refunded)
     wanted = report.another_card + report.at_the_bank + report.canceled + report.refunded
-    row("orders that show what was done afterwards", wanted, report.afterwards_as_wanted == wanted)
+    row("orders that show what their customers did", wanted, report.follow_ups_shown == wanted)
     row("poison messages", report.poison)
     row("  in the DLQ, with a reason", report.poison_in_dlq, report.poison_in_dlq == report.poison)
     table.add_section()
@@ -169,8 +169,8 @@ def show(report: Report, console: Console) -> None:
     for what, who in report.offenders.items():
         if who:
             console.print(f"[bold red]{what}:[/] {', '.join(who)}", highlight=False, soft_wrap=True)
-    if not report.quiet:
-        console.print("[bold red]the queues did not come to rest in time[/]")
+    if not report.idle:
+        console.print("[bold red]messages are still in the queues after the timeout[/]")
 
 
 def _money(amount_minor: int) -> str:

@@ -2,17 +2,28 @@
 
 import os
 import platform
-import subprocess
+import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from local.aws_account import forget_aws_account
 from local.emulator import CREDENTIALS, Emulator
-from local.processes import DidNotStart, tail
+from local.processes import StartupError, running, tail
+from local.work_dir import one_at_a_time
 
 STACK_NAME = "onecharge-local"
 ARTIFACTS_BUCKET = "onecharge-local-artifacts"
 _ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
+_DISK_FULL_BYTES = 1024**2
+"""With less, not even the log is complete."""
+_WHAT_TO_DO = {
+    "No space left on device": "free some space, and run this again",
+    # SAM's own message names only the packages that pip could not get, not pip's reason.
+    "Error: PythonPipBuilder:ResolveDependencies": "it needs the package index; run this again when it is reachable",
+}
+"""For a sentence in the log of a failed `sam build`, what to do."""
 
 
 @dataclass(frozen=True)
@@ -34,62 +45,96 @@ class Sam:
         return _ARCHITECTURES[platform.machine()]
 
     def build(self) -> Path:
-        """Build every function and the layer; returns the built template. Raises DidNotStart."""
-        self._run(
-            "build",
-            ["--build-dir", str(self.build_dir), "--cached", "--cache-dir", str(self.work_dir / "build-cache")],
-            {
-                "Architecture": self.architecture_here(),
-                "StripeSecretArn": "arn:given:at:deployment",
-                "StripeWebhookSecretArn": "arn:given:at:deployment",
-            },
-            {},
-        )
+        """Build every function and the layer; returns the built template.
+
+        All runs of a project share one build with one cache, under a lock: `sam build` throws away the dependencies of
+        every build but its own, and without them it needs the package index again. Each run gets a copy of the result.
+
+        Raises:
+            StartupError: `sam build` failed.
+        """
+        shared = self.project / ".local" / "sam"
+        with one_at_a_time(shared):
+            # Files are linked into the copies: they have to be new ones, never the same ones written anew.
+            shutil.rmtree(shared / "build", ignore_errors=True)
+            self._run(
+                "build",
+                [
+                    *("--template-file", str(self.project / "template.yaml")),
+                    *("--build-dir", str(shared / "build"), "--cached", "--cache-dir", str(shared / "cache")),
+                ],
+                {
+                    "Architecture": self.architecture_here(),
+                    "StripeSecretArn": "arn:given:at:deployment",
+                    "StripeWebhookSecretArn": "arn:given:at:deployment",
+                },
+                cwd=shared,
+            )
+            shutil.rmtree(self.build_dir, ignore_errors=True)
+            shutil.copytree(shared / "build", self.build_dir, symlinks=True, copy_function=_link_or_copy)
         return self.build_dir / "template.yaml"
 
     def deploy(self, emulator: Emulator, parameters: Mapping[str, str]) -> Mapping[str, str]:
-        """Deploy what was built to the emulator; returns the stack's outputs. Raises DidNotStart."""
+        """Deploy what was built to the emulator; returns the stack's outputs. Raises StartupError."""
         emulator.client("s3").create_bucket(Bucket=ARTIFACTS_BUCKET)
         self._run(
             "deploy",
             ["--template-file", str(self.build_dir / "template.yaml")],
             {"Architecture": self.architecture_here(), "Profile": "local", **parameters},
-            {"AWS_ENDPOINT_URL": emulator.endpoint_url, **CREDENTIALS},
+            cwd=self.project,
+            env={"AWS_ENDPOINT_URL": emulator.endpoint_url, **CREDENTIALS},
         )
         [stack] = emulator.client("cloudformation").describe_stacks(StackName=STACK_NAME)["Stacks"]
         return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
-    def _run(self, command: str, options: Sequence[str], parameters: Mapping[str, str], env: Mapping[str, str]) -> None:
+    def _run(
+        self,
+        command: str,
+        options: Sequence[str],
+        parameters: Mapping[str, str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         log = self.work_dir / f"sam-{command}.log"
         overrides = [f"{name}={value}" for name, value in parameters.items()]
         config = ["--config-file", str(self.project / "samconfig.toml"), "--config-env", "local"]
-        with log.open("w") as output:
-            done = subprocess.run(
-                [str(self.program), command, *config, *options, "--parameter-overrides", *overrides],
-                cwd=self.project,
-                env={**self._environment(), **env},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-        if done.returncode:
-            raise DidNotStart(f"`sam {command}` failed:\n{tail(log)}")
+        words = [str(self.program), command, *config, *options, "--parameter-overrides", *overrides]
+        with running(words, cwd=cwd, env={**self._environment(), **(env or {})}, log=log) as sam:
+            code = sam.wait()
+        if code:
+            raise StartupError(f"{tail(log)}\n{_why_it_failed(command, log)}")
 
     def _environment(self) -> dict[str, str]:
         # SAM leaves folders behind; the emulator's scratch folder is emptied when the run ends.
         scratch = self.work_dir / "tmp"
         scratch.mkdir(exist_ok=True)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        environment = dict(os.environ)
+        forget_aws_account(environment)
         return {
-            **kept,
+            **environment,
             # `sam build` takes the python3.13 that it finds first, which has to be one of ours.
             "PATH": f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "SAM_CLI_TELEMETRY": "0",
             "TMPDIR": str(scratch),
-            # Nobody's account is to stand between us and the emulator.
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
             "AWS_DEFAULT_REGION": CREDENTIALS["AWS_DEFAULT_REGION"],
             "AWS_MAX_ATTEMPTS": "1",
         }
+
+
+def _why_it_failed(command: str, log: Path) -> str:
+    """One line that says what to do; the log's last lines are above it."""
+    failed = f"`sam {command}` failed, as its log above says ({log})"
+    text = log.read_text(errors="replace")
+    if shutil.disk_usage(log.parent).free < _DISK_FULL_BYTES:
+        return f"{failed}: the disk is full; free some space, and run this again"
+    advice = next((advice for sentence, advice in _WHAT_TO_DO.items() if sentence in text), "")
+    return f"{failed}: {advice}" if advice else failed
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """A hard link costs no time and no space; it cannot lead to another file system."""
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    shutil.copy2(source, target)

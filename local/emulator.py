@@ -13,7 +13,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from local.processes import DidNotStart, free_port, running, tail
+from local.processes import StartupError, free_port, running, tail
 
 REGION = "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION}
@@ -45,7 +45,7 @@ def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") 
     """An empty AWS on a free port of the host, for as long as the block lasts.
 
     Raises:
-        DidNotStart: it ended, or did not answer within a minute; says what its log says.
+        StartupError: it ended, or did not answer within a minute; says what its log says.
     """
     port = free_port(host)
     log = work_dir / "aws.log"
@@ -57,14 +57,14 @@ def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") 
         deadline = time.monotonic() + _START_SECONDS
         while not _is_healthy(endpoint_url):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise DidNotStart(f"the AWS emulator did not start:\n{tail(log)}")
+                raise StartupError(f"{tail(log)}\nthe AWS emulator did not start; its log, {log}, ends as above")
             time.sleep(0.1)
         yield Emulator(endpoint_url, log)
 
 
 @contextmanager
 def _scratch_folder(path: Path) -> Iterator[Path]:
-    """Takes the unpacked functions and all that is temporary, and is gone afterwards."""
+    """Holds the unpacked functions and temporary files; removed with the emulator."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     try:
@@ -92,7 +92,7 @@ def _environment(host: str, port: int, scratch: Path) -> Mapping[str, str]:
 
 def _is_healthy(endpoint_url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{endpoint_url}/_ministack/health", timeout=2) as answer:  # noqa: S310  # http.
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(f"{endpoint_url}/_ministack/health", timeout=2) as response:  # noqa: S310  # http.
+            return bool(response.status == 200)
     except OSError:
         return False

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import requests
 
-from local.processes import DidNotStart
+from local.processes import StartupError
 
 STRIPE_API_KEY = "sk_test_local"
 """For a stand-in, which takes any test key."""
@@ -30,35 +30,35 @@ class GivenStripe:
     def of(cls, environment: Mapping[str, str]) -> "GivenStripe | None":
         """What STRIPE_API_BASE, STRIPE_SECRET_KEY and STRIPE_WEBHOOK_SECRET name.
 
-        Without STRIPE_API_BASE a stand-in is started, and no key is looked at: whatever the shell holds, a real key has
+        Without STRIPE_API_BASE a stand-in is started, and no key is read: whatever the shell holds, a real key has
         no business in a run that does not need it.
 
         Raises:
-            DidNotStart: the key is none of a test mode. Nothing local ever takes real money.
+            StartupError: the key is none of a test mode. Nothing local ever takes real money.
         """
         api_base = environment.get("STRIPE_API_BASE", "").rstrip("/")
         if not api_base:
             return None
         api_key = environment.get("STRIPE_SECRET_KEY") or (None if api_base == _REAL_STRIPE else STRIPE_API_KEY)
         if api_key is None:
-            raise DidNotStart(f"{api_base} needs STRIPE_SECRET_KEY, a test key of a Stripe account")
+            raise StartupError(f"{api_base} needs STRIPE_SECRET_KEY, a test key of a Stripe account")
         if not _TEST_KEYS.fullmatch(api_key):
             # The key itself is never shown: it may be a live one.
-            raise DidNotStart("STRIPE_SECRET_KEY is no test key (sk_test_… or rk_test_…); live keys are refused here")
+            raise StartupError("STRIPE_SECRET_KEY is no test key (sk_test_… or rk_test_…); live keys are refused here")
         return cls(api_base, api_key, environment.get("STRIPE_WEBHOOK_SECRET") or STRIPE_WEBHOOK_SECRET)
 
     def is_standin(self) -> bool:
         """Whether it can be steered, and takes an address for webhooks.
 
         Raises:
-            DidNotStart: nobody answers at its address.
+            StartupError: nobody answers at its address.
         """
         try:
             # Without a key: whoever else listens there learns nothing.
-            answer = requests.get(f"{self.api_base}/_standin/ledger", timeout=_TIMEOUT_SECONDS, allow_redirects=False)
-            ledger = answer.json() if answer.ok else None
+            response = requests.get(f"{self.api_base}/_standin/ledger", timeout=_TIMEOUT_SECONDS, allow_redirects=False)
+            ledger = response.json() if response.ok else None
             return isinstance(ledger, dict) and "charges" in ledger
         except requests.JSONDecodeError:
             return False
         except requests.RequestException as reason:
-            raise DidNotStart(f"no Stripe answers at {self.api_base}: {reason}") from None
+            raise StartupError(f"no Stripe answers at {self.api_base}: {reason}") from None

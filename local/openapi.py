@@ -1,6 +1,6 @@
-"""docs/openapi.json: the API as OpenAPI 3.1, generated from the table and the models that the handlers work with.
+"""docs/openapi.json: the API as OpenAPI 3.1, generated from the routes and the models that they work with.
 
-`make openapi` writes it; a test says when it is not what the code says. Nothing of this is deployed.
+`make openapi` writes it; a test fails if it is not what the code says. Nothing of this is deployed.
 """
 
 import json
@@ -13,8 +13,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json
 
 from local.stack import PROJECT
 from onecharge.contract.events import ORDER_ID_PATTERN
-from orders_api.operations import COMMON_PROBLEMS, IDEMPOTENCY_KEY_PATTERN, OPERATIONS, Operation
+from orders_api.http import COMMON_PROBLEMS, IDEMPOTENCY_KEY_PATTERN, Route
 from orders_api.responses import ProblemDetails
+from orders_api.routes import ROUTES
 
 DOCUMENT = PROJECT / "docs/openapi.json"
 
@@ -26,18 +27,18 @@ written without a decimal point, so that 10.0 is refused. An order's amount is a
 minimum for its currency (50 with EUR), and ends with 0 in a currency with three decimals. A currency may be sent in
 lower case.
 
-Retry a request whose response is lost, with the same Idempotency-Key. A request that holds what looks like a card
-number is refused. Every problem is `application/problem+json` and repeats nothing of what was sent. The responses of
-API Gateway itself (429, 413, or 503 after a time-out) are `application/json` with a `message`."""
+If a response is lost, retry the request with the same Idempotency-Key. A request that contains what looks like a card
+number is refused. Every problem is `application/problem+json` and does not repeat what was sent. The responses of
+API Gateway itself (429, 413, or 503 after a timeout) are `application/json` with a `message`."""
 
 _HEADERS: Mapping[str, dict[str, JsonValue]] = {
     "X-Correlation-Id": {
-        "description": "Found in every log line and event of the order, or of the refused request.",
+        "description": "In every log line and event of the order, or of the refused request.",
         "required": True,
         "schema": {"type": "string"},
     },
     "Location": {
-        "description": "Where the order is found.",
+        "description": "The path of the order.",
         "required": True,
         "schema": {"type": "string", "pattern": ORDER_ID_PATTERN.replace("^", "^/orders/")},
     },
@@ -74,8 +75,8 @@ class _WithoutTitles(GenerateJsonSchema):
 def document() -> dict[str, Any]:
     """The whole document, as JSON."""
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _described(route)
     return {
         "openapi": "3.1.0",
         "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
@@ -97,25 +98,25 @@ def text() -> str:
     return json.dumps(document(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(route: Route) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "operationId": operation.handler,
-        "summary": operation.summary,
-        "parameters": list(_parameters(operation)),
-        "responses": dict(_responses(operation)),
+        "operationId": route.name,
+        "summary": route.summary,
+        "parameters": list(_parameters(route)),
+        "responses": dict(_responses(route)),
     }
-    if operation.body:
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(operation.body)}}}
+    if route.body:
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.body)}}}
     return described
 
 
-def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
-    if "{order_id}" in operation.path:
+def _parameters(route: Route) -> Iterator[dict[str, Any]]:
+    if "{order_id}" in route.path:
         yield _ORDER_ID
-    if operation.is_idempotent_by_key:
+    if route.is_idempotent_by_key:
         yield _IDEMPOTENCY_KEY
-    if operation.query:
-        schema = operation.query.model_json_schema(schema_generator=_WithoutTitles)
+    if route.query:
+        schema = route.query.model_json_schema(schema_generator=_WithoutTitles)
         for name, each in schema["properties"].items():
             yield {"name": name, "in": "query", "required": name in schema["required"], "schema": _not_null(each)}
 
@@ -128,22 +129,22 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
     return dict(of_value)
 
 
-def _responses(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
+def _responses(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
     headers = ["X-Correlation-Id", "Cache-Control"]
-    headers += ["Location"] if operation.returns_location else []
-    headers += ["Idempotent-Replayed"] if operation.is_idempotent_by_key else []
-    answer = _response(operation.status, "application/json", _ref(operation.response), headers)
-    if "order_id" in operation.response.model_fields:
-        answer["links"] = dict(_links())
-    yield str(operation.status.value), answer
-    if operation.is_sometimes_accepted:
-        yield str(HTTPStatus.ACCEPTED.value), {**answer, "description": HTTPStatus.ACCEPTED.phrase}
-    for status, kinds in {**operation.problems, **COMMON_PROBLEMS}.items():
-        said = {
+    headers += ["Location"] if route.returns_location else []
+    headers += ["Idempotent-Replayed"] if route.is_idempotent_by_key else []
+    response = _response(route.status, "application/json", _ref(route.response), headers)
+    if "order_id" in route.response.model_fields:
+        response["links"] = dict(_links())
+    yield str(route.status.value), response
+    if route.is_sometimes_accepted:
+        yield str(HTTPStatus.ACCEPTED.value), {**response, "description": HTTPStatus.ACCEPTED.phrase}
+    for status, kinds in {**route.problems, **COMMON_PROBLEMS}.items():
+        fixed = {
             "type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]},
             "status": {"const": status.value},
         }
-        schema = {**_ref(ProblemDetails), "properties": said}
+        schema = {**_ref(ProblemDetails), "properties": fixed}
         yield str(status.value), _response(status, "application/problem+json", schema, ["X-Correlation-Id"])
 
 
@@ -156,11 +157,11 @@ def _response(status: HTTPStatus, content_type: str, schema: dict[str, Any], hea
 
 
 def _links() -> Iterator[tuple[str, dict[str, Any]]]:
-    """From an order that was answered to all that can be done with it."""
-    for operation in OPERATIONS:
-        if "{order_id}" in operation.path:
+    """From a response that names an order to the requests that are possible for it."""
+    for route in ROUTES:
+        if "{order_id}" in route.path:
             parameters = {"order_id": "$response.body#/order_id"}
-            yield operation.handler, {"operationId": operation.handler, "parameters": parameters}
+            yield route.name, {"operationId": route.name, "parameters": parameters}
 
 
 def _ref(model: type[BaseModel]) -> dict[str, Any]:
@@ -168,10 +169,10 @@ def _ref(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    bodies = [operation.body for operation in OPERATIONS if operation.body]
-    answers: list[type[BaseModel]] = [ProblemDetails, *(operation.response for operation in OPERATIONS)]
+    bodies = [route.body for route in ROUTES if route.body]
+    responses: list[type[BaseModel]] = [ProblemDetails, *(route.response for route in ROUTES)]
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "validation") for each in bodies]
-    models += [(each, "serialization") for each in dict.fromkeys(answers)]
+    models += [(each, "serialization") for each in dict.fromkeys(responses)]
     _, schemas = models_json_schema(
         models, ref_template="#/components/schemas/{model}", schema_generator=_WithoutTitles
     )

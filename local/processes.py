@@ -1,28 +1,37 @@
 """Child processes that never outlive the run: each in a session of its own, ended by its own process id."""
 
-import ctypes
 import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _STOP_SECONDS = 10
-_PR_SET_PDEATHSIG = 1
+
+_END_SESSION_AFTER_US = "read -r _; kill -TERM -$0; sleep 3; kill -KILL -$0"
+"""For `sh`: waits until we are gone, which closes its standard input; then ends the session whose leader is $0."""
 
 
-class DidNotStart(Exception):
-    """A part of the local stack did not come up; the message says why, for the person who started it."""
+class StartupError(Exception):
+    """A part of the local stack did not come up; the last line of the message says why, and what to do."""
 
 
 def free_port(host: str) -> int:
-    """A port of the host that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A port of the host that nobody listens on right now.
+
+    Raises:
+        StartupError: the host is no address of this machine.
+    """
+    try:
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return int(probe.getsockname()[1])
+    except OSError as reason:
+        raise StartupError(
+            f"HOST={host} is no address of this machine ({reason.strerror}); `ip address` lists those that are"
+        ) from None
 
 
 def tail(log: Path, lines: int = 25) -> str:
@@ -34,13 +43,29 @@ def tail(log: Path, lines: int = 25) -> str:
 def running(
     command: Sequence[str], *, env: Mapping[str, str], log: Path | None, cwd: Path
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Run a program for as long as the block lasts, and end it and its children with it.
+    """Run a program for as long as the block lasts, and end it and its children with it, even if we are killed.
 
     It has a session of its own, so that Ctrl-C in the terminal reaches only us, who then end it in order.
+
+    Raises:
+        StartupError: the program is missing, or was installed in another folder.
     """
     output = log.open("w") if log else None
     try:
-        process = subprocess.Popen(
+        process = _start(command, env, output, cwd)
+        try:
+            with _session_ends_with_us(process.pid):
+                yield process
+        finally:
+            _end(process)
+    finally:
+        if output:
+            output.close()
+
+
+def _start(command: Sequence[str], env: Mapping[str, str], output: object, cwd: Path) -> "subprocess.Popen[str]":
+    try:
+        return subprocess.Popen(  # type: ignore[call-overload, no-any-return]  # An open file, or none.
             command,
             env=dict(env),
             cwd=cwd,
@@ -49,20 +74,35 @@ def running(
             stderr=subprocess.STDOUT if output else subprocess.DEVNULL,
             text=True,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # No threads yet.
         )
-        try:
-            yield process
-        finally:
-            _end(process)
+    except (FileNotFoundError, PermissionError):
+        raise StartupError(f"{command[0]} does not run here: run `make install`") from None
+
+
+@contextmanager
+def _session_ends_with_us(leader: int) -> Iterator[None]:
+    """Even if we are killed without a chance to tidy up, a watcher ends the session of the process.
+
+    The kernel closes our end of the watcher's pipe, whatever we die of. (PR_SET_PDEATHSIG would reach the leader only:
+    pip went on after the `sam build` that had started it.)
+    """
+    theirs, ours = os.pipe()
+    try:
+        watcher = subprocess.Popen(
+            ["sh", "-c", _END_SESSION_AFTER_US, str(leader)],
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     finally:
-        if output:
-            output.close()
-
-
-def _die_with_parent() -> None:
-    # Should we be killed without a chance to tidy up, the kernel ends the child.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        os.close(theirs)
+    try:
+        yield
+    finally:
+        watcher.kill()
+        watcher.wait()
+        os.close(ours)
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

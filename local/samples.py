@@ -1,4 +1,4 @@
-"""What each sample event in events/ is answered with, in the order in which one stands on the other."""
+"""The expected response to each sample event in events/, in the order in which one depends on the other."""
 
 import json
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "payment_succeeded": _ALL_DONE,
         "payment_declined": _ALL_DONE,
         "payment_canceled": _ALL_DONE,
-        # Nobody has requested this refund: its outcome comes back, and ends in the DLQ.
+        # Nobody has requested this refund: the message is retried, and ends in the DLQ.
         "refund_succeeded": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-5cbbdad1513f"}]},
         "refund_failed": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-e722b3a92326"}]},
         "duplicate": _ALL_DONE,
@@ -96,7 +96,7 @@ _SAMPLED_TABLES = {
     "PAYMENTS_TABLE": "payments",
     "REFUNDS_TABLE": "refunds",
 }
-"""The tables by the names that they have in the samples of streams, whose ARNs say whose records they are."""
+"""The tables as the samples of publish_events name them: it finds the table by the stream's ARN."""
 
 
 def path_of(function: str, sample: str) -> Path:
@@ -108,25 +108,16 @@ def logical_id_of(function: str) -> str:
     return "".join(word.title() for word in function.split("_")) + "Function"
 
 
-def in_brief(answer: Any) -> Any:
-    """An HTTP answer by its status, anything else as it is."""
-    return answer["statusCode"] if isinstance(answer, dict) and "statusCode" in answer else answer
-
-
-_TABLES_OF_THE_STREAMS = {
-    "ORDERS_TABLE": "orders",
-    "ORDER_REFUNDS_TABLE": "order-refunds",
-    "PAYMENTS_TABLE": "payments",
-    "REFUNDS_TABLE": "refunds",
-}
-"""As the samples of publish_events name them: it tells a record's table by the stream's ARN, and reaches none."""
+def in_brief(response: Any) -> Any:
+    """The status of an HTTP response; anything else as it is."""
+    return response["statusCode"] if isinstance(response, dict) and "statusCode" in response else response
 
 
 def deployed_environment(functions: list[dict[str, Any]], logical_id: str) -> dict[str, str]:
     """The environment that a deployed stack gave to a function, from Lambda's ListFunctions."""
     [function] = [each for each in functions if f"-{logical_id}-" in each["FunctionName"]]
     environment = dict(function["Environment"]["Variables"])
-    return environment | _TABLES_OF_THE_STREAMS if logical_id == "PublishEventsFunction" else environment
+    return environment | _SAMPLED_TABLES if logical_id == "PublishEventsFunction" else environment
 
 
 def write_environment(stack: Stack, path: Path) -> None:
@@ -136,7 +127,6 @@ def write_environment(stack: Stack, path: Path) -> None:
         logical_id_of(function): {
             **deployed_environment(functions, logical_id_of(function)),
             "AWS_ENDPOINT_URL": stack.aws_endpoint_url,
-            **(_SAMPLED_TABLES if function == "publish_events" else {}),
         }
         for function in SAMPLES
     }

@@ -8,11 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from local.aws_account import forget_aws_account
 from local.deployment import STACK_NAME, Sam
 from local.emulator import Emulator, running_emulator
 from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStripe
 from local.http_api_routes import create_routes
-from local.processes import DidNotStart, running
+from local.processes import StartupError, free_port, running
 from local.stripe_standin.admin import StandInAdmin
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -50,7 +51,7 @@ class Stack:
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
-def no_news(message: str) -> None:
+def ignore_progress(message: str) -> None:
     """Say nothing."""
 
 
@@ -63,7 +64,7 @@ def running_stack(
     host: str = "127.0.0.1",
     seed: int = 0,
     messaging: str = "standard",
-    news: Callable[[str], None] = no_news,
+    on_progress: Callable[[str], None] = ignore_progress,
 ) -> Iterator[Stack]:
     """The stack of a copy of the project, for as long as the block lasts.
 
@@ -72,12 +73,14 @@ def running_stack(
         stripe: a Stripe that is there already; without one, a stand-in is started.
         host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
         messaging: standard or fifo, as the template's parameter.
-        news: is called with what happens next, since the build takes a while.
+        on_progress: is called with what happens next, since the build takes a while.
 
     Raises:
-        DidNotStart: a part did not come up; says which and why.
+        StartupError: a part did not come up; says which and why.
     """
+    free_port(host)  # Says so at once if there is no such address here.
     work_dir.mkdir(parents=True, exist_ok=True)
+    forget_aws_account(os.environ)
     # Nothing here is reached through a proxy; every HTTP client of ours looks at these.
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost", host)))
@@ -85,16 +88,16 @@ def running_stack(
     sam = Sam(tools / "opt/sam/bin/sam", Path(sys.executable), project, work_dir)
     with ExitStack() as parts:
         if stripe is None:
-            news("starting the Stripe stand-in")
+            on_progress("starting the Stripe stand-in")
             stripe = parts.enter_context(_running_standin(host, seed))
         is_standin = stripe.is_standin()
-        news("starting the AWS emulator")
+        on_progress("starting the AWS emulator")
         emulator = parts.enter_context(
             running_emulator(program=tools / "opt/emulator/bin/ministack", work_dir=work_dir, host=host)
         )
-        news("building the functions and the layer (sam build)")
+        on_progress("building the functions and the layer (sam build)")
         sam.build()
-        news("deploying template.yaml (sam deploy)")
+        on_progress("deploying template.yaml (sam deploy)")
         secrets = emulator.client("secretsmanager")
         api_key = secrets.create_secret(Name="stripe-api-key", SecretString=stripe.api_key)
         webhook_secret = secrets.create_secret(Name="stripe-webhook-secret", SecretString=stripe.webhook_secret)
@@ -113,7 +116,7 @@ def running_stack(
         if is_standin:
             StandInAdmin(stripe.api_base).settings(webhook_url=webhook_url, webhook_secret=stripe.webhook_secret)
         else:
-            news(
+            on_progress(
                 f"{stripe.api_base} is no stand-in. For its webhooks run `stripe listen --forward-to '{webhook_url}'`; "
                 "this has to be started with STRIPE_WEBHOOK_SECRET=$(stripe listen --print-secret)"
             )
@@ -146,5 +149,5 @@ def _running_standin(host: str, seed: int) -> Iterator[GivenStripe]:
     with running(command, env=os.environ, log=None, cwd=PROJECT) as process:
         line = process.stdout.readline() if process.stdout else ""
         if not line:
-            raise DidNotStart("the Stripe stand-in did not start")
+            raise StartupError("the Stripe stand-in did not start; `python -m local.stripe_standin` says why")
         yield GivenStripe(json.loads(line)["stripe_api_base"], STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET)

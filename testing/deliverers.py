@@ -1,4 +1,4 @@
-"""One of several processes that deliver the same orders at once: the deployed code, over HTTP, until each is done."""
+"""A process that delivers orders to the deployed code, over HTTP. A test runs several such processes."""
 
 import json
 import sys
@@ -11,9 +11,11 @@ from botocore.config import Config
 
 from charge_order.charge import ChargeOrder
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
-from onecharge.payments.charges.gateway import StripeGateway, stripe_client
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.service import Charges
+from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Done
 from testing.silent import SILENT
@@ -40,11 +42,11 @@ def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int,
     bounds = TimeBounds.of(30)
     store = PaymentStore(boto3.client("dynamodb", config=Config(max_pool_connections=THREADS)), table)
     gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds))
-    worker = PaymentWorker(store=store, gateway=gateway, clock=time.time, logger=SILENT, count=SILENT)
-    charge_order = ChargeOrder(store=store, worker=worker, bounds=bounds, clock=time.time, logger=SILENT, count=SILENT)
+    charges = Charges(store, gateway, bounds, Instruments(time.time, SILENT, SILENT))
+    charge_order = ChargeOrder(charges)
 
     def deliver(number: int) -> bool:
-        """As SQS does: again and again until it is done, only sooner."""
+        """Redeliver until the message is done, as SQS does but sooner. Returns whether it was done."""
         for _ in range(_TRIES):
             if charge_order(event(number, datetime.fromisoformat(placed_at))) == Done():
                 return True

@@ -1,199 +1,199 @@
-"""Stripe in place of the gateway, for tests of what stands above it: PaymentIntents, keys and their stored answers.
+"""Stripe in memory, behind the SDK's client: PaymentIntents, refunds and events, in the SDK's objects."""
 
-The first answer to a key is stored and replayed, a failure as well as a success. A test puts steps in the way of single
-requests: `stripe.next("confirm", lost)`.
-"""
-
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
-from onecharge.payments.charges.gateway import StripeResponse
-from onecharge.payments.charges.protocol import CancelReason, FoundIntent, FrozenRequest, Payment
-from onecharge.payments.stripe_responses import Failure, ResponseKind
+import stripe
 
-Execute = Callable[[], StripeResponse]
-Step = Callable[[Execute], StripeResponse]
-"""Stands in the way of one request: executes it or not, and answers."""
+VISA, DECLINED, THREE_D_SECURE = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 
 
-def refused(kind: ResponseKind, code: str | None = None, shown: FoundIntent | None = None) -> Step:
-    """Answer with the failure; nothing is executed, and nothing stored."""
-    return lambda _: StripeResponse(shown, Failure(kind, code, "message", "req_1"))
+def no_answer() -> stripe.StripeError:
+    """Stripe is down."""
+    return stripe.APIConnectionError("in memory")
 
 
-def executed_but(kind: ResponseKind) -> Step:
-    """Execute it, and answer with the failure: the answer is lost, or Stripe rolls forward."""
-
-    def step(execute: Execute) -> StripeResponse:
-        execute()
-        return StripeResponse(failure=Failure(kind))
-
-    return step
+def wrong_key() -> stripe.StripeError:
+    """The key is of no account."""
+    return stripe.AuthenticationError(
+        "in memory", http_status=401, json_body={"error": {"type": "invalid_request_error"}}
+    )
 
 
-def meanwhile(happens: Callable[[], object]) -> Step:
-    """Something else happens before it is executed."""
-
-    def step(execute: Execute) -> StripeResponse:
-        happens()
-        return execute()
-
-    return step
-
-
-def afterwards(happens: Callable[[], object]) -> Step:
-    """Something else happens after it is executed, before its answer arrives."""
-
-    def step(execute: Execute) -> StripeResponse:
-        response = execute()
-        happens()
-        return response
-
-    return step
-
-
-def killed(_: Execute) -> StripeResponse:
-    """The worker dies before it is sent."""
-    raise KeyboardInterrupt
-
-
-def killed_after(execute: Execute) -> StripeResponse:
-    """The worker dies before the answer arrives."""
-    execute()
-    raise KeyboardInterrupt
-
-
-NO_ANSWER = refused(ResponseKind.NO_ANSWER)
+def _refusal(status: int, code: str, **error: Any) -> stripe.StripeError:
+    body = {"error": {"type": "invalid_request_error", "code": code, **error}}
+    return stripe.InvalidRequestError("in memory", None, code, http_status=status, json_body=body)
 
 
 @dataclass
 class FakeStripe:
-    """The gateway's methods. `banks` says what the bank answers to a payment method: a status, or a decline code."""
+    """PaymentIntents, refunds and events as the SDK shows them; `clock` gives the time in epoch seconds."""
 
-    banks: dict[str, str] = field(default_factory=dict)
-    intents: dict[str, FoundIntent] = field(default_factory=dict)
-    orders: dict[str, str] = field(default_factory=dict)
-    """Of each PaymentIntent."""
-    requests: list[tuple[str, str]] = field(default_factory=list)
-    """Every request: the operation, and its key or the id that it is about."""
-    successes: list[str] = field(default_factory=list)
-    """The oracle: a PaymentIntent's id for each time that money was taken."""
-    stored: dict[str, tuple[Any, StripeResponse]] = field(default_factory=dict)
-    steps: defaultdict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
-    lookup: Exception | None = None
-    charges: int = 0
+    clock: Callable[[], int]
+    intents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refunds: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """Each request: its operation, and the PaymentIntent's id if it has one."""
+    failing: dict[str, Callable[[], Exception]] = field(default_factory=dict)
+    """What an operation, a PaymentIntent's id, or everything ("") is answered with instead."""
+    before: Callable[[str], None] = lambda _: None
+    """Called with each operation before it is executed."""
+    keys: dict[str, str] = field(default_factory=dict)
 
-    def next(self, operation: str, *steps: Step) -> None:
-        """Stand in the way of the next requests of this operation."""
-        self.steps[operation] += steps
+    @property
+    def charges(self) -> list[str]:
+        return [each["id"] for each in self.intents.values() if each["status"] == "succeeded"]
 
-    def store_failure(self, key: str, kind: ResponseKind = ResponseKind.RETRYABLE) -> Step:
-        """Answer with a failure that is stored under the key, and replayed from now on; nothing is executed."""
+    def asked_for(self, operation: str) -> int:
+        return sum(each.split()[0] == operation for each in self.asked)
 
-        def step(_: Execute) -> StripeResponse:
-            response = StripeResponse(failure=Failure(kind))
-            self.stored[key] = (None, response)
-            return response
-
-        return step
-
-    def forget_keys(self) -> None:
-        """As Stripe may when they are 24 hours old."""
-        self.stored.clear()
-
-    def sent(self, operation: str) -> list[str]:
-        """The keys or ids of all requests of that operation."""
-        return [about for each, about in self.requests if each == operation]
-
-    def show(self, payment_intent_id: str, **changes: Any) -> None:
-        """Let the PaymentIntent change by itself."""
-        self.intents[payment_intent_id] = replace(self.intents[payment_intent_id], **changes)
-        if changes.get("status") == "succeeded":
-            self.successes.append(payment_intent_id)
-
-    def add(self, order_id: str, found: FoundIntent) -> None:
-        """Let there be a PaymentIntent of the order, which somebody made before."""
-        self.intents[found.payment_intent_id] = found
-        self.orders[found.payment_intent_id] = order_id
-
-    # ------------------------------------------------------------ the gateway
-
-    def create(self, request: FrozenRequest, generation: int) -> StripeResponse:
-        key = request.create_key(generation)
-
-        def execute() -> StripeResponse:
-            intent_id = f"pi_{len(self.intents)}"
-            self.orders[intent_id] = request.order_id
-            self.intents[intent_id] = FoundIntent(
-                intent_id,
-                "requires_payment_method",
-                request.amount_minor,
-                request.currency,
-                generation=generation,
-                customer_id=request.customer_id,
-                placed_at=request.placed_at,
-            )
-            return StripeResponse(self.intents[intent_id])
-
-        return self._request("create", key, lambda: self._under(key, request, execute))
-
-    def confirm(self, payment: Payment) -> StripeResponse:
-        key, method = payment.confirm_key, payment.payment_method
-        return self._request(
-            "confirm",
-            key,
-            lambda: self._under(key, method, lambda: self._confirm(str(payment.payment_intent_id), method)),
+    def client(self) -> Any:
+        """A `stripe.StripeClient` over it."""
+        payment_intents = SimpleNamespace(
+            create=self._create,
+            confirm=self._confirm,
+            retrieve=lambda intent_id: self._reach("retrieve", intent_id),
+            cancel=self._cancel,
+            search=lambda given: self._found("search", given["query"]),
+            list=lambda given: self._found("list", ""),
         )
+        events = SimpleNamespace(list=self._list_events, retrieve=self._retrieve_event)
+        refunds = SimpleNamespace(list=self._list_refunds)
+        return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds))
 
-    def retrieve(self, payment_intent_id: str) -> StripeResponse:
-        return self._request("retrieve", payment_intent_id, lambda: self._show(payment_intent_id))
+    def becomes(self, intent_id: str, status: str, **changes: Any) -> dict[str, Any]:
+        """The PaymentIntent has this status from now on; returns the event."""
+        intent = self.intents[intent_id]
+        intent |= {"status": status, **changes}
+        kind = {"requires_payment_method": "payment_failed"}.get(status, status)
+        return self.emits(f"payment_intent.{kind}", intent)
 
-    def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse:
-        def execute() -> StripeResponse:
-            if self.intents[payment_intent_id].is_open:
-                self.show(payment_intent_id, status="canceled", cancellation_reason=reason.value)
-            return self._show(payment_intent_id)
+    def emits(self, type_: str, thing: Mapping[str, Any]) -> dict[str, Any]:
+        """Stripe makes an event, and keeps it."""
+        event = {
+            "id": f"evt_{len(self.events)}",
+            "object": "event",
+            "type": type_,
+            "created": self.clock(),
+            "data": {"object": dict(thing)},
+        }
+        self.events.append(event)
+        return event
 
-        return self._request("cancel", payment_intent_id, execute)
+    def refund(self, intent_id: str, amount: int, **metadata: str) -> dict[str, Any]:
+        """Refund so much of the PaymentIntent, by hand if there is no metadata; returns the event of its charge."""
+        refund = {
+            "id": f"re_{len(self.refunds)}",
+            "object": "refund",
+            "status": "succeeded",
+            "amount": amount,
+            "currency": "eur",
+            "payment_intent": intent_id,
+            "metadata": metadata,
+            "created": self.clock(),
+        }
+        self.refunds.append(refund)
+        charge = {
+            "id": "ch_1",
+            "object": "charge",
+            "payment_intent": intent_id,
+            "amount_refunded": self._amount_refunded(intent_id),
+            "metadata": self.intents[intent_id]["metadata"],
+        }
+        return self.emits("charge.refunded", charge)
 
-    def find_payment_intents(self, request: FrozenRequest, *, now: int) -> list[FoundIntent]:
-        self.requests.append(("find", request.order_id))
-        if self.lookup is not None:
-            raise self.lookup
-        return [intent for intent_id, intent in self.intents.items() if self.orders[intent_id] == request.order_id]
+    def refund_fails(self, refund_id: str) -> dict[str, Any]:
+        """The bank returns the refund; returns the event."""
+        [refund] = [each for each in self.refunds if each["id"] == refund_id]
+        refund |= {"status": "failed", "failure_reason": "lost_or_stolen_card"}
+        return self.emits("refund.failed", refund)
 
-    # ------------------------------------------------------------ behind it
+    def _amount_refunded(self, intent_id: str) -> int:
+        live = [each for each in self.refunds if each["status"] not in ("failed", "canceled")]
+        return sum(each["amount"] for each in live if each["payment_intent"] == intent_id)
 
-    def _request(self, operation: str, about: str, execute: Execute) -> StripeResponse:
-        self.requests.append((operation, about))
-        return self.steps[operation].pop(0)(execute) if self.steps[operation] else execute()
+    # ------------------------------------------------------------ requests
 
-    def _under(self, key: str, parameters: Any, execute: Execute) -> StripeResponse:
-        if key not in self.stored:
-            self.stored[key] = (parameters, execute())
-            return self.stored[key][1]
-        of, response = self.stored[key]
-        if of not in (None, parameters):
-            return StripeResponse(failure=Failure(ResponseKind.OTHER_PARAMETERS))
-        failure = response.failure
-        if failure is not None and failure.kind is ResponseKind.RETRYABLE:
-            failure = replace(failure, kind=ResponseKind.STORED_FAILURE)
-        return StripeResponse(response.intent, failure, is_replay=True)
+    def _reach(self, operation: str, intent_id: str = "") -> Any:
+        self.asked.append(f"{operation} {intent_id}".strip())
+        self.before(operation)
+        for name in ("", operation, intent_id):
+            if name in self.failing:
+                raise self.failing[name]()
+        if intent_id and intent_id not in self.intents:
+            raise _refusal(404, "resource_missing", param="intent")
+        return self._shown(intent_id) if intent_id else None
 
-    def _show(self, payment_intent_id: str) -> StripeResponse:
-        if payment_intent_id not in self.intents:
-            return StripeResponse(failure=Failure(ResponseKind.NOT_FOUND))
-        return StripeResponse(self.intents[payment_intent_id])
+    def _shown(self, intent_id: str) -> Any:
+        return stripe.PaymentIntent.construct_from(self.intents[intent_id], None)
 
-    def _confirm(self, intent_id: str, method: str) -> StripeResponse:
-        if not self.intents[intent_id].is_open:
-            return StripeResponse(self.intents[intent_id], Failure(ResponseKind.UNEXPECTED_STATE))
-        answer = self.banks.get(method, "succeeded")
-        if answer in ("succeeded", "processing", "requires_action"):
-            self.show(intent_id, status=answer, payment_method=method, error_code=None)
-            return StripeResponse(self.intents[intent_id])
-        self.charges += 1
-        self.show(intent_id, status="requires_payment_method", error_code=answer, latest_charge=f"ch_{self.charges}")
-        return StripeResponse(self.intents[intent_id], Failure(ResponseKind.DECLINED, code=answer))
+    def _create(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        self._reach("create")
+        key = options["idempotency_key"]
+        if key not in self.keys:
+            self.keys[key] = intent_id = f"pi_{len(self.intents)}"
+            self.intents[intent_id] = {
+                "id": intent_id,
+                "object": "payment_intent",
+                "amount": given["amount"],
+                "currency": given["currency"],
+                "metadata": dict(given["metadata"]),
+                "status": "requires_payment_method",
+                "client_secret": f"{intent_id}_secret_x",
+                "payment_method": None,
+                "latest_charge": None,
+                "last_payment_error": None,
+                "cancellation_reason": None,
+            }
+        return self._shown(self.keys[key])
+
+    def _confirm(self, intent_id: str, given: Mapping[str, Any], _: Mapping[str, Any]) -> Any:
+        self._reach("confirm", intent_id)
+        intent, card = self.intents[intent_id], given["payment_method"]
+        if intent["status"] in ("succeeded", "canceled"):
+            raise _refusal(400, "payment_intent_unexpected_state", payment_intent=intent)
+        if card == DECLINED:
+            charge = f"ch_{len(self.asked)}"
+            error = {"type": "card_error", "code": "card_declined", "decline_code": "generic_decline"}
+            self.becomes(intent_id, "requires_payment_method", last_payment_error=error, latest_charge=charge)
+            body = {"error": {**error, "payment_intent": dict(intent)}}
+            raise stripe.CardError("in memory", None, "card_declined", http_status=402, json_body=body)
+        self.becomes(intent_id, "requires_action" if card == THREE_D_SECURE else "succeeded", payment_method=card)
+        return self._shown(intent_id)
+
+    def _cancel(self, intent_id: str, given: Mapping[str, Any]) -> Any:
+        self._reach("cancel", intent_id)
+        if self.intents[intent_id]["status"] in ("succeeded", "canceled", "processing"):
+            raise _refusal(400, "payment_intent_unexpected_state", payment_intent=self.intents[intent_id])
+        self.becomes(intent_id, "canceled", cancellation_reason=given["cancellation_reason"])
+        return self._shown(intent_id)
+
+    def _found(self, operation: str, query: str) -> Any:
+        self._reach(operation)
+        found = [self._shown(each) for each, of in self.intents.items() if of["metadata"].get("order_id", "-") in query]
+        return SimpleNamespace(data=found, has_more=False)
+
+    def _list_events(self, given: Mapping[str, Any]) -> Any:
+        self._reach("events")
+        from_, to = given["created"]["gte"], given["created"]["lt"]
+        ours = [e for e in reversed(self.events) if e["type"] in given["types"] and from_ <= e["created"] < to]
+        ids = [each["id"] for each in ours]
+        ours = ours[ids.index(given["starting_after"]) + 1 if "starting_after" in given else 0 :]
+        page = ours[: given["limit"]]
+        data = [stripe.Event.construct_from(each, None) for each in page]
+        return SimpleNamespace(data=data, has_more=len(ours) > len(page))
+
+    def _retrieve_event(self, event_id: str) -> Any:
+        self._reach("event")
+        found = [each for each in self.events if each["id"] == event_id]
+        if not found:
+            raise _refusal(404, "resource_missing", param="id")
+        return stripe.Event.construct_from(found[0], None)
+
+    def _list_refunds(self, given: Mapping[str, Any]) -> Any:
+        self._reach("refunds")
+        made = [each for each in reversed(self.refunds) if each["payment_intent"] == given["payment_intent"]]
+        return SimpleNamespace(data=[stripe.Refund.construct_from(each, None) for each in made], has_more=False)

@@ -1,7 +1,7 @@
-"""Loaded into schemathesis by test_api_fuzz.py: every other request is about an order that is there.
+"""Hooks that test_api_fuzz.py loads into schemathesis: every second request is about an existing order.
 
-What is made at random is nearly always an order that nobody placed, a card that Stripe does not know, or the shortest
-key once more; those answers come from the API's first lines. Whatever is not well-formed stays as it is.
+Random requests nearly always have an unknown order id, an unknown payment method or a repeated key, so the first checks
+refuse them. The hook replaces well-formed values by valid ones; malformed values stay.
 """
 
 import itertools
@@ -15,15 +15,15 @@ _ORDER_IDS = itertools.cycle(os.environ["FUZZ_ORDER_IDS"].split(","))
 _CARDS = itertools.cycle(
     ("pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required")
 )
-_TURN = itertools.count()
-_ENOUGH_MINOR = 20_000
-"""Above the minimum of every currency; the description cannot say what depends on another field."""
+_COUNT = itertools.count()
+_VALID_AMOUNT_MINOR = 20_000
+"""Above the minimum of every currency. OpenAPI cannot express a minimum that depends on another field."""
 
 
-@schemathesis.hook
+@schemathesis.hook  # type: ignore[untyped-decorator]  # It is installed in another environment.
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
-    turn = next(_TURN)
-    if turn % 2:
+    number = next(_COUNT)
+    if number % 2:
         return
     if re.fullmatch(r"ord_[0-9a-f]{32}", str(case.path_parameters.get("order_id"))):
         case.path_parameters = {**case.path_parameters, "order_id": next(_ORDER_IDS)}
@@ -31,6 +31,6 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
         case.body = {**case.body, "payment_method": next(_CARDS)}
         items = case.body.get("items")
         for item in items if isinstance(items, list) else ():
-            if isinstance(item, dict) and item.get("unit_amount") in range(1, _ENOUGH_MINOR):
-                item["unit_amount"] = _ENOUGH_MINOR
-        case.headers["Idempotency-Key"] = f"{turn}{case.headers.get('Idempotency-Key') or ''}"
+            if isinstance(item, dict) and item.get("unit_amount") in range(1, _VALID_AMOUNT_MINOR):
+                item["unit_amount"] = _VALID_AMOUNT_MINOR
+        case.headers["Idempotency-Key"] = f"{number}{case.headers.get('Idempotency-Key') or ''}"

@@ -1,36 +1,37 @@
-"""What the tests of every suite use: sample events, Lambda's context, a log to read, tables of template.yaml."""
+"""Shared by all test suites: Lambda's context, a readable log, template.yaml and its tables."""
 
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import yaml
 from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.typing import lambda_context
 
 PROJECT = Path(__file__).resolve().parent.parent
 
 Sample = Callable[[str], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class LambdaContext:
-    """What the functions read of Lambda's context object."""
+class LambdaContext(lambda_context.LambdaContext):
+    """The attributes of Lambda's context object that the functions read."""
 
-    function_name: str = "function-under-test"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:function-under-test"
-    aws_request_id: str = "00000000-0000-4000-8000-000000000000"
+    _function_name = "function-under-test"
+    _memory_limit_in_mb = 512
+    _invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:function-under-test"
+    _aws_request_id = "00000000-0000-4000-8000-000000000000"
 
-    def get_remaining_time_in_millis(self) -> int:
+    @staticmethod
+    def get_remaining_time_in_millis() -> int:
         return 30_000
 
 
 class Log:
-    """A Powertools logger of this test's own, and the lines that it wrote."""
+    """A Powertools logger for one test, and the lines that it wrote."""
 
     def __init__(self) -> None:
         self.stream = StringIO()
@@ -45,18 +46,20 @@ class Log:
         return [json.loads(line) for line in self.text.splitlines()]
 
 
+@cache
 def load_template() -> dict[str, Any]:
-    """template.yaml, with CloudFormation's short forms (`!Ref x`) read as plain text."""
+    """template.yaml, with CloudFormation's short forms (`!Ref x`) read as plain text. Parsed once: read it only."""
 
     class Loader(yaml.SafeLoader):
         pass
 
     Loader.add_multi_constructor("!", lambda loader, suffix, node: f"{suffix} {node.value}")
-    return yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+    loaded = yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+    return dict(loaded)
 
 
 def create_table(dynamodb: Any, name: str, logical_id: str) -> str:
-    """Create the table that template.yaml declares under the logical id, keys, indexes and all."""
+    """Create the table that template.yaml declares under this logical id, with its indexes. Returns its name."""
     properties = load_template()["Resources"][logical_id]["Properties"]
     dynamodb.create_table(
         TableName=name,

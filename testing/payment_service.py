@@ -3,225 +3,35 @@
 DynamoDB is whichever client the test brings; Stripe is in memory, behind the SDK's client, and answers in its objects.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import stripe
 
-from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
+from charge_order.app import handle
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.contract.questions import Cancellation
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import CancelPayment
-from onecharge.payments.charges.events import ChargeEventRecorder
+from onecharge.payments.charges.events import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FoundIntent, Payment
 from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker
-from onecharge.payments.refunds.events import RefundEventHandler
-from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.event_handler import StripeEventHandler
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_events import StripeEventHandler
+from onecharge.payments.service import Charges
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Disposition
+from testing.fake_stripe import VISA, FakeStripe
 
 T0 = 1_800_000_000
 REQUIRES_ACTION_SECONDS = 12 * 3600
-VISA, DECLINED, THREE_D_SECURE = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
-
-
-def no_answer() -> stripe.StripeError:
-    """Stripe is down."""
-    return stripe.APIConnectionError("in memory")
-
-
-def wrong_key() -> stripe.StripeError:
-    """The key is of no account."""
-    return stripe.AuthenticationError(
-        "in memory", http_status=401, json_body={"error": {"type": "invalid_request_error"}}
-    )
-
-
-def _refusal(status: int, code: str, **error: Any) -> stripe.StripeError:
-    body = {"error": {"type": "invalid_request_error", "code": code, **error}}
-    return stripe.InvalidRequestError("in memory", None, code, http_status=status, json_body=body)
-
-
-@dataclass
-class FakeStripe:
-    """PaymentIntents, refunds and events as the SDK shows them; `clock` gives the time in epoch seconds."""
-
-    clock: Callable[[], int]
-    intents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    refunds: list[dict[str, Any]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-    """Each request: its operation, and the PaymentIntent's id if it has one."""
-    failing: dict[str, Callable[[], Exception]] = field(default_factory=dict)
-    """What an operation, a PaymentIntent's id, or everything ("") is answered with instead."""
-    before: Callable[[str], None] = lambda _: None
-    """Called with each operation before it is executed."""
-    keys: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def charges(self) -> list[str]:
-        return [each["id"] for each in self.intents.values() if each["status"] == "succeeded"]
-
-    def asked_for(self, operation: str) -> int:
-        return sum(each.split()[0] == operation for each in self.asked)
-
-    def client(self) -> Any:
-        """A `stripe.StripeClient` over it."""
-        payment_intents = SimpleNamespace(
-            create=self._create,
-            confirm=self._confirm,
-            retrieve=lambda intent_id: self._reach("retrieve", intent_id),
-            cancel=self._cancel,
-            search=lambda given: self._found("search", given["query"]),
-            list=lambda given: self._found("list", ""),
-        )
-        events = SimpleNamespace(list=self._list_events, retrieve=self._retrieve_event)
-        refunds = SimpleNamespace(list=self._list_refunds)
-        return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds))
-
-    def becomes(self, intent_id: str, status: str, **changes: Any) -> dict[str, Any]:
-        """The PaymentIntent has this status from now on; returns the event."""
-        intent = self.intents[intent_id]
-        intent |= {"status": status, **changes}
-        kind = {"requires_payment_method": "payment_failed"}.get(status, status)
-        return self.emits(f"payment_intent.{kind}", intent)
-
-    def emits(self, type_: str, thing: Mapping[str, Any]) -> dict[str, Any]:
-        """Stripe makes an event, and keeps it."""
-        event = {
-            "id": f"evt_{len(self.events)}",
-            "object": "event",
-            "type": type_,
-            "created": self.clock(),
-            "data": {"object": dict(thing)},
-        }
-        self.events.append(event)
-        return event
-
-    def refund(self, intent_id: str, amount: int, **metadata: str) -> dict[str, Any]:
-        """Refund so much of the PaymentIntent, by hand if there is no metadata; returns the event of its charge."""
-        refund = {
-            "id": f"re_{len(self.refunds)}",
-            "object": "refund",
-            "status": "succeeded",
-            "amount": amount,
-            "currency": "eur",
-            "payment_intent": intent_id,
-            "metadata": metadata,
-            "created": self.clock(),
-        }
-        self.refunds.append(refund)
-        charge = {
-            "id": "ch_1",
-            "object": "charge",
-            "payment_intent": intent_id,
-            "amount_refunded": self._amount_refunded(intent_id),
-            "metadata": self.intents[intent_id]["metadata"],
-        }
-        return self.emits("charge.refunded", charge)
-
-    def refund_fails(self, refund_id: str) -> dict[str, Any]:
-        """The bank returns the refund; returns the event."""
-        [refund] = [each for each in self.refunds if each["id"] == refund_id]
-        refund |= {"status": "failed", "failure_reason": "lost_or_stolen_card"}
-        return self.emits("refund.failed", refund)
-
-    def _amount_refunded(self, intent_id: str) -> int:
-        live = [each for each in self.refunds if each["status"] not in ("failed", "canceled")]
-        return sum(each["amount"] for each in live if each["payment_intent"] == intent_id)
-
-    # ------------------------------------------------------------ requests
-
-    def _reach(self, operation: str, intent_id: str = "") -> Any:
-        self.asked.append(f"{operation} {intent_id}".strip())
-        self.before(operation)
-        for name in ("", operation, intent_id):
-            if name in self.failing:
-                raise self.failing[name]()
-        if intent_id and intent_id not in self.intents:
-            raise _refusal(404, "resource_missing", param="intent")
-        return self._shown(intent_id) if intent_id else None
-
-    def _shown(self, intent_id: str) -> Any:
-        return stripe.PaymentIntent.construct_from(self.intents[intent_id], None)
-
-    def _create(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-        self._reach("create")
-        key = options["idempotency_key"]
-        if key not in self.keys:
-            self.keys[key] = intent_id = f"pi_{len(self.intents)}"
-            self.intents[intent_id] = {
-                "id": intent_id,
-                "object": "payment_intent",
-                "amount": given["amount"],
-                "currency": given["currency"],
-                "metadata": dict(given["metadata"]),
-                "status": "requires_payment_method",
-                "client_secret": f"{intent_id}_secret_x",
-                "payment_method": None,
-                "latest_charge": None,
-                "last_payment_error": None,
-                "cancellation_reason": None,
-            }
-        return self._shown(self.keys[key])
-
-    def _confirm(self, intent_id: str, given: Mapping[str, Any], _: Mapping[str, Any]) -> Any:
-        self._reach("confirm", intent_id)
-        intent, card = self.intents[intent_id], given["payment_method"]
-        if intent["status"] in ("succeeded", "canceled"):
-            raise _refusal(400, "payment_intent_unexpected_state", payment_intent=intent)
-        if card == DECLINED:
-            charge = f"ch_{len(self.asked)}"
-            error = {"type": "card_error", "code": "card_declined", "decline_code": "generic_decline"}
-            self.becomes(intent_id, "requires_payment_method", last_payment_error=error, latest_charge=charge)
-            body = {"error": {**error, "payment_intent": dict(intent)}}
-            raise stripe.CardError("in memory", None, "card_declined", http_status=402, json_body=body)
-        self.becomes(intent_id, "requires_action" if card == THREE_D_SECURE else "succeeded", payment_method=card)
-        return self._shown(intent_id)
-
-    def _cancel(self, intent_id: str, given: Mapping[str, Any]) -> Any:
-        self._reach("cancel", intent_id)
-        if self.intents[intent_id]["status"] in ("succeeded", "canceled", "processing"):
-            raise _refusal(400, "payment_intent_unexpected_state", payment_intent=self.intents[intent_id])
-        self.becomes(intent_id, "canceled", cancellation_reason=given["cancellation_reason"])
-        return self._shown(intent_id)
-
-    def _found(self, operation: str, query: str) -> Any:
-        self._reach(operation)
-        found = [self._shown(each) for each, of in self.intents.items() if of["metadata"].get("order_id", "-") in query]
-        return SimpleNamespace(data=found, has_more=False)
-
-    def _list_events(self, given: Mapping[str, Any]) -> Any:
-        self._reach("events")
-        from_, to = given["created"]["gte"], given["created"]["lt"]
-        ours = [e for e in reversed(self.events) if e["type"] in given["types"] and from_ <= e["created"] < to]
-        ids = [each["id"] for each in ours]
-        ours = ours[ids.index(given["starting_after"]) + 1 if "starting_after" in given else 0 :]
-        page = ours[: given["limit"]]
-        data = [stripe.Event.construct_from(each, None) for each in page]
-        return SimpleNamespace(data=data, has_more=len(ours) > len(page))
-
-    def _retrieve_event(self, event_id: str) -> Any:
-        self._reach("event")
-        found = [each for each in self.events if each["id"] == event_id]
-        if not found:
-            raise _refusal(404, "resource_missing", param="id")
-        return stripe.Event.construct_from(found[0], None)
-
-    def _list_refunds(self, given: Mapping[str, Any]) -> Any:
-        self._reach("refunds")
-        made = [each for each in reversed(self.refunds) if each["payment_intent"] == given["payment_intent"]]
-        return SimpleNamespace(data=[stripe.Refund.construct_from(each, None) for each in made], has_more=False)
 
 
 def order_id(name: str) -> str:
@@ -247,29 +57,25 @@ class PaymentService:
         self.store = PaymentStore(self.dynamodb, self.table)
         self.gateway = StripeGateway(self.stripe.client())
         self.bounds = TimeBounds.of(20)
-        shared: dict[str, Any] = {
-            "store": self.store,
-            "bounds": self.bounds,
-            "clock": lambda: self.now,
-            "logger": self.logger,
-            "count": self.counted.append,
-        }
-        self.worker = PaymentWorker(self.store, self.gateway, shared["clock"], self.logger, self.counted.append)
-        self.cancel_payment = CancelPayment(worker=self.worker, **shared)
-        self.charge_order = ChargeOrder(worker=self.worker, **shared)
+        self.instruments = Instruments(lambda: self.now, self.logger, self.counted.append)
+        charges = Charges(self.store, self.gateway, self.bounds, self.instruments)
+        self.cancel_payment = charges.cancel
+        self.charges = charges
+        self.refund_store = RefundStore(self.dynamodb, self.refunds_table)
+        refunds = Refunds(self.refund_store, self.stripe.client(), self.bounds, self.instruments)
         self.reconciler = Reconciler(
+            store=self.store,
             gateway=self.gateway,
             cancel=self.cancel_payment,
-            refund_canceled_order=self._refund_canceled_order,
             requires_action_seconds=REQUIRES_ACTION_SECONDS,
-            **shared,
+            bounds=self.bounds,
+            instruments=self.instruments,
+            refund_canceled_order=self._refund_canceled_order,
         )
-        refunds = StripeRefunds(self.stripe.client())
-        self.refund_store = RefundStore(self.dynamodb, self.refunds_table)
         self.events = StripeEventHandler(
             reconciler=self.reconciler,
-            charges=ChargeEventRecorder(self.store, self.gateway, refunds, self.logger, self.counted.append),
-            refunds=RefundEventHandler(self.refund_store, refunds, shared["clock"], self.logger, self.counted.append),
+            charges=ChargeEventHandler(self.store, self.gateway, self.instruments),
+            handle_refund=refunds.event_handler.handle,
         )
 
     def _refund_canceled_order(self, payment: Payment, intent: FoundIntent) -> None:
@@ -291,10 +97,10 @@ class PaymentService:
     def charge(self, name: str = "a", *, card: str = VISA, attempt: int = 1) -> Disposition:
         """Deliver the order's message."""
         order = self.order(name, card=card, attempt=attempt)
-        return self.charge_order(OrderPlacedEvent.of(order, correlation_id="c"))
+        return handle(OrderPlacedEvent.of(order, correlation_id="c"), self.charges)
 
     def crash_before(self, operation: str, name: str = "a", **how: Any) -> None:
-        """Deliver the message to a worker that is killed before this request to Stripe, for good."""
+        """Deliver the message to a worker that is killed before this request to Stripe."""
 
         def kill(reached: str) -> None:
             if reached == operation:
@@ -328,7 +134,7 @@ class PaymentService:
 
     def cancel_by_message(self, name: str = "a") -> Disposition:
         """The order service's message for a cancellation that was not finished at once."""
-        return self.charge_order(CancelRequestedEvent.of(self.order(name), correlation_id="c"))
+        return handle(CancelRequestedEvent.of(self.order(name), correlation_id="c"), self.charges)
 
     def reconcile(self, name: str = "a") -> bool:
         return self.reconciler.reconcile(self.row(name))

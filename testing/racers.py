@@ -1,4 +1,4 @@
-"""One of several processes that race for the same orders: 16 threads, each claiming all 200 in an order of its own."""
+"""A process that claims orders: 16 threads, each claims all 200 orders. A test runs several such processes."""
 
 import json
 import os
@@ -11,17 +11,17 @@ import boto3
 from botocore.config import Config
 
 from onecharge.payments.charges.protocol import FrozenRequest
-from onecharge.payments.charges.store import Claimed, PaymentStore
-from onecharge.payments.leases import new_lease_owner
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.leases import Claimed, new_lease_owner
 
 THREADS = 16
 CLAIMS_PER_RACER = 200
 
 
 def race(store: PaymentStore, racer: int) -> list[str]:
-    """Claim every order; returns those that were won."""
+    """Try to claim every order. Returns the ids of the orders that this racer claimed."""
     orders = [f"ord_{number:032x}" for number in range(CLAIMS_PER_RACER)]
-    # Half of them meet at every order at the same moment, the others come from everywhere.
+    # Half of the racers go through the orders in the same sequence, the others in random ones.
     if racer % 2:
         random.Random(racer + os.getpid()).shuffle(orders)
     won = []

@@ -1,4 +1,4 @@
-"""In the place of a logger or a counter, where a test does not look at what they get."""
+"""Replaces a logger or a metrics counter where a test ignores what they receive."""
 
 from typing import Any
 

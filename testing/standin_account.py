@@ -1,4 +1,4 @@
-"""One stand-in for Stripe, with Stripe's own client and the stand-in's admin client on it."""
+"""A running Stripe stand-in with Stripe's client and the admin client, for tests."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from local.stripe_standin.server import StandIn
 
 
 class Account:
-    """Stripe's client and the stand-in's admin client, on one stand-in."""
+    """Short forms of the requests that the tests send. `fails` and `confirm_fails` return Stripe's error."""
 
     def __init__(self, standin: StandIn) -> None:
         self.base_url = standin.base_url
@@ -26,6 +26,7 @@ class Account:
         )
 
     def pay(self, key: str | None = None, **changes: Any) -> stripe.PaymentIntent:
+        """Create and confirm a PaymentIntent in one request."""
         parameters: Any = {
             "amount": 1099,
             "currency": "eur",
@@ -43,7 +44,7 @@ class Account:
         return failed.value
 
     def create(self, key: str | None = None, **changes: Any) -> stripe.PaymentIntent:
-        """A PaymentIntent that nobody has confirmed yet."""
+        """Create a PaymentIntent without confirming it."""
         parameters: Any = {
             "amount": 1099,
             "currency": "eur",
@@ -56,21 +57,22 @@ class Account:
     def confirm(
         self, intent_id: str, payment_method: str | None = "pm_card_visa", key: str | None = None, **changes: Any
     ) -> stripe.PaymentIntent:
-        given: Any = {**({"payment_method": payment_method} if payment_method else {}), **changes}
-        return self.client.v1.payment_intents.confirm(intent_id, given, {"idempotency_key": key} if key else {})
+        parameters: Any = {**({"payment_method": payment_method} if payment_method else {}), **changes}
+        return self.client.v1.payment_intents.confirm(intent_id, parameters, {"idempotency_key": key} if key else {})
 
-    def confirm_fails(self, *given: Any, **changes: Any) -> stripe.StripeError:
+    def confirm_fails(self, *arguments: Any, **changes: Any) -> stripe.StripeError:
         with pytest.raises(stripe.StripeError) as failed:
-            self.confirm(*given, **changes)
+            self.confirm(*arguments, **changes)
         return failed.value
 
     def retrieve(self, intent_id: str) -> stripe.PaymentIntent:
         return self.client.v1.payment_intents.retrieve(intent_id)
 
     def event_types(self) -> list[str]:
-        """Of all events, oldest first."""
+        """The types of all events, oldest first."""
         return [event["type"] for event in self.admin.events()]
 
     @property
     def charges(self) -> int:
+        """The number of charges in the ledger."""
         return len(self.admin.ledger().charges)

@@ -1,6 +1,7 @@
 """Fixtures of every suite: an AWS of moto's in this process, and the sample events by their names."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +9,37 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from local.aws_account import forget_aws_account
 from local.stack import Stack, running_stack
 from testing.harness import PROJECT, LambdaContext, Log, Sample, create_table
+from testing.stacks import FIFO, STANDARD
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--deep", action="store_true", help="explore as many schedules as `make deep` does")
+
+
+_SERVERS = (STANDARD, FIFO, "ministack", "dynamodb_local")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of one server run in one of the parallel processes, which starts that server once."""
+    for item in items:
+        given = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        default = STANDARD if "stack" in getattr(item, "fixturenames", ()) else None
+        if server := next((name for name in _SERVERS if name in given), default):
+            item.add_marker(pytest.mark.xdist_group(server))
+
+
+@pytest.fixture
+def is_deep(pytestconfig: pytest.Config) -> bool:
+    """Whether the simulation has time: `make test` explores less than `make deep`."""
+    return bool(pytestconfig.getoption("--deep"))
+
+
+# Before anything makes a client: a profile of the shell's that does not exist would fail each of them.
+forget_aws_account(os.environ)
 
 
 @pytest.fixture
@@ -28,30 +58,50 @@ def lambda_context() -> LambdaContext:
     return LambdaContext()
 
 
+@pytest.fixture(scope="session")
+def aws_session() -> boto3.Session:
+    """One for all tests, since each session reads the definitions of AWS's services again: 60 ms a client."""
+    return boto3.Session()
+
+
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def aws(monkeypatch: pytest.MonkeyPatch, aws_session: boto3.Session) -> Iterator[None]:
     """An empty AWS in this process; nothing leaves the machine, whatever the environment holds."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "onecharge")
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "test")
     with mock_aws():
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", aws_session)
         yield
 
 
 @pytest.fixture(scope="session")
 def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the deployed stack was built, and where its logs are."""
+    """Where the standard stack was built, and where its logs are."""
     return tmp_path_factory.mktemp("stack")
 
 
 @pytest.fixture(scope="session")
-def stack(stack_dir: Path) -> Iterator[Stack]:
-    """The real template, built and deployed to an emulator, once for all tests that want it."""
+def standard_stack(stack_dir: Path) -> Iterator[Stack]:
+    """The real template, built and deployed to an emulator, once for all its tests."""
     with running_stack(work_dir=stack_dir) as stack:
         yield stack
+
+
+@pytest.fixture(scope="session")
+def fifo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The template with FIFO topics and queues, deployed to an emulator of its own, once for all its tests."""
+    with running_stack(work_dir=tmp_path_factory.mktemp("fifo-stack"), messaging=FIFO) as stack:
+        yield stack
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest) -> Stack:
+    """The deployed stack that the test runs on; see testing/stacks.py."""
+    deployed: Stack = request.getfixturevalue(f"{getattr(request, 'param', STANDARD)}_stack")
+    return deployed
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Who survives what: onecharge and the designs that are copied most, under the same faults, on one simulator."""
+"""Who survives what: onecharge and the designs that are copied most, under the same faults, in one simulator."""

@@ -1,9 +1,8 @@
-"""`make survival`: which designs charge once under which fault. `--write` also updates the JSON, picture and README.
+"""`make survival`: which designs charge once under which fault. `--write` updates results.json, picture, README.
 
-`--trace FAULT DESIGN` prints one schedule instead, line by line: the first in which that design fails, if one does.
+`--trace FAULT DESIGN` instead prints one schedule, line by line: the first in which the design fails, if there is one.
 """
 
-import argparse
 import os
 import sys
 
@@ -14,41 +13,42 @@ from benchmarks.survival.clock import virtual_clock
 from benchmarks.survival.designs import DESIGNS
 from benchmarks.survival.faults import FAULTS
 from benchmarks.survival.picture import PICTURE, svg
-from benchmarks.survival.results import RESULTS, NeverMet, Results, run_all
+from benchmarks.survival.results import RESULTS, FaultNeverOccurred, Results, run_all
 from benchmarks.survival.tables import for_the_terminal, write_into_readme
 from benchmarks.survival.world import schedule
+from testing.arguments import Arguments, at_least, seed
 
 
 def trace(fault: str, design: str, *, schedules: int, seed: int) -> str:
-    """The timeline of the cell's first failing schedule, or of its last one if none fails."""
+    """The timeline of the first schedule that fails, or of the last one if none fails."""
     lines: list[str] = []
     with virtual_clock() as clock:
         for number in range(schedules):
             world = schedule(DESIGNS[design], FAULTS[fault], seed, number, clock, tracing=True)
             charges = world.run().charges
-            lines = [f"{seconds:>9,} s  {what}" for seconds, what in world.timeline or []]
+            lines = [f"{seconds:>9,} s  {text}" for seconds, text in world.timeline or []]
             if charges != 1:
                 break
     return "\n".join([f"{design} under {fault!r}, schedule {number} of seed {seed}:", *lines])
 
 
 def measure(schedules: int, seed: int, processes: int) -> Results:
-    """Run all cells, with a progress bar on a terminal."""
+    """Run all schedules of all cells, with a progress bar on a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        cells = sum(fault not in design.cannot_meet for fault in FAULTS for design in DESIGNS.values())
+        cells = sum(fault not in design.excluded_faults for fault in FAULTS for design in DESIGNS.values())
         bar = progress.add_task("schedules", total=cells * schedules)
         return run_all(schedules, seed, processes=processes, progress=lambda done: progress.update(bar, advance=done))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make survival", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=10_000, help="of each cell of the table")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--write", action="store_true", help="results.json, docs/survival.svg and the README's table")
-    parser.add_argument("--trace", nargs=2, metavar=("FAULT", "DESIGN"), help="print one schedule that fails")
+    parser = Arguments(prog="make survival", description=__doc__)
+    parser.add_argument("--schedules", type=at_least(1, "SCHEDULES"), default=10_000, help="for each cell of the table")
+    parser.add_argument("--seed", type=seed, default=1)
+    parser.add_argument("--processes", type=at_least(1, "--processes"), default=os.cpu_count() or 1)
+    parser.add_argument("--write", action="store_true", help="write results.json, docs/survival.svg, README's table")
+    parser.add_argument("--trace", nargs=2, metavar=("FAULT", "DESIGN"), help="print one failing schedule")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 170)
     if options.trace:
@@ -59,8 +59,8 @@ def main() -> int:
         return 0
     try:
         results = measure(options.schedules, options.seed, options.processes)
-    except NeverMet as never:
-        console.print(f"no result: {never}", style="bold red")
+    except FaultNeverOccurred as error:
+        console.print(f"no result: {error}", style="bold red")
         return 1
     console.print(for_the_terminal(results))
     if options.write:

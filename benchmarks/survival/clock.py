@@ -1,4 +1,4 @@
-"""The virtual clock for Powertools, which asks Python's datetime for the time."""
+"""The virtual clock for Powertools, whose idempotency module calls `datetime.now()`."""
 
 import datetime
 import sys
@@ -11,14 +11,14 @@ _IDEMPOTENCY = "aws_lambda_powertools.utilities.idempotency"
 
 
 class VirtualClock:
-    """Its `now` may be replaced at any time."""
+    """`now` returns epoch seconds; each schedule replaces it."""
 
     def __init__(self) -> None:
         self.now: Callable[[], int] = lambda: 0
 
 
 class _DatetimeModule:
-    """Python's datetime module, but for `datetime.now()`."""
+    """Python's datetime module, except for `datetime.now()`."""
 
     def __init__(self, clock: VirtualClock) -> None:
         class Datetime(datetime.datetime):
@@ -34,11 +34,11 @@ class _DatetimeModule:
 
 @contextmanager
 def virtual_clock() -> Iterator[VirtualClock]:
-    """Powertools' idempotency lives by this clock: nothing else of the library is touched."""
+    """Replace the datetime module in Powertools' idempotency, and nothing else of the library."""
     clock = VirtualClock()
-    theirs = _DatetimeModule(clock)
+    replacement = _DatetimeModule(clock)
     with ExitStack() as stack:
         for name, module in list(sys.modules.items()):
             if name.startswith(_IDEMPOTENCY) and getattr(module, "dt", None) is datetime:
-                stack.enter_context(patch.object(module, "dt", theirs))
+                stack.enter_context(patch.object(module, "dt", replacement))
         yield clock

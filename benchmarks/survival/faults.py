@@ -1,20 +1,20 @@
-"""The faults: one row of the table each. A fault strikes once in a schedule, at a step that the choices pick."""
+"""The faults, one for each row of the table. A fault occurs once in a schedule, at a step that the seed chooses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-DAY_SECONDS = 24 * 3600
+from benchmarks.survival.design import DAY_SECONDS
 
 
-class Strike(Enum):
+class FaultKind(Enum):
     """What happens once, at one of the steps where it can happen."""
 
     CRASH = auto()
     """The worker dies before or after one of its effects."""
-    TIME_OUT = auto()
+    TIMEOUT = auto()
     """The worker pauses until Lambda kills it at its timeout."""
-    ZOMBIE = auto()
+    PAUSE = auto()
     """The worker pauses until its message has been delivered again, then continues."""
     DELIVERED_AGAIN = auto()
     """The message is not deleted although it was handled: one redelivery, 1 s to 3 min later."""
@@ -40,20 +40,20 @@ class Strike(Enum):
 
 @dataclass(frozen=True)
 class Fault:
-    """One row. With only a name and a title, nothing goes wrong."""
+    """One row of the table. With only a name and a title, nothing goes wrong."""
 
     name: str
     title: str
-    strike: Strike | None = None
+    kind: FaultKind | None = None
     published_again_after: tuple[int, int] | None = None
-    """The order is published again, with another message id, so many seconds later: from, to."""
+    """The order is published again, with another message id, after a number of seconds in this range."""
     stripe_down_seconds: int = 0
     restored_after: tuple[int, ...] = ()
-    """After one of these numbers of seconds all tables lose their rows, and the order is published again."""
+    """After one of these numbers of seconds all tables are empty, and the order is published again."""
     crashed_to_dlq: bool = False
-    """The crashed worker's message goes to the DLQ, as if the function could not start anymore."""
+    """The crashed worker's message goes to the DLQ, as if the function could not start any more."""
     redelivery_differs: bool = False
-    """After the crash a new version is deployed, which sends other metadata for the same order."""
+    """After the crash a deployed version sends other metadata for the same order."""
     redriven_after_seconds: int = DAY_SECONDS
     """When the operator redrives the DLQ for the first time; then daily."""
 
@@ -64,12 +64,12 @@ FAULTS: Mapping[str, Fault] = {
     fault.name: fault
     for fault in (
         Fault("nothing", "nothing goes wrong"),
-        Fault("delivered-again", "message delivered twice, one after the other", Strike.DELIVERED_AGAIN),
-        Fault("delivered-twice-at-once", "message delivered twice at once", Strike.DELIVERED_TWICE),
+        Fault("delivered-again", "message delivered twice, one after the other", FaultKind.DELIVERED_AGAIN),
+        Fault("delivered-twice-at-once", "message delivered twice at once", FaultKind.DELIVERED_TWICE),
         Fault(
             "delivered-again-while-slow",
             "message delivered again while its worker is slow",
-            Strike.DELIVERED_WHILE_SLOW,
+            FaultKind.DELIVERED_WHILE_SLOW,
         ),
         Fault("published-twice", "order published twice at once", published_again_after=(0, 0)),
         Fault(
@@ -77,21 +77,21 @@ FAULTS: Mapping[str, Fault] = {
             "order published again 1 to 2 hours later",
             published_again_after=(_HOUR, 2 * _HOUR),
         ),
-        Fault("crash", "worker crashes", Strike.CRASH),
-        Fault("time-out", "worker pauses, killed at its timeout", Strike.TIME_OUT),
-        Fault("zombie", "worker pauses past all timeouts, then continues", Strike.ZOMBIE),
-        Fault("charge-unanswered-once", "Stripe charges, one response is lost", Strike.CHARGE_UNANSWERED_ONCE),
-        Fault("charge-unanswered", "Stripe charges, every response is lost", Strike.CHARGE_UNANSWERED),
-        Fault("500-charged", "Stripe responds with 500, has charged", Strike.SERVER_ERROR_CHARGED),
-        Fault("500-not-charged", "Stripe responds with 500, has not charged", Strike.SERVER_ERROR),
-        Fault("500-charges-later", "Stripe responds with 500, charges later", Strike.SERVER_ERROR_CHARGES_LATER),
+        Fault("crash", "worker crashes", FaultKind.CRASH),
+        Fault("time-out", "worker pauses, killed at its timeout", FaultKind.TIMEOUT),
+        Fault("zombie", "worker pauses past all timeouts, then continues", FaultKind.PAUSE),
+        Fault("charge-unanswered-once", "Stripe charges, one response is lost", FaultKind.CHARGE_UNANSWERED_ONCE),
+        Fault("charge-unanswered", "Stripe charges, every response is lost", FaultKind.CHARGE_UNANSWERED),
+        Fault("500-charged", "Stripe responds with 500, has charged", FaultKind.SERVER_ERROR_CHARGED),
+        Fault("500-not-charged", "Stripe responds with 500, has not charged", FaultKind.SERVER_ERROR),
+        Fault("500-charges-later", "Stripe responds with 500, charges later", FaultKind.SERVER_ERROR_CHARGES_LATER),
         Fault("stripe-down", "Stripe is down for 6 hours", stripe_down_seconds=6 * _HOUR),
-        Fault("throttled", "DynamoDB throttles", Strike.THROTTLED),
-        Fault("write-unanswered", "DynamoDB writes, the response is lost", Strike.WRITE_UNANSWERED),
+        Fault("throttled", "DynamoDB throttles", FaultKind.THROTTLED),
+        Fault("write-unanswered", "DynamoDB writes, the response is lost", FaultKind.WRITE_UNANSWERED),
         Fault(
             "crash-day-13",
             "worker crashes, redriven from the DLQ on day 13",
-            Strike.CRASH,
+            FaultKind.CRASH,
             crashed_to_dlq=True,
             redriven_after_seconds=13 * DAY_SECONDS,
         ),
@@ -103,7 +103,7 @@ FAULTS: Mapping[str, Fault] = {
         Fault(
             "crash-then-deploy",
             "worker crashes, a deploy changes the metadata",
-            Strike.CRASH,
+            FaultKind.CRASH,
             redelivery_differs=True,
         ),
     )

@@ -1,4 +1,4 @@
-"""The results as a picture: a plain SVG, readable on a light and on a dark page."""
+"""The results as a plain SVG for light and dark pages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +38,7 @@ _STYLE = """
 
 
 def svg(results: Results) -> str:
-    """Designs as columns, faults as rows; what was charged twice in red, lost in amber, neither in green."""
+    """Designs are columns, faults are rows: charged twice is red, lost is amber, neither is green."""
     width = _LABELS + _COLUMN * len(DESIGNS) + _MARGIN
     height = _TOP + _ROW * len(results.cells) + _MARGIN
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
@@ -71,9 +71,9 @@ def _header() -> Iterator[str]:
 
 
 def _cell(cell: Cell | None, x: int, y: int) -> Iterator[str]:
-    """One box, or one above the other for a design that fails in both ways."""
+    """One box; two, one above the other, if the design fails in both ways."""
     if cell is None:
-        boxes = [("never", "cannot be")]
+        boxes = [("never", "n/a")]
     else:
         boxes = [("double" if line.endswith("2x") else "lost", line) for line in failures(cell)] or [("none", "0")]
     height = (_ROW - _GAP) // len(boxes)

@@ -1,4 +1,4 @@
-"""All schedules of all cells, on as many processes as there are, and what they came to."""
+"""Run all schedules of all cells, on several processes, and count the failures."""
 
 import json
 import multiprocessing
@@ -20,28 +20,28 @@ _VERSIONS = ("aws-lambda-powertools", "boto3", "stripe")
 
 @dataclass(frozen=True)
 class Cell:
-    """What the schedules of one design under one fault came to."""
+    """The counts of one design under one fault."""
 
     schedules: int = 0
     double: int = 0
     """Orders that were charged more than once."""
     lost: int = 0
     """Orders that were never charged."""
-    met: int = 0
-    """Schedules in which the fault has happened."""
+    occurred: int = 0
+    """Schedules in which the fault occurred."""
 
     def __add__(self, other: "Cell") -> "Cell":
         return Cell(
             self.schedules + other.schedules,
             self.double + other.double,
             self.lost + other.lost,
-            self.met + other.met,
+            self.occurred + other.occurred,
         )
 
 
 @dataclass(frozen=True)
 class Results:
-    """The whole table: by fault, then by design. A cell that cannot be is not there."""
+    """The whole table, by fault, then by design; without the cells whose fault the design excludes."""
 
     seed: int
     schedules: int
@@ -49,28 +49,28 @@ class Results:
     cells: Mapping[str, Mapping[str, Cell]]
 
     def to_json(self) -> str:
-        """One line a cell, so that two runs can be compared line by line."""
-        given = asdict(self)
+        """One line for each cell, so that a diff compares two runs."""
+        fields = asdict(self)
         rows = [
             f"  {json.dumps(fault)}: {{\n"
             + ",\n".join(f"   {json.dumps(design)}: {json.dumps(cell)}" for design, cell in row.items())
             + "\n  }"
-            for fault, row in given.pop("cells").items()
+            for fault, row in fields.pop("cells").items()
         ]
-        head = json.dumps(given, indent=1).removesuffix("\n}")
+        head = json.dumps(fields, indent=1).removesuffix("\n}")
         return f'{head},\n "cells": {{\n' + ",\n".join(rows) + "\n }\n}\n"
 
     @classmethod
     def of_json(cls, text: str) -> "Results":
-        given: dict[str, Any] = json.loads(text)
-        given["cells"] = {
-            fault: {design: Cell(**cell) for design, cell in row.items()} for fault, row in given["cells"].items()
+        fields: dict[str, Any] = json.loads(text)
+        fields["cells"] = {
+            fault: {design: Cell(**cell) for design, cell in row.items()} for fault, row in fields["cells"].items()
         }
-        return cls(**given)
+        return cls(**fields)
 
 
-class NeverMet(AssertionError):
-    """A fault never happened: the zero beside it would say nothing."""
+class FaultNeverOccurred(AssertionError):
+    """A fault occurred in no schedule of a design, so a zero there would mean nothing."""
 
 
 Task = tuple[str, str, int, int, int]
@@ -80,14 +80,14 @@ Task = tuple[str, str, int, int, int]
 def run_chunk(task: Task) -> tuple[str, str, Cell]:
     """Some of the schedules of a cell."""
     fault, design, seed, first, count = task
-    double = lost = met = 0
+    double = lost = occurred = 0
     with virtual_clock() as clock:
         for number in range(first, first + count):
             outcome = schedule(DESIGNS[design], FAULTS[fault], seed, number, clock).run()
             double += outcome.charges > 1
             lost += outcome.charges == 0
-            met += outcome.met
-    return fault, design, Cell(count, double, lost, met)
+            occurred += outcome.fault_occurred
+    return fault, design, Cell(count, double, lost, occurred)
 
 
 def run_all(
@@ -99,12 +99,16 @@ def run_all(
     designs: Mapping[str, Any] = DESIGNS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Results:
-    """Every cell, each with so many schedules; the same figures for the same seed, on any number of processes.
+    """Run every cell. The same seed gives the same figures, on any number of processes.
+
+    Args:
+        schedules: how many for each cell.
+        progress: called with a number of schedules when they are done.
 
     Raises:
-        NeverMet: one of the faults did not happen in any schedule of a design, and is not excluded by that design.
+        FaultNeverOccurred: a fault that a design does not exclude occurred in none of its schedules.
     """
-    pairs = [(fault, design) for fault in faults for design in designs if fault not in DESIGNS[design].cannot_meet]
+    pairs = [(fault, design) for fault in faults for design in designs if fault not in DESIGNS[design].excluded_faults]
     tasks: list[Task] = [
         (fault, design, seed, first, min(_CHUNK, schedules - first))
         for fault, design in pairs
@@ -115,8 +119,8 @@ def run_all(
         cells[fault, design] += cell
         progress(cell.schedules)
     for (fault, design), cell in cells.items():
-        if not cell.met:
-            raise NeverMet(f"{design} never met {fault!r}")
+        if not cell.occurred:
+            raise FaultNeverOccurred(f"{fault!r} never occurred for {design}")
     return Results(
         seed,
         schedules,

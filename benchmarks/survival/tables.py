@@ -1,4 +1,4 @@
-"""The results in text: for a terminal, and in Markdown for the README."""
+"""The results as text: for a terminal, and as Markdown for the README."""
 
 from pathlib import Path
 
@@ -15,21 +15,21 @@ _PER = 10_000
 
 
 def heading(results: Results) -> str:
-    """What the figures are."""
+    """The table's heading."""
     scaled = "" if results.schedules == _PER else f", scaled from {results.schedules:,}"
     return f"Orders charged twice (2x) and never charged (lost), per {_PER:,} schedules{scaled}, seed {results.seed}"
 
 
 def per_ten_thousand(count: int, cell: Cell) -> str:
-    """A few are never shown as none."""
+    """Scaled and rounded; less than one is "<1", never 0."""
     scaled = count * _PER / cell.schedules
     return f"{round(scaled):,}" if scaled >= 1 or not count else "<1"
 
 
 def failures(cell: Cell) -> list[str]:
-    """One line for each way in which the design failed."""
+    """One line for each kind of failure."""
     counts = ((cell.double, "2x"), (cell.lost, "lost"))
-    return [f"{per_ten_thousand(count, cell)} {what}" for count, what in counts if count]
+    return [f"{per_ten_thousand(count, cell)} {kind}" for count, kind in counts if count]
 
 
 def for_the_terminal(results: Results) -> Table:
@@ -71,7 +71,7 @@ def _in_markdown(cell: Cell | None) -> str:
 
 
 def write_into_readme(results: Results) -> None:
-    """Between its two markers."""
+    """Replace the table between the two markers."""
     text = README.read_text()
     before, rest = text.split(_BEGIN)
     after = rest.split(_END)[1]

@@ -1,21 +1,23 @@
-"""charge_order: the payment service's function, fed by the payments queue. This file only puts the parts together."""
+"""charge_order: charges orders, fed by the payments queue. This file only puts the parts together.
+
+SQS message ─► Consumer ─► ChargeOrder ─► PaymentStore: claim ─► PaymentWorker ─► Stripe ─► PaymentStore: finalize
+               (runtime)   charge.py      payments/charges/store.py  …/worker.py
+"""
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import boto3
 from aws_lambda_powertools import Logger, Metrics
-from pydantic import Field, TypeAdapter
 
+from charge_order.cancel import CancelOrder  # optional: cancel
 from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker
-from onecharge.payments.stripe_account import StripeAccount
+from onecharge.contract.cancellations import CancelRequestedEvent  # optional: cancel
+from onecharge.contract.events import Event, OrderPlacedEvent, event_adapter
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import client_config
-from onecharge.runtime.consumer import queue_consumer
+from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 
@@ -23,48 +25,38 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-ORDER_EVENT: TypeAdapter[OrderPlacedEvent | CancelRequestedEvent] = TypeAdapter(
-    Annotated[OrderPlacedEvent | CancelRequestedEvent, Field(discriminator="type")]
-)
-"""Everything that the payments queue carries."""
+HANDLERS: Mapping[type[Event], Callable[[Charges], Callable[[Any], Disposition]]] = {
+    OrderPlacedEvent: ChargeOrder,
+    CancelRequestedEvent: CancelOrder,  # optional: cancel
+}
+ORDER_EVENT = event_adapter(*HANDLERS)
+"""Every event on the payments queue."""
+
+
+def handle(event: Event, charges: Charges) -> Disposition:
+    """Handle one delivery. Raises PoisonMessage."""
+    return HANDLERS[type(event)](charges)(event)
 
 
 class Application:
     """Everything that outlives an invocation: clients with their connections, threads, derived time bounds."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        config = client_config()
-        self._logger = Logger()
+        logger = Logger()
         self.counts = Counts(Metrics())
-        self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        self._store = PaymentStore(boto3.client("dynamodb", config=config), environment["PAYMENTS_TABLE"])
-        self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
+        bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
+        self._service = PaymentService(
+            environment, bounds=bounds, instruments=Instruments(time.time, logger, self.counts)
+        )
         self.consumer = queue_consumer(
             model=ORDER_EVENT,
             # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
-            handle=lambda event: self._charge_order()(event),
+            handle=lambda event: handle(event, self._service.charges()),
             queue_url=environment["PAYMENTS_QUEUE_URL"],
             dlq_url=environment["PAYMENTS_DLQ_URL"],
-            logger=self._logger,
+            logger=logger,
             count=self.counts,
-            record_seconds=self._bounds.record_seconds,
-        )
-
-    def _charge_order(self) -> ChargeOrder:
-        worker = PaymentWorker(
-            store=self._store,
-            gateway=self._stripe.gateway(),
-            clock=time.time,
-            logger=self._logger,
-            count=self.counts,
-        )
-        return ChargeOrder(
-            store=self._store,
-            worker=worker,
-            bounds=self._bounds,
-            clock=time.time,
-            logger=self._logger,
-            count=self.counts,
+            record_seconds=bounds.record_seconds,
         )
 
 

@@ -1,1 +1,1 @@
-"""orders_api: the order service's HTTP API; each change of an order is one conditional write."""
+"""orders_api: the order service's HTTP API. Each change of an order is one conditional write."""

@@ -1,16 +1,12 @@
-"""What a shop may show its customer of a decline. Stripe's code stays for the shop itself.
+"""The message of a decline that a shop can show to its customer; the decline code itself is for the shop.
 
-Some codes are not for the customer: what the issuer suspects is the issuer's business (Stripe documentation, "Decline
-codes", read in November 2026: for `fraudulent`, `lost_card`, `stolen_card`, `merchant_blacklist` and `pickup_card`,
-present a generic decline).
+Some codes must not be shown to the customer: for `fraudulent`, `lost_card`, `stolen_card`, `merchant_blacklist` and
+`pickup_card`, present a generic decline (Stripe documentation, "Decline codes", as of November 2026).
 """
 
 from collections.abc import Mapping
 
 _ANOTHER_CARD = "Please try another card."
-
-DO_NOT_TRY_AGAIN = "do_not_try_again"
-"""Stripe's advice after a decline that the same card will be declined again (Stripe API reference, `advice_code`)."""
 
 MESSAGES: Mapping[str, str] = {
     # Stripe's decline codes.
@@ -37,7 +33,7 @@ MESSAGES: Mapping[str, str] = {
     "reenter_transaction": "The bank could not process the payment. Please try again.",
     "try_again_later": "The card could not be processed. Please try again later.",
     "withdrawal_count_limit_exceeded": f"This card has reached its limit. {_ANOTHER_CARD}",
-    # What the payment service finds itself: a payment method or an amount that Stripe does not accept.
+    # The payment service's own: Stripe does not accept the payment method or the amount.
     "amount_too_large": "The amount is larger than can be charged at once. Please contact the shop.",
     "amount_too_small": "The amount is too small to be charged. Please contact the shop.",
     "payment_method_of_another_customer": f"This card cannot be used for this order. {_ANOTHER_CARD}",
@@ -48,9 +44,9 @@ MESSAGES: Mapping[str, str] = {
 }
 
 DECLINED = f"The card was declined. {_ANOTHER_CARD}"
-"""For every code that is not listed above, and for those that are not for the customer."""
+"""For every other code, and for those that must not be shown."""
 
 
 def message_for(decline_code: str | None) -> str:
-    """The decline in words that a shop can show."""
+    """The message for a decline code, or for none."""
     return MESSAGES.get(decline_code or "", DECLINED)

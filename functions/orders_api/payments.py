@@ -1,60 +1,47 @@
-"""The payment service, asked synchronously: cancel this payment; which secret confirms it? All else goes by events."""
+"""The questions that the order service asks the payment service, and waits for (onecharge.contract.questions).
+
+Everything else goes by events. The function payment_questions answers, invoked synchronously.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import boto3
+from botocore.config import Config
 from pydantic import BaseModel, ValidationError
 
-from onecharge.contract.events import OrderPlacedEvent
-from onecharge.contract.questions import (
-    CancelAnswer,
-    Cancellation,
-    CancelQuestion,
-    ClientSecretAnswer,
-    ClientSecretQuestion,
-)
+from orders_api.http import Unavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
 
 
-class CancellationUnknown(Exception):
+class AnswerUnknown(Unavailable):
     """The payment service failed, or did not answer in time. Asking again is safe."""
 
 
-class ClientSecretUnknown(Exception):
-    """The payment service failed. Asking again is safe."""
-
-
 @dataclass(frozen=True)
-class Payments:
-    """The one function that answers questions, through boto3's clients: one waits longer than the other."""
+class PaymentQuestions:
+    """The function payment_questions, through boto3's client."""
 
-    for_cancellations: "LambdaClient"
-    for_client_secrets: "LambdaClient"
+    client: "LambdaClient"
     function: str
 
-    def cancel(self, order: OrderPlacedEvent) -> Cancellation:
-        """Cancel the payment of this order unless it is paid. Raises CancellationUnknown, and botocore's errors."""
-        question = CancelQuestion(order=order.data, correlation_id=order.correlationid)
-        payload = self._ask(self.for_cancellations, question)
-        try:
-            return CancelAnswer.model_validate_json(payload or b"").cancellation
-        except ValidationError:
-            raise CancellationUnknown from None
+    @classmethod
+    def waiting(cls, function: str, *, read_timeout_seconds: int) -> "PaymentQuestions":
+        """Waits so long for an answer. One try: the API's client retries, and gets the same answer."""
+        config = Config(connect_timeout=1, read_timeout=read_timeout_seconds, retries={"total_max_attempts": 1})
+        return cls(boto3.client("lambda", config=config), function)
 
-    def client_secret(self, order: OrderPlacedEvent) -> str | None:
-        """The secret of the order's present attempt. Raises ClientSecretUnknown, and botocore's errors."""
-        question = ClientSecretQuestion(
-            order_id=order.data.order_id, attempt=order.data.attempt, correlation_id=order.correlationid
-        )
-        payload = self._ask(self.for_client_secrets, question)
-        try:
-            return ClientSecretAnswer.model_validate_json(payload or b"").client_secret
-        except ValidationError:
-            raise ClientSecretUnknown from None
+    def ask[Answer: BaseModel](self, question: BaseModel, answer: type[Answer]) -> Answer:
+        """Ask one question of the contract; `answer` is the model of its answer.
 
-    def _ask(self, client: "LambdaClient", question: BaseModel) -> bytes | None:
-        """The JSON of the answer; None if the function failed, whatever the payload says of the error."""
-        answer = client.invoke(FunctionName=self.function, Payload=question.model_dump_json().encode())
-        return None if answer.get("FunctionError") else answer["Payload"].read()
+        Raises AnswerUnknown, and BotoCoreError or ClientError if Lambda does not answer.
+        """
+        invoked = self.client.invoke(FunctionName=self.function, Payload=question.model_dump_json().encode())
+        if invoked.get("FunctionError"):  # Whatever the payload says of the error.
+            raise AnswerUnknown
+        try:
+            return answer.model_validate_json(invoked["Payload"].read())
+        except ValidationError:
+            raise AnswerUnknown from None

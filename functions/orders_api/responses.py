@@ -1,11 +1,13 @@
-"""The API's responses: the handlers build these, and docs/openapi.json is generated from them."""
+"""The API's responses about orders: the routes build these, and docs/openapi.json is generated from them."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from onecharge.contract.events import OrderId
-from onecharge.contract.states import OrderStatus, RefundStatus
+from onecharge.contract.states import OrderStatus
+from onecharge.orders.schema import StoredOrder
+from orders_api.declines import message_for
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
@@ -17,7 +19,7 @@ def _may_grow(schema: dict[str, Any]) -> None:
 class ResponseModel(BaseModel):
     """A field that is not described cannot be sent, and an invalid response is logged without its content.
 
-    To clients this is no promise: a response may get more fields, which the document must not rule out.
+    Clients are promised no such thing: a response may get more fields, so the document does not rule them out.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, json_schema_extra=_may_grow)
@@ -57,39 +59,12 @@ class Order(ResponseModel):
     currency: str
     placed_at: Timestamp
     attempts: list[Attempt] = Field(description="The oldest first.")
-    amount_refunded: int = Field(description="What is refunded or being refunded, here or by hand at Stripe.")
+    amount_refunded: int = Field(
+        description="What is refunded or being refunded, by this API or in Stripe's Dashboard."
+    )
     dispute_status: str | None = Field(
         default=None, description="Stripe's status of the newest dispute, such as `needs_response`, `won` or `lost`."
     )
-    client_secret: str | None = Field(
-        default=None,
-        repr=False,
-        description="With it the customer's page confirms the payment at Stripe. Only GET /orders/{order_id} shows it, "
-        "and only while REQUIRES_ACTION. It is fetched for each request and stored nowhere: if the payment service "
-        "does not answer, the order is shown without it. Retry shortly.",
-    )
-
-
-class Refund(ResponseModel):
-    """A refund of an order, whole or in part."""
-
-    refund_id: str
-    status: RefundStatus
-    amount: int = Field(description="In the minor unit of the order's currency.")
-    requested_at: Timestamp
-
-
-class OrderWithRefunds(Order):
-    """The status of an order, and its refunds."""
-
-    refunds: list[Refund] = Field(description="The oldest first.")
-
-
-class AcceptedRefund(Refund):
-    """The amount is reserved, and is refunded asynchronously."""
-
-    order_id: OrderId
-    currency: str
 
 
 class OrderList(ResponseModel):
@@ -115,3 +90,45 @@ class ProblemDetails(ResponseModel):
     detail: str
     correlation_id: str
     errors: list[InvalidPart] = Field(default=[], description="Only where the type is `invalid-request`.")
+
+
+def accepted_order(order: StoredOrder) -> AcceptedOrder:
+    """PENDING also for a retry: it gets the response of the first try, whatever the order's status is by now."""
+    return AcceptedOrder(
+        order_id=order.order_id, status=OrderStatus.PENDING, amount=order.amount_minor, currency=order.currency
+    )
+
+
+def order_view(order: StoredOrder) -> Order:
+    """The order as its customer sees it."""
+    shown: dict[str, Any] = {
+        "order_id": order.order_id,
+        "status": order.status,
+        "amount": order.amount_minor,
+        "currency": order.currency,
+        "placed_at": order.placed_at,
+        "attempts": _attempts(order),
+        "amount_refunded": order.refunded_minor,
+    }
+    if order.dispute_status:
+        shown["dispute_status"] = order.dispute_status
+    return Order(**shown)
+
+
+def _attempts(order: StoredOrder) -> list[dict[str, Any]]:
+    """The attempts that have ended, and the present one, which has the order's status unless another one has paid."""
+    ended = (OrderStatus.PAYMENT_DECLINED, OrderStatus.PAID)
+    shown = [_attempt(order, number) for number in sorted(order.outcomes) if order.outcomes[number].status in ended]
+    if all(each["attempt"] != order.attempt for each in shown):
+        is_superseded = order.paid_attempt not in (None, order.attempt)
+        shown.append({"attempt": order.attempt, "status": OrderStatus.CANCELED if is_superseded else order.status})
+    return shown
+
+
+def _attempt(order: StoredOrder, number: int) -> dict[str, Any]:
+    outcome = order.outcomes[number]
+    shown: dict[str, Any] = {"attempt": number, "status": outcome.status}
+    if outcome.status is OrderStatus.PAYMENT_DECLINED:
+        shown |= {"decline_code": outcome.decline_code, "message": message_for(outcome.decline_code)}
+        shown |= {"advice_code": outcome.advice_code} if outcome.advice_code else {}
+    return shown

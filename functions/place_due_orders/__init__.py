@@ -1,1 +1,1 @@
-"""place_due_orders: on a schedule, makes one order of each document that has fallen due."""
+"""place_due_orders: on a schedule, places one order for each document that is due."""

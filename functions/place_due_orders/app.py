@@ -1,4 +1,4 @@
-"""place_due_orders: the order service's calendar, on a schedule. This file only puts the parts together."""
+"""place_due_orders: invoices and subscriptions that are due, on a schedule. This file only puts the parts together."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,19 +11,19 @@ from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from place_due_orders.due import ONE_STEP_SECONDS, PlaceDueOrders
-from place_due_orders.tables import DueDocuments
+from place_due_orders.store import DueDocumentStore
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 class Application:
-    """Everything that outlives an invocation."""
+    """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._logger = Logger()
         self.counts = Counts(Metrics())
-        self._documents = DueDocuments(
+        self._documents = DueDocumentStore(
             boto3.client("dynamodb", config=client_config()),
             environment["DUE_DOCUMENTS_TABLE"],
             environment["ORDERS_TABLE"],
@@ -43,5 +43,5 @@ class Application:
 
 @lambda_handler(Application)
 def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> None:
-    """Order what is due by now; what the schedule says does not matter."""
+    """Order what is due by now; the content of the schedule's event is ignored."""
     application.place_due_orders(context)

@@ -1,8 +1,8 @@
-"""What falls due: a document that is to be paid on a date, as the DueDocuments table holds it, and the order it makes.
+"""The item of the DueDocuments table: an invoice, or one period of a subscription, to be paid on a date.
 
-DUE ─► ORDERED      one order is placed for it; what becomes of that is the order's own story
-DUE ─► INVALID      no order can be made of it; `reason` says why. Corrected, it is set to DUE again
-DUE ─► WITHDRAWN    set by its owner, on the condition that it is still DUE: it will not be ordered
+DUE ─► ORDERED      one order was placed for it (place_due_orders); the payment is the order's
+DUE ─► INVALID      it cannot be an order (place_due_orders); `reason` says why. Its owner corrects it: DUE
+DUE ─► WITHDRAWN    its owner does not want it ordered any more, and writes that on the condition that it is DUE
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from pydantic_core import PydanticCustomError
 from onecharge.contract.events import CustomerId, PaymentMethodId
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.card_numbers import holds_card_number
-from onecharge.orders.items import order_id_for
+from onecharge.orders.schema import order_id_for
 from onecharge.runtime.dynamodb import from_item
 from onecharge.runtime.validation import reason_of
 
 
 class DocumentState(StrEnum):
-    """Where a document stands, in the DueDocuments table."""
+    """The state of a document in the DueDocuments table."""
 
     DUE = "DUE"
     ORDERED = "ORDERED"
@@ -31,7 +31,7 @@ class DocumentState(StrEnum):
 
 
 class InvalidDocument(Exception):
-    """No order can be made of the document; `reason` names the field and the rule, and nothing of what it says."""
+    """The document cannot be an order; `reason` names the field and the rule, and does not repeat the value."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -48,11 +48,12 @@ _NoCardNumber = AfterValidator(_no_card_number)
 
 
 class DueDocument(BaseModel):
-    """An invoice, or one period of a subscription. What else its item holds is its owner's business."""
+    """What is read of a document. Its item may have more attributes."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, hide_input_in_errors=True)
 
     due_date: str
+    """As in the key: 2026-11-21, a day in UTC."""
     document_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$"), _NoCardNumber]
     customer_id: Annotated[CustomerId, _NoCardNumber]
     amount_minor: AmountMinor
@@ -67,14 +68,14 @@ class DueDocument(BaseModel):
         return self
 
     @classmethod
-    def of(cls, item: Mapping[str, Any]) -> Self:
+    def from_item(cls, item: Mapping[str, Any]) -> Self:
         """Read an item of the table. Raises InvalidDocument."""
         try:
             return cls.model_validate(from_item({name: item[name] for name in FIELDS if name in item}))
         except ValidationError as invalid:
             raise InvalidDocument(reason_of(invalid)) from None
         except ValueError:
-            # The table's numbers may be fractions, which nothing here is read as.
+            # DynamoDB's numbers may be fractions; no attribute here is one.
             raise InvalidDocument("message: not_a_whole_number") from None
 
     @property
@@ -84,9 +85,9 @@ class DueDocument(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """The same for two documents that are to be paid alike."""
+        """The same for two documents of the same amount, currency, customer and payment method."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
 FIELDS = tuple(DueDocument.model_fields)
-"""All that is read of an item."""
+"""The attributes that are read of an item."""

@@ -1,1 +1,1 @@
-"""publish_events: turns the records of the tables' streams into CloudEvents, and publishes them to SNS."""
+"""publish_events: publishes the records of the tables' streams to SNS, as CloudEvents."""

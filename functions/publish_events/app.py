@@ -1,4 +1,10 @@
-"""publish_events: from the tables' streams to the topics. What is stored is published, however many tries it takes."""
+"""publish_events: from the tables' streams to SNS. Whatever is stored is published, at least once.
+
+    stream record ─► mapping.py: which event is it? ─► the topic of the event's service ─► SNS PublishBatch
+
+An error makes Lambda retry the batch, in halves (BisectBatchOnFunctionError). What the stream gives up is still in its
+table, where republish or reconcile finds it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,52 +13,51 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
+from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, Event
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
-from onecharge.runtime.topics import OrderServiceEvent, PublishedEvent, Topic
-from publish_events.mapping import Tables
+from onecharge.runtime.topics import Topic
+from publish_events.mapping import PublishedTables
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 class NotPublished(Exception):
-    """Some of the records are not published: the stream delivers the whole batch again, and duplicates are harmless."""
+    """Some of the records are not published. Lambda retries the whole batch; duplicates are harmless."""
 
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publishes the events that the records of a batch stand for to the two topics."""
+    """Publishes a batch of stream records; `topics` has the topic of each service, by the `source` of its events."""
 
-    tables: Tables
-    order_events: Topic
-    payment_events: Topic
+    tables: PublishedTables
+    topics: Mapping[str, Topic]
     logger: Logger
     counts: Counts
 
     def publish(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Publish all of the records that can be published, whether or not the others fail.
+        """Publish every record that can be published, whether or not others fail.
 
         Raises:
-            NotPublished: SNS refused some of the events, or some of the records can be no event. On AWS the batch is
-                then tried again in halves, until what fails is alone (BisectBatchOnFunctionError).
+            NotPublished: SNS refused some of the events, or some of the records cannot be an event.
         """
         failures: list[str] = []
         events = list(self._events_in(records, failures))
-        for topic, wanted in (self.order_events, True), (self.payment_events, False):
-            for failed in topic.publish([event for event in events if isinstance(event, OrderServiceEvent) is wanted]):
+        for source, topic in self.topics.items():
+            for failed in topic.publish([event for event in events if event.source == source]):
                 failures.append(failed.code)
                 if failed.is_permanent:
                     self._report_unpublishable(failed.event.subject, failed.code)
         if failures:
             raise NotPublished(f"{len(failures)} of {len(records)} records: {', '.join(sorted(set(failures)))}")
 
-    def _events_in(self, records: Sequence[Mapping[str, Any]], failures: list[str]) -> Iterator[PublishedEvent]:
+    def _events_in(self, records: Sequence[Mapping[str, Any]], failures: list[str]) -> Iterator[Event]:
         for record in records:
             try:
                 event = self.tables.event_from_record(record)
-            except Exception as error:  # Whatever is wrong with the one, the others are published.
+            except Exception as error:  # Whatever is wrong with this record, the others are published.
                 failures.append(type(error).__name__)
                 self._report_unpublishable(record["dynamodb"]["Keys"]["order_id"]["S"], type(error).__name__)
             else:
@@ -60,7 +65,7 @@ class Publisher:
                     yield event
 
     def _report_unpublishable(self, order_id: str, error: str) -> None:
-        """Reported with each try, until somebody has corrected the item."""
+        """Reported with each retry, until the item is corrected."""
         self.counts("Alarm")
         self.logger.error(
             "unpublishable: no retry helps, correct the item", extra={"order_id": order_id, "error": error}
@@ -68,21 +73,18 @@ class Publisher:
 
 
 class Application:
-    """Everything that outlives an invocation."""
+    """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         logger = Logger()
         sns = boto3.client("sns", config=client_config())
         self.counts = Counts(Metrics())
         self.publisher = Publisher(
-            tables=Tables(
-                orders=environment["ORDERS_TABLE"],
-                order_refunds=environment["ORDER_REFUNDS_TABLE"],
-                payments=environment["PAYMENTS_TABLE"],
-                refunds=environment["REFUNDS_TABLE"],
-            ),
-            order_events=Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], logger, self.counts),
-            payment_events=Topic(sns, environment["PAYMENT_EVENTS_TOPIC_ARN"], logger, self.counts),
+            tables=PublishedTables.of(environment),
+            topics={
+                ORDER_SERVICE: Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], logger, self.counts),
+                PAYMENT_SERVICE: Topic(sns, environment["PAYMENT_EVENTS_TOPIC_ARN"], logger, self.counts),
+            },
             logger=logger,
             counts=self.counts,
         )

@@ -1,24 +1,27 @@
-"""Which event a stream record stands for: pure, and the same event for the same record every time."""
+"""The event that a stream record is published as: pure, and the same event for the same record every time.
 
-from collections.abc import Mapping
+    Orders table   ─► an order that is PENDING            ─► OrderPlaced      ─► SNS order-events
+    Payments table ─► the outcome of an attempt to pay it ─► PaymentOutcome   ─► SNS payment-events
+
+TABLES has one line for each table. The ARN of a record's stream names its table; no attribute of the item does.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from onecharge.contract.events import (
-    EventType,
-    PaymentEventType,
-    PaymentOutcome,
-    PaymentOutcomeEvent,
-    RefundEventType,
-    RefundOutcome,
-    RefundOutcomeEvent,
-    RefundRequestedEvent,
-)
-from onecharge.contract.states import OrderStatus, PaymentState, RefundState, RefundStatus
-from onecharge.orders.items import cancel_requested, order_placed, refund_requested
+from onecharge.contract.events import Event, EventType, PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.states import PaymentState
+from onecharge.orders.events import ORDER_EVENTS
+from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.dynamodb import from_item
-from onecharge.runtime.topics import OrderServiceEvent, PublishedEvent
+from publish_events.refunds import refund_outcome_from_item, refund_requested_from_item
+
+Item = Mapping[str, Any]
+"""An item in DynamoDB's JSON, as in the stream's NewImage."""
+EventFromItem = Callable[[Item], Event | None]
+"""The mapping of a table; None for an item that is not published."""
 
 PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
     PaymentState.SUCCEEDED: EventType.PAYMENT_SUCCEEDED,
@@ -28,67 +31,21 @@ PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
     PaymentState.CANCELED: EventType.PAYMENT_CANCELED,
 }
 
-REFUND_EVENT_TYPES: Mapping[RefundState, RefundEventType] = {
-    RefundState.SUCCEEDED: EventType.REFUND_SUCCEEDED,
-    RefundState.FAILED: EventType.REFUND_FAILED,
-    RefundState.NEEDS_REVIEW: EventType.REFUND_NEEDS_REVIEW,
-}
-
 
 class UnknownTable(Exception):
-    """The record is of a table that nothing is published from."""
+    """The record is of a table that is not published."""
 
 
-@dataclass(frozen=True)
-class Tables:
-    """The names of the tables whose streams are published."""
-
-    orders: str
-    order_refunds: str
-    payments: str
-    refunds: str
-
-    def event_from_record(self, record: Mapping[str, Any]) -> PublishedEvent | None:
-        """The event that a stream record stands for, or None if it is published to nobody.
-
-        The stream's ARN says which table the record is of, not its content: two tables may share an attribute's name.
-        Raises UnknownTable, or KeyError, TypeError or ValueError if the item can be no event.
-        """
-        image = record["dynamodb"].get("NewImage")
-        if image is None:  # Deleted, as by its time to live.
-            return None
-        table, values = _table_of(record), from_item(image)
-        if table == self.orders:
-            return _order_event(values)
-        if table == self.order_refunds:
-            return _refund_requested(values)
-        if table == self.payments:
-            return _payment_outcome(values)
-        if table == self.refunds:
-            return _refund_outcome(values)
-        raise UnknownTable(table)
+def order_event_from_item(item: Item) -> Event | None:
+    """A new order, a new attempt to pay one, or a cancellation. Raises ValueError if the item breaks the schema."""
+    order = StoredOrder.from_item(item)
+    publish = ORDER_EVENTS.get(order.status)
+    return publish(order) if publish else None
 
 
-def _table_of(record: Mapping[str, Any]) -> str:
-    """`orders` of `arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-01T00:00:00.000`."""
-    return str(record["eventSourceARN"]).split("/")[1]
-
-
-def _order_event(order: Mapping[str, Any]) -> OrderServiceEvent | None:
-    match OrderStatus(order["status"]):
-        case OrderStatus.PENDING:  # A new order, or a new attempt to pay one.
-            return order_placed(order)
-        case OrderStatus.CANCELING:
-            return cancel_requested(order)
-        case _:
-            return None
-
-
-def _refund_requested(refund: Mapping[str, Any]) -> RefundRequestedEvent | None:
-    return refund_requested(refund) if refund["status"] == RefundStatus.PENDING else None
-
-
-def _payment_outcome(row: Mapping[str, Any]) -> PaymentOutcomeEvent | None:
+def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
+    """The outcome of an attempt; None while it is PENDING. Raises KeyError, TypeError or ValueError."""
+    row = from_item(item)
     event_type = PAYMENT_EVENT_TYPES.get(PaymentState(row["state"]))
     if event_type is None:
         return None
@@ -110,19 +67,39 @@ def _payment_outcome(row: Mapping[str, Any]) -> PaymentOutcomeEvent | None:
     return PaymentOutcomeEvent.of(event_type, outcome, correlation_id=row["correlation_id"])
 
 
-def _refund_outcome(row: Mapping[str, Any]) -> RefundOutcomeEvent | None:
-    event_type = REFUND_EVENT_TYPES.get(RefundState(row["state"]))
-    if event_type is None or row.get("is_internal"):
-        # The payment service refunds a canceled order that was charged by itself: nobody has requested it.
-        return None
-    outcome = RefundOutcome(
-        order_id=row["order_id"],
-        refund_id=row["refund_id"],
-        attempt=row["attempt"],
-        amount_minor=row["amount_minor"],
-        currency=row["currency"],
-        stripe_refund_id=row.get("stripe_refund_id"),
-        failure_code=row.get("failure_code"),
-        occurred_at=datetime.fromtimestamp(row["finalized_at"], UTC),
-    )
-    return RefundOutcomeEvent.of(event_type, outcome, revision=row["revision"], correlation_id=row["correlation_id"])
+TABLES: Mapping[str, EventFromItem] = {
+    "ORDERS_TABLE": order_event_from_item,
+    "PAYMENTS_TABLE": payment_outcome_from_item,
+    "ORDER_REFUNDS_TABLE": refund_requested_from_item,
+    "REFUNDS_TABLE": refund_outcome_from_item,
+}
+"""Every table whose stream is published: the environment variable that has its name, and its mapping."""
+
+
+@dataclass(frozen=True)
+class PublishedTables:
+    """The mappings by the names of their tables."""
+
+    mappings: Mapping[str, EventFromItem]
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "PublishedTables":
+        return cls({environment[variable]: mapping for variable, mapping in TABLES.items()})
+
+    def event_from_record(self, record: Mapping[str, Any]) -> Event | None:
+        """The event that a stream record is published as; None if it is not published.
+
+        Raises UnknownTable, and KeyError, TypeError or ValueError if the item cannot be an event.
+        """
+        image = record["dynamodb"].get("NewImage")
+        if image is None:  # Deleted, for example when it expired.
+            return None
+        table = table_of(record)
+        if table not in self.mappings:
+            raise UnknownTable(f"nothing is published from the table {table}")
+        return self.mappings[table](image)
+
+
+def table_of(record: Mapping[str, Any]) -> str:
+    """`orders` of `arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-01T00:00:00.000`."""
+    return str(record["eventSourceARN"]).split("/")[1]

@@ -1,20 +1,21 @@
-"""refund_charge: the payment service's function, fed by the refunds queue. This file only puts the parts together."""
+"""refund_charge: makes refunds, fed by the refunds queue. This file only puts the parts together.
+
+SQS message ─► Consumer ─► RefundCharge ─► RefundStore: claim ─► RefundWorker ─► Stripe ─► RefundStore: finalize
+               (runtime)   refund.py       payments/refunds/store.py  …/worker.py
+"""
 
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from aws_lambda_powertools import Logger, Metrics
 
-from onecharge.contract.events import RefundRequestedEvent
-from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.refunds.worker import RefundWorker
-from onecharge.payments.stripe_account import StripeAccount
+from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import client_config
 from onecharge.runtime.consumer import queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
@@ -29,42 +30,29 @@ class Application:
     """Everything that outlives an invocation: clients with their connections, threads, derived time bounds."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        config = client_config()
-        self._logger = Logger()
+        logger = Logger()
         self.counts = Counts(Metrics())
-        self._bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        dynamodb = boto3.client("dynamodb", config=config)
-        self._payments = PaymentStore(dynamodb, environment["PAYMENTS_TABLE"])
-        self._refunds = RefundStore(dynamodb, environment["REFUNDS_TABLE"])
-        self._stripe = StripeAccount(environment, config=config, bounds=self._bounds)
+        bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
+        self._service = PaymentService(
+            environment, bounds=bounds, instruments=Instruments(time.time, logger, self.counts)
+        )
+        self._store = RefundStore(self._service.dynamodb, environment["REFUNDS_TABLE"])
         self.consumer = queue_consumer(
             model=RefundRequestedEvent,
             # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
             handle=lambda event: self._refund_charge()(event),
             queue_url=environment["REFUNDS_QUEUE_URL"],
             dlq_url=environment["REFUNDS_DLQ_URL"],
-            logger=self._logger,
+            logger=logger,
             count=self.counts,
-            record_seconds=self._bounds.record_seconds,
+            record_seconds=bounds.record_seconds,
         )
 
     def _refund_charge(self) -> RefundCharge:
-        worker = RefundWorker(
-            store=self._refunds,
-            # One client for the whole delivery: a lookup says nothing about another account.
-            gateway=StripeRefunds(self._stripe.gateway().client),
-            clock=time.time,
-            logger=self._logger,
-            count=self.counts,
-        )
-        return RefundCharge(
-            payments=self._payments,
-            worker=worker,
-            bounds=self._bounds,
-            clock=time.time,
-            logger=self._logger,
-            count=self.counts,
-        )
+        bounds, instruments = self._service.bounds, self._service.instruments
+        # One client for the whole delivery: a lookup proves nothing about another account.
+        refunds = Refunds(self._store, self._service.stripe.client(), bounds, instruments)
+        return RefundCharge(refunds, self._service.store)
 
 
 @lambda_handler(Application)

@@ -1,4 +1,4 @@
-"""republish: the order service's safety net, on a schedule. This file only puts the parts together."""
+"""republish: scheduled; publishes again what waits for an outcome. This file puts the parts together."""
 
 import time
 from collections.abc import Mapping
@@ -7,27 +7,25 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
-from onecharge.contract.states import OrderStatus
+from onecharge.orders.transitions import WAITING
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.topics import Topic
 from republish.republish import RepublishCheckpoint, RepublishOrders
-from republish.waiting import Source, WaitingOrders, WaitingRefunds
+from republish.waiting import Source, WaitingOrders
+from republish.waiting_refunds import WaitingRefunds
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-WAITING_STATUSES = (OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.CANCELING)
-"""The statuses of an order that an outcome ends. NEEDS_REVIEW waits too, but for a person."""
-
 _PAGE_SECONDS = 30
-"""Far more than a page takes, unless AWS is slow; a run that is cut off within one repeats it the next time."""
+"""Far more than a page takes, unless AWS is slow. If the invocation times out within one, the next run repeats it."""
 
 
 class Application:
-    """Everything that outlives an invocation."""
+    """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         config = client_config()
@@ -35,7 +33,7 @@ class Application:
         self.counts = Counts(Metrics())
         dynamodb = boto3.client("dynamodb", config=config)
         self._sources: list[Source] = [
-            *(WaitingOrders(dynamodb, environment["ORDERS_TABLE"], status) for status in WAITING_STATUSES),
+            *(WaitingOrders(dynamodb, environment["ORDERS_TABLE"], status) for status in WAITING),
             WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),
         ]
         self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)
@@ -43,7 +41,7 @@ class Application:
         self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
 
     def republish(self, context: "LambdaContext") -> None:
-        """One run, which ends before the invocation does."""
+        """One run, which ends before the invocation times out."""
         RepublishOrders(
             sources=self._sources,
             topic=self._topic,
@@ -57,5 +55,5 @@ class Application:
 
 @lambda_handler(Application)
 def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> None:
-    """Publish again what waits, from where the last run stopped; the content of the schedule's event is ignored."""
+    """Publish again what waits, from the checkpoint of the last run. The content of the scheduled event is ignored."""
     application.republish(context)

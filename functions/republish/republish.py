@@ -1,7 +1,9 @@
-"""What waits for an outcome is published again: a round through all of it, a bounded part of it in each run.
+"""One scheduled run: publishes again what waits for an outcome, a bounded part of the present round.
 
-Streams keep records for 24 hours, and give one up after a number of tries; the stored item stays. Its event is
-published with the same content and the same id, so that a consumer recognizes a duplicate.
+    checkpoint ─► the source's next page ─► read each item ─► publish those that are due ─► checkpoint …
+
+A DynamoDB stream keeps its records for 24 hours, and Lambda discards one after MaximumRetryAttempts; the stored item
+remains. Its event is published with the same content and the same id, so that a consumer recognizes a duplicate.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +13,9 @@ from typing import ClassVar
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
+from onecharge.contract.events import Event
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
-from onecharge.runtime.topics import OrderServiceEvent, Topic
+from onecharge.runtime.topics import Topic
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
@@ -23,7 +26,7 @@ from republish.waiting import (
 )
 
 ITEMS_MAX = 10_000
-"""Of one run."""
+"""Items that one run reads, at the most."""
 _ITEMS_A_PAGE = 100
 
 
@@ -44,7 +47,7 @@ class RepublishCheckpoint(Checkpoint):
 
 
 class TransientPublishFailure(Exception):
-    """SNS refused a part of a page, and accepts it later: the next run begins with that page."""
+    """SNS did not accept a part of a page, and may accept it later: the next run begins with that page."""
 
 
 @dataclass(frozen=True)
@@ -97,27 +100,32 @@ class RepublishOrders:
             replace(checkpoint, after=last) if last else replace(checkpoint, source=checkpoint.source + 1, after=None)
         )
 
-    def _due(self, source: Source, key: Key, checkpoint: RepublishCheckpoint) -> OrderServiceEvent | None:
-        try:
-            waiting = source.read(key)
-        except (KeyError, TypeError, ValueError) as error:  # Whatever is wrong with the one, the others are published.
-            self._report_unpublishable(key["order_id"], type(error).__name__)
-            return None
+    def _due(self, source: Source, key: Key, checkpoint: RepublishCheckpoint) -> Event | None:
+        """The event of the item, if it still waits and its next republication is due."""
+        waiting = self._read(source, key)
         if waiting is None:
             return None
-        is_stuck = checkpoint.round_at - waiting.since >= DAY_SECONDS
+        waiting_seconds = checkpoint.round_at - waiting.since
+        is_stuck = waiting_seconds >= DAY_SECONDS
         if is_stuck:
             self.count("WaitingForADay")
             self.count("Alarm")
-        due = republications_due(checkpoint.round_at - waiting.since)
-        if due <= republications_due(checkpoint.round_before_at - waiting.since):
+        before_seconds = checkpoint.round_before_at - waiting.since
+        if republications_due(waiting_seconds) <= republications_due(before_seconds):
             return None
-        self._log(waiting, int(checkpoint.round_at - waiting.since), is_stuck=is_stuck)
+        self._log(waiting, int(waiting_seconds), is_stuck=is_stuck)
         return waiting.event
+
+    def _read(self, source: Source, key: Key) -> Waiting | None:
+        try:
+            return source.read(key)
+        except (KeyError, TypeError, ValueError) as error:  # One invalid item does not block the others.
+            self._report_unpublishable(key["order_id"], type(error).__name__)
+            return None
 
     def _log(self, waiting: Waiting, waiting_seconds: int, *, is_stuck: bool) -> None:
         (self.logger.error if is_stuck else self.logger.info)(
-            "still waiting for an outcome: published again",
+            "still waiting for an outcome: publishing again",
             extra={
                 "event_type": waiting.event.type,
                 "order_id": waiting.event.data.order_id,
@@ -127,7 +135,7 @@ class RepublishOrders:
             },
         )
 
-    def _publish(self, events: Sequence[OrderServiceEvent]) -> None:
+    def _publish(self, events: Sequence[Event]) -> None:
         failures = self.topic.publish(events)
         for _ in range(len(events) - len(failures)):
             self.count("Republished")
@@ -138,7 +146,7 @@ class RepublishOrders:
             raise TransientPublishFailure
 
     def _report_unpublishable(self, order_id: str, error: str) -> None:
-        """Does not block the others; reported in every round."""
+        """Raises the alarm in every round, until somebody has corrected the item; the others are published."""
         self.count("Alarm")
         self.logger.error(
             "unpublishable: no retry helps, correct the item", extra={"order_id": order_id, "error": error}

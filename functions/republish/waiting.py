@@ -1,6 +1,7 @@
-"""What waits for the payment service: orders and refunds by their status, and when one of them is due.
+"""What waits for the payment service: orders by their status, and when one of them is due to be published again.
 
-Each kind is a query on an index by status, oldest first; the items themselves are read consistently.
+The index by_status finds the candidates, the oldest first. An index is eventually consistent, so each item is then
+read consistently.
 """
 
 from collections.abc import Mapping
@@ -8,10 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onecharge.contract.states import OrderStatus, RefundStatus
-from onecharge.orders.items import cancel_requested, order_placed, refund_requested, waiting_since
+from onecharge.contract.events import Event
+from onecharge.contract.states import OrderStatus
+from onecharge.orders.events import ORDER_EVENTS
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import OrderStore
 from onecharge.runtime.dynamodb import expression_values, from_item, to_item
-from onecharge.runtime.topics import OrderServiceEvent
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -21,17 +24,17 @@ INDEX = "by_status"
 DAY_SECONDS = 24 * 3600
 
 FIRST_WAIT_SECONDS = 15 * 60
-"""An order is paid within seconds: one that has waited for so long is published again."""
+"""An order is paid within seconds; one that has waited this long is published again."""
 
 Key = Mapping[str, str]
 """The key attributes of an item and of the index."""
 
 
 def republications_due(waiting_seconds: float) -> int:
-    """How often an item that has waited for so long is to have been republished.
+    """How often an item that has waited this long is to have been republished.
 
-    After 15 minutes, again whenever that has doubled, and from the first day on daily: in an outage of Stripe's nothing
-    was lost, each order's message is still in its queue, and every further one is one more request to Stripe.
+    After 15 minutes, again whenever that has doubled, and daily from the first day on. In an outage of Stripe each
+    order's message is still in its queue, and every duplicate is one more request to Stripe.
     """
     if waiting_seconds < FIRST_WAIT_SECONDS:
         return 0
@@ -41,9 +44,9 @@ def republications_due(waiting_seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Waiting:
-    """An item that still waits: the event that asks about it, and since when it waits, in epoch seconds."""
+    """An item that still waits: the event to publish again, and since when it waits, in epoch seconds."""
 
-    event: OrderServiceEvent
+    event: Event
     since: float
 
 
@@ -51,12 +54,15 @@ class Source(Protocol):
     """One kind of items that wait. Every method makes exactly one request."""
 
     def page(self, *, until: float, after: Key | None, limit: int) -> tuple[list[Key], Key | None]:
-        """So many that are as old as that (epoch seconds), the oldest first; and where to go on, None at the end."""
+        """The keys of at most `limit` items that are as old as `until` (epoch seconds), the oldest first.
+
+        Returns also the cursor of the next page, None at the end.
+        """
 
     def read(self, key: Key) -> Waiting | None:
         """The item as it is now, which the index may not show yet; None if it does not wait any more.
 
-        Raises KeyError, TypeError or ValueError if it can be no event.
+        Raises ValueError if it cannot be an event.
         """
 
 
@@ -69,61 +75,39 @@ class WaitingOrders:
     status: OrderStatus
 
     def page(self, *, until: float, after: Key | None, limit: int) -> tuple[list[Key], Key | None]:
-        return _page(_Index(self.client, self.table, self.status, "placed_at"), until, after, limit)
+        return StatusIndex(self.client, self.table, self.status, "placed_at").page(until, after, limit)
 
     def read(self, key: Key) -> Waiting | None:
-        order = _read(self.client, self.table, {"order_id": key["order_id"]})
-        if order.get("status") != self.status:
+        order = OrderStore(self.client, self.table).find(key["order_id"])
+        if order is None or order.status is not self.status:
             return None
-        event = cancel_requested(order) if self.status is OrderStatus.CANCELING else order_placed(order)
-        return Waiting(event, waiting_since(order).timestamp())
+        # REQUIRES_ACTION asks again about the present attempt.
+        event_of = ORDER_EVENTS.get(self.status, StoredOrder.placed_event)
+        return Waiting(event_of(order), order.waiting_since.timestamp())
 
 
 @dataclass(frozen=True)
-class WaitingRefunds:
-    """The refunds that are PENDING."""
-
-    client: "DynamoDBClient"
-    table: str
-
-    def page(self, *, until: float, after: Key | None, limit: int) -> tuple[list[Key], Key | None]:
-        return _page(_Index(self.client, self.table, RefundStatus.PENDING, "requested_at"), until, after, limit)
-
-    def read(self, key: Key) -> Waiting | None:
-        refund = _read(self.client, self.table, {name: key[name] for name in ("order_id", "refund_id")})
-        if refund.get("status") != RefundStatus.PENDING:
-            return None
-        event = refund_requested(refund)
-        return Waiting(event, event.data.requested_at.timestamp())
-
-
-@dataclass(frozen=True)
-class _Index:
-    """The items of one status, in the order of their age."""
+class StatusIndex:
+    """The items of one status in the index by_status; `age` is the attribute that it sorts by."""
 
     client: "DynamoDBClient"
     table: str
     status: str
     age: str
 
-
-def _page(index: _Index, until: float, after: Key | None, limit: int) -> tuple[list[Key], Key | None]:
-    start: dict[str, Any] = {"ExclusiveStartKey": to_item(after)} if after else {}
-    answer = index.client.query(
-        TableName=index.table,
-        IndexName=INDEX,
-        KeyConditionExpression="#status = :status AND #age <= :until",
-        ExpressionAttributeNames={"#status": "status", "#age": index.age},
-        ExpressionAttributeValues=expression_values(
-            status=index.status, until=datetime.fromtimestamp(until, UTC).isoformat()
-        ),
-        Limit=limit,
-        **start,
-    )
-    last = answer.get("LastEvaluatedKey")
-    return [from_item(item) for item in answer["Items"]], from_item(last) if last else None
-
-
-def _read(client: "DynamoDBClient", table: str, key: Key) -> dict[str, Any]:
-    answer = client.get_item(TableName=table, Key=to_item(key), ConsistentRead=True)
-    return from_item(answer["Item"]) if "Item" in answer else {}
+    def page(self, until: float, after: Key | None, limit: int) -> tuple[list[Key], Key | None]:
+        """As in Source.page."""
+        start: dict[str, Any] = {"ExclusiveStartKey": to_item(after)} if after else {}
+        answer = self.client.query(
+            TableName=self.table,
+            IndexName=INDEX,
+            KeyConditionExpression="#status = :status AND #age <= :until",
+            ExpressionAttributeNames={"#status": "status", "#age": self.age},
+            ExpressionAttributeValues=expression_values(
+                status=self.status, until=datetime.fromtimestamp(until, UTC).isoformat()
+            ),
+            Limit=limit,
+            **start,
+        )
+        last = answer.get("LastEvaluatedKey")
+        return [from_item(item) for item in answer["Items"]], from_item(last) if last else None

@@ -1,4 +1,4 @@
-"""Whether a request is Stripe's: decided by Stripe's own library, over the body as it came."""
+"""Verifies that Stripe has signed a request, with Stripe's own library, over the raw body."""
 
 import json
 
@@ -12,22 +12,22 @@ _THIN_EVENT = "v2.core.event"
 
 
 class NotFromStripe(Exception):
-    """The signature is missing, too old, or not of this body and secret. Which of them is nobody's business."""
+    """The signature is missing, too old, or not of this body and secret. The response does not say which."""
 
 
 def verified(body: str, signature: str | None, secret: str) -> stripe.Event | None:
-    """The event in the body of a webhook; None for a thin event, which says nothing but an id.
+    """The event in the body of a webhook; None for a thin event, which carries only an id.
 
     A thin event is sent only to an endpoint that subscribes to events of API v2 (Stripe documentation, "Thin events").
     None of them is about a payment, but an answer other than 2xx would have each sent again for days.
 
     Args:
-        body: as it was received; parsed and written anew it would have another signature.
+        body: as it was received: serialized again it would have another signature.
         signature: the header Stripe-Signature, `t=…,v1=…`; with a secret that is being rolled, one for each.
         secret: the endpoint's signing secret, `whsec_…`.
 
     Raises:
-        NotFromStripe: nothing in the body may be believed.
+        NotFromStripe: nothing in the body can be trusted.
     """
     try:
         stripe.WebhookSignature.verify_header(body, signature, secret, TOLERANCE_SECONDS)
@@ -36,7 +36,7 @@ def verified(body: str, signature: str | None, secret: str) -> stripe.Event | No
             return None
         event: stripe.Event = stripe.Webhook.construct_event(body, signature, secret, TOLERANCE_SECONDS)
     except (stripe.SignatureVerificationError, ValueError, TypeError):
-        # A body that is no JSON is a ValueError, a signature that is no ASCII is a TypeError of its comparison. The
-        # library's error holds the body and the signature, so that it goes no further.
+        # ValueError: the body is no JSON. TypeError: the signature is not ASCII, and cannot be compared. The library's
+        # error holds the body and the signature, so it is not chained.
         raise NotFromStripe from None
     return event

@@ -1,1 +1,1 @@
-"""update_order: gives an order the status of its payment, and a refund that of its outcome."""
+"""update_order: gives an order the status of its payment, and a refund the status of its outcome."""

@@ -1,13 +1,20 @@
-"""update_order: consumes the payment service's events, and updates orders and refunds. Puts the parts together."""
+"""update_order: from the payment service's events to the Orders table. This file only puts the parts together.
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+    SQS order-updates ─► onecharge.runtime.consumer ─┬─► orders.py: the outcome of a payment ─► one conditional write
+                                                     └─► refunds.py: the outcome of a refund ─► one transaction
+
+The allowed moves are in onecharge.orders.transitions; a stale or duplicate event changes nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
-from pydantic import Field, TypeAdapter
 
-from onecharge.contract.events import PaymentOutcomeEvent, RefundOutcomeEvent
+from onecharge.contract.events import Event, PaymentOutcomeEvent, event_adapter
+from onecharge.contract.refunds import RefundOutcomeEvent
+from onecharge.orders.store import OrderStore
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
@@ -20,22 +27,24 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
-PAYMENT_EVENT: TypeAdapter[PaymentOutcomeEvent | RefundOutcomeEvent] = TypeAdapter(
-    Annotated[PaymentOutcomeEvent | RefundOutcomeEvent, Field(discriminator="type")]
+PAYMENT_EVENT = event_adapter(
+    PaymentOutcomeEvent,
+    RefundOutcomeEvent,
 )
 """Everything that the payment service publishes."""
 
 
 class Application:
-    """Everything that outlives an invocation."""
+    """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        dynamodb = boto3.client("dynamodb", config=client_config())
         logger = Logger()
         self.counts = Counts(Metrics())
-        orders_table, refunds_table = environment["ORDERS_TABLE"], environment["ORDER_REFUNDS_TABLE"]
-        self._update_order = UpdateOrder(dynamodb, orders_table, logger, self.counts)
-        self._update_refund = UpdateRefund(dynamodb, orders_table, refunds_table, logger, self.counts)
+        orders = OrderStore(boto3.client("dynamodb", config=client_config()), environment["ORDERS_TABLE"])
+        self._updates: Mapping[type[Event], Callable[[Any], Disposition]] = {
+            PaymentOutcomeEvent: UpdateOrder(orders, logger, self.counts),
+            RefundOutcomeEvent: UpdateRefund(orders, environment["ORDER_REFUNDS_TABLE"], logger, self.counts),
+        }
         self.consumer = queue_consumer(
             model=PAYMENT_EVENT,
             handle=self._update,
@@ -45,11 +54,11 @@ class Application:
             count=self.counts,
         )
 
-    def _update(self, event: PaymentOutcomeEvent | RefundOutcomeEvent) -> Disposition:
-        return self._update_refund(event) if isinstance(event, RefundOutcomeEvent) else self._update_order(event)
+    def _update(self, event: Event) -> Disposition:
+        return self._updates[type(event)](event)
 
 
 @lambda_handler(Application)
 def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
-    """Update the orders and refunds of one batch; returns the messages that SQS is to deliver again."""
+    """Handle one batch of events; returns the messages that SQS is to deliver again."""
     return application.consumer.consume(event, context)

@@ -1,4 +1,4 @@
-"""A refund's outcome, written to the refund; the amount of one that failed is free to be refunded again."""
+"""The outcome of a refund, written to it; the amount of a refund that failed can be refunded again."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,109 +6,115 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.events import RefundOutcomeEvent
-from onecharge.contract.states import OrderStatus, RefundStatus
-from onecharge.orders.items import expires_at
+from onecharge.contract.refunds import RefundOutcomeEvent, RefundStatus
+from onecharge.contract.states import OrderStatus
+from onecharge.orders.refunds import REFUND_OUTCOMES, RefundTransition
+from onecharge.orders.schema import expires_at
+from onecharge.orders.store import OrderStore
 from onecharge.runtime.consumer import Disposition, Done
 from onecharge.runtime.dynamodb import expression_values, to_item
-from update_order.transitions import REFUND_TRANSITIONS
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef, UpdateTypeDef
 
 
 class NoSuchRefund(Exception):
-    """An outcome for a refund that the table does not have: it is tried again, and ends in the DLQ."""
+    """The table has no such refund: the message is retried, and ends in the DLQ."""
 
 
 class RefundConflict(Exception):
-    """The refund does not match the outcome: another amount, or a status that changes at this moment. Retried."""
+    """The refund has another amount than the outcome, or its status keeps changing. The message is retried."""
 
 
 @dataclass(frozen=True)
 class UpdateRefund:
-    """Writes the outcomes of refunds, each with one transaction."""
+    """Updates refunds. Each outcome is one transaction that is idempotent by itself."""
 
-    client: "DynamoDBClient"
-    orders_table: str
+    orders: OrderStore
     refunds_table: str
     logger: Logger
     count: Callable[[str], None]
 
     def __call__(self, event: RefundOutcomeEvent) -> Disposition:
-        status, origins = REFUND_TRANSITIONS[event.type]
+        """Write one outcome. Raises NoSuchRefund, RefundConflict."""
+        transition = REFUND_OUTCOMES[event.type]
         try:
-            before = self._move(event, status, origins)
+            before = self._move(event, transition)
         except NoSuchRefund:
             if not self._is_canceled(event.data.order_id):
                 raise
-            # Nobody has requested it: the payment service refunds a canceled order that was charged by itself.
+            # The payment service itself refunds a canceled order that was charged: there is no request.
             self.count("CanceledOrderRefunded")
-            self._log("refund of a canceled order", event, status)
+            self._log("refund of a canceled order", event, transition.status)
             return Done()
-        is_moved = before in origins
-        self.count(f"RefundStatus.{status}" if is_moved else "RefundUpdateIgnored")
-        self._log("refund updated" if is_moved else "refund update ignored: stale or duplicate", event, status)
+        is_moved = before in transition.origins
+        self.count(f"RefundStatus.{transition.status}" if is_moved else "RefundUpdateIgnored")
+        self._log(
+            "refund updated" if is_moved else "refund update ignored: stale or duplicate", event, transition.status
+        )
         if is_moved and before is RefundStatus.SUCCEEDED:
             self._report_returned(event)
         return Done()
 
-    def _move(self, event: RefundOutcomeEvent, status: RefundStatus, origins: frozenset[RefundStatus]) -> RefundStatus:
-        """Write the outcome over the status that the refund has; returns that status, which may be no origin."""
+    def _move(self, event: RefundOutcomeEvent, transition: RefundTransition) -> RefundStatus:
+        """Move the refund; returns the status that it had, which may be no origin: then it ignored the outcome."""
         expected = RefundStatus.PENDING
         for _ in RefundStatus:
-            found = self._write(event, status, expected)
+            found = self._write(event, transition, expected)
             if found is None:
                 return expected
-            if found not in origins:
+            if found not in transition.origins:
                 return found
             expected = found
         raise RefundConflict(event.data.refund_id)
 
-    def _write(self, event: RefundOutcomeEvent, status: RefundStatus, expected: RefundStatus) -> RefundStatus | None:
+    def _write(
+        self, event: RefundOutcomeEvent, transition: RefundTransition, expected: RefundStatus
+    ) -> RefundStatus | None:
         """Write the outcome if the refund has the expected status; returns None, or the status that it has."""
-        writes: list[TransactWriteItemTypeDef] = [{"Update": self._outcome(event, status, expected)}]
-        if status is RefundStatus.FAILED:
+        writes: list[TransactWriteItemTypeDef] = [{"Update": self._outcome(event, transition, expected)}]
+        if transition.status is RefundStatus.FAILED:
             # In one transaction: released twice, the amount could be refunded twice.
             writes.append({"Update": self._release(event)})
+        client = self.orders.client
         try:
-            self.client.transact_write_items(TransactItems=writes)
-        except self.client.exceptions.TransactionCanceledException as canceled:
+            client.transact_write_items(TransactItems=writes)
+        except client.exceptions.TransactionCanceledException as canceled:
             refund = canceled.response["CancellationReasons"][0]
             if refund.get("Code") != "ConditionalCheckFailed":
-                raise  # A conflict with another write, or an order that is gone: the message comes back.
+                raise  # A conflict with another write, or the order is gone: the message is retried.
             if "Item" not in refund:
                 raise NoSuchRefund(event.data.refund_id) from None
             item: Mapping[str, Any] = refund["Item"]
             return RefundStatus(item["status"]["S"])
         return None
 
-    def _outcome(self, event: RefundOutcomeEvent, status: RefundStatus, expected: RefundStatus) -> "UpdateTypeDef":
+    def _outcome(
+        self, event: RefundOutcomeEvent, transition: RefundTransition, expected: RefundStatus
+    ) -> "UpdateTypeDef":
         code = event.data.failure_code
-        is_final = status is not RefundStatus.NEEDS_REVIEW
         return {
             "TableName": self.refunds_table,
             "Key": to_item({"order_id": event.data.order_id, "refund_id": event.data.refund_id}),
             "UpdateExpression": "SET #status = :status"
             + (", failure_code = :code" if code else "")
-            + (", expires_at = :expires_at" if is_final else ""),
+            + (", expires_at = :expires_at" if transition.ends_waiting else ""),
             "ConditionExpression": "#status = :expected AND amount_minor = :amount",
             "ExpressionAttributeNames": {"#status": "status"},
             "ExpressionAttributeValues": expression_values(
-                status=status,
+                status=transition.status,
                 expected=expected,
                 amount=event.data.amount_minor,
                 code=code or None,
-                expires_at=expires_at(event.data.occurred_at) if is_final else None,
+                expires_at=expires_at(event.data.occurred_at) if transition.ends_waiting else None,
             ),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
     def _release(self, event: RefundOutcomeEvent) -> "UpdateTypeDef":
-        """The reservation ends. Stripe's figure falls by an event of the payment's own, if it included this refund."""
+        """Release the reservation. If Stripe's total included this refund, another event of the payment lowers it."""
         return {
-            "TableName": self.orders_table,
+            "TableName": self.orders.table,
             "Key": to_item({"order_id": event.data.order_id}),
             "UpdateExpression": "SET refunded_minor = refunded_minor - :amount",
             "ConditionExpression": "refunded_minor >= :amount",
@@ -116,33 +122,26 @@ class UpdateRefund:
         }
 
     def _is_canceled(self, order_id: str) -> bool:
-        answer = self.client.get_item(
-            TableName=self.orders_table, Key=to_item({"order_id": order_id}), ConsistentRead=True
-        )
-        return answer.get("Item", {}).get("status") == {"S": OrderStatus.CANCELED}
+        order = self.orders.find(order_id)
+        return order is not None and order.status is OrderStatus.CANCELED
 
     def _report_returned(self, event: RefundOutcomeEvent) -> None:
-        """The customer expects the money, and it does not come: somebody has to find another way."""
+        """The customer expects the money and does not get it: a person has to find another way."""
         self.count("RefundReturned")
         self.count("Alarm")
         self.logger.error(
-            "a refund failed after it had succeeded: its amount can be refunded again",
-            extra={
-                "order_id": event.data.order_id,
-                "refund_id": event.data.refund_id,
-                "failure_code": event.data.failure_code,
-                "correlation_id": event.correlationid,
-            },
+            "a refund failed after it had succeeded: refund its amount again, or in another way",
+            extra={"failure_code": event.data.failure_code, **_ids_of(event)},
         )
 
     def _log(self, message: str, event: RefundOutcomeEvent, status: RefundStatus) -> None:
-        self.logger.info(
-            message,
-            extra={
-                "status": status,
-                "order_id": event.data.order_id,
-                "refund_id": event.data.refund_id,
-                "attempt": event.data.attempt,
-                "correlation_id": event.correlationid,
-            },
-        )
+        self.logger.info(message, extra={"status": status, **_ids_of(event)})
+
+
+def _ids_of(event: RefundOutcomeEvent) -> dict[str, object]:
+    return {
+        "order_id": event.data.order_id,
+        "refund_id": event.data.refund_id,
+        "attempt": event.data.attempt,
+        "correlation_id": event.correlationid,
+    }

@@ -1,1 +1,1 @@
-"""A stand-in for Stripe's API that is honest about idempotency, with a ledger of charges as the oracle of tests."""
+"""A small HTTP server for the part of Stripe's API that onecharge uses, with a ledger of charges for tests."""

@@ -1,4 +1,4 @@
-"""`python -m local.stripe_standin`: runs until Ctrl-C or SIGTERM, and says in one line of JSON where it is."""
+"""`python -m local.stripe_standin`: prints its address as one line of JSON, and runs until Ctrl-C or SIGTERM."""
 
 import argparse
 import json
@@ -11,12 +11,12 @@ from local.stripe_standin.server import running_standin
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m local.stripe_standin", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--seed", type=int, default=0, help="of the ids that it makes")
+    parser.add_argument("--port", type=int, default=0, help="0 means any free port")
+    parser.add_argument("--seed", type=int, default=0, help="of the generated ids")
     arguments = parser.parse_args()
     stopped = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: stopped.set())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
     with running_standin(arguments.host, arguments.port, seed=arguments.seed) as standin:
         print(json.dumps({"stripe_api_base": standin.base_url}), flush=True)
         stopped.wait()

@@ -1,4 +1,4 @@
-"""One Stripe account: everything that it holds, and the events about it."""
+"""One Stripe account: its objects, its idempotency keys and its events."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from local.stripe_standin.refunds import Refund
 
 API_VERSION = "2026-10-28.endive"
-"""The version whose objects these are: an account's default, and the one that stripe-python pins."""
+"""The account's default API version, which the objects follow; stripe-python pins the same one."""
 
 
 def digest(text: str) -> str:
@@ -27,34 +27,34 @@ def digest(text: str) -> str:
 
 @dataclass
 class Ids:
-    """New ids: equal seeds and requests give equal ones."""
+    """Generates ids: the same seed and the same requests give the same ids."""
 
     seed: int = 0
-    _made: Counter[str] = field(default_factory=Counter)
+    _counts: Counter[str] = field(default_factory=Counter)
 
     def new(self, kind: str) -> str:
-        self._made[kind] += 1
-        return f"{kind}_{digest(f'{self.seed}:{kind}:{self._made[kind]}')[:24]}"
+        self._counts[kind] += 1
+        return f"{kind}_{digest(f'{self.seed}:{kind}:{self._counts[kind]}')[:24]}"
 
 
 @dataclass
 class Behavior:
-    """How Stripe behaves where its documentation leaves it open, or where it takes its time."""
+    """Settings for what Stripe's documentation leaves open, and for delays. README.md, "Not verified"."""
 
     search_lag_seconds: float = 0.0
     confirms_max: int | None = None
-    """How often a PaymentIntent may be confirmed ("a variable upper limit"); one more cancels it. None: no limit."""
-    refunds_settle_seconds: float = 600.0
-    """After this time a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
+    """Stripe's "variable upper limit" of confirms; one confirm more cancels the PaymentIntent. None: no limit."""
+    late_refund_seconds: float = 600.0
+    """When a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
     declines_use_up_payment_methods: bool = False
-    """Whether a declined payment, as well as a successful one, uses up a payment method without a customer."""
+    """Whether a decline, like a success, uses up a payment method without a customer."""
     customers_exist: bool = True
-    """Whether every id that begins with cus_ is a customer of the account; otherwise none is."""
+    """True: every id that begins with cus_ is a customer of the account. False: there are no customers."""
 
 
 @dataclass
 class Account:
-    """What one account holds. Nothing in it is seen with a key of another account."""
+    """All objects of one account. An API key of another account sees none of them."""
 
     id: str
     clock: Callable[[], float]
@@ -69,15 +69,15 @@ class Account:
     disputes: "dict[str, Dispute]" = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     executing: Request | None = None
-    """The request that what happens now is due to; None for what Stripe does by itself."""
+    """The request that causes the current events; None while Stripe acts by itself."""
 
     @property
     def now(self) -> int:
         return int(self.clock())
 
-    def emit(self, type_: str, made: dict[str, Any], previous: dict[str, Any] | None = None) -> None:
-        """An event with the object as it is now. Source: Stripe API reference, "The Event object"."""
-        data = {"object": made} if previous is None else {"object": made, "previous_attributes": previous}
+    def emit(self, type_: str, object_: dict[str, Any], previous: dict[str, Any] | None = None) -> None:
+        """Emit an event with a snapshot of the object. Source: Stripe API reference, "The Event object"."""
+        data = {"object": object_} if previous is None else {"object": object_, "previous_attributes": previous}
         request = self.executing
         self.events.append(
             {

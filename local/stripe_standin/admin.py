@@ -1,4 +1,4 @@
-"""The stand-in from another process: read its ledger, order faults, move its clock."""
+"""A client for the stand-in's admin API: read the ledger, inject faults, move the clock."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _TIMEOUT_SECONDS = 30
 
 @dataclass(frozen=True)
 class LedgerCharge:
-    """Money that was taken: the oracle of every test."""
+    """A successful charge: money was taken. Tests count these."""
 
     charge_id: str
     payment_intent_id: str
@@ -22,7 +22,7 @@ class LedgerCharge:
     amount_minor: int
     currency: str
     idempotency_key: str | None
-    """Of the request that confirmed it; None for one that the customer's authentication finished."""
+    """The key of the confirm; None if the charge followed the customer's authentication."""
     created: int
     payment_method: str = ""
     account: str = ""
@@ -30,14 +30,14 @@ class LedgerCharge:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All charges, all PaymentIntents, and how often Stripe was asked what."""
+    """All charges and other objects of every account, and request counts."""
 
     charges: tuple[LedgerCharge, ...]
     payment_intents: tuple[Mapping[str, Any], ...]
     refunds: tuple[Mapping[str, Any], ...]
     counts: Mapping[str, int]
     unpaid_charges: tuple[Mapping[str, Any], ...] = ()
-    """Attempts that failed, or are being processed: no money was taken."""
+    """Failed and pending charges: no money was taken."""
     disputes: tuple[Mapping[str, Any], ...] = ()
 
     def charges_of(self, order_id: str) -> list[LedgerCharge]:
@@ -45,21 +45,21 @@ class Ledger:
 
 
 class StandInAdmin:
-    """A client of the endpoints under /_standin/."""
+    """One method for each endpoint under /_standin/. Raises requests.HTTPError if a call is refused."""
 
     def __init__(self, base_url: str) -> None:
         self._base = f"{base_url}/_standin"
         self._session = requests.Session()
 
     def ledger(self) -> Ledger:
-        answer = self._send("GET", "ledger")
+        ledger = self._send("GET", "ledger")
         return Ledger(
-            charges=tuple(_charge(each) for each in answer["charges"]),
-            payment_intents=tuple(answer["payment_intents"]),
-            refunds=tuple(answer["refunds"]),
-            counts=answer["counts"],
-            unpaid_charges=tuple(answer["unpaid_charges"]),
-            disputes=tuple(answer["disputes"]),
+            charges=tuple(_charge(charge) for charge in ledger["charges"]),
+            payment_intents=tuple(ledger["payment_intents"]),
+            refunds=tuple(ledger["refunds"]),
+            counts=ledger["counts"],
+            unpaid_charges=tuple(ledger["unpaid_charges"]),
+            disputes=tuple(ledger["disputes"]),
         )
 
     def add_fault(
@@ -77,17 +77,17 @@ class StandInAdmin:
         status: int | None = None,
         error: Mapping[str, str] | None = None,
     ) -> None:
-        """Order a fault for the requests that match (see faults.py).
+        """Inject a fault into the requests that match (see faults.py).
 
-        Of a fault that is an answer, `stored` says whether it is replayed under its key, `executed` whether the request
-        takes effect all the same; `status` and `error` (message, type, code) are Fault.ANSWER's.
+        For a fault that is an error response, `stored` decides whether its key replays it, and `executed` whether the
+        request still takes effect. `status` and `error` (message, type, code) belong to Fault.RESPONSE.
         """
         rule = {"kind": kind, "match": dict(match or {}), "times": times, "skip": skip, "seconds": seconds}
-        answer = {"stored": stored, "executed": executed, "status": status, "error": dict(error or {})}
-        self._send("POST", "faults", {"rules": [{**rule, **answer, "method": method, "path": path}]})
+        response = {"stored": stored, "executed": executed, "status": status, "error": dict(error or {})}
+        self._send("POST", "faults", {"rules": [{**rule, **response, "method": method, "path": path}]})
 
     def faults_met(self) -> int:
-        """How many requests have met a fault that was ordered."""
+        """How many requests have met an injected fault."""
         return sum(max(0, rule["hits"] - rule["skip"]) for rule in self._send("GET", "faults")["rules"])
 
     def clear_faults(self) -> None:
@@ -97,75 +97,77 @@ class StandInAdmin:
         self._send("POST", "clock", {"advance_seconds": seconds})
 
     def settings(self, **settings: Any) -> None:
-        """latency_seconds, webhook_url, webhook_secret; endpoint_rate_limit, account_rate_limit (requests per second,
+        """Change settings; README.md lists them.
+
+        latency_seconds, webhook_url, webhook_secret; endpoint_rate_limit and account_rate_limit (requests per second,
         None for no limit); and the fields of account.Behavior: search_lag_seconds, confirms_max, …
         """
         self._send("POST", "settings", settings)
 
     def authenticate(self, payment_intent_id: str, *, succeed: bool = True) -> None:
-        """Finish the 3-D Secure step as the customer would, or fail it."""
+        """Complete 3-D Secure as the customer does: authentication succeeds or fails."""
         self._send("POST", f"payment_intents/{payment_intent_id}/authenticate", {"succeed": succeed})
 
-    def decide(self, payment_intent_id: str, *, succeed: bool = True) -> None:
-        """End `processing` (see Fault.STAYS_PROCESSING): the bank pays, or declines."""
-        self._send("POST", f"payment_intents/{payment_intent_id}/decide", {"succeed": succeed})
+    def finish_processing(self, payment_intent_id: str, *, succeed: bool = True) -> None:
+        """End `processing` (see Fault.STAYS_PROCESSING): the payment succeeds or is declined."""
+        self._send("POST", f"payment_intents/{payment_intent_id}/finish_processing", {"succeed": succeed})
 
     def cancel_by_stripe(self, payment_intent_id: str, *, reason: str = "automatic") -> None:
-        """Cancel a PaymentIntent without anybody's request."""
+        """Cancel a PaymentIntent as Stripe does by itself."""
         self._send("POST", f"payment_intents/{payment_intent_id}/cancel", {"reason": reason})
 
     def create_payment_method(
         self, behaves_like: str = "pm_card_visa", *, customer: str | None = None, id_: str | None = None
     ) -> str:
-        """A PaymentMethod of its own, unlike the names of test payment methods: without a customer it pays once."""
-        given = {"behaves_like": behaves_like, "customer": customer, "id": id_}
-        return str(self._send("POST", "payment_methods", given)["id"])
+        """Create a PaymentMethod that behaves like a test card; without a customer it pays once. Returns its id."""
+        body = {"behaves_like": behaves_like, "customer": customer, "id": id_}
+        return str(self._send("POST", "payment_methods", body)["id"])
 
-    def settle_refund(self, refund_id: str) -> None:
-        """A pending refund succeeds."""
-        self._send("POST", f"refunds/{refund_id}/settle")
+    def succeed_refund(self, refund_id: str) -> None:
+        """Let a pending refund succeed."""
+        self._send("POST", f"refunds/{refund_id}/succeed")
 
     def fail_refund(self, refund_id: str, *, reason: str = "expired_or_canceled_card") -> None:
-        """A refund fails, even one that had succeeded."""
+        """Let a refund fail, even after it succeeded."""
         self._send("POST", f"refunds/{refund_id}/fail", {"reason": reason})
 
     def open_dispute(self, payment_intent_id: str, *, reason: str = "fraudulent", amount: int | None = None) -> str:
-        """The cardholder disputes the charge; returns the dispute's id."""
-        given = {"payment_intent": payment_intent_id, "reason": reason, "amount": amount}
-        return str(self._send("POST", "disputes", given)["id"])
+        """Dispute the charge as the cardholder does; returns the dispute's id."""
+        body = {"payment_intent": payment_intent_id, "reason": reason, "amount": amount}
+        return str(self._send("POST", "disputes", body)["id"])
 
     def close_dispute(self, dispute_id: str, *, status: str = "lost") -> None:
-        """The bank decides the dispute: `lost` or `won`."""
+        """Close the dispute: `lost` or `won`."""
         self._send("POST", f"disputes/{dispute_id}/close", {"status": status})
 
-    def run_late(self) -> int:
-        """Let happen now what would happen by itself later: late executions, refunds; returns how much that was."""
-        return int(self._send("POST", "late/run")["ran"])
+    def run_scheduled(self) -> int:
+        """Run all that is scheduled for later now: late executions, refunds. Returns the number of actions."""
+        return int(self._send("POST", "scheduled/run")["ran"])
 
-    def forget_keys(self, key: str | None = None) -> int:
-        """Forget the answer of this idempotency key, or of all that are not in use; returns how many that was."""
-        return int(self._send("POST", "keys/forget", {"key": key})["forgotten"])
+    def delete_keys(self, key: str | None = None) -> int:
+        """Delete one idempotency key, or all that are not in use. Returns the number of deleted keys."""
+        return int(self._send("POST", "keys/delete", {"key": key})["deleted"])
 
     def assign_api_key(self, api_key: str, account: str | None = "acct_standin") -> None:
-        """From now on this API key is one of that account, which sees nothing of others; of None, it is refused."""
+        """Assign an API key to an account, which sees nothing of other accounts; with None the key is refused."""
         self._send("POST", "api_keys", {"api_key": api_key, "account": account})
 
     def events(self) -> list[Mapping[str, Any]]:
-        """All events so far, oldest first; their places are what `deliver_webhooks` takes."""
+        """All events, oldest first; `deliver_webhooks` takes their indexes."""
         return list(self._send("GET", "webhooks")["events"])
 
     def deliver_webhooks(self, order: Sequence[int] | None = None) -> list[int]:
-        """Send the events, in this order and as often as named; gives the statuses that came back."""
-        answer = self._send("POST", "webhooks/deliver", {} if order is None else {"order": list(order)})
-        return list(answer["statuses"])
+        """Send events to the webhook URL, by index, in this order; all if None. Returns the HTTP statuses."""
+        response = self._send("POST", "webhooks/deliver", {} if order is None else {"order": list(order)})
+        return list(response["statuses"])
 
     def reset(self) -> None:
         self._send("POST", "reset")
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        answer = self._session.request(method, f"{self._base}/{path}", json=body, timeout=_TIMEOUT_SECONDS)
-        answer.raise_for_status()
-        return answer.json()
+        response = self._session.request(method, f"{self._base}/{path}", json=body, timeout=_TIMEOUT_SECONDS)
+        response.raise_for_status()
+        return response.json()
 
 
 def _charge(charge: Mapping[str, Any]) -> LedgerCharge:

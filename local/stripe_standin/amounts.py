@@ -1,4 +1,4 @@
-"""Currencies, and how little and how much may be charged. Source: Stripe documentation, "Supported currencies"."""
+"""Currencies, minimum and maximum amounts. Source: Stripe documentation, "Supported currencies"."""
 
 from collections.abc import Mapping
 
@@ -35,37 +35,37 @@ MINIMUM_AMOUNTS: Mapping[str, int] = {
     "sek": 300,
     "thb": 1000,
 }
-"""In minor units, for an account that settles in the same currency; others are converted, which is not modelled."""
+"""In minor units, for an account that settles in the same currency. Conversion is not modeled."""
 
 _ZERO_DECIMAL = frozenset("bif clp djf gnf jpy kmf krw mga pyg rwf ugx vnd vuv xaf xof xpf".split())
 _SIGNS = {"usd": "$", "eur": "€", "gbp": "£", "jpy": "¥"}
 
 
-def currency_of(given: Mapping[str, str]) -> str:
-    if "currency" not in given:
+def currency_of(parameters: Mapping[str, str]) -> str:
+    if "currency" not in parameters:
         raise invalid("Missing required param: currency.", param="currency", code="parameter_missing")
-    currency = given["currency"].lower()
+    currency = parameters["currency"].lower()
     if currency not in CURRENCIES:
         raise invalid(f"Invalid currency: {currency}.", param="currency")
     return currency
 
 
-def amount_to_charge(given: Mapping[str, str], currency: str) -> int:
+def amount_to_charge(parameters: Mapping[str, str], currency: str) -> int:
     """An amount that Stripe charges: not below the currency's minimum, of eight digits at most."""
-    amount = positive_amount(given)
+    amount = positive_amount(parameters)
     if amount < MINIMUM_AMOUNTS.get(currency, 1):
         least = display(MINIMUM_AMOUNTS[currency], currency)
         raise invalid(f"Amount must be at least {least} {currency}", param="amount", code="amount_too_small")
     if amount > AMOUNT_MAX:
-        most = display(AMOUNT_MAX, currency)
-        raise invalid(f"Amount must be no more than {most} {currency}", param="amount", code="amount_too_large")
+        maximum = display(AMOUNT_MAX, currency)
+        raise invalid(f"Amount must be no more than {maximum} {currency}", param="amount", code="amount_too_large")
     return amount
 
 
-def positive_amount(given: Mapping[str, str]) -> int:
-    if "amount" not in given:
+def positive_amount(parameters: Mapping[str, str]) -> int:
+    if "amount" not in parameters:
         raise invalid("Missing required param: amount.", param="amount", code="parameter_missing")
-    amount = integer(given["amount"], "amount")
+    amount = integer(parameters["amount"], "amount")
     if amount < 1:
         raise invalid(
             "This value must be greater than or equal to 1.", param="amount", code="parameter_invalid_integer"
@@ -74,6 +74,6 @@ def positive_amount(given: Mapping[str, str]) -> int:
 
 
 def display(amount: int, currency: str) -> str:
-    """As Stripe's messages write it: $0.50."""
+    """An amount as in Stripe's messages: $0.50."""
     shown = str(amount) if currency in _ZERO_DECIMAL else f"{amount / 100:,.2f}"
     return f"{_SIGNS.get(currency, '')}{shown}"

@@ -1,4 +1,4 @@
-"""One attempt to take the money of a PaymentIntent: it succeeds, is declined, asks for 3-D Secure, or is processing.
+"""One payment attempt: it succeeds, is declined, requires 3-D Secure, or stays `processing`.
 
 Source: Stripe API reference, "Confirm a PaymentIntent"; Stripe documentation, "Declines", "3D Secure authentication".
 """
@@ -8,12 +8,12 @@ from typing import Any
 
 from local.stripe_standin import payment_methods
 from local.stripe_standin.account import Account
-from local.stripe_standin.cards import AsksForAuthentication, CardBehavior, Declines, Succeeds
+from local.stripe_standin.cards import CardBehavior, Declines, RequiresAuthentication, Succeeds
 from local.stripe_standin.charges import Charge
 from local.stripe_standin.disputes import open_dispute
 from local.stripe_standin.errors import ApiError, doc_url, invalid
 from local.stripe_standin.messages import Request
-from local.stripe_standin.payment_intents import PaymentIntent, changed
+from local.stripe_standin.payment_intents import PaymentIntent, emit_change
 from local.stripe_standin.payment_methods import PaymentMethod
 
 _AUTHENTICATION_REQUIRED = Declines(
@@ -28,27 +28,27 @@ _AUTHENTICATION_FAILED = (
 )
 
 
-# ------------------------------------------------------------------------ what others than the API's caller do
+# ------------------------------------------------------------------------ the customer and the bank
 
 
 def authenticate(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
-    """The customer finishes 3-D Secure, or fails to; what Stripe's page in the browser does."""
+    """Complete 3-D Secure, as Stripe's page in the customer's browser does."""
     if intent.status != "requires_action":
-        raise invalid("There is nothing to authenticate.", code="payment_intent_unexpected_state")
+        raise invalid("This PaymentIntent does not require authentication.", code="payment_intent_unexpected_state")
     method = payment_methods.find(account, intent.payment_method or "")
     behavior = method.card.behavior
     if not succeed:
         _fail_authentication(account, intent, method)
-    elif isinstance(behavior, AsksForAuthentication) and isinstance(behavior.then, Declines):
+    elif isinstance(behavior, RequiresAuthentication) and isinstance(behavior.then, Declines):
         _decline(account, intent, method, behavior.then, key=None)
     else:
         _charge(account, intent, method, key=None)
 
 
-def decide(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
-    """What was `processing` is decided by the bank."""
+def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
+    """End `processing`: the payment succeeds or is declined."""
     if intent.status != "processing":
-        raise invalid("It is not processing.", code="payment_intent_unexpected_state")
+        raise invalid("This PaymentIntent is not processing.", code="payment_intent_unexpected_state")
     method = payment_methods.find(account, intent.payment_method or "")
     pending = account.charges[intent.latest_charge or ""]
     if succeed:
@@ -72,27 +72,27 @@ def attempt(
             _charge(account, intent, method, key=request.idempotency_key)
         case Declines() as declines:
             raise _decline(account, intent, method, declines, key=request.idempotency_key)
-        case AsksForAuthentication():
+        case RequiresAuthentication():
             if request.parameters.get("error_on_requires_action") == "true" or _off_session(request.parameters):
                 raise _decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
             intent.status = "requires_action"
-            changed(account, intent, "requires_action")
+            emit_change(account, intent, "requires_action")
 
 
-def _behavior(behavior: CardBehavior, given: Mapping[str, str]) -> CardBehavior:
-    if isinstance(behavior, AsksForAuthentication) and behavior.off_session and _off_session(given):
+def _behavior(behavior: CardBehavior, parameters: Mapping[str, str]) -> CardBehavior:
+    if isinstance(behavior, RequiresAuthentication) and behavior.off_session and _off_session(parameters):
         return behavior.off_session
     return behavior
 
 
-def _off_session(given: Mapping[str, str]) -> bool:
-    return given.get("off_session") in ("true", "recurring", "one_off")
+def _off_session(parameters: Mapping[str, str]) -> bool:
+    return parameters.get("off_session") in ("true", "recurring", "one_off")
 
 
 def _charge(
     account: Account, intent: PaymentIntent, method: PaymentMethod, *, key: str | None, pending: Charge | None = None
 ) -> None:
-    """Money is taken: the one place where that happens."""
+    """Take the money. Nothing else does."""
     charge = pending or _new_charge(account, intent, method, key)
     charge.pending = False
     intent.latest_charge, intent.status = charge.id, "succeeded"
@@ -100,7 +100,7 @@ def _charge(
     account.emit("charge.succeeded", charge.as_json())
     if method.card.dispute_reason is not None:
         open_dispute(account, charge, method.card.dispute_reason)
-    changed(account, intent, "succeeded")
+    emit_change(account, intent, "succeeded")
 
 
 def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> None:
@@ -108,7 +108,7 @@ def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key
     charge.pending = True
     intent.latest_charge, intent.status = charge.id, "processing"
     account.emit("charge.pending", charge.as_json())
-    changed(account, intent, "processing")
+    emit_change(account, intent, "processing")
 
 
 def _decline(
@@ -120,9 +120,9 @@ def _decline(
     key: str | None,
     pending: Charge | None = None,
 ) -> ApiError:
-    """The attempt fails: a failed Charge, and the PaymentIntent waits for another payment method.
+    """Record a failed Charge; the PaymentIntent goes back to `requires_payment_method`. Returns the 402 response.
 
-    A payment that is declined for want of authentication makes no Charge, as recorded from test mode (README.md).
+    A decline with `authentication_required` makes no Charge, as recorded from test mode (README.md).
     """
     charge = pending
     if charge is None and declines is not _AUTHENTICATION_REQUIRED:
@@ -132,8 +132,8 @@ def _decline(
         method.used_up |= method.customer is None and account.behavior.declines_use_up_payment_methods
         account.emit("charge.failed", charge.as_json())
     details = _error_details(declines, charge, method)
-    _back_to_payment_method(account, intent, {**details, "message": declines.message, "type": "card_error"}, charge)
-    return ApiError(402, "card_error", declines.message, remembered=True, **details, payment_intent=intent.as_json())
+    _require_payment_method(account, intent, {**details, "message": declines.message, "type": "card_error"}, charge)
+    return ApiError(402, "card_error", declines.message, stored=True, **details, payment_intent=intent.as_json())
 
 
 def _fail_authentication(account: Account, intent: PaymentIntent, method: PaymentMethod) -> None:
@@ -145,16 +145,16 @@ def _fail_authentication(account: Account, intent: PaymentIntent, method: Paymen
         "payment_method": method.as_json(),
         "type": "invalid_request_error",
     }
-    _back_to_payment_method(account, intent, error, None)
+    _require_payment_method(account, intent, error, None)
 
 
-def _back_to_payment_method(
+def _require_payment_method(
     account: Account, intent: PaymentIntent, error: dict[str, Any], charge: Charge | None
 ) -> None:
     intent.status, intent.payment_method, intent.last_payment_error = "requires_payment_method", None, error
-    # It is the latest that was made, whether or not this attempt made one.
+    # An attempt that made no charge leaves the one of the attempt before.
     intent.latest_charge = charge.id if charge else intent.latest_charge
-    changed(account, intent, "payment_failed")
+    emit_change(account, intent, "payment_failed")
 
 
 def _error_details(declines: Declines, charge: Charge | None, method: PaymentMethod) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Stripe's test payment methods, and what each of them does.
+"""Stripe's test payment methods and their behavior.
 
 Source: Stripe documentation, "Testing" (names, codes and decline codes of PaymentMethods); "Decline codes" (advice).
 """
@@ -10,12 +10,12 @@ from enum import StrEnum
 
 @dataclass(frozen=True)
 class Succeeds:
-    """The card is charged."""
+    """The payment succeeds."""
 
 
 @dataclass(frozen=True)
 class Declines:
-    """The issuer says no, with this error code, decline code and advice."""
+    """The issuer declines, with this error code, decline code and advice code."""
 
     code: str = "card_declined"
     decline_code: str | None = "generic_decline"
@@ -23,28 +23,28 @@ class Declines:
     advice_code: str | None = "try_again_later"
     param: str | None = None
     blocked: bool = False
-    """By Radar, before the issuer was asked."""
+    """Blocked by Radar: the issuer never receives the payment."""
 
 
 @dataclass(frozen=True)
-class AsksForAuthentication:
-    """The issuer wants 3-D Secure: the customer has to act; then this happens."""
+class RequiresAuthentication:
+    """The issuer requires 3-D Secure; `then` is the result once the customer has authenticated."""
 
     then: Succeeds | Declines = Succeeds()
     off_session: Succeeds | Declines | None = None
-    """What happens off session; None is a decline with authentication_required."""
+    """The result off session; None is a decline with authentication_required."""
 
 
-CardBehavior = Succeeds | Declines | AsksForAuthentication
+CardBehavior = Succeeds | Declines | RequiresAuthentication
 
 
 class LateRefund(StrEnum):
-    """What becomes of a refund later on."""
+    """How a refund ends, some time after it was created."""
 
     SUCCEEDS = "succeeds"
-    """It is `pending` at first."""
+    """From `pending` to `succeeded`."""
     FAILS = "fails"
-    """It is `succeeded` at first."""
+    """From `succeeded` to `failed`."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Card:
     funding: str = "credit"
     country: str = "US"
     attachable: bool = True
-    """Stripe refuses to attach cards that decline, but for one."""
+    """Stripe refuses to attach cards that decline, except pm_card_chargeCustomerFail."""
     late_refund: LateRefund | None = None
     dispute_reason: str | None = None
 
@@ -130,17 +130,17 @@ TEST_CARDS: Mapping[str, Card] = {
     # Available balance.
     "pm_card_bypassPending": Card(last4="0077"),
     # 3-D Secure.
-    "pm_card_authenticationRequiredOnSetup": Card(AsksForAuthentication(), last4="3155"),
-    "pm_card_authenticationRequired": Card(AsksForAuthentication(), last4="3184"),
+    "pm_card_authenticationRequiredOnSetup": Card(RequiresAuthentication(), last4="3155"),
+    "pm_card_authenticationRequired": Card(RequiresAuthentication(), last4="3184"),
     "pm_card_authenticationRequiredSetupForOffSession": Card(
-        AsksForAuthentication(off_session=Succeeds()), last4="0446"
+        RequiresAuthentication(off_session=Succeeds()), last4="0446"
     ),
     "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds": Card(
-        AsksForAuthentication(then=_INSUFFICIENT_FUNDS), last4="3178"
+        RequiresAuthentication(then=_INSUFFICIENT_FUNDS), last4="3178"
     ),
-    "pm_card_threeDSecureRequired": Card(AsksForAuthentication(), last4="3063"),
-    "pm_card_threeDSecure2Required": Card(AsksForAuthentication(), last4="3220"),
-    "pm_card_threeDSecureRequiredChargeDeclined": Card(AsksForAuthentication(then=_GENERIC), last4="1629"),
+    "pm_card_threeDSecureRequired": Card(RequiresAuthentication(), last4="3063"),
+    "pm_card_threeDSecure2Required": Card(RequiresAuthentication(), last4="3220"),
+    "pm_card_threeDSecureRequiredChargeDeclined": Card(RequiresAuthentication(then=_GENERIC), last4="1629"),
     "pm_card_threeDSecureRequiredProcessingError": _declines("1280", _GENERIC),
     "pm_card_threeDSecureOptional": Card(last4="3055"),
     "pm_card_amex_threeDSecureNotSupported": Card(brand="amex", last4="0005"),

@@ -1,4 +1,4 @@
-"""Charges: one for each attempt to take money, failed or not. Source: Stripe API reference, "The Charge object"."""
+"""Charges, successful, failed and pending. Source: Stripe API reference, "The Charge object"."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from local.stripe_standin.payment_methods import NO_ADDRESS, NO_BILLING_DETAILS,
 
 @dataclass
 class Charge:
-    """An attempt; money was taken if it succeeded, and then it is in the ledger."""
+    """One charge. Money was taken only if it succeeded; then it is in the ledger."""
 
     id: str
     payment_intent: str
@@ -43,18 +43,18 @@ class Charge:
         return "failed" if self.declined else "succeeded"
 
     def as_json(self) -> dict[str, Any]:
-        taken = self.succeeded
+        paid = self.succeeded
         return {
-            **dict.fromkeys(_NOT_MODELLED),
+            **dict.fromkeys(_NOT_MODELED),
             "id": self.id,
             "object": "charge",
             "amount": self.amount,
-            "amount_captured": self.amount if taken else 0,
+            "amount_captured": self.amount if paid else 0,
             "amount_refunded": self.amount_refunded,
-            "balance_transaction": f"txn_{self.id[3:]}" if taken else None,
+            "balance_transaction": f"txn_{self.id[3:]}" if paid else None,
             "billing_details": {**NO_BILLING_DETAILS, "address": dict(NO_ADDRESS)},
             "calculated_statement_descriptor": "ONECHARGE",
-            "captured": taken,
+            "captured": paid,
             "created": self.created,
             "currency": self.currency,
             "customer": self.customer,
@@ -66,12 +66,12 @@ class Charge:
             "livemode": False,
             "metadata": dict(self.metadata),
             "outcome": None if self.pending else _outcome(self.declined),
-            "paid": taken,
+            "paid": paid,
             "payment_intent": self.payment_intent,
             "payment_method": self.method.id,
             "payment_method_details": {"card": self._card_json(), "type": "card"},
             "receipt_email": self.receipt_email,
-            "refunded": taken and self.amount_refunded == self.amount,
+            "refunded": paid and self.amount_refunded == self.amount,
             "status": self.status,
         }
 
@@ -103,7 +103,7 @@ class Charge:
         }
 
 
-_NOT_MODELLED = (
+_NOT_MODELED = (
     "application application_fee application_fee_amount failure_balance_transaction on_behalf_of receipt_number "
     "receipt_url review shipping source source_transfer statement_descriptor statement_descriptor_suffix transfer_data "
     "transfer_group"

@@ -1,4 +1,4 @@
-"""Creating and confirming PaymentIntents: what is asked for, and what is refused.
+"""Create and confirm a PaymentIntent: validation of the request, then one attempt.
 
 Source: Stripe API reference, "Create a PaymentIntent", "Confirm a PaymentIntent".
 """
@@ -13,7 +13,7 @@ from local.stripe_standin.attempts import attempt
 from local.stripe_standin.errors import ApiError, invalid
 from local.stripe_standin.messages import Request
 from local.stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
-from local.stripe_standin.payment_intents import PaymentIntent, cancel_now, changed, find, unexpected_state
+from local.stripe_standin.payment_intents import PaymentIntent, cancel_now, emit_change, find, unexpected_state
 from local.stripe_standin.payment_methods import PaymentMethod
 
 CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_action")
@@ -33,106 +33,108 @@ _REDIRECTS = (
 
 def create(account: Account, request: Request, *, stays_processing: bool = False) -> dict[str, Any]:
     """POST /v1/payment_intents, with `confirm` or without."""
-    given = allow(request, _CREATE, _CONFIRM, METADATA)
-    _refuse_manual(given)
-    confirms = boolean(given, "confirm")
-    intent = _parse(account, request, given)
-    method = _method_given(account, intent, given)
-    if confirms:
-        _check_confirmable(intent, method, given)
-    # From here on nothing is refused: execution has begun.
+    parameters = allow(request, _CREATE, _CONFIRM, METADATA)
+    _refuse_manual(parameters)
+    confirm_now = boolean(parameters, "confirm")
+    intent = _parse(account, request, parameters)
+    method = _method_given(account, intent, parameters)
+    if confirm_now:
+        _check_confirmable(intent, method, parameters)
+    # Validation ends here: from now on every response is stored under the key.
     intent.id = account.ids.new("pi")
     account.payment_intents[intent.id] = intent
-    changed(account, intent, "created")
-    if confirms and method is not None:
+    emit_change(account, intent, "created")
+    if confirm_now and method is not None:
         attempt(account, intent, method, request, stays_processing=stays_processing)
     return intent.as_json()
 
 
 def confirm(account: Account, request: Request, identifier: str, *, stays_processing: bool = False) -> dict[str, Any]:
     """POST /v1/payment_intents/{id}/confirm, with the payment method of the request or the PaymentIntent's own."""
-    given = allow(request, _CONFIRM)
+    parameters = allow(request, _CONFIRM)
     intent = find(account, identifier)
     if intent.status not in CONFIRMABLE:
-        raise unexpected_state(intent, _why_not_confirmed(intent))
-    named = given.get("payment_method") or intent.payment_method
+        raise unexpected_state(intent, _not_confirmable_message(intent))
+    named = parameters.get("payment_method") or intent.payment_method
     method = payment_methods.resolve(account, named) if named else None
-    _check_confirmable(intent, method, given)
-    if method is None:  # What _check_confirmable has refused.
-        raise AssertionError
+    method = _check_confirmable(intent, method, parameters)
     payment_methods.check_usable(method, intent.customer, intent.as_json())
-    _count_confirms(account, intent)
-    intent.receipt_email = given.get("receipt_email", intent.receipt_email)
+    _count_confirm(account, intent)
+    intent.receipt_email = parameters.get("receipt_email", intent.receipt_email)
     attempt(account, intent, method, request, stays_processing=stays_processing)
     return intent.as_json()
 
 
-# ------------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------------ validation
 
 
-def _parse(account: Account, request: Request, given: Mapping[str, str]) -> PaymentIntent:
-    _check_types(given, request.version or API_VERSION)
-    currency = currency_of(given)
+def _parse(account: Account, request: Request, parameters: Mapping[str, str]) -> PaymentIntent:
+    _check_types(parameters, request.version or API_VERSION)
+    currency = currency_of(parameters)
     return PaymentIntent(
         id="",
-        amount=amount_to_charge(given, currency),
+        amount=amount_to_charge(parameters, currency),
         currency=currency,
         created=account.now,
-        metadata=metadata_of(given),
-        customer=payment_methods.customer_of(account, given),
-        description=given.get("description"),
-        receipt_email=given.get("receipt_email"),
-        automatic_payment_methods=_automatic_payment_methods(given),
-        allowed_payment_method_types=values(given, "allowed_payment_method_types") or None,
+        metadata=metadata_of(parameters),
+        customer=payment_methods.customer_of(account, parameters),
+        description=parameters.get("description"),
+        receipt_email=parameters.get("receipt_email"),
+        automatic_payment_methods=_automatic_payment_methods(parameters),
+        allowed_payment_method_types=values(parameters, "allowed_payment_method_types") or None,
     )
 
 
-def _check_types(given: Mapping[str, str], version: str) -> None:
+def _check_types(parameters: Mapping[str, str], version: str) -> None:
     """Source: Stripe's changelog, "Removes the payment method types parameter from Payment Intents and Setup Intents"
     (2026-09-30.endive) and "Adds the allowed payment method types parameter" (2026-07-29.dahlia)."""
-    if values(given, "payment_method_types") and version >= "2026-09-30":
+    if values(parameters, "payment_method_types") and version >= "2026-09-30":
         raise invalid(
             "The `payment_method_types` parameter is no longer supported.",
             param="payment_method_types",
             code="payment_method_types_no_longer_supported",
         )
-    allowed = values(given, "allowed_payment_method_types")
-    automatic = any(name.startswith("automatic_payment_methods[") for name in given)
-    if allowed and (automatic or values(given, "payment_method_types")):
+    allowed = values(parameters, "allowed_payment_method_types")
+    automatic = any(name.startswith("automatic_payment_methods[") for name in parameters)
+    if allowed and (automatic or values(parameters, "payment_method_types")):
         raise invalid("`allowed_payment_method_types` cannot be combined with other choices of payment methods.")
-    if any(type_ != "card" for type_ in (*allowed, *values(given, "payment_method_types"))):
-        raise invalid("The stand-in knows cards only.", param="allowed_payment_method_types")
+    if any(type_ != "card" for type_ in (*allowed, *values(parameters, "payment_method_types"))):
+        raise invalid("The stand-in supports cards only.", param="allowed_payment_method_types")
 
 
-def _method_given(account: Account, intent: PaymentIntent, given: Mapping[str, str]) -> PaymentMethod | None:
-    if "payment_method" not in given:
+def _method_given(account: Account, intent: PaymentIntent, parameters: Mapping[str, str]) -> PaymentMethod | None:
+    if "payment_method" not in parameters:
         return None
-    method = payment_methods.resolve(account, given["payment_method"])
+    method = payment_methods.resolve(account, parameters["payment_method"])
     payment_methods.check_usable(method, intent.customer, None)
     intent.payment_method, intent.status = method.id, "requires_confirmation"
     return method
 
 
-def _automatic_payment_methods(given: Mapping[str, str]) -> dict[str, Any] | None:
-    """Enabled unless the types are given: the default since API version 2023-08-16."""
-    if values(given, "payment_method_types") or values(given, "allowed_payment_method_types"):
+def _automatic_payment_methods(parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    """Enabled unless the request lists the types: the default since API version 2023-08-16."""
+    if values(parameters, "payment_method_types") or values(parameters, "allowed_payment_method_types"):
         return None
-    redirects = one_of(given, "automatic_payment_methods[allow_redirects]", ("always", "never"))
+    redirects = one_of(parameters, "automatic_payment_methods[allow_redirects]", ("always", "never"))
     return {"allow_redirects": redirects or "always", "enabled": True}
 
 
-def _refuse_manual(given: Mapping[str, str]) -> None:
-    """What would charge later than a confirm, or by another call, is refused rather than charged at once."""
-    one_of(given, "confirmation_method", ("automatic",))
-    one_of(given, "capture_method", ("automatic", "automatic_async"))
+def _refuse_manual(parameters: Mapping[str, str]) -> None:
+    """Refuse manual confirmation and manual capture: the stand-in would charge too early."""
+    one_of(parameters, "confirmation_method", ("automatic",))
+    one_of(parameters, "capture_method", ("automatic", "automatic_async"))
 
 
-def _check_confirmable(intent: PaymentIntent, method: PaymentMethod | None, given: Mapping[str, str]) -> None:
-    boolean(given, "error_on_requires_action")
+def _check_confirmable(
+    intent: PaymentIntent, method: PaymentMethod | None, parameters: Mapping[str, str]
+) -> PaymentMethod:
+    """Returns the payment method; raises ApiError if it is missing, or if the PaymentIntent needs a return_url."""
+    boolean(parameters, "error_on_requires_action")
     if method is None:
         raise _missing_payment_method(intent)
-    if intent.may_redirect and "return_url" not in given:
+    if intent.may_redirect and "return_url" not in parameters:
         raise invalid(_REDIRECTS)
+    return method
 
 
 def _missing_payment_method(intent: PaymentIntent) -> ApiError:
@@ -149,15 +151,15 @@ def _missing_payment_method(intent: PaymentIntent) -> ApiError:
     return unexpected_state(intent, message)
 
 
-def _count_confirms(account: Account, intent: PaymentIntent) -> None:
+def _count_confirm(account: Account, intent: PaymentIntent) -> None:
     intent.confirms += 1
     limit = account.behavior.confirms_max
     if limit is not None and intent.confirms > limit:
         cancel_now(account, intent, "automatic")
-        raise unexpected_state(intent, "This PaymentIntent was confirmed too often, and is canceled.")
+        raise unexpected_state(intent, "This PaymentIntent was confirmed too often and is canceled.")
 
 
-def _why_not_confirmed(intent: PaymentIntent) -> str:
+def _not_confirmable_message(intent: PaymentIntent) -> str:
     if intent.status == "succeeded":
         return (
             "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed."

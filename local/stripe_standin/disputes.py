@@ -1,4 +1,4 @@
-"""Disputes, which only an admin call and some test cards open. Source: Stripe API reference, "The Dispute object"."""
+"""Disputes; an admin call or a test card opens them. Source: Stripe API reference, "The Dispute object"."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ _EVIDENCE = (
 
 @dataclass
 class Dispute:
-    """A charge that its cardholder questions."""
+    """The cardholder contests a charge at the bank."""
 
     id: str
     charge: Charge
@@ -53,7 +53,7 @@ class Dispute:
             "intended_submission_method": None,
             "is_charge_refundable": False,
             "livemode": False,
-            # A dispute has metadata of its own: nothing of its charge's.
+            # A dispute does not inherit the metadata of its charge.
             "metadata": {},
             "payment_intent": self.charge.payment_intent,
             "reason": self.reason,
@@ -63,7 +63,7 @@ class Dispute:
 
 def open_dispute(account: Account, charge: Charge, reason: str = "fraudulent", amount: int | None = None) -> Dispute:
     if not charge.succeeded or charge.disputed:
-        raise invalid("Only a charge that succeeded can be disputed, once.", param="charge")
+        raise invalid("Only a successful charge can be disputed, and only once.", param="charge")
     dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now)
     account.disputes[dispute.id] = dispute
     charge.disputed = True
@@ -72,9 +72,9 @@ def open_dispute(account: Account, charge: Charge, reason: str = "fraudulent", a
 
 
 def close_dispute(account: Account, dispute: Dispute, status: str) -> Dispute:
-    """The bank decides: won (for us) or lost."""
+    """Close the dispute: `won` by the merchant, or `lost`."""
     if status not in ("won", "lost") or dispute.status in ("won", "lost"):
-        raise invalid("An open dispute can be won or lost.", param="status")
+        raise invalid("Only an open dispute can be closed, as won or lost.", param="status")
     before, dispute.status = dispute.status, status
     account.emit("charge.dispute.closed", dispute.as_json(), {"status": before})
     return dispute

@@ -1,16 +1,16 @@
-"""What Stripe does with a request: pure semantics on a clock that is handed in. No sockets, no threads, no chance.
+"""How Stripe processes a request. Pure: the clock is an argument; no sockets, threads or randomness.
 
-A request passes three steps, so that another one can arrive in between:
+A request takes three steps, so that another request can arrive between them:
 
-    begin     authenticate, look the idempotency key up: a replay, a conflict, or a ticket to go on with
-    execute   the charge happens here, at once or not at all
-    finish    the answer is stored under the key, if it is one that Stripe remembers
+    begin     authenticate and check the idempotency key: a replay, a conflict, or a ticket for the next steps
+    execute   run the endpoint; money moves here or not at all
+    finish    store the response under the key, if Stripe stores it
 
-Whoever calls holds a lock around each step, not around all three. Source of the rules: Stripe documentation,
-"Idempotent requests", "Error handling", "Advanced error handling", "Authentication", "Versioning".
+The caller locks around each step, not around all three. Sources: Stripe documentation, "Idempotent requests",
+"Error handling", "Advanced error handling", "Authentication", "Versioning".
 
     engine ──► confirmation ──► attempts ──► charges, disputes, payment_methods ──► cards
-           ──► payment_intents, refunds, lists         all on one account.Account, which holds everything
+           ──► payment_intents, refunds, lists         all on one account.Account
 """
 
 import re
@@ -25,10 +25,8 @@ from local.stripe_standin.messages import Request, Response, Ticket
 from local.stripe_standin.rate_limits import RateLimits
 from local.stripe_standin.schedule import Schedule
 
-__all__ = ["Request", "Response", "StripeEngine", "Ticket"]
-
 ACCOUNT_ID = "acct_standin"
-"""Whose every key is, unless `assign_key` says otherwise."""
+"""The account of every API key that `assign_key` has not moved."""
 
 _API_KEYS = re.compile(r"[sr]k_test_.+")
 _VERSIONS = re.compile(r"\d{4}-\d{2}-\d{2}(\.[a-z_]+)?")
@@ -60,7 +58,7 @@ _CAN_STAY_PROCESSING = (confirmation.create, confirmation.confirm)
 
 
 class StripeEngine:
-    """Stripe with its accounts. `clock` gives epoch seconds; equal seeds and requests give equal ids."""
+    """Stripe and its accounts. `clock` returns epoch seconds; the same seed and requests give the same ids."""
 
     def __init__(self, clock: Callable[[], float], *, seed: int = 0) -> None:
         self._clock = clock
@@ -75,15 +73,15 @@ class StripeEngine:
     # ---------------------------------------------------------------- the three steps
 
     def identify(self, request: Request) -> tuple[Request, dict[str, str]]:
-        """The request with an id of its own, and the headers that any answer to it has."""
+        """Assign a request id; returns the request and the headers of every response to it."""
         identified = Request(**{**vars(request), "id": self._ids.new("req")})
         headers = {"Request-Id": str(identified.id), "Stripe-Version": identified.version or API_VERSION}
-        if identified.remembers:
+        if identified.uses_idempotency_key:
             headers |= {"Idempotency-Key": str(identified.idempotency_key), "Original-Request": str(identified.id)}
         return identified, headers
 
     def begin(self, request: Request) -> Ticket | Response:
-        """Let the request in, or answer it at once: 401, 429, 400, 409, or the replay of the first answer."""
+        """Returns a ticket, or the response that ends the request: 401, 429, 400, 409, or a replay."""
         self.run_due()
         try:
             account = self._account_for(request)
@@ -94,8 +92,8 @@ class StripeEngine:
             return _error(error, request)
         return replay or Ticket(request, account.id)
 
-    def about(self, request: Request) -> dict[str, str]:
-        """Amount, currency and metadata of the PaymentIntent that the path names, as the parameters that gave them."""
+    def created_with(self, request: Request) -> dict[str, str]:
+        """Amount, currency and metadata of the PaymentIntent in the path, as the parameters that created it."""
         identifier = (re.findall(r"/payment_intents/(pi_[^/]+)", request.path) or [""])[0]
         for account in self.accounts.values():
             if (intent := account.payment_intents.get(identifier)) is not None:
@@ -104,45 +102,45 @@ class StripeEngine:
         return {}
 
     def execute(self, ticket: Ticket, *, stays_processing: bool = False) -> tuple[Response, bool]:
-        """Do what is asked; says with the answer whether Stripe remembers it under the key."""
+        """Run the endpoint. Returns the response, and whether Stripe stores it under the key."""
         request, account = ticket.request, self.accounts[ticket.account_id]
         account.executing = request
         try:
             return Response(200, self._route(account, request, stays_processing=stays_processing)), True
         except ApiError as error:
-            return _error(error, request), error.remembered
+            return _error(error, request), error.stored
         finally:
             account.executing = None
 
     def execute_later(self, ticket: Ticket, seconds: float) -> None:
-        """Do what is asked once this time has passed, whatever was answered ("Stripe may roll forward")."""
+        """Run the endpoint after this time; the response has been sent already ("Stripe may roll forward")."""
         self.schedule.add(self._clock() + seconds, partial(self.execute, ticket))
 
-    def finish(self, ticket: Ticket, response: Response, *, remembered: bool) -> None:
-        """Store the answer under the request's key, or free the key if the answer is not one to remember."""
-        self.accounts[ticket.account_id].keys.finish(ticket.request, response, remembered=remembered)
+    def finish(self, ticket: Ticket, response: Response, *, stored: bool) -> None:
+        """Store the response under the key, or delete the key if Stripe does not store this response."""
+        self.accounts[ticket.account_id].keys.finish(ticket.request, response, stored=stored)
 
-    def answer(self, request: Request) -> Response:
-        """All three steps at once, for callers that let nothing happen in between."""
+    def respond(self, request: Request) -> Response:
+        """All three steps without interruption."""
         ticket = self.begin(request)
         if isinstance(ticket, Response):
             return ticket
-        response, remembered = self.execute(ticket)
-        self.finish(ticket, response, remembered=remembered)
+        response, stored = self.execute(ticket)
+        self.finish(ticket, response, stored=stored)
         return response
 
     def run_due(self) -> int:
-        """Let happen what happens by itself, up to now."""
+        """Run the scheduled actions that are due. Returns their number."""
         return self.schedule.run(self._clock())
 
-    def run_all(self) -> int:
-        """Let happen now whatever would happen by itself later."""
+    def run_scheduled(self) -> int:
+        """Run all scheduled actions now, due or not. Returns their number."""
         return self.schedule.run(float("inf"))
 
-    # ---------------------------------------------------------------- accounts and keys
+    # ---------------------------------------------------------------- accounts and API keys
 
     def assign_key(self, api_key: str, account_id: str | None) -> None:
-        """From now on this key is one of that account; of none, it is refused."""
+        """Assign an API key to an account, which is created if it is new; with None the key is refused."""
         self._account_of_key[api_key] = account_id
         if account_id is not None and account_id not in self.accounts:
             self._open(account_id)
@@ -174,15 +172,15 @@ class StripeEngine:
     def _route(self, account: Account, request: Request, *, stays_processing: bool) -> dict[str, Any]:
         path = request.path.removeprefix("/v1/")
         for (method, pattern), handler in _ROUTES.items():
-            found = re.fullmatch(pattern, path) if method == request.method else None
-            if found:
-                how = {"stays_processing": True} if stays_processing and handler in _CAN_STAY_PROCESSING else {}
-                return lists.expand(account, request, handler(account, request, *found.groups(), **how))
+            match = re.fullmatch(pattern, path) if method == request.method else None
+            if match:
+                options = {"stays_processing": True} if stays_processing and handler in _CAN_STAY_PROCESSING else {}
+                return lists.expand(account, request, handler(account, request, *match.groups(), **options))
         raise ApiError(404, "invalid_request_error", f"Unrecognized request URL ({request.method}: {request.path}).")
 
 
 class RateLimited(ApiError):
-    """Too many requests within a second."""
+    """429: too many requests within a second."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(429, "invalid_request_error", "Too many requests.", code="rate_limit")

@@ -1,22 +1,19 @@
-"""Stripe's errors as its API gives them. Source: Stripe documentation, "Errors" and "Error codes"."""
+"""Stripe's API errors. Source: Stripe documentation, "Errors" and "Error codes"."""
 
 from typing import Any
 
 
 class ApiError(Exception):
-    """An answer that is an error.
+    """An error response. `stored`: whether the idempotency key replays it; not if it failed before execution."""
 
-    `remembered` says whether it is stored under the idempotency key: what failed before execution began is not.
-    """
-
-    def __init__(self, status: int, type_: str, message: str, *, remembered: bool = False, **details: Any) -> None:
+    def __init__(self, status: int, type_: str, message: str, *, stored: bool = False, **details: Any) -> None:
         super().__init__(message)
         self.status = status
-        self.remembered = remembered
-        given = {name: value for name, value in details.items() if value is not None}
-        if "code" in given:
-            given.setdefault("doc_url", doc_url(given["code"]))
-        self.body = {"error": {"type": type_, "message": message, **given}}
+        self.stored = stored
+        details = {name: value for name, value in details.items() if value is not None}
+        if "code" in details:
+            details.setdefault("doc_url", doc_url(details["code"]))
+        self.body = {"error": {"type": type_, "message": message, **details}}
 
 
 def doc_url(code: str) -> str:
@@ -24,20 +21,21 @@ def doc_url(code: str) -> str:
 
 
 def invalid(message: str, *, param: str | None = None, code: str | None = None) -> ApiError:
-    """A parameter fails validation: nothing has begun, nothing is remembered."""
+    """400, a parameter fails validation: not executed, not stored under the key."""
     return ApiError(400, "invalid_request_error", message, param=param, code=code)
 
 
 def refused(message: str, *, param: str | None = None, code: str | None = None, **details: Any) -> ApiError:
-    """What there is allows no such thing; execution had begun, so it is remembered."""
-    return ApiError(400, "invalid_request_error", message, remembered=True, param=param, code=code, **details)
+    """400, the state of an object does not allow it: execution had begun, so it is stored under the key."""
+    return ApiError(400, "invalid_request_error", message, stored=True, param=param, code=code, **details)
 
 
 def missing(what: str, identifier: str, param: str) -> ApiError:
+    """404, the path names an unknown object."""
     message = f"No such {what}: '{identifier}'"
     return ApiError(404, "invalid_request_error", message, code="resource_missing", param=param)
 
 
 def missing_parameter(what: str, identifier: str, param: str) -> ApiError:
-    """Something that a parameter names, unlike what the path names, is missing with a 400."""
+    """400, a parameter names an unknown object."""
     return refused(f"No such {what}: '{identifier}'", code="resource_missing", param=param)

@@ -1,4 +1,4 @@
-"""Faults on order: which requests meet which one, and how often."""
+"""Fault injection: which requests meet which fault, and how often."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,46 +11,42 @@ from local.stripe_standin.messages import Request, Response
 
 
 class Fault(StrEnum):
-    """What can go wrong; `_before` and `_after` are seen from the instant at which the charge happens."""
+    """What can go wrong; `_before` and `_after` mean before and after the charge."""
 
     ERROR_500_BEFORE = "error_500_before"
-    """500 without a charge; Stripe remembers the 500."""
+    """500 without a charge; the key replays the 500."""
     ERROR_500_AFTER = "error_500_after"
-    """The charge happens, the answer is 500, and the 500 is what Stripe remembers."""
+    """500 after a charge; the key replays the 500."""
     ERROR_500_LATER = "error_500_later"
-    """500, which Stripe remembers; the charge happens `seconds` later, whatever has happened until then."""
+    """500, and the request is executed `seconds` later; the key replays the 500."""
     BAD_GATEWAY_502 = "bad_gateway_502"
     UNAVAILABLE_503 = "unavailable_503"
     GATEWAY_TIMEOUT_504 = "gateway_timeout_504"
     DEPENDENCY_FAILED_424 = "dependency_failed_424"
     LOCK_TIMEOUT_429 = "lock_timeout_429"
-    """Another request is at work on the same object."""
+    """Another request has locked the object."""
     RATE_LIMIT_429 = "rate_limit_429"
     RATE_LIMIT_400 = "rate_limit_400"
-    """A rate limit of one object, which Stripe answers with a 400."""
+    """A rate limit on one object, which Stripe reports with a 400."""
     UNAUTHORIZED_401 = "unauthorized_401"
     FORBIDDEN_403 = "forbidden_403"
-    """A restricted key without this permission."""
-    ANSWER = "answer"
-    """Any answer: the rule's `status` and `error`."""
+    """A restricted API key without this permission."""
+    RESPONSE = "response"
+    """The `status` and `error` of the rule."""
     DROP_BEFORE = "drop_before"
-    """The connection is closed; nothing has happened, nothing is remembered."""
+    """The connection is closed; the request is not executed."""
     DROP_AFTER = "drop_after"
-    """The charge happens, the connection is closed; the true answer is remembered."""
-    HANG_BEFORE = "hang_before"
-    """Nothing happens, and nothing is said for `seconds`; then the connection is closed."""
+    """The connection is closed after the charge; the key replays the normal response."""
     HANG_AFTER = "hang_after"
-    """The charge happens, and the answer trickles byte by byte for `seconds`, so that no read timeout ends it."""
-    SILENT_AFTER = "silent_after"
-    """The charge happens, and nothing is said for `seconds`; a read timeout ends it."""
+    """After the charge the response trickles byte by byte for `seconds`: no read timeout expires."""
     LATENCY = "latency"
-    """All is well, `seconds` later; until then the key is in use."""
+    """The normal response, `seconds` later; until then the key is in use."""
     STAYS_PROCESSING = "stays_processing"
-    """A confirm leaves the PaymentIntent `processing`, until an admin call decides it."""
+    """A confirm leaves the PaymentIntent `processing`, until an admin call ends it."""
 
 
 class Executed(StrEnum):
-    """Whether a request that is answered with an error is executed all the same."""
+    """Whether and when a request is executed although its response is an error."""
 
     NEVER = "never"
     NOW = "now"
@@ -58,8 +54,8 @@ class Executed(StrEnum):
 
 
 @dataclass(frozen=True)
-class FaultyAnswer:
-    """An error in the place of the true answer. Unless it is `stored`, its key remembers nothing of the request."""
+class ErrorResponse:
+    """An error instead of the normal response. If it is `stored`, the key replays it."""
 
     status: int
     message: str = "An unknown error occurred."
@@ -69,108 +65,109 @@ class FaultyAnswer:
     executed: Executed = Executed.NEVER
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def response(self) -> Response:
+    def as_response(self) -> Response:
         return Response(self.status, ApiError(self.status, self.type, self.message, code=self.code).body, self.headers)
 
 
 _INVALID = "invalid_request_error"
 _NO_RETRY = {"Stripe-Should-Retry": "false"}
-_ANSWERS: Mapping[Fault, FaultyAnswer] = {
-    Fault.ERROR_500_BEFORE: FaultyAnswer(500, stored=True, headers=_NO_RETRY),
-    Fault.ERROR_500_AFTER: FaultyAnswer(500, stored=True, executed=Executed.NOW, headers=_NO_RETRY),
-    Fault.ERROR_500_LATER: FaultyAnswer(500, stored=True, executed=Executed.LATER, headers=_NO_RETRY),
-    Fault.BAD_GATEWAY_502: FaultyAnswer(502, "Bad gateway."),
-    Fault.UNAVAILABLE_503: FaultyAnswer(503, "Stripe is unavailable."),
-    Fault.GATEWAY_TIMEOUT_504: FaultyAnswer(504, "Gateway timeout."),
-    Fault.DEPENDENCY_FAILED_424: FaultyAnswer(424, "A dependency external to Stripe failed."),
-    Fault.LOCK_TIMEOUT_429: FaultyAnswer(
+_ERROR_RESPONSES: Mapping[Fault, ErrorResponse] = {
+    Fault.ERROR_500_BEFORE: ErrorResponse(500, stored=True, headers=_NO_RETRY),
+    Fault.ERROR_500_AFTER: ErrorResponse(500, stored=True, executed=Executed.NOW, headers=_NO_RETRY),
+    Fault.ERROR_500_LATER: ErrorResponse(500, stored=True, executed=Executed.LATER, headers=_NO_RETRY),
+    Fault.BAD_GATEWAY_502: ErrorResponse(502, "Bad gateway."),
+    Fault.UNAVAILABLE_503: ErrorResponse(503, "Stripe is unavailable."),
+    Fault.GATEWAY_TIMEOUT_504: ErrorResponse(504, "Gateway timeout."),
+    Fault.DEPENDENCY_FAILED_424: ErrorResponse(424, "A dependency external to Stripe failed."),
+    Fault.LOCK_TIMEOUT_429: ErrorResponse(
         429,
         "This object cannot be accessed right now because another API request or Stripe process is currently accessing "
         "it.",
         _INVALID,
         "lock_timeout",
     ),
-    Fault.RATE_LIMIT_429: FaultyAnswer(
+    Fault.RATE_LIMIT_429: ErrorResponse(
         429, "Too many requests.", _INVALID, "rate_limit", headers={"Stripe-Rate-Limited-Reason": "endpoint-rate"}
     ),
-    Fault.RATE_LIMIT_400: FaultyAnswer(400, "Too many requests for this object.", _INVALID, "rate_limit"),
-    Fault.UNAUTHORIZED_401: FaultyAnswer(401, "Invalid API Key provided.", _INVALID),
-    Fault.FORBIDDEN_403: FaultyAnswer(
+    Fault.RATE_LIMIT_400: ErrorResponse(400, "Too many requests for this object.", _INVALID, "rate_limit"),
+    Fault.UNAUTHORIZED_401: ErrorResponse(401, "Invalid API Key provided.", _INVALID),
+    Fault.FORBIDDEN_403: ErrorResponse(
         403, "The provided key does not have the required permissions for this endpoint.", _INVALID
     ),
-    Fault.ANSWER: FaultyAnswer(500),
+    Fault.RESPONSE: ErrorResponse(500),
 }
 
 
 @dataclass
 class FaultRule:
-    """A fault for the requests that match: past the first `skip`, for `times` of them (None: for all)."""
+    """A fault for the requests that match: after the first `skip` of them, for the next `times` (None: all)."""
 
     kind: Fault
     match: Mapping[str, str] = field(default_factory=dict)
-    """Parameters that the request must have, or that the PaymentIntent which its path names was created with:
-    `{"amount": "4711"}`, `{"metadata[order_id]": "…"}`; {} for any."""
+    """Parameters of the request, or of the request that created the PaymentIntent in its path: `{"amount": "4711"}`,
+    `{"metadata[order_id]": "…"}`. {} matches every request."""
     times: int | None = 1
     skip: int = 0
     seconds: float = 120.0
     method: str = "POST"
     path: str = "/v1/payment_intents"
-    """With * for any part: "/v1/payment_intents/*/confirm"."""
+    """* matches any part: "/v1/payment_intents/*/confirm"."""
     stored: bool | None = None
-    """Of an answer: whether it is stored under the key, and so replayed; None is as usual for the kind."""
+    """For an error response: whether the key replays it. None: the default of the kind."""
     executed: Executed | None = None
-    """Of an answer: whether the request is executed all the same; None is as usual for the kind."""
+    """For an error response: whether the request is executed. None: the default of the kind."""
     status: int | None = None
     error: Mapping[str, str] = field(default_factory=dict)
-    """Of Fault.ANSWER: its `message`, `type` and `code`."""
+    """For Fault.RESPONSE: its `message`, `type` and `code`."""
     hits: int = 0
 
     @classmethod
     def from_json(cls, rule: Mapping[str, Any]) -> "FaultRule":
         executed = rule.get("executed")
-        given = {"kind": Fault(rule["kind"]), "executed": Executed(executed) if executed else None, "hits": 0}
-        return cls(**{**rule, **given})
+        parsed = {"kind": Fault(rule["kind"]), "executed": Executed(executed) if executed else None, "hits": 0}
+        return cls(**{**rule, **parsed})
 
     @property
-    def answer(self) -> FaultyAnswer | None:
-        """The error that stands in the place of the true answer, if the fault is one."""
-        usual = _ANSWERS.get(self.kind)
-        if usual is None:
+    def error_response(self) -> ErrorResponse | None:
+        """The error instead of the normal response; None if the fault is of another kind."""
+        default = _ERROR_RESPONSES.get(self.kind)
+        if default is None:
             return None
         chosen = {"stored": self.stored, "executed": self.executed, "status": self.status, **self.error}
-        return FaultyAnswer(**{**vars(usual), **{name: value for name, value in chosen.items() if value is not None}})
+        return ErrorResponse(
+            **{**vars(default), **{name: value for name, value in chosen.items() if value is not None}}
+        )
 
     @property
-    def unstarted(self) -> bool:
-        """Whether it meets a request before Stripe looks its key up, so that it meets a replay as well."""
-        if self.answer is not None:
-            return not self.answer.stored and self.answer.executed is Executed.NEVER
-        return self.kind in (Fault.DROP_BEFORE, Fault.HANG_BEFORE)
+    def before_execution(self) -> bool:
+        """Whether it happens before Stripe checks the idempotency key: then it happens instead of a replay too."""
+        if self.error_response is not None:
+            return not self.error_response.stored and self.error_response.executed is Executed.NEVER
+        return self.kind is Fault.DROP_BEFORE
 
-    def applies_to(self, request: Request, about: Mapping[str, str]) -> bool:
+    def applies_to(self, request: Request, created_with: Mapping[str, str]) -> bool:
         return (
             request.method == self.method
             and fnmatchcase(request.path, self.path)
-            and self.match.items() <= {**about, **request.parameters}.items()
+            and self.match.items() <= {**created_with, **request.parameters}.items()
             and (self.times is None or self.hits < self.skip + self.times)
         )
 
 
 class FaultPlan:
-    """The rules in force; the first that applies is the one that a request meets."""
+    """The injected rules. A request meets the first rule that applies to it."""
 
     def __init__(self) -> None:
         self.rules: list[FaultRule] = []
 
-    def meet(self, request: Request, *, unstarted: bool, about: Mapping[str, str]) -> FaultRule | None:
-        """The fault that this request meets before it is started, or while it is executed; counted as met.
+    def find(self, request: Request, *, before_execution: bool, created_with: Mapping[str, str]) -> FaultRule | None:
+        """The fault that this request meets, before execution or during it; counts the hit.
 
         Args:
-            about: of the PaymentIntent that the path names, its amount, currency and metadata as parameters.
+            created_with: the parameters that created the PaymentIntent in the path, if there is one.
         """
         for rule in self.rules:
-            if rule.unstarted is unstarted and rule.applies_to(request, about):
+            if rule.before_execution is before_execution and rule.applies_to(request, created_with):
                 rule.hits += 1
                 return rule if rule.hits > rule.skip else None
         return None

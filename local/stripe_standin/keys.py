@@ -10,8 +10,8 @@ KEY_RETENTION_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True)
-class StoredAnswer:
-    """What a key stands for: the request that came first, and its answer once there is one."""
+class StoredResponse:
+    """The first request with a key, and its response; None while the request runs."""
 
     request: Request
     created: float
@@ -20,54 +20,52 @@ class StoredAnswer:
 
 @dataclass
 class IdempotencyKeys:
-    """The keys in use, and the answers that are remembered."""
+    """The keys in use and the stored responses."""
 
-    _stored: dict[str, StoredAnswer] = field(default_factory=dict)
+    _stored: dict[str, StoredResponse] = field(default_factory=dict)
 
     def begin(self, request: Request, now: float) -> Response | None:
-        """The replay of the first answer, if there is one; otherwise the key is in use from now on.
+        """Returns the replay of a stored response; None if the key is new, which is then in use.
 
         Raises:
-            ApiError: 400 or 409, when the key cannot be used for this request, or not now.
+            ApiError: 400, the key is too long or belongs to another request; 409, it is in use.
         """
         key = request.idempotency_key
-        if not request.remembers or key is None:
+        if not request.uses_idempotency_key or key is None:
             return None
         if len(key) > KEY_LENGTH_MAX:
             raise ApiError(400, "idempotency_error", "Idempotency keys must be at most 255 characters.")
-        earlier = self._stored.get(key)
-        if earlier is None or _is_forgotten(earlier, now):
-            self._stored[key] = StoredAnswer(request, now, None)
+        first = self._stored.get(key)
+        if first is None or _has_expired(first, now):
+            self._stored[key] = StoredResponse(request, now, None)
             return None
-        return _replay(earlier, request)
+        return _replay(first, request)
 
-    def finish(self, request: Request, response: Response, *, remembered: bool) -> None:
-        """Store the answer, or free the key if the answer is not one to remember."""
+    def finish(self, request: Request, response: Response, *, stored: bool) -> None:
+        """Store the response, or delete the key."""
         key = request.idempotency_key
-        if not request.remembers or key is None:
+        if not request.uses_idempotency_key or key is None:
             return
-        if remembered:
-            self._stored[key] = StoredAnswer(request, self._stored[key].created, response)
+        if stored:
+            self._stored[key] = StoredResponse(request, self._stored[key].created, response)
         else:
             del self._stored[key]
 
-    def forget(self, key: str | None = None) -> int:
-        """Forget this answer, or all of them, however young; returns how many that was."""
-        forgotten = [
-            name for name, stored in self._stored.items() if stored.response is not None and key in (None, name)
-        ]
-        for name in forgotten:
+    def delete(self, key: str | None = None) -> int:
+        """Delete one key, or all that are not in use, before they expire. Returns the number of deleted keys."""
+        deleted = [name for name, stored in self._stored.items() if stored.response is not None and key in (None, name)]
+        for name in deleted:
             del self._stored[name]
-        return len(forgotten)
+        return len(deleted)
 
 
-def _is_forgotten(stored: StoredAnswer, now: float) -> bool:
-    """After 24 hours. A key in use is kept however old: forgetting it would let a second request in."""
+def _has_expired(stored: StoredResponse, now: float) -> bool:
+    """Stripe deletes a key after 24 hours; never one in use, which would let a second request run."""
     return stored.response is not None and stored.created <= now - KEY_RETENTION_SECONDS
 
 
-def _replay(earlier: StoredAnswer, request: Request) -> Response:
-    if earlier.response is None:
+def _replay(first: StoredResponse, request: Request) -> Response:
+    if first.response is None:
         raise ApiError(
             409,
             "idempotency_error",
@@ -75,7 +73,7 @@ def _replay(earlier: StoredAnswer, request: Request) -> Response:
             "submitted twice, and the other request is still going through). Please try again later.",
             code="idempotency_key_in_use",
         )
-    if (earlier.request.path, earlier.request.parameters) != (request.path, request.parameters):
+    if (first.request.path, first.request.parameters) != (request.path, request.parameters):
         raise ApiError(
             400,
             "idempotency_error",
@@ -83,5 +81,5 @@ def _replay(earlier: StoredAnswer, request: Request) -> Response:
             f"with. Try using a key other than '{request.idempotency_key}' if you meant to execute a different "
             "request.",
         )
-    marks = {"Idempotent-Replayed": "true", "Original-Request": earlier.request.id or ""}
-    return Response(earlier.response.status, earlier.response.body, {**earlier.response.headers, **marks})
+    headers = {"Idempotent-Replayed": "true", "Original-Request": first.request.id or ""}
+    return Response(first.response.status, first.response.body, {**first.response.headers, **headers})

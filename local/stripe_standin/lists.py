@@ -25,7 +25,7 @@ _SEARCHED = re.compile(r"""(?:metadata\[['"]([^'"]+)['"]\]|(status|customer|curr
 
 @dataclass(frozen=True)
 class _Event:
-    """An event as the other objects are: it is listed like them."""
+    """An event with the attributes that `_list` expects of an object."""
 
     body: dict[str, Any]
 
@@ -59,8 +59,8 @@ def disputes(account: Account, request: Request) -> dict[str, Any]:
 
 def events(account: Account, request: Request) -> dict[str, Any]:
     wanted = set(values(request.parameters, "types"))
-    chosen = [_Event(event) for event in account.events if not wanted or event["type"] in wanted]
-    return _list(request, chosen, "type", other=r"types\[\d*\]")
+    matching = [_Event(event) for event in account.events if not wanted or event["type"] in wanted]
+    return _list(request, matching, "type", other=r"types\[\d*\]")
 
 
 def event(account: Account, request: Request, identifier: str) -> dict[str, Any]:
@@ -72,16 +72,16 @@ def event(account: Account, request: Request, identifier: str) -> dict[str, Any]
 
 
 def search_payment_intents(account: Account, request: Request) -> dict[str, Any]:
-    """By metadata, status, customer, currency; newest first. What changed within the lag is not found yet."""
-    given = allow(request, "query|limit|page")
-    wanted = _parse_query(given.get("query", ""))
+    """Search by metadata, status, customer, currency; newest first. Changes within the lag are not found yet."""
+    parameters = allow(request, "query|limit|page")
+    wanted = _parse_query(parameters.get("query", ""))
     lag = account.behavior.search_lag_seconds
-    seen = [each for each in account.payment_intents.values() if not lag or each.updated <= account.clock() - lag]
-    found = [each for each in reversed(seen) if all(_field(each, name) == value for name, value in wanted)]
-    if "page" in given:
-        last = f"pi_{given['page'].removeprefix('after_')}"
-        found = found[_place([each.id for each in found], last, "page") + 1 :]
-    limit = _limit(given)
+    indexed = [each for each in account.payment_intents.values() if not lag or each.updated <= account.clock() - lag]
+    found = [each for each in reversed(indexed) if all(_field(each, name) == value for name, value in wanted)]
+    if "page" in parameters:
+        last = f"pi_{parameters['page'].removeprefix('after_')}"
+        found = found[_index_of([each.id for each in found], last, "page") + 1 :]
+    limit = _limit(parameters)
     page, more = found[:limit], len(found) > limit
     next_page = f"after_{page[-1].id.removeprefix('pi_')}" if more else None
     data = [each.as_json() for each in page]
@@ -89,24 +89,24 @@ def search_payment_intents(account: Account, request: Request) -> dict[str, Any]
 
 
 def expand(account: Account, request: Request, body: dict[str, Any]) -> dict[str, Any]:
-    """Objects in the place of their ids, where `expand` asks for it."""
+    """Replace ids by objects, as `expand` requests."""
     for path in values(request.parameters, "expand"):
         body = _expanded(account, body, path.split("."), path)
     return body
 
 
 def _list(request: Request, oldest_first: Iterable[Any], *filters: str, other: str = "limit") -> dict[str, Any]:
-    """Newest first, by cursor. It filters by `created` and by some fields, and knows no metadata."""
-    given = allow(request, _PAGING, other, *filters)
-    fields = {name: given[name] for name in filters if name in given}
-    data = [item for item in reversed(list(oldest_first)) if _created_within(item.created, given)]
+    """A page, newest first, by cursor. Filters by `created` and by these fields, never by metadata."""
+    parameters = allow(request, _PAGING, other, *filters)
+    fields = {name: parameters[name] for name in filters if name in parameters}
+    data = [item for item in reversed(list(oldest_first)) if _created_within(item.created, parameters)]
     data = [item for item in data if not fields or fields.items() <= _filterable(item).items()]
     ids = [item.id for item in data]
-    limit = _limit(given)
-    if "starting_after" in given:
-        data = data[_place(ids, given["starting_after"], "starting_after") + 1 :]
-    if "ending_before" in given:
-        before = data[: _place(ids, given["ending_before"], "ending_before")]
+    limit = _limit(parameters)
+    if "starting_after" in parameters:
+        data = data[_index_of(ids, parameters["starting_after"], "starting_after") + 1 :]
+    if "ending_before" in parameters:
+        before = data[: _index_of(ids, parameters["ending_before"], "ending_before")]
         data, more = before[-limit:], len(before) > limit
     else:
         data, more = data[:limit], len(data) > limit
@@ -118,25 +118,27 @@ def _filterable(item: Any) -> dict[str, str]:
     return {name: value for name, value in item.as_json().items() if isinstance(value, str)}
 
 
-def _created_within(created: int, given: Mapping[str, str]) -> bool:
-    return all(holds(created, integer(given[name], name)) for name, holds in _COMPARISONS.items() if name in given)
+def _created_within(created: int, parameters: Mapping[str, str]) -> bool:
+    return all(
+        holds(created, integer(parameters[name], name)) for name, holds in _COMPARISONS.items() if name in parameters
+    )
 
 
-def _limit(given: Mapping[str, str]) -> int:
-    limit = integer(given.get("limit", "10"), "limit")
+def _limit(parameters: Mapping[str, str]) -> int:
+    limit = integer(parameters.get("limit", "10"), "limit")
     if not 1 <= limit <= 100:
         raise invalid("Limit must be between 1 and 100.", param="limit")
     return limit
 
 
-def _place(ids: list[str], identifier: str, param: str) -> int:
+def _index_of(ids: list[str], identifier: str, param: str) -> int:
     if identifier not in ids:
         raise refused(f"No such object: '{identifier}'", param=param, code="resource_missing")
     return ids.index(identifier)
 
 
 def _parse_query(query: str) -> list[tuple[str, str]]:
-    """`metadata['a']:'b' AND status:'succeeded'`: the part of Stripe's search language that is modelled."""
+    """`metadata['a']:'b' AND status:'succeeded'`: the modeled part of Stripe's search query language."""
     parsed = [_SEARCHED.fullmatch(clause) for clause in re.split(r"\s+AND\s+", query.strip())]
     wanted = []
     for clause in parsed:
@@ -151,17 +153,17 @@ def _field(intent: PaymentIntent, name: str) -> Any:
     return intent.metadata.get(name[9:]) if name.startswith("metadata.") else getattr(intent, name)
 
 
-def _expanded(account: Account, body: dict[str, Any], path: list[str], asked: str) -> dict[str, Any]:
+def _expanded(account: Account, body: dict[str, Any], path: list[str], requested: str) -> dict[str, Any]:
     name, *rest = path
     if name not in body:
-        raise invalid(f"This property cannot be expanded ({asked}).", param="expand")
+        raise invalid(f"This property cannot be expanded ({requested}).", param="expand")
     value = body[name]
     if isinstance(value, list):
-        return {**body, name: [_expanded(account, item, rest, asked) for item in value]}
-    made = _find(account, value) if isinstance(value, str) else value
-    if (made is None and value is not None) or not (made is None or isinstance(made, dict)):
-        raise invalid(f"This property cannot be expanded ({asked}).", param="expand")
-    return {**body, name: _expanded(account, made, rest, asked) if made and rest else made}
+        return {**body, name: [_expanded(account, item, rest, requested) for item in value]}
+    object_ = _find(account, value) if isinstance(value, str) else value
+    if (object_ is None and value is not None) or not (object_ is None or isinstance(object_, dict)):
+        raise invalid(f"This property cannot be expanded ({requested}).", param="expand")
+    return {**body, name: _expanded(account, object_, rest, requested) if object_ and rest else object_}
 
 
 def _find(account: Account, identifier: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What goes in and out of the engine: one HTTP request of Stripe's API, and its answer."""
+"""The engine's input and output: one HTTP request to Stripe's API and its response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request, its form or query parameters flat: `{"metadata[order_id]": "…", "types[0]": "…"}`."""
+    """One HTTP request. Form or query parameters are flat: `{"metadata[order_id]": "…", "types[0]": "…"}`."""
 
     method: str
     path: str
@@ -15,27 +15,27 @@ class Request:
     api_key: str | None = None
     idempotency_key: str | None = None
     version: str | None = None
-    """Of the header Stripe-Version; None is the account's default."""
+    """The header Stripe-Version; None is the account's default."""
     id: str | None = None
-    """What the answer names in Request-Id."""
+    """The response's Request-Id."""
 
     @property
     def endpoint(self) -> str:
-        """The method and the path, with * for each id: what Stripe counts requests by."""
+        """The method and the path, with * for an id: the unit of Stripe's endpoint rate limit."""
         parts = self.path.strip("/").split("/")
-        # "payment_intents" is the second part; an id, which has a _ as well, can only be the third.
-        shown = ["*" if place == 2 and "_" in part else part for place, part in enumerate(parts)]
-        return f"{self.method} /{'/'.join(shown)}"
+        # An id is the third part, and has a _; so has "payment_intents", the second part.
+        masked = ["*" if index == 2 and "_" in part else part for index, part in enumerate(parts)]
+        return f"{self.method} /{'/'.join(masked)}"
 
     @property
-    def remembers(self) -> bool:
-        """Only a POST with a key is remembered."""
+    def uses_idempotency_key(self) -> bool:
+        """Stripe ignores the key of a GET or DELETE."""
         return self.method == "POST" and bool(self.idempotency_key)
 
 
 @dataclass(frozen=True)
 class Response:
-    """One HTTP answer."""
+    """One HTTP response."""
 
     status: int
     body: dict[str, Any]
@@ -44,7 +44,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Ticket:
-    """A request that may be executed; its key, if it has one, is in use until it is finished."""
+    """A request that may be executed; its idempotency key is in use until `finish`."""
 
     request: Request
     account_id: str

@@ -1,11 +1,11 @@
-"""PaymentIntents: their states let each of them make at most one successful charge, for ever.
+"""PaymentIntents: each makes at most one successful charge.
 
 Source: Stripe API reference, "PaymentIntents"; Stripe documentation, "How PaymentIntents and SetupIntents work".
 
     requires_payment_method ─► requires_confirmation ─► (confirm) ─┬─► succeeded
               ▲                                                    ├─► processing ─► succeeded, or declined
               └───────────────── declined ◄────────────────────────┴─► requires_action ─► succeeded, or declined
-    canceled, from anything but succeeded and processing
+    any status but succeeded and processing ─► (cancel) ─► canceled
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_cu
 
 @dataclass
 class PaymentIntent:
-    """What is to be paid, once."""
+    """One PaymentIntent. `updated` is the time of its last change, for the search lag."""
 
     id: str
     amount: int
@@ -43,9 +43,9 @@ class PaymentIntent:
     updated: float = 0
 
     def as_json(self) -> dict[str, Any]:
-        acts = self.status == "requires_action"
+        requires_action = self.status == "requires_action"
         return {
-            **dict.fromkeys(_NOT_MODELLED),
+            **dict.fromkeys(_NOT_MODELED),
             "id": self.id,
             "object": "payment_intent",
             "allowed_payment_method_types": self.allowed_payment_method_types,
@@ -67,7 +67,7 @@ class PaymentIntent:
             "latest_charge": self.latest_charge,
             "livemode": False,
             "metadata": dict(self.metadata),
-            "next_action": {"type": "use_stripe_sdk", "use_stripe_sdk": {}} if acts else None,
+            "next_action": {"type": "use_stripe_sdk", "use_stripe_sdk": {}} if requires_action else None,
             "payment_method": self.payment_method,
             "payment_method_options": {
                 "card": {
@@ -85,11 +85,11 @@ class PaymentIntent:
     @property
     def may_redirect(self) -> bool:
         """Whether confirming it needs a `return_url`."""
-        given = self.automatic_payment_methods
-        return given is not None and given["allow_redirects"] == "always"
+        parameters = self.automatic_payment_methods
+        return parameters is not None and parameters["allow_redirects"] == "always"
 
 
-_NOT_MODELLED = (
+_NOT_MODELED = (
     "application application_fee_amount customer_account excluded_payment_method_types "
     "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
     "setup_future_usage shipping source statement_descriptor statement_descriptor_suffix transfer_data transfer_group"
@@ -97,9 +97,9 @@ _NOT_MODELLED = (
 
 
 def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    """POST /v1/payment_intents/{id}/cancel, after which it can never charge."""
-    given = allow(request, "cancellation_reason")
-    reason = one_of(given, "cancellation_reason", CANCELLATION_REASONS)
+    """POST /v1/payment_intents/{id}/cancel"""
+    parameters = allow(request, "cancellation_reason")
+    reason = one_of(parameters, "cancellation_reason", CANCELLATION_REASONS)
     intent = find(account, identifier)
     if intent.status in ("succeeded", "canceled", "processing"):
         raise unexpected_state(
@@ -114,7 +114,7 @@ def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any
 
 def cancel_now(account: Account, intent: PaymentIntent, reason: str | None) -> None:
     intent.status, intent.canceled_at, intent.cancellation_reason = "canceled", account.now, reason
-    changed(account, intent, "canceled")
+    emit_change(account, intent, "canceled")
 
 
 def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
@@ -128,7 +128,8 @@ def find(account: Account, identifier: str, *, param: str = "intent") -> Payment
     return account.payment_intents[identifier]
 
 
-def changed(account: Account, intent: PaymentIntent, what: str) -> None:
+def emit_change(account: Account, intent: PaymentIntent, what: str) -> None:
+    """Emit `payment_intent.{what}`; search shows the change after its lag."""
     intent.updated = account.clock()
     account.emit(f"payment_intent.{what}", intent.as_json())
 

@@ -1,7 +1,7 @@
 """PaymentMethods. Source: Stripe API reference, "PaymentMethods"; Stripe documentation, "Testing".
 
-The names of test payment methods (pm_card_visa) are no PaymentMethods: each use of one makes a new PaymentMethod, which
-is why they can be used again and again. Any other PaymentMethod that belongs to no customer is used up by one payment.
+pm_card_visa is the name of a test card, not the id of a PaymentMethod: each use creates a new PaymentMethod, so the
+name works any number of times. Any other PaymentMethod without a customer pays once.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ NO_BILLING_DETAILS: Mapping[str, Any] = {
 
 @dataclass
 class PaymentMethod:
-    """A card; without a customer it is good for one payment."""
+    """A card. Without a customer it pays once."""
 
     id: str
     created: int
     behaves_like: str
-    """The test payment method whose behavior it has."""
+    """The name of a test card, a key of TEST_CARDS."""
     customer: str | None = None
     used_up: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class PaymentMethod:
         }
 
     def card_details(self) -> dict[str, Any]:
-        """What a PaymentMethod and a Charge both say of the card."""
+        """The card fields that a PaymentMethod and a Charge share."""
         return {
             "brand": self.card.brand,
             "checks": dict.fromkeys(("address_line1_check", "address_postal_code_check", "cvc_check")),
@@ -84,17 +84,17 @@ class PaymentMethod:
 
 
 def create(account: Account, request: Request) -> dict[str, Any]:
-    """POST /v1/payment_methods: a card by one of Stripe's test tokens (tok_visa is pm_card_visa)."""
-    given = allow(request, r"type|card\[token\]", METADATA)
-    if given.get("type") != "card":
-        raise invalid("The stand-in knows cards only.", param="type")
-    token = given.get("card[token]", "")
+    """POST /v1/payment_methods with one of Stripe's test tokens: tok_visa behaves like pm_card_visa."""
+    parameters = allow(request, r"type|card\[token\]", METADATA)
+    if parameters.get("type") != "card":
+        raise invalid("The stand-in supports cards only.", param="type")
+    token = parameters.get("card[token]", "")
     name = f"pm_card_{token.removeprefix('tok_')}"
     if not token.startswith("tok_") or name not in TEST_CARDS:
         raise missing_parameter("token", token, "card[token]")
-    made = new(account, name)
-    made.metadata = metadata_of(given)
-    return made.as_json()
+    method = new(account, name)
+    method.metadata = metadata_of(parameters)
+    return method.as_json()
 
 
 def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
@@ -103,11 +103,11 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 
 def attach(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    """POST /v1/payment_methods/{id}/attach: from now on it can be used again, by this customer."""
-    given = allow(request, "customer")
-    if "customer" not in given:
+    """POST /v1/payment_methods/{id}/attach: reusable from now on, by this customer."""
+    parameters = allow(request, "customer")
+    if "customer" not in parameters:
         raise invalid("Missing required param: customer.", param="customer", code="parameter_missing")
-    customer = customer_of(account, given)
+    customer = customer_of(account, parameters)
     method = resolve(account, identifier) if identifier in TEST_CARDS else find(account, identifier)
     if method.customer is not None:
         raise refused("The payment method you provided has already been attached to a customer.")
@@ -124,7 +124,7 @@ def attach(account: Account, request: Request, identifier: str) -> dict[str, Any
 
 
 def detach(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    """POST /v1/payment_methods/{id}/detach: after which nobody can use it."""
+    """POST /v1/payment_methods/{id}/detach: unusable from now on."""
     allow(request)
     method = find(account, identifier)
     if method.customer is None:
@@ -135,9 +135,9 @@ def detach(account: Account, request: Request, identifier: str) -> dict[str, Any
 
 
 def new(account: Account, behaves_like: str, *, customer: str | None = None, id_: str | None = None) -> PaymentMethod:
-    made = PaymentMethod(id_ or account.ids.new("pm"), account.now, behaves_like, customer)
-    account.payment_methods[made.id] = made
-    return made
+    method = PaymentMethod(id_ or account.ids.new("pm"), account.now, behaves_like, customer)
+    account.payment_methods[method.id] = method
+    return method
 
 
 def find(account: Account, identifier: str) -> PaymentMethod:
@@ -147,7 +147,7 @@ def find(account: Account, identifier: str) -> PaymentMethod:
 
 
 def resolve(account: Account, identifier: str) -> PaymentMethod:
-    """What a parameter `payment_method` names: a PaymentMethod, or a new one for the name of a test payment method."""
+    """The PaymentMethod that a parameter names; a new one for the name of a test card."""
     if identifier in account.payment_methods:
         return account.payment_methods[identifier]
     if identifier in TEST_CARDS:
@@ -156,9 +156,9 @@ def resolve(account: Account, identifier: str) -> PaymentMethod:
 
 
 def check_usable(method: PaymentMethod, customer: str | None, payment_intent: dict[str, Any] | None) -> None:
-    """Raises ApiError if a PaymentIntent of this customer, or of none, cannot be paid with it.
+    """Raises ApiError if a PaymentIntent of this customer, or without one, cannot be paid with it.
 
-    The texts, and `code` and `param` of the second, are as recorded from test mode by others (README.md).
+    Messages, codes and params are as recorded from test mode by others (README.md).
     """
     if method.customer is not None and customer is None:
         raise refused(
@@ -179,9 +179,9 @@ def check_usable(method: PaymentMethod, customer: str | None, payment_intent: di
         raise refused(USED_UP, payment_intent=payment_intent)
 
 
-def customer_of(account: Account, given: Mapping[str, str]) -> str | None:
-    """The customer that a parameter names. Customers are no objects here (Behavior.customers_exist)."""
-    customer = given.get("customer")
+def customer_of(account: Account, parameters: Mapping[str, str]) -> str | None:
+    """The customer that a parameter names. There are no Customer objects (Behavior.customers_exist)."""
+    customer = parameters.get("customer")
     if customer is not None and not (account.behavior.customers_exist and customer.startswith("cus_")):
         raise missing_parameter("customer", customer, "customer")
     return customer
@@ -193,7 +193,7 @@ def _cannot_be_attached(method: PaymentMethod) -> ApiError:
         402,
         "card_error",
         declines.message,
-        remembered=True,
+        stored=True,
         code=declines.code,
         decline_code=declines.decline_code,
         param=declines.param,

@@ -1,4 +1,4 @@
-"""Rate limits, off unless they are set. Source: Stripe documentation, "Rate limits"."""
+"""Rate limits, off by default. Source: Stripe documentation, "Rate limits"."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -12,7 +12,7 @@ GLOBAL_RATE = "global-rate"
 
 @dataclass
 class RateLimits:
-    """How many requests are let in within one second: of one endpoint, and of the account."""
+    """Requests per second that are admitted, for one endpoint and for the account. None: no limit."""
 
     clock: Callable[[], float]
     per_endpoint: int | None = None
@@ -20,21 +20,21 @@ class RateLimits:
     _admitted: defaultdict[str, deque[float]] = field(default_factory=lambda: defaultdict(deque))
 
     def reason_to_refuse(self, account_id: str, request: Request) -> str | None:
-        """What Stripe-Rate-Limited-Reason says; None lets the request in, and counts it."""
-        counted = [
+        """The value of Stripe-Rate-Limited-Reason; None admits and counts the request."""
+        limits = [
             (f"{account_id} {request.endpoint}", self.per_endpoint, ENDPOINT_RATE),
             (account_id, self.per_account, GLOBAL_RATE),
         ]
-        for what, limit, reason in counted:
-            if limit is not None and self._within_a_second(what) >= limit:
+        for name, limit, reason in limits:
+            if limit is not None and self._admitted_within_a_second(name) >= limit:
                 return reason
-        for what, limit, _ in counted:
+        for name, limit, _ in limits:
             if limit is not None:
-                self._admitted[what].append(self.clock())
+                self._admitted[name].append(self.clock())
         return None
 
-    def _within_a_second(self, what: str) -> int:
-        admitted, now = self._admitted[what], self.clock()
+    def _admitted_within_a_second(self, name: str) -> int:
+        admitted, now = self._admitted[name], self.clock()
         while admitted and admitted[0] <= now - 1:
             admitted.popleft()
         return len(admitted)

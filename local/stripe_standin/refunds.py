@@ -25,7 +25,7 @@ _FAILURE_REASON = "expired_or_canceled_card"
 
 @dataclass
 class Refund:
-    """Money that goes back; it may fail even after it succeeded."""
+    """Money given back. A refund may fail even after it succeeded."""
 
     id: str
     charge: Charge
@@ -64,21 +64,21 @@ class Refund:
 
 
 def create(account: Account, request: Request) -> dict[str, Any]:
-    """POST /v1/refunds: the charge's rest, or a part of it."""
-    given = allow(request, "payment_intent|charge|amount|reason", METADATA)
-    reason, metadata = one_of(given, "reason", _REASONS), metadata_of(given)
-    asked = positive_amount(given) if "amount" in given else None
-    charge = _charge_to_refund(account, given)
+    """POST /v1/refunds: a part of the charge, or all that is not refunded yet."""
+    parameters = allow(request, "payment_intent|charge|amount|reason", METADATA)
+    reason, metadata = one_of(parameters, "reason", _REASONS), metadata_of(parameters)
+    requested = positive_amount(parameters) if "amount" in parameters else None
+    charge = _charge_to_refund(account, parameters)
     refund = Refund(
         id=account.ids.new("re"),
         charge=charge,
-        amount=_amount_to_refund(charge, asked),
+        amount=_amount_to_refund(charge, requested),
         created=account.now,
         metadata=metadata,
         reason=reason,
         status="pending" if charge.method.card.late_refund is LateRefund.SUCCEEDS else "succeeded",
     )
-    _make(account, refund)
+    _apply(account, refund)
     return refund.as_json()
 
 
@@ -93,8 +93,8 @@ def find(account: Account, identifier: str) -> Refund:
     return account.refunds[identifier]
 
 
-def settle(account: Account, refund: Refund) -> Refund:
-    """A pending refund succeeds; one that is not pending any more stays as it is."""
+def succeed(account: Account, refund: Refund) -> Refund:
+    """Let a pending refund succeed. In any other status, do nothing."""
     if refund.status == "pending":
         refund.status = "succeeded"
         _emit_update(account, refund, {"status": "pending"})
@@ -102,7 +102,7 @@ def settle(account: Account, refund: Refund) -> Refund:
 
 
 def fail(account: Account, refund: Refund, reason: str = _FAILURE_REASON) -> Refund:
-    """The bank sends the money back, even after it succeeded: it can be refunded again."""
+    """Let a refund fail, even after it succeeded. Its amount can be refunded again."""
     if refund.status == "failed":
         return refund
     before = {"failure_balance_transaction": None, "failure_reason": None, "status": refund.status}
@@ -113,49 +113,49 @@ def fail(account: Account, refund: Refund, reason: str = _FAILURE_REASON) -> Ref
     return refund
 
 
-def _make(account: Account, refund: Refund) -> None:
+def _apply(account: Account, refund: Refund) -> None:
     charge = refund.charge
     before = {"amount_refunded": charge.amount_refunded, "refunded": False}
     account.refunds[refund.id] = refund
     charge.amount_refunded += refund.amount
     account.emit("refund.created", refund.as_json())
     account.emit("charge.refunded", charge.as_json(), before)
-    later = {LateRefund.SUCCEEDS: settle, LateRefund.FAILS: fail}
+    later = {LateRefund.SUCCEEDS: succeed, LateRefund.FAILS: fail}
     if charge.method.card.late_refund is not None:
-        due = account.clock() + account.behavior.refunds_settle_seconds
+        due = account.clock() + account.behavior.late_refund_seconds
         account.schedule.add(due, partial(later[charge.method.card.late_refund], account, refund))
 
 
-def _charge_to_refund(account: Account, given: Mapping[str, str]) -> Charge:
-    if "payment_intent" in given:
-        intent = payment_intents.find(account, given["payment_intent"], param="payment_intent")
+def _charge_to_refund(account: Account, parameters: Mapping[str, str]) -> Charge:
+    if "payment_intent" in parameters:
+        intent = payment_intents.find(account, parameters["payment_intent"], param="payment_intent")
         charge = account.charges.get(intent.latest_charge or "")
         if charge is None or not charge.succeeded:
             raise refused(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
-        if given.get("charge", charge.id) != charge.id:
-            raise refused("The charge is not of this PaymentIntent.", param="charge")
+        if parameters.get("charge", charge.id) != charge.id:
+            raise refused("The charge does not belong to this PaymentIntent.", param="charge")
         return charge
-    if "charge" not in given:
+    if "charge" not in parameters:
         raise invalid("One of the following params should be provided for this request: payment_intent or charge.")
-    charge = find_charge(account, given["charge"])
+    charge = find_charge(account, parameters["charge"])
     if not charge.succeeded:
-        raise refused("This charge has failed: there is nothing to refund.", param="charge")
+        raise refused("This charge failed. There is nothing to refund.", param="charge")
     return charge
 
 
-def _amount_to_refund(charge: Charge, asked: int | None) -> int:
+def _amount_to_refund(charge: Charge, requested: int | None) -> int:
     left = charge.amount - charge.amount_refunded
     if charge.disputed:
         raise refused(f"Charge {charge.id} has been charged back; cannot issue a refund.", code="charge_disputed")
     if left == 0:
         raise refused(f"Charge {charge.id} has already been refunded.", code="charge_already_refunded")
-    if asked is not None and asked > left:
+    if requested is not None and requested > left:
         raise refused(
-            f"Refund amount ({display(asked, charge.currency)}) is greater than unrefunded amount on charge "
+            f"Refund amount ({display(requested, charge.currency)}) is greater than unrefunded amount on charge "
             f"({display(left, charge.currency)})",
             param="amount",
         )
-    return asked or left
+    return requested or left
 
 
 def _emit_update(account: Account, refund: Refund, before: dict[str, Any]) -> None:

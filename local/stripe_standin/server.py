@@ -1,4 +1,4 @@
-"""The engine behind HTTP: one thread a connection, one lock around each step of a request, faults where ordered."""
+"""The engine behind HTTP: a thread for each connection, a lock around each step of a request, injected faults."""
 
 import base64
 import binascii
@@ -16,23 +16,23 @@ from urllib.parse import parse_qsl, urlsplit
 
 import requests
 
-from local.stripe_standin import administration
+from local.stripe_standin import admin_endpoints
 from local.stripe_standin.engine import StripeEngine
 from local.stripe_standin.errors import ApiError, invalid
-from local.stripe_standin.faults import Executed, Fault, FaultPlan, FaultRule, FaultyAnswer
+from local.stripe_standin.faults import ErrorResponse, Executed, Fault, FaultPlan, FaultRule
 from local.stripe_standin.messages import Request, Response, Ticket
 from local.stripe_standin.webhooks import signature
 
-ADMIN = "/_standin/"
+ADMIN_PREFIX = "/_standin/"
 _TRICKLE_SECONDS = 0.5
 
 
-class ConnectionLost(Exception):
-    """The connection ends without an answer."""
+class ConnectionClosed(Exception):
+    """A fault closes the connection without a response."""
 
 
 class StandIn(ThreadingHTTPServer):
-    """Stripe on loopback. Everything that changes is guarded by `lock`, which is never held while waiting."""
+    """The HTTP server. `lock` guards all state, and is never held while waiting."""
 
     daemon_threads = True
     request_queue_size = 512
@@ -56,7 +56,7 @@ class StandIn(ThreadingHTTPServer):
         return time.time() + self.clock_offset_seconds
 
     def reset(self) -> None:
-        """Forget everything: charges, keys, faults, counts, and how far the clock was moved."""
+        """Delete all state: objects, keys, faults, counts, the clock's offset."""
         self.clock_offset_seconds = 0.0
         self.engine = StripeEngine(self.now, seed=self.seed)
         self.faults = FaultPlan()
@@ -70,96 +70,96 @@ class StandIn(ThreadingHTTPServer):
     # ------------------------------------------------------------ one request of Stripe's API
 
     def serve(self, request: Request, connection: "_Handler") -> Response:
-        """Answer one request, or raise ConnectionLost; a fault that trickles writes to the connection itself."""
+        """Process one request, or raise ConnectionClosed. HANG_AFTER writes to the connection itself."""
         with self.lock:
-            # A reset in the meantime must not let this request charge into the next test's ledger.
+            # After a reset, this request still charges into the old engine, not into the next test's ledger.
             engine = self.engine
             request, headers = engine.identify(request)
             self.counts["requests"] += 1
             self.counts[f"{request.method} {request.path if request.method == 'POST' else '*'}"] += 1
-        response = self._answer(engine, request, connection)
+        response = self._respond(engine, request, connection)
         with self.lock:
             self.counts[f"status_{response.status}"] += 1
             self.counts["replays"] += bool(response.headers.get("Idempotent-Replayed"))
         return Response(response.status, response.body, {**headers, **response.headers})
 
-    def _answer(self, engine: StripeEngine, request: Request, connection: "_Handler") -> Response:
+    def _respond(self, engine: StripeEngine, request: Request, connection: "_Handler") -> Response:
         with self.lock:
             faults = self.faults
-            about = engine.about(request)
-            unstarted = faults.meet(request, unstarted=True, about=about)
-        if unstarted is not None:
-            return self._turn_away(unstarted)
+            created_with = engine.created_with(request)
+            rule = faults.find(request, before_execution=True, created_with=created_with)
+        if rule is not None:
+            return self._fail_before_execution(rule)
         with self.lock:
-            begun = engine.begin(request)
-            rule = faults.meet(request, unstarted=False, about=about) if isinstance(begun, Ticket) else None
-        if isinstance(begun, Response):
-            return begun
+            ticket = engine.begin(request)
+            if isinstance(ticket, Response):
+                return ticket
+            rule = faults.find(request, before_execution=False, created_with=created_with)
         self.stopping.wait(self.latency_seconds)
         if rule is None:
-            return self._execute(engine, begun)
-        if rule.answer is not None:
-            return self._answer_instead(engine, begun, rule.answer, rule.seconds)
-        return self._with_fault(engine, begun, rule, connection)
+            return self._execute(engine, ticket)
+        if rule.error_response is not None:
+            return self._respond_with_error(engine, ticket, rule.error_response, rule.seconds)
+        return self._execute_with_fault(engine, ticket, rule, connection)
 
-    def _turn_away(self, rule: FaultRule) -> Response:
-        if rule.answer is not None:
-            return rule.answer.response
-        self.stopping.wait(rule.seconds if rule.kind is Fault.HANG_BEFORE else 0)
-        raise ConnectionLost
+    def _fail_before_execution(self, rule: FaultRule) -> Response:
+        if rule.error_response is not None:
+            return rule.error_response.as_response()
+        raise ConnectionClosed
 
     def _execute(self, engine: StripeEngine, ticket: Ticket, *, stays_processing: bool = False) -> Response:
         with self.lock:
-            response, remembered = engine.execute(ticket, stays_processing=stays_processing)
-            engine.finish(ticket, response, remembered=remembered)
+            response, stored = engine.execute(ticket, stays_processing=stays_processing)
+            engine.finish(ticket, response, stored=stored)
         return response
 
-    def _answer_instead(self, engine: StripeEngine, ticket: Ticket, answer: FaultyAnswer, seconds: float) -> Response:
-        """Answer with an error; execute the request now, later or never, and remember the error or not."""
+    def _respond_with_error(
+        self, engine: StripeEngine, ticket: Ticket, error: ErrorResponse, seconds: float
+    ) -> Response:
+        """Respond with an error; execute the request now, later or never."""
         with self.lock:
-            if answer.executed is Executed.NOW:
+            if error.executed is Executed.NOW:
                 engine.execute(ticket)
-            if answer.executed is Executed.LATER:
+            if error.executed is Executed.LATER:
                 engine.execute_later(ticket, seconds)
-            engine.finish(ticket, answer.response, remembered=answer.stored)
-        return answer.response
+            engine.finish(ticket, error.as_response(), stored=error.stored)
+        return error.as_response()
 
-    def _with_fault(self, engine: StripeEngine, ticket: Ticket, rule: FaultRule, connection: "_Handler") -> Response:
+    def _execute_with_fault(
+        self, engine: StripeEngine, ticket: Ticket, rule: FaultRule, connection: "_Handler"
+    ) -> Response:
         if rule.kind is Fault.LATENCY:
             self.stopping.wait(rule.seconds)
         response = self._execute(engine, ticket, stays_processing=rule.kind is Fault.STAYS_PROCESSING)
         match rule.kind:
             case Fault.DROP_AFTER:
-                raise ConnectionLost
-            case Fault.SILENT_AFTER:
-                self.stopping.wait(rule.seconds)
-                raise ConnectionLost
+                raise ConnectionClosed
             case Fault.HANG_AFTER:
                 connection.trickle(rule.seconds)
-                raise ConnectionLost
+                raise ConnectionClosed
             case _:
                 return response
 
-    # ------------------------------------------------------------ what tests and the demo steer
+    # ------------------------------------------------------------ the admin API
 
-    def administer(self, method: str, path: str, given: dict[str, Any]) -> Any:
-        """Answer one request under /_standin/ (see README.md)."""
+    def handle_admin_request(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        """Process one request under /_standin/ (see README.md)."""
         with self.lock:
             self.engine.run_due()
-            answer = administration.administer(self, method, path, given)
-            # What has become due by the answer, as by a clock that was moved.
+            result = admin_endpoints.handle_admin_request(self, method, path, body)
+            # The request may have moved the clock.
             self.engine.run_due()
             events = list(self.engine.account.events)
-        if isinstance(answer, administration.DeliverWebhooks):
-            return self._deliver_webhooks(events, answer.order)
-        return answer
+        if isinstance(result, admin_endpoints.DeliverWebhooks):
+            return self._deliver_webhooks(events, result.order)
+        return result
 
     def _deliver_webhooks(self, events: list[dict[str, Any]], order: Sequence[int] | None) -> dict[str, Any]:
-        """Send the events, each delivery signed anew; `order` lists their places, so any order and repetition."""
+        """Send events, each delivery with a new signature. `order` lists indexes, in any order, with duplicates."""
         if self.webhook_url is None:
             raise invalid("Set webhook_url first.", param="webhook_url")
         statuses = []
-        for event in [events[place] for place in (range(len(events)) if order is None else order)]:
+        for event in [events[index] for index in (range(len(events)) if order is None else order)]:
             payload = json.dumps(event)
             header = signature(payload, self.webhook_secret, int(self.now()))
             headers = {"Stripe-Signature": header, "Content-Type": "application/json"}
@@ -168,11 +168,11 @@ class StandIn(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Reads one request, has it answered, writes the answer."""
+    """Reads a request, writes the response."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    # Seconds that a kept-alive connection may stay silent before its thread ends.
+    # Seconds until the thread of an idle keep-alive connection ends.
     timeout = 300
 
     @property
@@ -183,18 +183,18 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         try:
-            if url.path.startswith(ADMIN):
-                self._answer_admin(url.path.removeprefix(ADMIN), body)
+            if url.path.startswith(ADMIN_PREFIX):
+                self._respond_to_admin(url.path.removeprefix(ADMIN_PREFIX), body)
             else:
-                self._answer_api(url.path, form(body or url.query))
-        except ConnectionLost:
+                self._respond_to_client(url.path, parse_form(body or url.query))
+        except ConnectionClosed:
             self._drop()
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    do_GET = do_POST = do_DELETE = _handle  # The names that http.server looks for.
+    do_GET = do_POST = do_DELETE = _handle  # http.server requires these names.
 
-    def _answer_api(self, path: str, parameters: dict[str, str]) -> None:
+    def _respond_to_client(self, path: str, parameters: dict[str, str]) -> None:
         request = Request(
             method=self.command,
             path=path,
@@ -206,13 +206,13 @@ class _Handler(BaseHTTPRequestHandler):
         response = self.standin.serve(request, self)
         self._write(response.status, response.body, dict(response.headers))
 
-    def _answer_admin(self, path: str, body: str) -> None:
+    def _respond_to_admin(self, path: str, body: str) -> None:
         try:
-            self._write(200, self.standin.administer(self.command, path, json.loads(body or "{}")), {})
+            self._write(200, self.standin.handle_admin_request(self.command, path, json.loads(body or "{}")), {})
         except ApiError as error:
             self._write(error.status, error.body, {})
         except (KeyError, TypeError, ValueError) as wrong:
-            self._write(400, invalid(f"The admin request is not understood: {wrong!r}").body, {})
+            self._write(400, invalid(f"The admin request is invalid: {wrong!r}").body, {})
 
     def _write(self, status: int, body: Any, headers: dict[str, str]) -> None:
         payload = json.dumps(body).encode()
@@ -227,7 +227,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def trickle(self, seconds: float) -> None:
-        """Send the head of an answer byte by byte, until the time is over or the peer is gone."""
+        """Send a response header byte by byte, until the time is over or the client disconnects."""
         deadline = time.monotonic() + seconds
         self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Trickle: ")
         while time.monotonic() < deadline and not self.standin.stopping.wait(_TRICKLE_SECONDS):
@@ -236,15 +236,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _drop(self) -> None:
         self.close_connection = True
-        # The peer sees the connection end where it expected an answer.
+        # The client sees the connection close instead of a response.
         self.connection.shutdown(socket.SHUT_RDWR)
 
-    def log_message(self, format: str, *args: Any) -> None:  # The name of the method overridden.
-        """Say nothing: the ledger and its counts tell what happened."""
+    def log_message(self, format: str, *args: Any) -> None:  # The parameter names of the overridden method.
+        """Log nothing: the ledger has the counts."""
 
 
 def api_key_of(authorization: str) -> str | None:
-    """`Bearer sk_test_x`, or `Basic` with the key as the user: `curl -u sk_test_x:`."""
+    """The API key of `Bearer sk_test_x`, or of `Basic` with the key as the user name: `curl -u sk_test_x:`."""
     kind, _, value = authorization.partition(" ")
     if kind == "Bearer":
         return value
@@ -256,20 +256,20 @@ def api_key_of(authorization: str) -> str | None:
         return None
 
 
-def form(encoded: str) -> dict[str, str]:
-    """Parameters by name; `x[]=a&x[]=b` becomes `x[0]` and `x[1]`."""
-    given: dict[str, str] = {}
+def parse_form(encoded: str) -> dict[str, str]:
+    """Parse a form or query string; `x[]=a&x[]=b` becomes `x[0]` and `x[1]`."""
+    parameters: dict[str, str] = {}
     for name, value in parse_qsl(encoded, keep_blank_values=True):
         if name.endswith("[]"):
-            place = next(place for place in count() if f"{name[:-2]}[{place}]" not in given)
-            name = f"{name[:-2]}[{place}]"
-        given[name] = value
-    return given
+            index = next(index for index in count() if f"{name[:-2]}[{index}]" not in parameters)
+            name = f"{name[:-2]}[{index}]"
+        parameters[name] = value
+    return parameters
 
 
 @contextmanager
 def running_standin(host: str = "127.0.0.1", port: int = 0, *, seed: int = 0) -> Iterator[StandIn]:
-    """A stand-in on a thread of this process; ends with the block."""
+    """A stand-in on a thread of this process, until the block ends."""
     standin = StandIn(host, port, seed=seed)
     thread = threading.Thread(target=standin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

@@ -6,7 +6,6 @@ how many schedules each was caught. `--attacks` runs the worlds in which clocks 
 step, and Stripe is at its worst, and counts the violations of each.
 """
 
-import argparse
 import json
 import multiprocessing
 import random
@@ -22,17 +21,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from testing.simulation.explore import ATTACKS, Findings, caught, minimal, random_chunk, random_world
+from testing.arguments import Arguments, at_least, seed_or_schedule
+from testing.simulation.explore import Findings, caught, minimal, random_chunk, random_world
 from testing.simulation.mutants import MUTANTS
+from testing.simulation.scenarios import ATTACKS
 from testing.simulation.world import Scenario, Violation
 
 _CHUNK = 1000
 _SCHEDULES_FOR_A_MUTANT = 50_000
 
 
-def replay(name: str, of: Sequence[Scenario] | None) -> int:
-    """Run the one schedule of that name, and show it whatever comes of it."""
-    seed, number = map(int, name.split(":"))
+def replay(seed: int, number: int, of: Sequence[Scenario] | None) -> int:
+    """Run that one schedule, and show it whether it violates anything or not."""
     world = random_world(seed, number, of=of)
     try:
         world.run()
@@ -85,17 +85,22 @@ def report_mutants(seed: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=10_000)
-    parser.add_argument("--seed", default=None, help="a number, or seed:number to replay one schedule")
+    parser = Arguments(prog="make simulate", description=__doc__)
+    parser.add_argument("--schedules", type=at_least(1, "SCHEDULES"), default=10_000)
+    parser.add_argument(
+        "--seed", type=seed_or_schedule, default=(None, None), help="seed, or seed:number to replay one"
+    )
     parser.add_argument("--mutants", action="store_true", help="break the protocol, and see that it is caught")
     parser.add_argument("--attacks", action="store_true", help="the worlds in which nothing is to be relied on")
-    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--processes", type=at_least(1, "PROCESSES"), default=1)
     options = parser.parse_args()
+    seed, number = options.seed
+    if options.mutants and number is not None:
+        parser.error(f"SEED={seed}:{number} names one schedule; mutants need many: SEED={seed}")
     of = tuple(ATTACKS.values()) if options.attacks else None
-    if options.seed and ":" in options.seed:
-        return replay(options.seed, of)
-    seed = int(options.seed) if options.seed else random.SystemRandom().randrange(10**6)
+    if number is not None:
+        return replay(seed, number, of)
+    seed = seed if seed is not None else random.SystemRandom().randrange(10**6)
     if options.mutants:
         return report_mutants(seed)
     findings = explore(options.schedules, seed, of, options.processes)

@@ -1,4 +1,4 @@
-"""DynamoDB in memory, behind boto3's client: what stands above it is the deployed ledger, expressions and all.
+"""DynamoDB in memory, behind boto3's client: the stores above it are the deployed ones, expressions included.
 
 It knows the operations and the expressions that are used here, and refuses all others. tests/contract holds it to the
 same behaviour as moto, ministack and DynamoDB Local. `Io` is how the simulation gets in between.
@@ -21,7 +21,7 @@ Item = dict[str, Value]
 
 
 class Io(Protocol):
-    """What stands between a worker and the world."""
+    """What each request of a worker passes through."""
 
     def now(self) -> int: ...
 
@@ -101,7 +101,7 @@ class TransactionCanceled(ClientError):
 
 
 def _error(kind: type[ClientError], operation: str, code: str, **details: Any) -> ClientError:
-    return kind({"Error": {"Code": code, "Message": code}, **details}, operation)  # type: ignore[arg-type]
+    return kind({"Error": {"Code": code, "Message": code}, **details}, operation)  # type: ignore[typeddict-item]
 
 
 def _invalid(operation: str, message: str) -> ClientError:
@@ -416,6 +416,13 @@ def _size_of(path: _Operand) -> _Operand:
     return lambda *given: _size(value) if (value := path(*given)) is not None else None
 
 
+_OPERAND_FUNCTIONS: Mapping[str, Callable[..., _Operand]] = {
+    "if_not_exists": _if_not_exists,
+    "list_append": _list_append,
+    "size": _size_of,
+}
+
+
 def _inside(value: Value | None) -> Any:
     """What a path leads into: the content of a map or a list."""
     return next((value[kind] for kind in ("M", "L") if value is not None and kind in value), None)
@@ -569,7 +576,7 @@ class _Parser:
         if token in ("if_not_exists", "list_append", "size") and self.tokens[1] == "(":
             self.take()
             given_to = self.in_brackets()
-            return {"if_not_exists": _if_not_exists, "list_append": _list_append, "size": _size_of}[token](*given_to)
+            return _OPERAND_FUNCTIONS[token](*given_to)
         if token.startswith(":"):
             value = self.take() or ""
             return lambda _, __, values: values[value]
@@ -579,7 +586,7 @@ class _Parser:
         [name] = path
         if isinstance(name, str) and name.startswith("#"):
             return lambda item, names, _: item.get(names[name])
-        return lambda item, _, __: item.get(name)  # type: ignore[call-overload, no-any-return]  # A name, not a number.
+        return lambda item, _, __: item.get(str(name))
 
     def path(self) -> "_Path":
         steps: list[str | int] = [self.take() or ""]

@@ -6,15 +6,8 @@ from dataclasses import replace
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.gateway import (
-    PaymentIntentEvent,
-    StripeGateway,
-    StripeResponse,
-    found_intent,
-)
+from onecharge.payments.charges.gateway import StripeGateway, StripeResponse, found_intent
 from onecharge.payments.charges.protocol import (
     Cancel,
     CancelReason,
@@ -30,8 +23,10 @@ from onecharge.payments.charges.protocol import (
     decide_after_lookup,
 )
 from onecharge.payments.charges.reconciler import Reconciler
-from onecharge.payments.charges.store import Claim, Claimed, PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker, _Job
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import ChargeJob, PaymentWorker
+from onecharge.payments.leases import Claim, Claimed
+from onecharge.payments.stripe_events import PaymentIntentEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from testing.simulation.explore import Mutate
@@ -61,9 +56,13 @@ def _with_globals(method: FunctionType, others: Mapping[str, object]) -> Functio
     return made
 
 
-def _working(job: type[_Job]) -> Mutate:
+def _working(job: type[ChargeJob]) -> Mutate:
+    class Mutant(PaymentWorker):
+        def job(self, row: Payment, *, deadline: float) -> ChargeJob:
+            return job(self, row, deadline)
+
     def mutate(world: World) -> None:
-        world.service.worker = _rebuilt(PaymentWorker, _Job=job)
+        world.service.worker = Mutant
 
     return mutate
 
@@ -72,7 +71,7 @@ def _deciding(mutant: Callable[..., Decision]) -> Mutate:
     """Workers and the reconciler decide like this."""
 
     def mutate(world: World) -> None:
-        _working(_rebuilt(_Job, decide=mutant))(world)
+        _working(_rebuilt(ChargeJob, decide=mutant))(world)
         world.service.reconciler = _rebuilt(Reconciler, decide=mutant)
 
     return mutate
@@ -92,9 +91,11 @@ def _asking(mutant: type[StripeGateway]) -> Mutate:
     return mutate
 
 
-def _charging(mutant: type[ChargeOrder]) -> Mutate:
+def _acknowledging(kind: type[Disposition]) -> Mutate:
+    """Deliveries that are to come back in this way are acknowledged."""
+
     def mutate(world: World) -> None:
-        world.service.charger = mutant
+        world.service.acknowledge = lambda disposition: Done() if isinstance(disposition, kind) else disposition
 
     return mutate
 
@@ -134,9 +135,9 @@ class _FinalizesAnyAttempt(PaymentStore):
 class _FreezesAnew(PaymentStore):
     """What the message says is charged, and not what was frozen."""
 
-    def claim(self, request: FrozenRequest, **given: Any) -> Claim:
+    def claim(self, request: FrozenRequest, **given: Any) -> Claim[Payment]:
         claim = super().claim(request, **given)
-        return Claimed(replace(claim.payment, request=request)) if isinstance(claim, Claimed) else claim
+        return Claimed(replace(claim.row, request=request)) if isinstance(claim, Claimed) else claim
 
 
 def lease_shorter_than_stripes_timeouts(world: World) -> None:
@@ -240,27 +241,25 @@ def _no_decline_is_final(payment: Payment, intent: FoundIntent, *, confirmed: Co
     return Cancel(CancelReason.ABANDONED) if declined else decision
 
 
-class _NeverLooksUp(_Job):
+class _NeverLooksUp(ChargeJob):
     def _must_look_up(self) -> bool:
         return False
 
 
-class _LooksUpForNewRows(_Job):
+class _LooksUpForNewRows(ChargeJob):
     def _must_look_up(self) -> bool:
-        return self.payment.revision == 1 and super()._must_look_up()
+        return self.row.revision == 1 and super()._must_look_up()
 
 
-class _Adopts(_Job):
+class _Adopts(ChargeJob):
     """What a lookup has found is confirmed."""
 
     def _look_up(self, own: FoundIntent | None) -> Finalize | None:
-        found = self._gateway.find_payment_intents(self.payment.request, now=self._worker.now())
+        found = self._gateway.find_payment_intents(self.row.request, now=self._instruments.now())
         for intent in found:
             if intent.is_open and own is not None and intent.payment_intent_id != own.payment_intent_id:
-                self.payment = self._worker.store.write_payment_intent(
-                    self.payment, intent.payment_intent_id, intent.generation
-                )
-                return self._decided(intent)
+                self.row = self._store.write_payment_intent(self.row, intent.payment_intent_id, intent.generation)
+                return self._act_on(intent)
         return super()._look_up(own)
 
 
@@ -273,52 +272,40 @@ def _sees_no_trace(payment: Payment, own: FoundIntent | None, others: Sequence[F
     return decide_after_lookup(payment, own, [replace(each, cancellation_reason=None) for each in others])
 
 
-class _GoesOnWithoutCanceling(_Job):
+class _GoesOnWithoutCanceling(ChargeJob):
     """The next generation is created while the one before may still be confirmed."""
 
-    def _canceled(self, payment_intent_id: str, reason: CancelReason) -> FoundIntent:
+    def _cancel(self, payment_intent_id: str, reason: CancelReason) -> FoundIntent:
         if reason is CancelReason.BY_CUSTOMER:
-            return super()._canceled(payment_intent_id, reason)
+            return super()._cancel(payment_intent_id, reason)
         intent = self._intent_of(self._gateway.retrieve(payment_intent_id))
         is_open = intent.is_open
         return replace(intent, status="canceled", cancellation_reason=reason) if is_open else intent
 
 
-class _FinalizesFirst(_Job):
+class _FinalizesFirst(ChargeJob):
     def _confirm(self) -> Finalize:
-        final = Finalize(PaymentState.SUCCEEDED, self.payment.payment_intent_id, self.payment.generation)
-        self._worker.store.finalize(self.payment, final, now=self._worker.now())
+        final = Finalize(PaymentState.SUCCEEDED, self.row.payment_intent_id, self.row.generation)
+        self._store.finalize(self.row, final, now=self._instruments.now())
         return super()._confirm()
 
 
-class _ConfirmsBeforeItIsWritten(_Job):
+class _ConfirmsBeforeItIsWritten(ChargeJob):
     """The id is written down after the confirm."""
 
     def _ensure(self, generation: int) -> Finalize:
-        response = self._gateway.create(self.payment.request, generation)
+        response = self._gateway.create(self.row.request, generation)
         if response.failure or response.intent is None:
             return self._not_created(response, generation)
         intent_id = response.intent.payment_intent_id
-        confirmed = self._gateway.confirm(replace(self.payment, payment_intent_id=intent_id))
+        confirmed = self._gateway.confirm(replace(self.row, payment_intent_id=intent_id))
         if confirmed.failure or confirmed.intent is None:
             return self._not_created(confirmed, generation)
-        self.payment = self._worker.store.write_payment_intent(self.payment, intent_id, generation)
-        return self._decided(confirmed.intent, Confirmed.ANSWERED)
+        self.row = self._store.write_payment_intent(self.row, intent_id, generation)
+        return self._act_on(confirmed.intent, Confirmed.ANSWERED)
 
 
 # ---------------------------------------------------------------- deliveries, webhooks, the reconciler
-
-
-class _AcknowledgesDuplicates(ChargeOrder):
-    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
-        disposition = super().__call__(event)
-        return Done() if isinstance(disposition, RetryAfter) else disposition
-
-
-class _AcknowledgesUnknownOutcomes(ChargeOrder):
-    def __call__(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
-        disposition = super().__call__(event)
-        return Done() if isinstance(disposition, BackOff) else disposition
 
 
 def dlq_after_three_receives(world: World) -> None:
@@ -366,8 +353,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "lookup only for a new row": _working(_LooksUpForNewRows),
     "the list alone taken for complete": _asking(_OnlyListsAnHour),
     "what was found is adopted": _working(_Adopts),
-    "what is found stays open": _working(_rebuilt(_Job, decide_after_lookup=_leaves_it_open)),
-    "what is found canceled is no trace": _working(_rebuilt(_Job, decide_after_lookup=_sees_no_trace)),
+    "what is found stays open": _working(_rebuilt(ChargeJob, decide_after_lookup=_leaves_it_open)),
+    "what is found canceled is no trace": _working(_rebuilt(ChargeJob, decide_after_lookup=_sees_no_trace)),
     "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
     "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
     "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),
@@ -380,8 +367,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
     "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
-    "duplicates acknowledged under a live lease": _charging(_AcknowledgesDuplicates),
-    "unknown outcomes acknowledged": _charging(_AcknowledgesUnknownOutcomes),
+    "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
+    "unknown outcomes acknowledged": _acknowledging(BackOff),
     "reconciled without the revision": _without("revision = :revision"),
     "an event is taken for what holds now": an_event_is_believed,
     "late truth is ignored": late_truth_is_ignored,

@@ -16,14 +16,16 @@ from typing import Any
 import stripe
 from greenlet import greenlet
 
-from onecharge.contract.events import RefundRequested, RefundRequestedEvent
-from onecharge.contract.states import PaymentState, RefundState
-from onecharge.payments.charges.gateway import RefundEvent, RefundEventType
+from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent, RefundState
+from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.events import RefundEventHandler
 from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.refunds.worker import RefundWorker
+from onecharge.payments.stripe_events import RefundEvent, RefundEventType
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BackOff, Done, RetryAfter
 from onecharge.runtime.dynamodb import to_item
@@ -31,6 +33,7 @@ from refund_charge.refund import RefundCharge
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Io, Item, MemoryDynamoDB
+from testing.simulation.scheduling import switch_to_scheduler
 
 BOUNDS = TimeBounds.of(30)
 T0 = 1_800_000_000
@@ -82,7 +85,7 @@ class _Stored:
 def error(status: int | None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
     """As the SDK raises it."""
     if status is None:
-        return stripe.APIConnectionError("in memory")  # type: ignore[no-untyped-call]
+        return stripe.APIConnectionError("in memory")
     headers = {"Idempotent-Replayed": "true"} if replay else {}
     return stripe.APIError("in memory", http_status=status, json_body={"error": details}, headers=headers)
 
@@ -110,7 +113,7 @@ class MemoryRefunds:
     retries: int = 1
 
     def client(self) -> Any:
-        """A client with the secret as it is now, so of one account for good."""
+        """A client with the API key as it is now, and so of one account."""
         is_other = self.is_other_account
 
         def create(parameters: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
@@ -341,7 +344,7 @@ class RefundWorld:
     def pause(self, where: str) -> None:
         if self.current is not None:
             self.current.label = where
-            self.current.run.parent.switch()
+            switch_to_scheduler(self.current.run)
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
@@ -520,16 +523,14 @@ class RefundWorld:
         clock = lambda: float(self.time + offset)  # noqa: E731
         client = self.stripe.client()
         store = RefundStore(self.dynamodb, REFUNDS)
-        shared: dict[str, Any] = {"clock": clock, "logger": SILENT, "count": self.met}
-        worker = self.worker(store=store, gateway=self.gateway(client), **shared)
+        instruments = Instruments(clock, SILENT, self.met)
+        refunds = self._refunds(store, client, instruments)
         try:
             if isinstance(message.event, RefundEvent):
-                self.handler(store=store, gateway=self.gateway(client), **shared).handle(message.event)
+                self.handler(store, self.gateway(client), instruments).handle(message.event)
                 disposition = Done()
             else:
-                payments = PaymentStore(self.dynamodb, PAYMENTS)
-                charge = RefundCharge(payments=payments, worker=worker, bounds=BOUNDS, **shared)
-                disposition = charge(message.event)
+                disposition = RefundCharge(refunds, PaymentStore(self.dynamodb, PAYMENTS))(message.event)
         except Exception as failure:  # As the consumer and the webhook do: it is delivered again.
             self.met(f"raised: {type(failure).__name__}")
             disposition = BackOff()
@@ -541,6 +542,17 @@ class RefundWorld:
                 message.visible_at = self.time + seconds
             case BackOff():
                 message.visible_at = self.time + min(900, 2 ** min(message.receives, 12))
+
+    def _refunds(self, store: RefundStore, client: Any, instruments: Instruments) -> Refunds:
+        world = self
+
+        class MutableRefunds(Refunds):
+            @property
+            def worker(self) -> RefundWorker:
+                gateway = world.gateway(self.client)
+                return world.worker(store=self.store, gateway=gateway, instruments=self.instruments)
+
+        return MutableRefunds(store, client, BOUNDS, instruments)
 
     def resume(self, worker: _Worker) -> None:
         self.current = worker

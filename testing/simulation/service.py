@@ -7,28 +7,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from charge_order.app import ORDER_EVENT
-from charge_order.charge import ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.contract.questions import CancelQuestion, ClientSecretAnswer, ClientSecretQuestion
+from charge_order.app import ORDER_EVENT, handle
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlacedEvent
+from onecharge.contract.questions import CancelQuestion, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import CancelPayment
-from onecharge.payments.charges.events import ChargeEventRecorder
+from onecharge.payments.charges.events import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charges.protocol import FoundIntent, Payment
 from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.charges.store import UNFINISHED, PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.event_handler import OUTAGES, StripeEventHandler
+from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.refunds.events import RefundEventHandler
-from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_events import OUTAGES, StripeEventHandler
+from onecharge.payments.service import Charges
+from onecharge.payments.stripe_events import StripeEvents
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
-from payment_questions.answer import AnswerQuestion
 from payment_questions.app import bounds_of
+from payment_questions.cancel import AnswerCancel
+from payment_questions.client_secret import AnswerClientSecret
 from reconcile.app import STEP_SECONDS
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
@@ -147,54 +149,33 @@ class PaymentService:
         self.store = PaymentStore(dynamodb, PAYMENTS)
         self.gateway = StripeGateway(stripe_client)
         self.worker: type[PaymentWorker] = PaymentWorker
-        self.charger: type[ChargeOrder] = ChargeOrder
-        self.canceler: type[CancelPayment] = CancelPayment
+        self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconciler: type[Reconciler] = Reconciler
         self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
-        charge = self.charger(
-            store=self.store,
-            worker=self._worker(),
-            bounds=self.bounds,
-            clock=self.clock,
-            logger=SILENT,
-            count=SILENT,
-        )
-        return charge(event)
+        return self.acknowledge(handle(event, self._charges(self.bounds)))
 
     def cancel(self, event: OrderPlacedEvent) -> str:
         """What the customer who cancels is answered: "CANCELED", "PAID", "CANCELING" or "NEEDS_REVIEW"."""
         question = CancelQuestion(order=event.data, correlation_id=event.correlationid)
-        answer = self._answer(question)
-        assert not isinstance(answer, ClientSecretAnswer)
-        return str(answer.cancellation)
+        bounds = bounds_of(QUESTION_BOUNDS.function_timeout_seconds)
+        return str(AnswerCancel(self._charges(bounds).cancel)(question).cancellation)
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
         question = ClientSecretQuestion(
             order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
         )
-        answer = self._answer(question)
-        assert isinstance(answer, ClientSecretAnswer)
-        return answer.client_secret
-
-    def _answer(self, question: CancelQuestion | ClientSecretQuestion) -> Any:
-        bounds = bounds_of(QUESTION_BOUNDS.function_timeout_seconds)
-        answer = AnswerQuestion(
-            store=self.store, cancel=self._canceler(bounds), gateway=self.gateway, logger=SILENT, count=SILENT
-        )
-        return answer(question)
+        return AnswerClientSecret(self.store, self.gateway, self._instruments())(question).client_secret
 
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook; whether it was acknowledged."""
         receive = self.receiver(
             events=self._events(self._reconciler(WEBHOOK_BOUNDS, report), report),
             processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
-            clock=self.clock,
-            logger=SILENT,
-            count=report,
+            instruments=self._instruments(report),
         )
         try:
             receive(event)  # type: ignore[arg-type]  # As the SDK shows it.
@@ -209,16 +190,13 @@ class PaymentService:
         reconciler = self._reconciler(bounds, report)
         run = ReconcileCharges(
             store=self.store,
-            gateway=self.gateway,
-            reconciler=reconciler,
-            events=self._events(reconciler, report),
-            processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
+            events=StripeEvents(self.gateway.client),
+            handler=self._events(reconciler, report),
+            is_processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS).contains,
             checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION, ReconcileCheckpoint),
-            clock=self.clock,
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
-            logger=SILENT,
-            count=report,
+            instruments=self._instruments(report),
             gauge=SILENT,
         )
         run()
@@ -233,42 +211,38 @@ class PaymentService:
         """Which events were handled may be forgotten: it only saves work."""
         self.dynamodb.tables.pop(STRIPE_EVENTS, None)
 
-    def _worker(self) -> PaymentWorker:
-        return self.worker(store=self.store, gateway=self.gateway, clock=self.clock, logger=SILENT, count=SILENT)
+    def _instruments(self, report: Callable[[str], None] = SILENT) -> Instruments:
+        return Instruments(self.clock, SILENT, report)
 
-    def _canceler(self, bounds: TimeBounds) -> CancelPayment:
-        return self.canceler(
-            store=self.store, worker=self._worker(), bounds=bounds, clock=self.clock, logger=SILENT, count=SILENT
-        )
+    def _charges(self, bounds: TimeBounds) -> Charges:
+        service = self
+
+        class MutableCharges(Charges):
+            @property
+            def worker(self) -> PaymentWorker:
+                return service.worker(store=self.store, gateway=self.gateway, instruments=self.instruments)
+
+        return MutableCharges(self.store, self.gateway, bounds, self._instruments())
 
     def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
-        refunds = StripeRefunds(self.gateway.client)
+        instruments = self._instruments(report)
+        refunds = Refunds(RefundStore(self.dynamodb, REFUNDS), self.gateway.client, WEBHOOK_BOUNDS, instruments)
         return StripeEventHandler(
             reconciler=reconciler,
-            charges=ChargeEventRecorder(
-                store=self.store, gateway=self.gateway, refunds=refunds, logger=SILENT, count=report
-            ),
-            refunds=RefundEventHandler(
-                store=RefundStore(self.dynamodb, REFUNDS),
-                gateway=refunds,
-                clock=self.clock,
-                logger=SILENT,
-                count=report,
-            ),
+            charges=ChargeEventHandler(store=self.store, gateway=self.gateway, instruments=instruments),
+            handle_refund=refunds.event_handler.handle,
         )
 
     def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:
-        def refund_canceled_order(_: Payment) -> None:
+        def refund_canceled_order(_: Payment, __: FoundIntent) -> None:
             report("CanceledOrderRefunded")
 
         return self.reconciler(
             store=self.store,
             gateway=self.gateway,
-            cancel=self._canceler(bounds),
+            cancel=self._charges(bounds).cancel,
             refund_canceled_order=refund_canceled_order,
             requires_action_seconds=REQUIRES_ACTION_SECONDS,
             bounds=bounds,
-            clock=self.clock,
-            logger=SILENT,
-            count=report,
+            instruments=self._instruments(report),
         )

@@ -1,4 +1,4 @@
-"""Stripe in memory, behind its SDK's client: what stands above it is the deployed gateway.
+"""Stripe in memory, behind its SDK's client: the gateway above it is the deployed one.
 
 Keys are remembered and pruned, search lags, a request that was answered with a 500 may be executed now, later or
 never, and PaymentIntents have Stripe's own states: whenever a request takes effect, they decide what it does.
@@ -126,7 +126,7 @@ class Metadata(dict[str, str]):
     def _refuse(self, *_: object) -> NoReturn:
         raise AttributeError("a StripeObject is no dict: use to_dict()")
 
-    get = items = values = pop = setdefault = _refuse  # type: ignore[assignment]
+    get = items = values = pop = setdefault = _refuse
 
     def includes(self, wanted: Mapping[str, str]) -> bool:
         return wanted.items() <= dict.items(self)
@@ -256,7 +256,7 @@ def _as_the_sdk_raises(status: int | None, details: Mapping[str, Any], headers: 
     elif status == 401:
         error = stripe.AuthenticationError(**given)
     elif status == 402:
-        error = stripe.CardError(param=details.get("param"), code=code, **given)  # type: ignore[arg-type]
+        error = stripe.CardError(param=details.get("param"), code=code, **given)
     elif status == 403:
         error = stripe.PermissionError(**given)
     else:
@@ -294,7 +294,7 @@ def _unexpected_state(intent: PaymentIntent, *, stored: bool = True) -> Answer:
 
 @dataclass
 class Stored:
-    """What a key stands for; no answer while its first request runs."""
+    """A key's request and its stored response; none while the first request runs."""
 
     request: tuple[str, Mapping[str, Any]]
     created: int

@@ -12,13 +12,15 @@ from typing import Any
 
 from greenlet import greenlet
 
-from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.queues import Delivery
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
+from testing.simulation.scheduling import switch_to_scheduler
 from testing.simulation.service import (
     BOUNDS,
     CANCELED,
@@ -326,7 +328,7 @@ class World:
         worker = self.current
         assert worker is not None
         worker.label = where
-        worker.run.parent.switch()
+        switch_to_scheduler(worker.run)
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
@@ -660,7 +662,7 @@ class World:
                 self.queue.remove(message)
 
     def ask_to_cancel(self, event: OrderPlacedEvent) -> None:
-        """The order service asks; what it is told must hold for ever."""
+        """The order service asks; the answer must hold for ever."""
 
         def ask() -> None:
             try:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing import Pool
 
+from testing.arguments import Arguments, at_least
 from testing.specification.bounds import COMPLETE, MUTANTS, REDUNDANT, SCHEDULES, WALKS
 from testing.specification.explore import Exploration, explore, follow, walk_all
 from testing.specification.protocol import NONE_BROKEN, Rules
@@ -44,17 +45,26 @@ def _lines(jobs: list[Job], processes: int) -> Iterator[tuple[str, Exploration]]
             )
 
 
+def bounds(text: str) -> Left:
+    """BOUNDS="crash=ANY, cancel=1": how often each thing may happen that the model knows of."""
+    try:
+        pairs = (each.split("=") for each in text.replace(" ", "").split(","))
+        return Left(**{name: ANY if value == "ANY" else int(value) for name, value in pairs})
+    except (TypeError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f'BOUNDS="{text}" has to be as "crash=ANY, cancel=1", of: {", ".join(Left._fields)}'
+        ) from None
+
+
 def main() -> int:
     """0 if the protocol is unbroken, and everything broken is caught."""
-    parser = argparse.ArgumentParser(prog="python -m testing.specification", description=__doc__)
-    parser.add_argument("--bounds", help="bounds of your own, as in Left")
-    parser.add_argument("--states", type=int, default=10**9, help="stop after so many states")
-    parser.add_argument("--processes", type=int, default=2)
+    parser = Arguments(prog="make specification", description=__doc__)
+    parser.add_argument("--bounds", type=bounds, help="bounds of your own, as in Left")
+    parser.add_argument("--states", type=at_least(1, "--states"), default=10**9, help="stop after so many states")
+    parser.add_argument("--processes", type=at_least(1, "--processes"), default=2)
     options = parser.parse_args()
     if options.bounds:
-        pairs = (each.split("=") for each in options.bounds.replace(" ", "").split(","))
-        left = Left(**{name: ANY if value == "ANY" else int(value) for name, value in pairs})
-        (line, found), *_ = _lines([(left, NONE_BROKEN, options.states, ())], 1)
+        (line, found), *_ = _lines([(options.bounds, NONE_BROKEN, options.states, ())], 1)
         print(line, *found.timeline, sep="\n        ")
         return int(found.violation is not None)
     unbroken: list[Job] = [(left, NONE_BROKEN, options.states, ()) for left in COMPLETE]

@@ -10,7 +10,20 @@ out, to see that this is noticed; read past it.
 
 from collections.abc import Callable, Iterator
 
-from testing.specification.world import Intent, Key, Row, State, Step, Worker, cancel, confirm, create, end, go, post
+from testing.specification.world import (
+    Intent,
+    Key,
+    Row,
+    State,
+    Step,
+    Worker,
+    cancel,
+    confirm,
+    create,
+    finish,
+    move_to,
+    send_with_key,
+)
 
 Rules = frozenset[str]
 Point = Callable[[State, Worker, Rules], Iterator[Step]]
@@ -30,15 +43,15 @@ def claim(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     else:
         is_claimable = (w.attempt, "PENDING") == (row.attempt, row.state)
     if w.kind == "cancel" and row.intent >= 0 and row.is_unpaid:
-        yield "meets a live lease", go(s, w, "cancel beside the lease", intent=row.intent)
+        yield "meets a live lease", move_to(s, w, "cancel beside the lease", intent=row.intent)
     if not is_claimable:
-        yield "is a duplicate, or superseded", end(s, w)
+        yield "is a duplicate, or superseded", finish(s, w)
         return
     row = row._replace(attempt=max(row.attempt, w.attempt), state="PENDING", lease_owner=w.id, is_listed=True)
     w = w._replace(kind="holder", attempt=0, row=row._replace(lease_owner=0), intent=row.intent)
     claimed = s._replace(row=row)
     if row.intent >= 0:
-        yield "claims", go(claimed, w, "retrieve")
+        yield "claims", move_to(claimed, w, "retrieve")
     else:
         yield from _ensure(claimed, w, "claims", broken)
 
@@ -50,32 +63,32 @@ def _ensure(s: State, w: Worker, label: str, broken: Rules) -> Iterator[Step]:
     """The chain: generation 0, then one more each time that Stripe says that the former is canceled, or that its key
     answers a stored failure. While Stripe remembers its keys, it leads everyone to the same PaymentIntent."""
     if s.is_old and "the lookup comes before the create" in broken:
-        yield label, go(s, w, "look up", seen=0)
+        yield label, move_to(s, w, "look up", seen=0)
     elif not s.is_old and "the clock is read before the create" in broken:
-        yield label, go(s, w, "create", seen=-1)
+        yield label, move_to(s, w, "create", seen=-1)
     else:
-        yield label, go(s, w, "create")
+        yield label, move_to(s, w, "create")
 
 
 def _create(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """Without confirm: no money moves. A replay proves which PaymentIntent it is, not what it is by now."""
     generation = w.row.generation
-    for label, after, answer, is_replay in post(s, ("create", generation), lambda s: create(s, generation)):
+    for label, after, answer, is_replay in send_with_key(s, ("create", generation), lambda s: create(s, generation)):
         label = f"creates: {label}"
         if answer == "refused":
-            yield label, go(after, w, "finalize", outcome="CANCELED" if w.row.cancel_requested else "DECLINED")
+            yield label, move_to(after, w, "finalize", outcome="CANCELED" if w.row.cancel_requested else "DECLINED")
         elif isinstance(answer, int):
             created = w._replace(row=w.row._replace(intent=answer))
             if is_replay and "no retrieve after a replayed create" not in broken:
-                yield label, go(after, created, "retrieve its own")
+                yield label, move_to(after, created, "retrieve its own")
             else:
-                # Of a replay, only a broken rule takes the body for news.
+                # Only a broken rule takes a replayed body for the current status.
                 is_safe = is_replay and "lookup only for a fresh create" in broken
                 yield from _date(after, created, Intent(generation), label, broken, is_safe=is_safe)
         else:
             if is_replay and after.row and after.row.lease_owner == w.id:
                 after = after._replace(row=after.row._replace(generation=generation + 1))
-            yield label, end(after, w)
+            yield label, finish(after, w)
 
 
 def _retrieve_its_own(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -88,9 +101,9 @@ def _date(s: State, w: Worker, own: Intent, label: str, broken: Rules, *, is_saf
     """The clock, once the answer is there: only an order that it calls young needs no lookup."""
     is_safe = is_safe or bool(w.seen or {"no lookup past 22 h", "the lookup comes before the create"} & broken)
     if is_safe or not s.is_old:
-        yield label, go(s, w, "write", own=own, seen=0)
+        yield label, move_to(s, w, "write", own=own, seen=0)
     if not is_safe:
-        yield f"{label}, the clock says old", go(s, w, "look up", own=own)
+        yield f"{label}, the clock says old", move_to(s, w, "look up", own=own)
 
 
 def _look_up(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -101,26 +114,26 @@ def _look_up(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     found = {intent.status: index for index, intent in others.items()}
     still_open = [index for index, intent in others.items() if intent.is_open]
     if [intent.status for intent in others.values()].count("succeeded") > 1:
-        yield "finds two paid", go(s, w, "finalize", outcome="NEEDS_REVIEW")
+        yield "finds two paid", move_to(s, w, "finalize", outcome="NEEDS_REVIEW")
     elif "succeeded" in found:
         yield "finds it paid", _decided(s, w, "SUCCEEDED", found["succeeded"])
     elif "processing" in found:
-        yield "finds it processing", end(s, w)
+        yield "finds it processing", finish(s, w)
     elif still_open and "adopting what was found" in broken:
         index, own = still_open[0], s.intents[still_open[0]]
         adopted = w.row._replace(intent=index, generation=own.generation)
-        yield f"adopts {index}", go(s, w, "write", row=adopted, own=own, seen=0)
+        yield f"adopts {index}", move_to(s, w, "write", row=adopted, own=own, seen=0)
     elif still_open and "what is found stays open" not in broken:
         after = cancel(s, still_open[0], "abandoned") if w.seen else s
         what = f"cancels {still_open[0]}, found" if w.seen else f"finds {still_open[0]} open"
-        yield what, go(after, w, "look up", seen=seen)
+        yield what, move_to(after, w, "look up", seen=seen)
     elif "by_customer" in found and "what is found canceled is no trace" not in broken:
         yield "finds it canceled", _decided(s, w, "CANCELED", found["by_customer"])
     elif "the lookup comes before the create" in broken:
         generation = max([w.row.generation, *(intent.generation + 1 for intent in others.values())])
-        yield "finds nothing open", go(s, w, "create", row=w.row._replace(generation=generation), seen=-1)
+        yield "finds nothing open", move_to(s, w, "create", row=w.row._replace(generation=generation), seen=-1)
     else:
-        yield "finds nothing open", go(s, w, "write", seen=0)
+        yield "finds nothing open", move_to(s, w, "write", seen=0)
 
 
 def _write(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -133,7 +146,7 @@ def _write(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         w = w._replace(row=row._replace(lease_owner=0), intent=row.intent, own=None)
         yield from _decide(after, w, own, "writes the id", broken)
     else:
-        yield "has lost its lease", end(s, w)
+        yield "has lost its lease", finish(s, w)
 
 
 # ---------------------------------------------------------------- 3. what it is, decides
@@ -159,19 +172,19 @@ def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> I
     elif intent.is_canceled or (intent.status == "processing" and "a generation beside processing" in broken):
         yield from _ensure(s, next_one, label, broken)
     elif intent.status == "processing":
-        yield label, end(s, w)
+        yield label, finish(s, w)
     elif w.row.cancel_requested and "a request to cancel is overlooked" not in broken:
-        yield label, go(s, w, "cancel")
+        yield label, move_to(s, w, "cancel")
     elif intent.status == "requires_action" and (w.confirmed == "answered" or intent.attempt == w.row.attempt):
         yield label, _decided(s, w, "REQUIRES_ACTION", w.row.intent, intent.charge)
     elif intent.status == "declined" and is_its_decline(w, intent, broken):
         yield label, _decided(s, w, "DECLINED", w.row.intent, intent.charge)
     elif intent.status != "requires_action" and not w.confirmed:
-        yield label, go(s, w, "confirm")
+        yield label, move_to(s, w, "confirm")
     elif "the next one without canceling" in broken:
         yield from _ensure(s, next_one, label, broken)
     else:
-        yield label, go(s, w, "abandon")
+        yield label, move_to(s, w, "abandon")
 
 
 def is_its_decline(w: Worker, intent: Intent, broken: Rules) -> bool:
@@ -187,7 +200,7 @@ def is_its_decline(w: Worker, intent: Intent, broken: Rules) -> bool:
 def _decided(s: State, w: Worker, outcome: str, index: int, charge: int = 0) -> State:
     """With the charge that an attempt ended with, or waits for: the next one's decline is known by another."""
     row = w.row._replace(intent=index, declined_charge=charge)
-    return go(s, w, "finalize", outcome=outcome, row=row, own=None, seen=0, confirmed="")
+    return move_to(s, w, "finalize", outcome=outcome, row=row, own=None, seen=0, confirmed="")
 
 
 def _cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -208,12 +221,12 @@ def _confirm(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """Under one key for an attempt and PaymentIntent. A replay says whether it was answered, not what it is by now."""
     index, attempt = w.row.intent, w.row.attempt
     key: Key = ("confirm", index, attempt, *([w.id] if "a second confirm key" in broken else []))
-    for what, after, answer, is_replay in post(s, key, lambda s: confirm(s, index, attempt)):
+    for what, after, answer, is_replay in send_with_key(s, key, lambda s: confirm(s, index, attempt)):
         label, spent = f"confirms {index}: {what}", answer in ("500", "unexpected state")
         if answer == "500" and not is_replay:
-            yield label, end(after, w)
+            yield label, finish(after, w)
         elif spent or (is_replay and "no retrieve after a replayed confirm" not in broken):
-            yield label, go(after, w, "retrieve", confirmed="spent" if spent else "answered")
+            yield label, move_to(after, w, "retrieve", confirmed="spent" if spent else "answered")
         else:
             intent = after.intents[index]._replace(status=str(answer))
             yield from _decide(after, w._replace(confirmed="answered"), intent, label, broken)
@@ -230,17 +243,17 @@ def _finalize(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         and "left open though to be canceled" not in broken
     )
     if is_owner and is_same and not is_open and row.state == "PENDING":
-        yield from say(s, w, row._replace(intent=w.row.intent, declined_charge=w.row.declined_charge))
+        yield from write_row(s, w, row._replace(intent=w.row.intent, declined_charge=w.row.declined_charge))
     else:
-        yield "is too late to finalize", end(s, w)
+        yield "is too late to finalize", finish(s, w)
 
 
-def say(s: State, w: Worker, row: Row) -> Iterator[Step]:
+def write_row(s: State, w: Worker, row: Row) -> Iterator[Step]:
     """Writes the outcome, for all to see."""
     said = {"DECLINED": [f"DECLINED {row.attempt}"], "SUCCEEDED": []}.get(w.outcome, [w.outcome])
     row = row._replace(state=w.outcome, lease_owner=0, is_listed=w.outcome == "REQUIRES_ACTION")
     after = s._replace(row=row, said=s.said.union(said))
-    yield f"writes {w.outcome}", end(after, w)
+    yield f"writes {w.outcome}", finish(after, w)
 
 
 POINTS: dict[str, Point] = {

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from testing.specification.protocol import Point, Rules, claim, is_its_decline, say
-from testing.specification.world import Row, State, Step, Worker, cancel, end, go
+from testing.specification.protocol import Point, Rules, claim, is_its_decline, write_row
+from testing.specification.world import Row, State, Step, Worker, cancel, finish, move_to
 
 
 def request_cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -11,9 +11,9 @@ def request_cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     row = s.row or Row()
     if row.is_unpaid:
         row = row._replace(cancel_requested=True, is_listed=True)
-        yield "writes the request to cancel", go(s._replace(row=row, said=s.said | {"to cancel"}), w, "claim")
+        yield "writes the request to cancel", move_to(s._replace(row=row, said=s.said | {"to cancel"}), w, "claim")
     else:
-        yield f"finds it {row.state}", end(s, w)
+        yield f"finds it {row.state}", finish(s, w)
 
 
 def _cancel_beside_the_lease(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -24,9 +24,9 @@ def _cancel_beside_the_lease(s: State, w: Worker, broken: Rules) -> Iterator[Ste
         after, row = after._replace(said=after.said | {"CANCELED"}), after.row
         if row and row.is_unpaid and row.intent == w.intent:
             read = row._replace(lease_owner=0)
-            yield f"cancels: {status}", go(after, w, "correct", row=read, outcome="CANCELED", is_fooled=False)
+            yield f"cancels: {status}", move_to(after, w, "correct", row=read, outcome="CANCELED", is_fooled=False)
             return
-    yield f"cancels: {status}", end(after, w)
+    yield f"cancels: {status}", finish(after, w)
 
 
 def reconcile(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -40,8 +40,8 @@ def reconcile(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         is_unfinished = row.intent == index and row.state in ("PENDING", "REQUIRES_ACTION") and not row.cancel_requested
         if intent.status == "succeeded" or is_unfinished:
             read = row._replace(lease_owner=0)
-            yield f"reads the row for {index}", go(s, w, "compare", row=read, intent=index, is_fooled=False)
-    yield "has nothing to do", end(s, w)
+            yield f"reads the row for {index}", move_to(s, w, "compare", row=read, intent=index, is_fooled=False)
+    yield "has nothing to do", finish(s, w)
 
 
 def _compare(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -60,15 +60,15 @@ def _compare(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     elif state == "PENDING" and status == "declined" and is_its_decline(w, intent, broken):
         outcome = "DECLINED"
     if outcome:
-        yield f"compares: {status}", go(s, w, "correct", outcome=outcome)
+        yield f"compares: {status}", move_to(s, w, "correct", outcome=outcome)
     elif state == "REQUIRES_ACTION" and status == "requires_action":
-        yield f"compares: {status}", go(s, w, "give up")
+        yield f"compares: {status}", move_to(s, w, "give up")
     else:
-        yield f"compares: {status}", end(s, w)
+        yield f"compares: {status}", finish(s, w)
 
 
 def _give_up(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
-    yield "cancels what nobody authenticates", cancel(go(s, w, "compare"), w.intent, "abandoned")
+    yield "cancels what nobody authenticates", cancel(move_to(s, w, "compare"), w.intent, "abandoned")
 
 
 def _correct(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -78,9 +78,9 @@ def _correct(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     if is_same or (w.is_fooled and row.state != "SUCCEEDED"):
         charge = intent.charge if w.outcome in ("DECLINED", "REQUIRES_ACTION") else 0
         row = row._replace(attempt=row.attempt or 1, intent=w.intent, declined_charge=charge)
-        yield from say(s, w, row._replace(generation=intent.generation))
+        yield from write_row(s, w, row._replace(generation=intent.generation))
     if not is_same:
-        yield "finds the row changed", end(s, w)
+        yield "finds the row changed", finish(s, w)
 
 
 POINTS: dict[str, Point] = {

@@ -82,7 +82,7 @@ class Left(NamedTuple):
     backup: int = 0
     restore: int = 0  # To the backup, leases and all; without one, the row is lost.
     forget: int = 0  # Stripe forgets a key.
-    refuse: int = 0  # Stripe refuses to create this PaymentIntent, for good.
+    refuse: int = 0  # Stripe always refuses to create this PaymentIntent.
 
 
 class State(NamedTuple):
@@ -93,7 +93,7 @@ class State(NamedTuple):
     row: Row | None = None
     backup: Row | None = None
     intents: tuple[Intent, ...] = ()
-    keys: tuple[tuple[Key, str | int], ...] = ()  # Idempotency keys, each with its stored answer.
+    keys: tuple[tuple[Key, str | int], ...] = ()  # Idempotency keys, each with its stored response.
     late: tuple[Key, ...] = ()  # Answered with a 500, and yet to be executed.
     workers: tuple[Worker, ...] = ()
     said: frozenset[str] = frozenset()
@@ -105,11 +105,11 @@ Executed = tuple[str, State, str | int]  # What Stripe did, the state after it, 
 
 
 def by_itself(s: State) -> Iterator[Step]:
-    """What happens without a worker's doing."""
+    """What happens without a worker: crashes, late executions, banks, customers, backups, removed keys."""
     if not s.is_old:
         yield "the order is a day old", s._replace(is_old=True)
     for w in s.workers if s.left.crash else ():
-        yield f"{w.kind}#{w.id} crashes, or its answer is lost", end(spend(s, "crash") or s, w)
+        yield f"{w.kind}#{w.id} crashes, or its answer is lost", finish(use_up(s, "crash") or s, w)
     for key in s.late:
         executed = s._replace(late=tuple(each for each in s.late if each != key), excused=True)
         execute = create(executed, int(key[1])) if key[0] == "create" else confirm(executed, int(key[1]), int(key[2]))
@@ -122,7 +122,7 @@ def by_itself(s: State) -> Iterator[Step]:
             yield f"the bank declines {index}", _becomes(s, index, "declined", charge=charge, excused=page_tries_again)
         if intent.status == "requires_action":
             yield f"the customer fails to authenticate {index}", _becomes(s, index, "declined")
-        if intent.is_open and (struck := spend(s, "strike")):
+        if intent.is_open and (struck := use_up(s, "strike")):
             yield f"Stripe cancels {index} by itself", _becomes(struck, index, "by_stripe")
     yield from _table_and_keys(s)
 
@@ -136,11 +136,11 @@ _KINDS = {
 
 
 def starts(s: State) -> Iterator[tuple[State, Worker]]:
-    """Who may begin. Whoever waits before its first request knows nothing yet, so it begins with that request."""
+    """Which workers may start. One that waits before its first request knows nothing: it starts with that request."""
     ids = {1, 2, 3, 4} - {each.id for each in s.workers}
     for what, (kind, attempt) in _KINDS.items():
         again = None if s.workers or kind == "cancel" else s
-        started = again or spend(s, what)
+        started = again or use_up(s, what)
         may_start = attempt < 2 or "DECLINED 1" in s.said
         if started and may_start and len(s.workers) < s.left.at_once:
             worker = Worker(min(ids), kind, attempt)
@@ -148,13 +148,13 @@ def starts(s: State) -> Iterator[tuple[State, Worker]]:
 
 
 def _table_and_keys(s: State) -> Iterator[Step]:
-    if s.row and s.backup != s.row and (taken := spend(s, "backup")):
+    if s.row and s.backup != s.row and (taken := use_up(s, "backup")):
         yield "a backup is taken", taken._replace(backup=s.row)
-    if s.backup != s.row and (restored := spend(s, "restore")):
+    if s.backup != s.row and (restored := use_up(s, "restore")):
         fooled = tuple(each._replace(is_fooled=True) for each in s.workers)
         what = "a backup is restored" if s.backup else "the row is lost"
         yield what, restored._replace(row=s.backup, workers=fooled, excused=True)
-    if s.is_old and (forgotten := spend(s, "forget")):
+    if s.is_old and (forgotten := use_up(s, "forget")):
         for key, answer in s.keys:
             keys = tuple(each for each in s.keys if each != (key, answer))
             yield f"Stripe forgets the key of {key}", forgotten._replace(keys=keys, excused=True)
@@ -187,7 +187,7 @@ def cancel(s: State, index: int, reason: str) -> State:
     return _becomes(s, index, reason) if s.intents[index].is_open else s
 
 
-def post(
+def send_with_key(
     s: State, key: Key, execute: Callable[[State], Iterator[Executed]]
 ) -> Iterator[tuple[str, State, str | int, bool]]:
     """A request with an idempotency key: what happens, the state after it, the answer, and whether it is a replay."""
@@ -196,7 +196,7 @@ def post(
         return
     for what, after, answer in execute(s):
         yield what, _store(after, key, answer), answer, False
-    if failed := spend(s, "error"):
+    if failed := use_up(s, "error"):
         later = failed._replace(late=tuple(sorted({*s.late, key[:3]}, key=str)))
         executed = [(f"500, {what}", after) for what, after, _ in execute(failed)]
         for what, after in (("500, not executed", failed), ("500, executed later", later), *executed):
@@ -221,21 +221,21 @@ def _new_charge(s: State) -> int:
 # ---------------------------------------------------------------- small things
 
 
-def go(s: State, w: Worker, at: str, **changes: object) -> State:
-    """The worker goes on to what it does next."""
+def move_to(s: State, w: Worker, at: str, **changes: object) -> State:
+    """The worker continues with its next step."""
     moved = w._replace(at=at, **changes)  # type: ignore[arg-type]
     return s._replace(workers=tuple(moved if each.id == w.id else each for each in s.workers))
 
 
-def end(s: State, w: Worker) -> State:
-    """The worker is done, or dead. A lease that nobody holds is a free one: any can be taken over at any moment."""
+def finish(s: State, w: Worker) -> State:
+    """The worker has ended, or crashed. Its lease is free: any lease may expire at any moment."""
     row, backup = (
         each._replace(lease_owner=0) if each and each.lease_owner == w.id else each for each in (s.row, s.backup)
     )
     return s._replace(row=row, backup=backup, workers=tuple(each for each in s.workers if each.id != w.id))
 
 
-def spend(s: State, what: str) -> State | None:
-    """The state in which this may happen once less; none if it may not happen any more."""
+def use_up(s: State, what: str) -> State | None:
+    """The state after this has happened once more; None if its bound is reached."""
     left: int = getattr(s.left, what)
     return s if left == ANY else s._replace(left=s.left._replace(**{what: left - 1})) if left else None

@@ -1,7 +1,6 @@
-"""The AWS that the adapters are held against: moto in this process, ministack and DynamoDB Local beside it."""
+"""Each DynamoDB for the contract tests: the simulation's in memory, moto, ministack, DynamoDB Local."""
 
 import os
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from local.emulator import CREDENTIALS, running_emulator
 from local.processes import free_port, running
 from onecharge.payments.charges.store import UNFINISHED
 from testing.harness import PROJECT, create_table
+from testing.java import JAVA_VERSION_MIN, java_version
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 TOOLS = PROJECT / ".venv" / "opt"
@@ -26,7 +26,7 @@ _START_SECONDS = 60
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A DynamoDB over HTTP, for tests that reach it from several processes."""
+    """A DynamoDB over HTTP, for tests with several processes."""
 
     url: str
 
@@ -54,8 +54,8 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 @pytest.fixture(scope="session")
 def dynamodb_local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     jars = list((TOOLS / "dynamodb-local").rglob("DynamoDBLocal.jar"))
-    if not jars or not shutil.which("java"):
-        reason = "DynamoDB Local needs npm and Java 17, which this machine lacks"
+    if not jars or java_version() < JAVA_VERSION_MIN:
+        reason = "DynamoDB Local needs npm and Java 17 or later, and this machine lacks one of them"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
@@ -86,14 +86,14 @@ def _wait_for(endpoint: Endpoint, log: Path) -> None:
 
 @pytest.fixture(params=["ministack", "dynamodb_local"])
 def endpoint(request: pytest.FixtureRequest) -> Endpoint:
-    """Each DynamoDB that several processes can reach."""
-    served: Endpoint = request.getfixturevalue(request.param)
-    return served
+    """Each DynamoDB that several processes can use at once."""
+    endpoint: Endpoint = request.getfixturevalue(request.param)
+    return endpoint
 
 
 @pytest.fixture(params=["memory", "moto", "ministack", "dynamodb_local"])
 def dynamodb(request: pytest.FixtureRequest) -> Any:
-    """A client of each DynamoDB in turn; the first is the simulation's, which has one table, made by being used."""
+    """A client of each DynamoDB. The simulation's, in memory, creates a table on its first use."""
     if request.param == "memory":
         return MemoryDynamoDB(keys=defaultdict(lambda: ("order_id", "attempt")))
     if request.param == "moto":
@@ -112,3 +112,13 @@ def payments(dynamodb: Any) -> str:
         dynamodb.indexes = {name: {UNFINISHED: ("unfinished_shard", "unfinished_since")}}
         return name
     return create_table(dynamodb, name, "PaymentsTable")
+
+
+@pytest.fixture(params=["moto", "ministack", "dynamodb_local"])
+def order_dynamodb(request: pytest.FixtureRequest) -> Any:
+    """A client of each DynamoDB in turn. The simulation's is not among them: it has neither maps nor lists."""
+    if request.param == "moto":
+        request.getfixturevalue("aws")
+        return boto3.client("dynamodb")
+    endpoint: Endpoint = request.getfixturevalue(request.param)
+    return endpoint.client()

@@ -1,4 +1,4 @@
-"""Many deliveries at the same time, from several processes, over HTTP to a real DynamoDB and the stand-in's ledger."""
+"""Concurrent deliveries from several processes, over HTTP to emulators of DynamoDB and to the Stripe stand-in."""
 
 import json
 import subprocess
@@ -18,10 +18,10 @@ PROCESSES = 4
 
 
 @pytest.mark.parametrize(("orders", "deliveries_of_each"), [(1, 1000), (100, 12)])
-def test_a_thousand_deliveries_at_once_make_one_charge_an_order(
+def test_concurrent_deliveries_make_one_charge_for_each_order(
     endpoint: Endpoint, orders: int, deliveries_of_each: int
 ) -> None:
-    """All of one order, or a dozen of each of a hundred; every delivery ends as done."""
+    """All of one order, or a dozen for each of a hundred; every delivery is done in the end."""
     table = create_table(endpoint.client(), f"deliveries-{uuid4()}", "PaymentsTable")
     with running_standin() as standin:
         processes = [

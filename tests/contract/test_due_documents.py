@@ -1,4 +1,4 @@
-"""A due document is ordered in one transaction, and under conditions, on every DynamoDB that we can run."""
+"""A due document becomes an order in one conditional transaction, on every DynamoDB."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from onecharge.orders.items import new_order_item
+from onecharge.orders.schema import new_order_item
 from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.documents import DueDocument
 from place_due_orders.due import PlaceDueOrders
-from place_due_orders.tables import DocumentChanged, DueDocuments, Placed, PlacedBefore
+from place_due_orders.store import DocumentChanged, DueDocumentStore, Placed, PlacedBefore
 from testing.harness import create_table
 from testing.silent import SILENT
 from testing.simulation.dynamodb import MemoryDynamoDB
@@ -27,10 +27,10 @@ DOCUMENTS = 40
 
 @dataclass(frozen=True)
 class Tables:
-    """The two tables on one DynamoDB, and the adapter over them."""
+    """The DueDocuments and Orders tables of one DynamoDB, with their adapter."""
 
     client: Any
-    documents: DueDocuments
+    documents: DueDocumentStore
 
     @classmethod
     def on(cls, client: Any) -> "Tables":
@@ -40,9 +40,9 @@ class Tables:
         else:
             create_table(client, names[0], "DueDocumentsTable")
             create_table(client, names[1], "OrdersTable")
-        return cls(client, DueDocuments(client, *names))
+        return cls(client, DueDocumentStore(client, *names))
 
-    def enter(self, document_id: str = "inv-1", **changes: Any) -> dict[str, Any]:
+    def put_document(self, document_id: str = "inv-1", **changes: Any) -> dict[str, Any]:
         values = {
             "due_date": TODAY,
             "document_id": document_id,
@@ -58,7 +58,7 @@ class Tables:
         return item
 
     def order_of(self, item: dict[str, Any]) -> Any:
-        document = DueDocument.of(item)
+        document = DueDocument.from_item(item)
         return new_order_item(document.order_id, document, correlation_id="c", now=NOON)
 
     def stored(self, document_id: str = "inv-1") -> dict[str, Any] | None:
@@ -79,9 +79,9 @@ def tables(dynamodb: Any) -> Tables:
     return Tables.on(dynamodb)
 
 
-def test_an_order_and_its_document_are_written_together(tables: Tables) -> None:
-    """The document says which order it has become."""
-    read = tables.enter()
+def test_an_order_and_its_document_are_written_in_one_transaction(tables: Tables) -> None:
+    """The document becomes ORDERED and has the order's id."""
+    read = tables.put_document()
     assert tables.documents.place(read, tables.order_of(read)) == Placed()
     [order] = tables.orders()
     stored = tables.stored()
@@ -89,9 +89,9 @@ def test_an_order_and_its_document_are_written_together(tables: Tables) -> None:
     assert (stored["state"], stored["order_id"]) == ("ORDERED", order["order_id"])
 
 
-def test_a_document_is_ordered_once(tables: Tables) -> None:
-    """The second time it is not as it was read any more."""
-    read = tables.enter()
+def test_a_document_becomes_one_order(tables: Tables) -> None:
+    """The second time the document has changed since it was read."""
+    read = tables.put_document()
     tables.documents.place(read, tables.order_of(read))
     assert tables.documents.place(read, tables.order_of(read)) == DocumentChanged()
     assert len(tables.orders()) == 1
@@ -100,10 +100,10 @@ def test_a_document_is_ordered_once(tables: Tables) -> None:
 @pytest.mark.parametrize(
     "changes", [{"amount_minor": 5}, {"currency": "usd"}, {"payment_method": "pm_2"}, {"state": "WITHDRAWN"}]
 )
-def test_a_document_that_has_changed_is_not_ordered(tables: Tables, changes: dict[str, Any]) -> None:
-    """Neither of the two is written."""
-    read = tables.enter()
-    tables.enter(**changes)
+def test_a_changed_document_is_not_ordered(tables: Tables, changes: dict[str, Any]) -> None:
+    """Neither the order nor the document is written."""
+    read = tables.put_document()
+    tables.put_document(**changes)
     assert tables.documents.place(read, tables.order_of(read)) == DocumentChanged()
     assert tables.orders() == []
     stored = tables.stored()
@@ -111,45 +111,47 @@ def test_a_document_that_has_changed_is_not_ordered(tables: Tables, changes: dic
     assert "order_id" not in stored
 
 
-def test_a_document_that_is_gone_is_neither_ordered_nor_made(tables: Tables) -> None:
-    """An update alone would make an item of the key."""
-    read = tables.enter()
+def test_a_deleted_document_is_neither_ordered_nor_recreated(tables: Tables) -> None:
+    """An update without a condition would create an item."""
+    read = tables.put_document()
     tables.delete()
     assert tables.documents.place(read, tables.order_of(read)) == DocumentChanged()
     assert not tables.documents.mark(read, {"state": "INVALID", "reason": "r"})
     assert (tables.orders(), tables.stored()) == ([], None)
 
 
-def test_an_order_that_is_there_already_is_told_by_its_fingerprint(tables: Tables) -> None:
-    """And stays as it is; the document is left as it was."""
-    read = tables.enter()
+def test_an_order_placed_before_shows_its_fingerprint(tables: Tables) -> None:
+    """Neither the order nor the document changes."""
+    read = tables.put_document()
     tables.documents.place(read, tables.order_of(read))
-    again = tables.enter(amount_minor=500)
-    assert tables.documents.place(again, tables.order_of(again)) == PlacedBefore(DueDocument.of(read).fingerprint)
+    again = tables.put_document(amount_minor=500)
+    assert tables.documents.place(again, tables.order_of(again)) == PlacedBefore(
+        DueDocument.from_item(read).fingerprint
+    )
     assert [order["amount_minor"] for order in tables.orders()] == [1099]
     stored = tables.stored()
     assert stored is not None
     assert stored["state"] == "DUE"
 
 
-def test_a_mark_is_written_only_on_what_was_read(tables: Tables) -> None:
-    """Fields that were missing have to be missing still."""
-    read = tables.enter(currency=None, state=None)
-    tables.enter()
+def test_a_mark_is_conditional_on_the_document_that_was_read(tables: Tables) -> None:
+    """Fields that were missing still have to be missing."""
+    read = tables.put_document(currency=None, state=None)
+    tables.put_document()
     assert not tables.documents.mark(read, {"state": "INVALID", "reason": "r"})
-    read = tables.enter(currency=None, state=None)
+    read = tables.put_document(currency=None, state=None)
     assert tables.documents.mark(read, {"state": "INVALID", "reason": "r"})
     stored = tables.stored()
     assert stored is not None
     assert (stored["state"], stored["reason"], stored["amount_minor"]) == ("INVALID", "r", 1099)
 
 
-def test_what_is_not_done_is_read_page_by_page(tables: Tables) -> None:
-    """Also what has no state, or one that nobody knows; and nothing of another day."""
+def test_open_documents_are_read_page_by_page(tables: Tables) -> None:
+    """Also a document without a state, or with an unknown one; and none of another day."""
     done = {1: "ORDERED", 2: "ORDERED", 3: "INVALID", 5: "WITHDRAWN"}
     for number in range(9):
-        tables.enter(f"inv-{number}", state={**done, 7: None, 8: "?"}.get(number, "DUE"))
-    tables.enter("inv-x", due_date="2026-11-22")
+        tables.put_document(f"inv-{number}", state={**done, 7: None, 8: "?"}.get(number, "DUE"))
+    tables.put_document("inv-x", due_date="2026-11-22")
     seen: list[str] = []
     after = None
     for _ in range(6):
@@ -162,16 +164,16 @@ def test_what_is_not_done_is_read_page_by_page(tables: Tables) -> None:
     assert seen == ["inv-0", "inv-4", "inv-6", "inv-7", "inv-8"]
 
 
-def test_eight_runs_at_once_place_one_order_of_each_document(endpoint: Endpoint) -> None:
-    """Nobody waits for anybody; and the next run finds what they left to each other."""
+def test_concurrent_runs_place_one_order_for_each_document(endpoint: Endpoint) -> None:
+    """None waits for another; the next run orders what they left to each other."""
     tables = Tables.on(endpoint.client())
     for number in range(DOCUMENTS):
-        tables.enter(f"inv-{number:02}")
+        tables.put_document(f"inv-{number:02}")
     counted: list[str] = []
 
     def run(number: int) -> None:
         PlaceDueOrders(
-            documents=DueDocuments(endpoint.client(), tables.documents.table, tables.documents.orders_table),
+            documents=DueDocumentStore(endpoint.client(), tables.documents.table, tables.documents.orders_table),
             clock=lambda: NOON,
             has_time=lambda: True,
             run_id=f"run-{number}",

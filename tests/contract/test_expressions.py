@@ -1,4 +1,4 @@
-"""Expressions, indexes and transactions mean the same on the DynamoDB in memory and on every other that we can run."""
+"""Expressions, indexes and transactions give the same result on every DynamoDB, the simulation's included."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ ITEM: dict[str, Any] = {
 
 @pytest.fixture
 def table(dynamodb: Any, request: pytest.FixtureRequest) -> str:
-    """A table with one key attribute, and an index that has the items with a due time alone."""
+    """A table with a partition key, and a sparse index of the items that have a due time."""
     name = f"payments-{abs(hash(request.node.name))}"
     if isinstance(dynamodb, MemoryDynamoDB):
         dynamodb.keys = {name: ("order_id",)}
@@ -82,10 +82,10 @@ UPDATES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("expression", "given", "changes"), UPDATES, ids=[each[0] for each in UPDATES])
-def test_an_update_changes_what_it_says(
+def test_an_update_expression_changes_the_item(
     dynamodb: Any, table: str, expression: str, given: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    """And nothing else; every right side sees the item as it was before."""
+    """Other attributes stay; each value is computed from the item before the update."""
     put(dynamodb, table)
     dynamodb.update_item(TableName=table, Key=KEY, **_update(expression, given))
     expected = {**ITEM, **changes}
@@ -104,7 +104,7 @@ def _update(expression: str, given: dict[str, Any]) -> dict[str, Any]:
 INVALID: list[tuple[str, dict[str, Any]]] = [
     ("SET revision = generation + :one", {"one": 1}),
     ("SET notes = list_append(notes, :more)", {"more": ["x"]}),
-    ("SET nobody.code = :code", {"code": "x"}),
+    ("SET missing.code = :code", {"code": "x"}),
     ("SET order_id = :other", {"other": "ord_2"}),
     ("SET revision = :one", {"one": 1, "unused": 1}),
     ("SET revision = :undefined", {"one": 1}),
@@ -112,10 +112,10 @@ INVALID: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("expression", "given"), INVALID, ids=[f"{each[0]} {len(each[1])}" for each in INVALID])
-def test_an_update_that_makes_no_sense_is_refused(
+def test_an_invalid_update_expression_is_refused(
     dynamodb: Any, table: str, expression: str, given: dict[str, Any]
 ) -> None:
-    """And the item stays as it was."""
+    """ValidationException, and the item does not change."""
     put(dynamodb, table)
     with pytest.raises(ClientError) as refused:
         dynamodb.update_item(TableName=table, Key=KEY, **_update(expression, given))
@@ -151,10 +151,10 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("condition", "given", "holds"), CONDITIONS, ids=[each[0] for each in CONDITIONS])
-def test_a_condition_holds_or_not(
+def test_a_condition_expression_is_evaluated(
     dynamodb: Any, table: str, condition: str, given: dict[str, Any], holds: bool
 ) -> None:
-    """If it does not, nothing is written, and the refusal shows the item."""
+    """If it is false, nothing is written, and ALL_OLD returns the item."""
     put(dynamodb, table)
     names = {"#number": "number"} if "#number" in condition else {}
     update = {
@@ -174,8 +174,8 @@ def test_a_condition_holds_or_not(
     assert read(dynamodb, table) == ITEM
 
 
-def test_a_refusal_of_an_item_that_is_not_there_shows_none(dynamodb: Any, table: str) -> None:
-    """`Item` is missing from the answer."""
+def test_all_old_of_a_missing_item_is_empty(dynamodb: Any, table: str) -> None:
+    """A failed condition on a missing item returns no `Item`."""
     with pytest.raises(dynamodb.exceptions.ConditionalCheckFailedException) as refused:
         dynamodb.update_item(
             TableName=table,
@@ -189,8 +189,8 @@ def test_a_refusal_of_an_item_that_is_not_there_shows_none(dynamodb: Any, table:
 
 
 @pytest.mark.parametrize(("wanted", "revision"), [("ALL_OLD", 3), ("ALL_NEW", 4)])
-def test_a_write_returns_the_item_before_or_after_it(dynamodb: Any, table: str, wanted: str, revision: int) -> None:
-    """As it was, or as it is."""
+def test_an_update_returns_the_item_before_or_after_it(dynamodb: Any, table: str, wanted: str, revision: int) -> None:
+    """ALL_OLD or ALL_NEW."""
     put(dynamodb, table)
     answer = dynamodb.update_item(
         TableName=table,
@@ -209,7 +209,7 @@ def test_a_write_returns_the_item_before_or_after_it(dynamodb: Any, table: str, 
 
 @pytest.fixture
 def due(dynamodb: Any, table: str) -> str:
-    """Payments that are due at 5, 10, 15, 100 and 100, one of another shard, and one that is due at no time."""
+    """Items that are due at 5, 10, 15, 100 and 100, one of another shard, and one without a due time."""
     for number, due_at in enumerate((5, 100, 10, 15, 100)):
         dynamodb.put_item(
             TableName=table, Item=to_item({"order_id": f"ord_{number}", "due_shard": "due", "due_at": due_at})
@@ -238,12 +238,12 @@ def query(dynamodb: Any, table: str, condition: str, given: dict[str, Any], **ho
             return found
         assert page["LastEvaluatedKey"].keys() == {"order_id", "due_shard", "due_at"}
         start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
-    raise AssertionError("it does not come to an end")
+    raise AssertionError("the pages do not end")
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])
-def test_an_index_is_read_in_the_order_of_its_range(dynamodb: Any, due: str, limit: int) -> None:
-    """By number, page by page, in both directions; equal ones are neither lost nor doubled."""
+def test_an_index_is_sorted_by_its_sort_key(dynamodb: Any, due: str, limit: int) -> None:
+    """Numerically, page by page, in both directions; each item once, also with equal sort keys."""
     assert query(dynamodb, due, "", {}, Limit=limit) == [5, 10, 15, 100, 100]
     assert query(dynamodb, due, "", {}, Limit=limit, ScanIndexForward=False) == [100, 100, 15, 10, 5]
 
@@ -258,15 +258,15 @@ RANGES: list[tuple[str, dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("condition", "given", "expected"), RANGES, ids=[each[0] for each in RANGES])
-def test_a_range_of_an_index(
+def test_a_sort_key_condition_limits_a_query(
     dynamodb: Any, due: str, condition: str, given: dict[str, Any], expected: list[int]
 ) -> None:
-    """Both ends as they are meant."""
+    """Bounds are inclusive or exclusive as written."""
     assert query(dynamodb, due, condition, given) == expected
 
 
-def test_an_item_leaves_the_index_with_its_attribute(dynamodb: Any, due: str) -> None:
-    """What is done is not due any more."""
+def test_an_item_without_the_attribute_leaves_the_sparse_index(dynamodb: Any, due: str) -> None:
+    """After REMOVE due_at a query does not return it."""
     dynamodb.update_item(TableName=due, Key=to_item({"order_id": "ord_0"}), UpdateExpression="REMOVE due_at")
     assert query(dynamodb, due, " AND due_at <= :now", {"now": 15}) == [10, 15]
 
@@ -275,7 +275,7 @@ def test_an_item_leaves_the_index_with_its_attribute(dynamodb: Any, due: str) ->
 
 
 def transact(dynamodb: Any, table: str, condition: str, **how: Any) -> None:
-    """Check one item, and change another."""
+    """A ConditionCheck of one item and an Update of another."""
     dynamodb.transact_write_items(
         TransactItems=[
             {
@@ -305,8 +305,8 @@ def revision_of_the_other(dynamodb: Any, table: str) -> int | None:
     return from_item(item)["revision"] if item else None
 
 
-def test_a_transaction_writes_all_or_nothing(dynamodb: Any, table: str) -> None:
-    """And says which condition failed, with the item."""
+def test_a_transaction_is_all_or_nothing(dynamodb: Any, table: str) -> None:
+    """CancellationReasons name the failed condition, with the item."""
     put(dynamodb, table)
     with pytest.raises(dynamodb.exceptions.TransactionCanceledException) as refused:
         transact(dynamodb, table, "revision > :revision")

@@ -1,4 +1,4 @@
-"""One PaymentIntent through the SDK's own calls, on the Stripe in memory and on the stand-in alike."""
+"""The simulation's Stripe and the stand-in behave alike, called through Stripe's SDK."""
 
 import time
 from collections.abc import Iterator
@@ -8,18 +8,18 @@ import pytest
 import stripe
 
 from local.stripe_standin.server import running_standin
-from onecharge.payments.charges.gateway import stripe_client
+from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from testing.simulation.dynamodb import NoFaults
 from testing.simulation.stripe import MemoryStripe, stripe_in_memory
 
-GOOD, DECLINED, ASKS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
+PAYS, DECLINED, REQUIRES_ACTION = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 NOW = int(time.time())
 
 
 @pytest.fixture(params=["memory", "stand-in"])
 def client(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A client of each Stripe in turn."""
+    """A client of each Stripe."""
     if request.param == "memory":
         yield stripe_in_memory(MemoryStripe(io=NoFaults(NOW)))
         return
@@ -53,31 +53,31 @@ def details(error: stripe.StripeError) -> Any:
     return error.error
 
 
-def test_no_money_moves_until_it_is_confirmed(client: Any) -> None:
-    """Created, it waits for a payment method; confirmed with one that pays, it has succeeded."""
+def test_no_money_moves_before_the_confirm(client: Any) -> None:
+    """requires_payment_method after the create, succeeded after the confirm."""
     intent = created(client)
     assert (intent.status, intent.latest_charge, intent.payment_method) == ("requires_payment_method", None, None)
     assert intent.client_secret.startswith(intent.id)
     assert intent.metadata.to_dict() == {"order_id": "ord_1", "generation": "0"}
-    paid = confirmed(client, intent.id, GOOD, "a")
+    paid = confirmed(client, intent.id, PAYS, "a")
     assert (paid.id, paid.status, paid.amount, paid.currency) == (intent.id, "succeeded", 1099, "eur")
     assert paid.latest_charge
     assert client.v1.payment_intents.retrieve(intent.id).latest_charge == paid.latest_charge
 
 
-def test_a_replay_says_so_whatever_the_case_of_the_header(client: Any) -> None:
-    """The first answer does not. What is replayed is what was answered, not what holds now."""
+def test_a_replay_has_the_header_in_any_case(client: Any) -> None:
+    """It has the body of the first response, not the current status."""
     first, again = created(client), created(client)
     assert "idempotent-replayed" not in first.last_response.headers
     assert again.last_response.headers["idempotent-replayed"] == "true"
     assert again.last_response.headers["Idempotent-Replayed"] == "true"
-    confirmed(client, first.id, GOOD, "a")
+    confirmed(client, first.id, PAYS, "a")
     assert created(client).status == "requires_payment_method"
     assert client.v1.payment_intents.retrieve(first.id).status == "succeeded"
 
 
-def test_a_replay_of_an_error_says_so(client: Any) -> None:
-    """In the error's headers."""
+def test_a_replayed_error_has_the_header(client: Any) -> None:
+    """In the headers of the exception."""
     intent = created(client)
     first, again = (refused(client, intent.id, DECLINED, "a") for _ in range(2))
     assert "idempotent-replayed" not in (first.headers or {})
@@ -86,16 +86,16 @@ def test_a_replay_of_an_error_says_so(client: Any) -> None:
     assert details(first).code == details(again).code == "card_declined"
 
 
-def test_a_key_is_the_accounts_and_not_the_endpoints(client: Any) -> None:
-    """The same key at another endpoint is refused, and executes nothing."""
+def test_a_key_is_account_wide(client: Any) -> None:
+    """The same key at another endpoint is refused and executes nothing."""
     intent = created(client, "shared")
-    error = refused(client, intent.id, GOOD, "shared")
+    error = refused(client, intent.id, PAYS, "shared")
     assert isinstance(error, stripe.IdempotencyError)
     assert client.v1.payment_intents.retrieve(intent.id).status == "requires_payment_method"
 
 
-def test_a_declined_one_is_confirmed_with_another_card(client: Any) -> None:
-    """The same PaymentIntent; each confirm that reaches an issuer makes a charge of its own."""
+def test_another_card_pays_after_a_decline(client: Any) -> None:
+    """The same PaymentIntent succeeds, and last_payment_error is null."""
     intent = created(client)
     error = refused(client, intent.id, DECLINED, "a")
     assert isinstance(error, stripe.CardError)
@@ -107,26 +107,26 @@ def test_a_declined_one_is_confirmed_with_another_card(client: Any) -> None:
     shown = details(error).payment_intent
     assert (shown.id, shown.status) == (intent.id, "requires_payment_method")
     assert shown.last_payment_error.decline_code == "generic_decline"
-    paid = confirmed(client, intent.id, GOOD, "b")
+    paid = confirmed(client, intent.id, PAYS, "b")
     assert (paid.id, paid.status, paid.last_payment_error) == (intent.id, "succeeded", None)
 
 
-def test_a_decline_names_its_card_and_its_charge(client: Any) -> None:
-    """By them two declines of one PaymentIntent are distinguished."""
+def test_a_decline_names_its_payment_method_and_its_charge(client: Any) -> None:
+    """They distinguish two declines of one PaymentIntent."""
     intent = created(client)
     declines = [details(refused(client, intent.id, DECLINED, key)).payment_intent for key in ("a", "b")]
     assert all(decline.last_payment_error.payment_method.id.startswith("pm_") for decline in declines)
     first, second = (decline.latest_charge for decline in declines)
     assert first != second
     assert [decline.last_payment_error.charge for decline in declines] == [first, second]
-    assert confirmed(client, intent.id, GOOD, "c").latest_charge not in (None, first, second)
+    assert confirmed(client, intent.id, PAYS, "c").latest_charge not in (None, first, second)
 
 
-def test_a_succeeded_one_cannot_be_confirmed_again(client: Any) -> None:
-    """The refusal shows it, and is stored under the key."""
+def test_a_succeeded_payment_intent_cannot_be_confirmed_again(client: Any) -> None:
+    """The error contains the PaymentIntent and is stored under the key."""
     intent = created(client)
-    paid = confirmed(client, intent.id, GOOD, "a")
-    errors = [refused(client, intent.id, GOOD, "b") for _ in range(2)]
+    paid = confirmed(client, intent.id, PAYS, "a")
+    errors = [refused(client, intent.id, PAYS, "b") for _ in range(2)]
     for error in errors:
         assert (error.http_status, details(error).code) == (400, "payment_intent_unexpected_state")
         shown = details(error).payment_intent
@@ -134,12 +134,12 @@ def test_a_succeeded_one_cannot_be_confirmed_again(client: Any) -> None:
     assert (errors[1].headers or {})["idempotent-replayed"] == "true"
 
 
-def test_a_canceled_one_can_never_charge(client: Any) -> None:
-    """It cannot be confirmed, nor canceled again."""
+def test_a_canceled_payment_intent_can_never_charge(client: Any) -> None:
+    """It can be neither confirmed nor canceled again."""
     intent = created(client)
     canceled = client.v1.payment_intents.cancel(intent.id, {}, {"idempotency_key": "cancel"})
     assert canceled.status == "canceled"
-    error = refused(client, intent.id, GOOD, "a")
+    error = refused(client, intent.id, PAYS, "a")
     assert (error.http_status, details(error).code) == (400, "payment_intent_unexpected_state")
     assert details(error).payment_intent.status == "canceled"
     with pytest.raises(stripe.InvalidRequestError):
@@ -147,64 +147,64 @@ def test_a_canceled_one_can_never_charge(client: Any) -> None:
 
 
 @pytest.mark.parametrize("reason", ["requested_by_customer", "abandoned"])
-def test_a_cancellation_keeps_its_reason(client: Any, reason: str) -> None:
-    """For whoever reads it later."""
+def test_cancel_stores_its_reason(client: Any, reason: str) -> None:
+    """A later retrieve returns the cancellation_reason."""
     intent = created(client)
     assert intent.cancellation_reason is None
-    given = {"cancellation_reason": reason}
-    assert client.v1.payment_intents.cancel(intent.id, given).cancellation_reason == reason
+    parameters = {"cancellation_reason": reason}
+    assert client.v1.payment_intents.cancel(intent.id, parameters).cancellation_reason == reason
     assert client.v1.payment_intents.retrieve(intent.id).cancellation_reason == reason
 
 
-def test_a_succeeded_one_cannot_be_canceled(client: Any) -> None:
-    """Stripe decides the race."""
+def test_a_succeeded_payment_intent_cannot_be_canceled(client: Any) -> None:
+    """payment_intent_unexpected_state: Stripe decides the race between confirm and cancel."""
     intent = created(client)
-    confirmed(client, intent.id, GOOD, "a")
+    confirmed(client, intent.id, PAYS, "a")
     with pytest.raises(stripe.InvalidRequestError) as error:
         client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": "abandoned"})
     assert details(error.value).code == "payment_intent_unexpected_state"
 
 
-def test_the_refusal_of_a_cancellation_shows_the_payment_intent(client: Any) -> None:
-    """So that nobody has to ask what it is instead."""
+def test_a_refused_cancel_contains_the_payment_intent(client: Any) -> None:
+    """So its status needs no further request."""
     intent = created(client)
-    confirmed(client, intent.id, GOOD, "a")
+    confirmed(client, intent.id, PAYS, "a")
     with pytest.raises(stripe.InvalidRequestError) as error:
         client.v1.payment_intents.cancel(intent.id)
     assert details(error.value).payment_intent.status == "succeeded"
 
 
-def test_one_that_waits_for_its_customer_is_confirmed_with_another_card(client: Any) -> None:
-    """Or without the customer declined with authentication_required."""
+def test_requires_action_can_be_confirmed_with_another_card(client: Any) -> None:
+    """On session; off session the confirm is declined with authentication_required."""
     intent = created(client)
-    waiting = confirmed(client, intent.id, ASKS, "a")
+    waiting = confirmed(client, intent.id, REQUIRES_ACTION, "a")
     assert (waiting.status, waiting.latest_charge) == ("requires_action", None)
-    assert confirmed(client, intent.id, GOOD, "b").status == "succeeded"
+    assert confirmed(client, intent.id, PAYS, "b").status == "succeeded"
     other = created(client, "order:2")
-    error = refused(client, other.id, ASKS, "c", off_session=True)
+    error = refused(client, other.id, REQUIRES_ACTION, "c", off_session=True)
     assert (error.http_status, details(error).code) == (402, "authentication_required")
     assert details(error).payment_intent.status == "requires_payment_method"
 
 
 def test_an_unknown_payment_method_is_refused(client: Any) -> None:
-    """Nothing is charged. Whether its key is used up, Stripe does not say: the two differ, and nothing rests on it."""
+    """Nothing is charged. Stripe does not document whether the key stores this error, and no code depends on it."""
     intent = created(client)
     error = refused(client, intent.id, "pm_unknown", "a")
     assert isinstance(error, stripe.InvalidRequestError)
     assert (error.http_status, error.code, error.param) == (400, "resource_missing", "payment_method")
-    assert confirmed(client, intent.id, GOOD, "b").status == "succeeded"
+    assert confirmed(client, intent.id, PAYS, "b").status == "succeeded"
 
 
-def test_one_that_does_not_exist(client: Any) -> None:
-    """Is a 404, however it is asked for."""
+def test_an_unknown_payment_intent_is_a_404(client: Any) -> None:
+    """For retrieve and for confirm."""
     with pytest.raises(stripe.InvalidRequestError) as error:
         client.v1.payment_intents.retrieve("pi_unknown")
     assert (error.value.http_status, error.value.code) == (404, "resource_missing")
-    assert refused(client, "pi_unknown", GOOD, "a").http_status == 404
+    assert refused(client, "pi_unknown", PAYS, "a").http_status == 404
 
 
-def test_the_list_of_a_customer_is_immediate_and_paged(client: Any) -> None:
-    """Newest first; by the time of creation too."""
+def test_a_list_by_customer_is_immediate_and_paged(client: Any) -> None:
+    """Newest first; it also filters by creation time."""
     ids = [created(client, f"order:{number}", customer=f"cus_{number % 2}").id for number in range(6)]
     ours = client.v1.payment_intents.list({"customer": "cus_1", "limit": 2})
     assert ours.has_more
@@ -216,22 +216,22 @@ def test_the_list_of_a_customer_is_immediate_and_paged(client: Any) -> None:
     assert client.v1.payment_intents.list({"created": {"lt": NOW - 3600}}).data == []
 
 
-def test_search_finds_by_metadata_page_by_page(client: Any) -> None:
-    """All generations of an order, and nothing of another."""
+def test_search_by_metadata_is_paged(client: Any) -> None:
+    """All generations of one order, and none of another order."""
     ids = {created(client, f"o:{n}", metadata={"order_id": "ord_1", "generation": str(n)}).id for n in range(3)}
     created(client, "other", metadata={"order_id": "ord_2"})
     page = client.v1.payment_intents.search({"query": "metadata['order_id']:'ord_1'", "limit": 2})
-    # Without a cursor the SDK would read the first page for ever.
+    # Without next_page the SDK would read the first page in an endless loop.
     assert page.has_more
     assert page.next_page
     assert {intent.id for intent in page.auto_paging_iter()} == ids
 
 
-def test_events_say_what_became_of_it(client: Any) -> None:
-    """Each with the PaymentIntent as it was then, newest first, page by page."""
+def test_events_are_listed_by_type(client: Any) -> None:
+    """Newest first, page by page, each with the PaymentIntent at that time."""
     intent = created(client)
     refused(client, intent.id, DECLINED, "a")
-    confirmed(client, intent.id, GOOD, "b")
+    confirmed(client, intent.id, PAYS, "b")
     types = ["payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.created"]
     page = client.v1.events.list({"types": types, "limit": 2})
     assert [event.type for event in page.auto_paging_iter()] == types
@@ -239,10 +239,10 @@ def test_events_say_what_became_of_it(client: Any) -> None:
     assert (failed.data.object.id, failed.data.object.status) == (intent.id, "requires_payment_method")
 
 
-def test_a_refund_can_be_retrieved(client: Any) -> None:
-    """By its id, as the list shows it."""
+def test_a_refund_is_retrieved_and_listed(client: Any) -> None:
+    """By its id, and by its PaymentIntent."""
     intent = created(client)
-    confirmed(client, intent.id, GOOD, "a")
+    confirmed(client, intent.id, PAYS, "a")
     refund = client.v1.refunds.create({"payment_intent": intent.id, "amount": 99}, {"idempotency_key": "refund"})
     assert client.v1.refunds.retrieve(refund.id).amount == 99
     [listed] = client.v1.refunds.list({"payment_intent": intent.id}).data
@@ -253,8 +253,8 @@ def test_a_refund_can_be_retrieved(client: Any) -> None:
     )
 
 
-def test_an_event_is_kept_by_its_id(client: Any) -> None:
-    """As it was listed; of another id there is none."""
+def test_an_event_is_retrieved_by_its_id(client: Any) -> None:
+    """As in the list; an unknown id is an error."""
     client.v1.payment_intents.cancel(client.v1.payment_intents.create({"amount": 1099, "currency": "eur"}).id)
     listed = client.v1.events.list({"types": ["payment_intent.canceled"]}).data[0]
     kept = client.v1.events.retrieve(listed.id)

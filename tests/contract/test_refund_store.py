@@ -1,4 +1,4 @@
-"""The Refunds table's conditional writes do what the protocol asks of them, on every DynamoDB that we can run."""
+"""The refund store's conditional writes follow the protocol, on every DynamoDB."""
 
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import pytest
 
-from onecharge.contract.states import RefundState
-from onecharge.payments.leases import HeldByAnother, LeaseLost
-from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund, Refund
-from onecharge.payments.refunds.store import RefundAlreadyFinal, RefundClaimed, RefundStore
+from onecharge.contract.refunds import RefundState
+from onecharge.payments.leases import AlreadyFinal, Claimed, HeldByAnother, LeaseLost
+from onecharge.payments.refunds.protocol import Finalize, FrozenRefund, Refund
+from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import from_item, to_item
 from testing.harness import create_table
@@ -21,8 +21,8 @@ from tests.contract.conftest import Endpoint
 T0 = 1_800_000_000
 LEASE_SECONDS = 35
 REQUEST = FrozenRefund("ord_" + "a" * 32, "rfd_" + "b" * 32, 1, 1000, "EUR", "pi_1", T0)
-SUCCEEDED = FinalizeRefund(RefundState.SUCCEEDED, "re_1")
-FAILED = FinalizeRefund(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm=True)
+SUCCEEDED = Finalize(RefundState.SUCCEEDED, "re_1")
+FAILED = Finalize(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm=True)
 
 
 @pytest.fixture
@@ -43,8 +43,9 @@ def claim(
 
 def claimed(store: RefundStore, *, owner: str = "w1", at: int = T0) -> Refund:
     outcome = claim(store, owner=owner, at=at)
-    assert isinstance(outcome, RefundClaimed)
-    return outcome.refund
+    assert isinstance(outcome, Claimed)
+    row: Refund = outcome.row
+    return row
 
 
 def item(store: RefundStore) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def item(store: RefundStore) -> dict[str, Any]:
 
 
 def test_a_refund_has_one_lease_owner_at_a_time(store: RefundStore) -> None:
-    """The refusal says until when; an expired lease is taken over, and the claim before it stays open."""
+    """A refused claim returns the end of the lease. An expired lease is taken over; the earlier claim stays open."""
     refund = claimed(store)
     assert (refund.request, refund.state, refund.lease_owner) == (REQUEST, RefundState.PENDING, "w1")
     assert (refund.open_claims, refund.revision, refund.is_internal, refund.correlation_id) == (1, 1, False, "c")
@@ -63,15 +64,15 @@ def test_a_refund_has_one_lease_owner_at_a_time(store: RefundStore) -> None:
     assert (taken.lease_owner, taken.open_claims, taken.revision) == ("w2", 2, 2)
 
 
-def test_a_row_keeps_what_it_froze(store: RefundStore) -> None:
-    """Whatever a later message says."""
+def test_the_first_claim_freezes_the_request(store: RefundStore) -> None:
+    """A later message cannot change it."""
     store.release_lease(claimed(store))
     other = replace(REQUEST, amount_minor=1, currency="USD", payment_intent_id="pi_2", attempt=2, requested_at=T0 + 9)
-    assert claim(store, request=other).refund.request == REQUEST
+    assert claim(store, request=other).row.request == REQUEST
 
 
-def test_a_released_refund_keeps_what_stripe_answered(store: RefundStore) -> None:
-    """And is claimable at once; a claim that was released is not open any more."""
+def test_a_release_stores_stripe_s_response(store: RefundStore) -> None:
+    """The refund is claimable at once; a released claim is not open."""
     store.release_lease(claimed(store), unanswered_at=T0, key_spent_at=T0 + 1, refused_at=T0 + 2, stripe_message="m")
     refund = claimed(store, owner="w2")
     assert (refund.unanswered_at, refund.key_spent_at, refund.refused_at) == (T0, T0 + 1, T0 + 2)
@@ -79,21 +80,21 @@ def test_a_released_refund_keeps_what_stripe_answered(store: RefundStore) -> Non
     assert item(store)["stripe_message"] == "m"
 
 
-def test_a_finalized_refund_is_not_claimed_again(store: RefundStore) -> None:
-    """Nobody writes to it as its owner; it expires long after."""
+def test_a_final_refund_is_never_claimed(store: RefundStore) -> None:
+    """Its former owner can write no more; it expires after the retention time."""
     refund = claimed(store)
     final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
     assert (final.state, final.stripe_refund_id, final.finalized_at) == (RefundState.SUCCEEDED, "re_1", T0 + 1)
     assert (final.lease_owner, item(store)["expires_at"]) == (None, T0 + 1 + RETENTION_SECONDS)
-    assert claim(store, at=T0 + 10**7) == RefundAlreadyFinal(final)
+    assert claim(store, at=T0 + 10**7) == AlreadyFinal(final)
     with pytest.raises(LeaseLost):
         store.finalize(refund, FAILED, now=T0 + 2)
     with pytest.raises(LeaseLost):
         store.release_lease(refund)
 
 
-def test_a_worker_that_lost_its_lease_cannot_write(store: RefundStore) -> None:
-    """Another owner has it; or the row was lost, and began anew."""
+def test_a_worker_without_its_lease_cannot_write(store: RefundStore) -> None:
+    """Another worker has claimed the row; or the row was lost and claimed again."""
     slow = claimed(store)
     claimed(store, owner="w2", at=T0 + LEASE_SECONDS)
     for lost in (False, True):
@@ -108,8 +109,8 @@ def test_a_worker_that_lost_its_lease_cannot_write(store: RefundStore) -> None:
     assert item(store)["state"] == "PENDING"
 
 
-def test_what_is_learned_without_a_message_is_written_on_the_revision(store: RefundStore) -> None:
-    """Whoever holds the row; not if it has changed since it was read."""
+def test_reconciliation_writes_on_the_revision_that_was_read(store: RefundStore) -> None:
+    """Without a lease; refused if the row has changed since the read."""
     refund = claimed(store)
     assert store.read(REQUEST.order_id, REQUEST.refund_id) == refund
     final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
@@ -121,17 +122,17 @@ def test_what_is_learned_without_a_message_is_written_on_the_revision(store: Ref
     assert item(store)["expires_at"] == T0 + 2 + RETENTION_SECONDS
 
 
-def test_an_event_takes_an_unfinished_refund_from_its_worker(store: RefundStore) -> None:
-    """The worker's write is refused, and what Stripe said later stands."""
+def test_an_event_finalizes_a_refund_that_a_worker_holds(store: RefundStore) -> None:
+    """The worker's later write is refused: LeaseLost."""
     refund = claimed(store)
     assert store.finalize_unclaimed(refund, FAILED, now=T0 + 1)
     with pytest.raises(LeaseLost):
         store.finalize(refund, SUCCEEDED, now=T0 + 2)
-    assert isinstance(claim(store, at=T0 + 99), RefundAlreadyFinal)
+    assert isinstance(claim(store, at=T0 + 99), AlreadyFinal)
 
 
-def test_an_outcome_is_reemitted(store: RefundStore) -> None:
-    """With a new revision and nothing else; not if the row has changed since."""
+def test_reemit_increases_only_the_revision(store: RefundStore) -> None:
+    """And last_emitted_at; refused if the row has changed since the read."""
     final = store.finalize(claimed(store), SUCCEEDED, now=T0 + 1)
     assert store.reemit_outcome(final, now=T0 + 900)
     assert not store.reemit_outcome(final, now=T0 + 901)
@@ -140,27 +141,27 @@ def test_an_outcome_is_reemitted(store: RefundStore) -> None:
 
 
 def test_a_lost_row_is_recovered_once(store: RefundStore) -> None:
-    """With all that its outcome is published with."""
+    """With all attributes that its event needs."""
     assert store.recover(REQUEST, FAILED, correlation_id="evt_1", now=T0)
     assert not store.recover(REQUEST, SUCCEEDED, correlation_id="evt_2", now=T0)
     outcome = claim(store)
-    assert isinstance(outcome, RefundAlreadyFinal)
-    assert (outcome.refund.request, outcome.refund.state) == (REQUEST, RefundState.FAILED)
+    assert isinstance(outcome, AlreadyFinal)
+    assert (outcome.row.request, outcome.row.state) == (REQUEST, RefundState.FAILED)
     published = {"failure_code", "stripe_refund_id", "finalized_at", "revision", "correlation_id", "amount_minor"}
     assert published <= item(store).keys()
 
 
-def test_an_internal_refund_says_so(store: RefundStore) -> None:
-    """On its row, so that its outcome is not published; all others do not have the attribute."""
-    assert claim(store, is_internal=True).refund.is_internal
+def test_an_internal_refund_is_marked(store: RefundStore) -> None:
+    """Its outcome is not published. Other refunds do not have the attribute."""
+    assert claim(store, is_internal=True).row.is_internal
     assert item(store)["is_internal"] is True
     claim(store, request=replace(REQUEST, refund_id="rfd_" + "c" * 32))
     assert store.read(REQUEST.order_id, "rfd_" + "c" * 32).is_internal is False  # type: ignore[union-attr]
     assert store.read(REQUEST.order_id, "rfd_" + "d" * 32) is None
 
 
-def test_thirty_two_workers_claim_a_refund_once(endpoint: Endpoint) -> None:
-    """Of forty refunds each."""
+def test_concurrent_workers_claim_each_refund_once(endpoint: Endpoint) -> None:
+    """32 workers, 40 refunds."""
     client = endpoint.client()
     store = RefundStore(client, create_table(client, f"refunds-{uuid4()}", "RefundsTable"))
 
@@ -169,7 +170,7 @@ def test_thirty_two_workers_claim_a_refund_once(endpoint: Endpoint) -> None:
             claim(store, owner=f"w{number}", request=replace(REQUEST, refund_id=f"rfd_{refund:032x}"))
             for refund in range(40)
         ]
-        return sum(isinstance(outcome, RefundClaimed) for outcome in outcomes)
+        return sum(isinstance(outcome, Claimed) for outcome in outcomes)
 
     with ThreadPoolExecutor(32) as threads:
         assert sum(threads.map(race, range(32))) == 40

@@ -1,4 +1,4 @@
-"""The store does what the protocol asks of it, condition by condition, on every DynamoDB that we can run."""
+"""The payment store's conditional writes follow the protocol, on every DynamoDB."""
 
 import json
 import subprocess
@@ -13,15 +13,8 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, FrozenRequest, Payment
-from onecharge.payments.charges.store import (
-    UNFINISHED_SHARDS,
-    AlreadyFinal,
-    Claimed,
-    PaymentStore,
-    Superseded,
-    shard_of,
-)
-from onecharge.payments.leases import HeldByAnother, LeaseLost
+from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore, shard_of
+from onecharge.payments.leases import AlreadyFinal, Claimed, HeldByAnother, LeaseLost, Superseded
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import from_item, to_item
 from testing.builders import ORDER_ID, REQUEST, T0, intent
@@ -35,14 +28,14 @@ LATER = T0 + LEASE_SECONDS
 OTHER_REQUEST = replace(REQUEST, amount_minor=1, currency="USD", customer_id="cus_2", placed_at=T0 + 1)
 PAID = Finalize(PaymentState.SUCCEEDED, "pi_1", 0)
 DECLINED = Finalize(PaymentState.DECLINED, "pi_1", 0, code="lost_card", declined_charge_id="ch_1")
-WAITS = Finalize(PaymentState.REQUIRES_ACTION, "pi_1", 0)
-OVER = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
+REQUIRES_ACTION = Finalize(PaymentState.REQUIRES_ACTION, "pi_1", 0)
+FINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
 UNPAID = (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION)
 
 
 @pytest.fixture
 def store(dynamodb: Any, payments: str) -> PaymentStore:
-    """The store on each DynamoDB, and on the one in memory that the simulation runs on."""
+    """A store on each DynamoDB, the simulation's included."""
     return PaymentStore(dynamodb, payments)
 
 
@@ -69,7 +62,8 @@ def claim(
 def claimed(store: PaymentStore, **given: Any) -> Payment:
     result = claim(store, **given)
     assert isinstance(result, Claimed)
-    return result.payment
+    row: Payment = result.row
+    return row
 
 
 def request_cancel(store: PaymentStore, request: FrozenRequest = REQUEST, *, attempt: int = 1, at: int = T0) -> Payment:
@@ -98,8 +92,8 @@ def item(store: PaymentStore) -> dict[str, Any]:
 # ---------------------------------------------------------------- claim
 
 
-def test_the_first_claim_makes_the_row(store: PaymentStore) -> None:
-    """With a lease, an owner, generation 0, and all that is frozen; it does not expire."""
+def test_the_first_claim_creates_the_row(store: PaymentStore) -> None:
+    """With a lease, its owner, generation 0 and the frozen request; without a time to live."""
     payment = claimed(store)
     assert payment == Payment(
         request=REQUEST,
@@ -117,39 +111,39 @@ def test_the_first_claim_makes_the_row(store: PaymentStore) -> None:
     assert "expires_at" not in item(store)
 
 
-def test_a_second_claim_learns_until_when_the_row_is_held(store: PaymentStore) -> None:
-    """From the refusal itself, without a read."""
+def test_a_refused_claim_returns_the_end_of_the_lease(store: PaymentStore) -> None:
+    """From the failed condition's ALL_OLD, without a read."""
     claimed(store)
     assert claim(store, owner="two", at=LATER - 1) == HeldByAnother(LATER)
 
 
 def test_an_expired_lease_is_taken_over(store: PaymentStore) -> None:
-    """What was frozen stays, and so does the attempt's payment method, whatever the message says by now."""
+    """The frozen request and the attempt's payment method stay, whatever the message contains."""
     claimed(store)
     payment = claimed(store, request=OTHER_REQUEST, payment_method="pm_other", owner="two", at=LATER)
     assert (payment.request, payment.payment_method) == (REQUEST, "pm_card_visa")
     assert (payment.lease_owner, payment.lease_expires_at, payment.revision) == ("two", LATER + LEASE_SECONDS, 2)
 
 
-@pytest.mark.parametrize("state", OVER)
+@pytest.mark.parametrize("state", FINAL)
 @pytest.mark.parametrize("attempt", [1, 2])
-def test_what_is_over_is_never_claimed(store: PaymentStore, state: PaymentState, attempt: int) -> None:
-    """However much later, by whatever attempt; the duplicate learns what became of it."""
+def test_a_final_payment_is_never_claimed(store: PaymentStore, state: PaymentState, attempt: int) -> None:
+    """At any time, by any attempt; the refused claim returns the final row."""
     final = finalized(store, state)
     assert claim(store, attempt=attempt, at=T0 + 10**7) == AlreadyFinal(final)
     assert read(store) == final
 
 
 @pytest.mark.parametrize("state", UNPAID)
-def test_an_attempt_that_is_final_is_never_claimed_again(store: PaymentStore, state: PaymentState) -> None:
-    """It is another's turn: the customer's, or another card's."""
+def test_a_finished_attempt_is_never_claimed_again(store: PaymentStore, state: PaymentState) -> None:
+    """DECLINED waits for another attempt, REQUIRES_ACTION for the customer."""
     final = finalized(store, state)
     assert claim(store, at=T0 + 10**7) == AlreadyFinal(final)
 
 
 @pytest.mark.parametrize("state", UNPAID)
-def test_a_later_attempt_takes_over_what_was_not_paid(store: PaymentStore, state: PaymentState) -> None:
-    """On the same PaymentIntent, with its own payment method; what is frozen stays."""
+def test_a_later_attempt_takes_over_an_unpaid_row(store: PaymentStore, state: PaymentState) -> None:
+    """With the same PaymentIntent and frozen request, and its own payment method."""
     finalized(store, state)
     payment = claimed(store, request=OTHER_REQUEST, attempt=2, payment_method="pm_second", owner="two")
     assert (payment.attempt, payment.payment_method, payment.state) == (2, "pm_second", PaymentState.PENDING)
@@ -157,15 +151,15 @@ def test_a_later_attempt_takes_over_what_was_not_paid(store: PaymentStore, state
     assert "expires_at" not in item(store)
 
 
-def test_a_later_attempt_takes_over_an_unfinished_one_whose_lease_is_free(store: PaymentStore) -> None:
-    """And waits for one that is held."""
+def test_a_later_attempt_takes_over_an_unfinished_one_after_its_lease(store: PaymentStore) -> None:
+    """Until then it is refused."""
     claimed(store)
     assert claim(store, attempt=2, owner="two", at=LATER - 1) == HeldByAnother(LATER)
     assert claimed(store, attempt=2, owner="two", at=LATER).attempt == 2
 
 
 def test_a_lower_attempt_is_superseded(store: PaymentStore) -> None:
-    """Whether the later one is held, free, declined or waits."""
+    """Whether the later attempt is claimed, released, declined or requires action."""
     finalized(store, PaymentState.DECLINED)
     held = claimed(store, attempt=2, at=LATER)
     assert claim(store, at=LATER) == Superseded(held)
@@ -176,22 +170,22 @@ def test_a_lower_attempt_is_superseded(store: PaymentStore) -> None:
         assert claim(store, attempt=attempt - 1, at=T0 + 10**7) == Superseded(final)
 
 
-def test_each_attempt_s_payment_method_is_frozen(store: PaymentStore) -> None:
-    """A later delivery of the second attempt cannot bring the third card in."""
+def test_the_first_claim_freezes_an_attempt_s_payment_method(store: PaymentStore) -> None:
+    """A duplicate of the message with another card does not change it."""
     finalized(store, PaymentState.DECLINED)
     store.release_lease(claimed(store, attempt=2, payment_method="pm_second"))
     assert claimed(store, attempt=2, payment_method="pm_third").payment_method == "pm_second"
 
 
-def test_what_was_declined_before_is_known_to_the_next_attempt(store: PaymentStore) -> None:
-    """The charge, by which it tells its own decline; the code is the last result's, and goes."""
+def test_the_next_attempt_knows_the_declined_charge(store: PaymentStore) -> None:
+    """It distinguishes its own decline by it. The decline code of the attempt before is removed."""
     store.finalize(claimed(store), DECLINED, now=T0)
     assert claimed(store, attempt=2).declined_charge_id == "ch_1"
     assert "decline_code" not in item(store)
 
 
-def test_a_charge_is_known_of_the_present_payment_intent_alone(store: PaymentStore) -> None:
-    """A decline without a charge forgets the one before; a refused payment method changes nothing at Stripe."""
+def test_the_declined_charge_belongs_to_the_current_payment_intent(store: PaymentStore) -> None:
+    """A decline without a charge removes it; a refused payment method changes nothing at Stripe, so it stays."""
     store.finalize(claimed(store), DECLINED, now=T0)
     refused = Finalize(PaymentState.DECLINED, code="payment_method_unknown")
     assert store.finalize(claimed(store, attempt=2), refused, now=T0).declined_charge_id == "ch_1"
@@ -199,11 +193,11 @@ def test_a_charge_is_known_of_the_present_payment_intent_alone(store: PaymentSto
     assert store.finalize(claimed(store, attempt=3), without, now=T0).declined_charge_id is None
 
 
-# ---------------------------------------------------------------- as the lease owner
+# ---------------------------------------------------------------- writes of the lease owner
 
 
-def test_the_id_is_written_by_the_owner(store: PaymentStore) -> None:
-    """With its generation; and replaced only by who knows the one before."""
+def test_the_lease_owner_writes_the_payment_intent_s_id(store: PaymentStore) -> None:
+    """With its generation. Replacing it requires the lease and the id that is replaced."""
     first = claimed(store)
     written = store.write_payment_intent(first, "pi_0", 0)
     assert (written.payment_intent_id, written.generation, written.revision) == ("pi_0", 0, 2)
@@ -215,24 +209,24 @@ def test_the_id_is_written_by_the_owner(store: PaymentStore) -> None:
     assert (replaced.payment_intent_id, replaced.generation) == ("pi_1", 1)
 
 
-def test_whoever_writes_the_id_sees_that_the_order_is_to_be_canceled(store: PaymentStore) -> None:
-    """It asks for it after the claim, and the holder never confirms."""
+def test_writing_the_id_returns_a_cancellation_request(store: PaymentStore) -> None:
+    """One that arrived after the claim: the lease owner does not confirm."""
     payment = claimed(store)
     request_cancel(store, at=T0 + 5)
     assert store.write_payment_intent(payment, "pi_0", 0).cancel_requested_at == T0 + 5
 
 
 def test_a_released_row_can_be_claimed_at_once(store: PaymentStore) -> None:
-    """What Stripe answered is kept with it."""
+    """The release stores what Stripe responded."""
     store.release_lease(claimed(store), generation=3, refused_at=T0 + 2, stripe_request_id="req_1")
     assert "lease_owner" not in item(store)
     payment = claimed(store, owner="two")
     assert (payment.lease_owner, payment.generation, payment.refused_at) == ("two", 3, T0 + 2)
 
 
-@pytest.mark.parametrize("state", [*OVER, *UNPAID])
-def test_a_finalized_row_says_what_became_of_it(store: PaymentStore, state: PaymentState) -> None:
-    """It is nobody's any more, and only its terminal state expires: long after the order."""
+@pytest.mark.parametrize("state", [*FINAL, *UNPAID])
+def test_finalize_stores_the_outcome(store: PaymentStore, state: PaymentState) -> None:
+    """The lease ends. Only a terminal row expires, after the retention time; one that requires action is unfinished."""
     final = replace(DECLINED, state=state, advice_code="a", stripe_message="m", stripe_request_id="req_1")
     store.release_lease(claimed(store), refused_at=T0)
     payment = store.finalize(claimed(store), final, now=T0 + 9)
@@ -246,8 +240,8 @@ def test_a_finalized_row_says_what_became_of_it(store: PaymentStore, state: Paym
     assert ("unfinished_shard" in stored) is (state is PaymentState.REQUIRES_ACTION)
 
 
-def test_a_finalized_row_is_written_by_no_owner_again(store: PaymentStore) -> None:
-    """Not even by the one that finalized it."""
+def test_no_lease_owner_writes_to_a_final_row(store: PaymentStore) -> None:
+    """Not even the one that finalized it."""
     payment = claimed(store)
     store.finalize(payment, PAID, now=T0)
     before = read(store)
@@ -258,7 +252,7 @@ def test_a_finalized_row_is_written_by_no_owner_again(store: PaymentStore) -> No
 
 
 def writes_of(store: PaymentStore, payment: Payment) -> list[Callable[[], object]]:
-    """Everything that a worker writes on its lease."""
+    """Every write that requires the lease."""
     return [
         lambda: store.write_payment_intent(payment, "pi_x", 9),
         lambda: store.finalize(payment, DECLINED, now=T0),
@@ -266,8 +260,8 @@ def writes_of(store: PaymentStore, payment: Payment) -> list[Callable[[], object
     ]
 
 
-def test_a_worker_that_lost_its_lease_writes_nothing(store: PaymentStore) -> None:
-    """To a later delivery of its attempt, to a later attempt, to whoever released it in between."""
+def test_a_worker_without_its_lease_writes_nothing(store: PaymentStore) -> None:
+    """The lease was taken over by a duplicate, by a later attempt, or released."""
     slow = claimed(store)
     for attempt, at in ((1, LATER), (2, LATER + LEASE_SECONDS)):
         fast = claimed(store, owner=f"owner {attempt}", attempt=attempt, at=at)
@@ -280,8 +274,8 @@ def test_a_worker_that_lost_its_lease_writes_nothing(store: PaymentStore) -> Non
         store.finalize(fast, PAID, now=T0)
 
 
-def test_a_lost_row_has_no_owner_of_before(store: PaymentStore) -> None:
-    """Neither while it is missing nor when it has begun anew: owners are drawn at random, and do not restart."""
+def test_a_lost_row_ends_its_lease(store: PaymentStore) -> None:
+    """While it is missing and after a new claim: lease owners are random, so none is used twice."""
     before = claimed(store, owner="before")
     store.client.delete_item(TableName=store.table, Key=to_item({"order_id": ORDER_ID}))
     for write in writes_of(store, before):
@@ -295,8 +289,8 @@ def test_a_lost_row_has_no_owner_of_before(store: PaymentStore) -> None:
     assert read(store) == anew
 
 
-def test_an_owner_finalizes_its_own_attempt_alone(store: PaymentStore) -> None:
-    """The same owner's name is not enough."""
+def test_a_lease_is_for_one_attempt(store: PaymentStore) -> None:
+    """The same lease owner cannot write for another attempt."""
     payment = claimed(store)
     with pytest.raises(LeaseLost):
         store.finalize(replace(payment, attempt=2), PAID, now=T0)
@@ -304,9 +298,9 @@ def test_an_owner_finalizes_its_own_attempt_alone(store: PaymentStore) -> None:
         store.write_payment_intent(replace(payment, attempt=2), "pi_0", 0)
 
 
-@pytest.mark.parametrize("final", [DECLINED, WAITS])
-def test_an_order_that_is_to_be_canceled_is_not_left_open(store: PaymentStore, final: Finalize) -> None:
-    """DECLINED would take it off the index, with a PaymentIntent that can still be confirmed."""
+@pytest.mark.parametrize("final", [DECLINED, REQUIRES_ACTION])
+def test_a_canceling_order_is_not_finalized_as_unpaid(store: PaymentStore, final: Finalize) -> None:
+    """DECLINED would remove it from the index of unfinished rows, with a PaymentIntent that can still be confirmed."""
     payment = claimed(store)
     request_cancel(store)
     with pytest.raises(LeaseLost):
@@ -318,8 +312,8 @@ def test_an_order_that_is_to_be_canceled_is_not_left_open(store: PaymentStore, f
 # ---------------------------------------------------------------- cancel
 
 
-def test_a_cancellation_of_an_order_that_nobody_has_claimed_makes_the_row(store: PaymentStore) -> None:
-    """With all that a payment needs, free for whoever comes, and on the index."""
+def test_a_cancellation_before_any_claim_creates_the_row(store: PaymentStore) -> None:
+    """With the frozen request, without a lease, in the index of unfinished rows."""
     payment = request_cancel(store)
     assert (payment.request, payment.state, payment.cancel_requested_at) == (REQUEST, PaymentState.PENDING, T0)
     assert (payment.lease_owner, payment.lease_expires_at, payment.revision) == (None, 0, 1)
@@ -328,8 +322,8 @@ def test_a_cancellation_of_an_order_that_nobody_has_claimed_makes_the_row(store:
 
 
 @pytest.mark.parametrize("state", UNPAID)
-def test_a_cancellation_of_what_was_not_paid_is_stored(store: PaymentStore, state: PaymentState) -> None:
-    """The row waits again: it does not expire, and is on the index."""
+def test_a_cancellation_of_an_unpaid_row_is_stored(store: PaymentStore, state: PaymentState) -> None:
+    """The row is unfinished again: in the index, without a time to live."""
     finalized(store, state)
     payment = request_cancel(store, attempt=1, at=T0 + 9)
     assert (payment.state, payment.cancel_requested_at) == (state, T0 + 9)
@@ -340,25 +334,25 @@ def test_a_cancellation_of_what_was_not_paid_is_stored(store: PaymentStore, stat
 
 
 def test_a_cancellation_needs_no_lease(store: PaymentStore) -> None:
-    """The holder keeps it, and what it holds stays as it is."""
+    """The lease owner keeps its lease, and nothing else of the row changes."""
     payment = claimed(store)
-    asked = request_cancel(store, OTHER_REQUEST, attempt=7, at=T0 + 1)
-    assert asked == replace(payment, cancel_requested_at=T0 + 1, revision=2)
+    requested = request_cancel(store, OTHER_REQUEST, attempt=7, at=T0 + 1)
+    assert requested == replace(payment, cancel_requested_at=T0 + 1, revision=2)
     assert request_cancel(store, at=T0 + 8).cancel_requested_at == T0 + 1
     assert claim_to_cancel(store, at=LATER - 1) == HeldByAnother(LATER)
     assert isinstance(claim_to_cancel(store, at=LATER), Claimed)
 
 
-@pytest.mark.parametrize("state", OVER)
-def test_a_cancellation_of_what_is_over_changes_nothing(store: PaymentStore, state: PaymentState) -> None:
-    """And says what it is."""
+@pytest.mark.parametrize("state", FINAL)
+def test_a_cancellation_of_a_final_row_changes_nothing(store: PaymentStore, state: PaymentState) -> None:
+    """It returns the final row."""
     final = finalized(store, state)
     assert request_cancel(store) == final == read(store)
     assert claim_to_cancel(store, at=LATER) == AlreadyFinal(final)
 
 
-def test_only_a_row_that_is_to_be_canceled_is_claimed_for_that(store: PaymentStore) -> None:
-    """Neither a missing one, which is not made, nor one that waits for its customer."""
+def test_only_a_canceling_row_is_claimed_to_cancel(store: PaymentStore) -> None:
+    """Not a missing row, which is not created, nor one that requires action."""
     assert claim_to_cancel(store) == HeldByAnother(T0)
     assert store.read(ORDER_ID) is None
     finalized(store, PaymentState.REQUIRES_ACTION)
@@ -367,20 +361,20 @@ def test_only_a_row_that_is_to_be_canceled_is_claimed_for_that(store: PaymentSto
 
 
 def test_a_row_claimed_to_cancel_keeps_its_attempt(store: PaymentStore) -> None:
-    """Whatever it is; it is finalized on it."""
+    """And is finalized for it."""
     finalized(store, PaymentState.DECLINED)
     store.finalize(claimed(store, attempt=2), DECLINED, now=T0)
     request_cancel(store)
-    payment = claim_to_cancel(store).payment
+    payment = claim_to_cancel(store).row
     assert (payment.attempt, payment.state, payment.lease_owner) == (2, PaymentState.PENDING, "canceler")
     assert store.finalize(payment, Finalize(PaymentState.CANCELED, "pi_1"), now=T0).state is PaymentState.CANCELED
 
 
-# ---------------------------------------------------------------- what is learned without a message
+# ---------------------------------------------------------------- webhooks and reconciliation
 
 
-def test_what_stripe_says_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
-    """Whoever holds the row; it loses its lease."""
+def test_a_reconciled_outcome_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
+    """Without a lease; the worker that has one loses it."""
     held = claimed(store)
     assert store.finalize_unclaimed(held, PAID, now=T0 + 9)
     with pytest.raises(LeaseLost):
@@ -390,8 +384,8 @@ def test_what_stripe_says_is_written_on_the_revision_that_was_read(store: Paymen
     assert "unfinished_shard" not in item(store)
 
 
-def test_a_row_that_has_changed_is_not_written(store: PaymentStore) -> None:
-    """By anything: the holder, a cancellation, a refund, a re-emission; nor a row that is gone."""
+def test_a_changed_row_is_not_overwritten(store: PaymentStore) -> None:
+    """After any write, of a worker, a cancellation, a refund, a dispute, a re-emission; nor a missing row."""
     stale = claimed(store)
     store.write_payment_intent(stale, "pi_0", 0)
     assert not store.finalize_unclaimed(stale, PAID, now=T0)
@@ -411,20 +405,20 @@ def test_a_row_that_has_changed_is_not_written(store: PaymentStore) -> None:
     assert store.read(ORDER_ID) is None
 
 
-def test_a_success_is_written_over_a_decline(store: PaymentStore) -> None:
-    """What Stripe says later wins."""
+def test_a_late_success_overwrites_a_decline(store: PaymentStore) -> None:
+    """Stripe's later status wins."""
     final = finalized(store, PaymentState.DECLINED)
     assert store.finalize_unclaimed(final, PAID, now=T0 + 100)
     assert read(store).state is PaymentState.SUCCEEDED
 
 
 def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
-    """From the PaymentIntent's metadata; and never over a row that there is by now."""
+    """From the PaymentIntent's metadata; never over an existing row."""
     found = intent(generation=2)
     assert store.recover(ORDER_ID, found, correlation_id="recovered", now=T0 + 9)
     payment = read(store)
     assert (payment.request, payment.state, payment.payment_intent_id) == (REQUEST, PaymentState.SUCCEEDED, "pi_1")
-    # A revision that none of the lost row's can have reached.
+    # Its first revision is higher than any of the lost row.
     assert (payment.generation, payment.finalized_at, payment.revision) == (2, T0 + 9, T0 + 9)
     assert item(store)["expires_at"] == T0 + 9 + RETENTION_SECONDS
     assert not store.recover(ORDER_ID, replace(found, payment_intent_id="pi_2"), correlation_id="x", now=T0)
@@ -432,8 +426,8 @@ def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
     assert claim(store, at=LATER) == AlreadyFinal(payment)
 
 
-def test_what_is_refunded_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
-    """It may fall; what was asked of Stripe before the row was last written is not written."""
+def test_the_refunded_amount_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
+    """It may decrease. A value that was read before the row's last write is refused."""
     before = finalized(store, PaymentState.SUCCEEDED)
     assert store.record_refunded(before, 1099)
     assert store.record_refunded(read(store), 500)
@@ -442,8 +436,8 @@ def test_what_is_refunded_is_written_on_the_revision_that_was_read(store: Paymen
 
 
 @pytest.mark.parametrize("closed", ["won", "lost", "warning_closed"])
-def test_a_closed_dispute_does_not_open_again(store: PaymentStore, closed: str) -> None:
-    """Events come in any order, and more than once."""
+def test_a_closed_dispute_stays_closed(store: PaymentStore, closed: str) -> None:
+    """Events arrive in any order and more than once."""
     assert store.record_dispute(ORDER_ID, "needs_response") is None
     finalized(store, PaymentState.SUCCEEDED)
     statuses = ["needs_response", "needs_response", "under_review", closed, closed, "needs_response"]
@@ -452,8 +446,8 @@ def test_a_closed_dispute_does_not_open_again(store: PaymentStore, closed: str) 
     assert item(store)["dispute_status"] == closed
 
 
-def test_an_attempt_is_as_old_as_its_first_claim(store: PaymentStore) -> None:
-    """However often it is claimed again; the next attempt is young, whatever a cancellation's message says."""
+def test_an_attempt_s_age_counts_from_its_first_claim(store: PaymentStore) -> None:
+    """Another claim of it does not change its age, nor does a cancellation; the next attempt starts anew."""
     ages = []
     for attempt, at in ((1, T0), (1, LATER), (2, LATER + LATER - T0)):
         payment = claimed(store, attempt=attempt, at=at)
@@ -463,18 +457,18 @@ def test_an_attempt_is_as_old_as_its_first_claim(store: PaymentStore) -> None:
     assert read(store).attempt_claimed_at == 2 * LATER - T0
 
 
-def test_an_outcome_is_reemitted_by_a_write_that_changes_nothing_else(store: PaymentStore) -> None:
-    """The table's stream carries it."""
+def test_reemit_increases_only_the_revision(store: PaymentStore) -> None:
+    """And last_emitted_at: the write makes the stream carry the outcome again."""
     final = finalized(store, PaymentState.SUCCEEDED)
     assert store.reemit_outcome(final, now=T0 + 9)
     assert read(store) == replace(final, last_emitted_at=T0 + 9, revision=final.revision + 1)
 
 
-def test_the_row_is_read_as_it_is_now(store: PaymentStore) -> None:
-    """Whatever was written a moment ago is in it: what is decided on it is written on its revision."""
+def test_reads_are_strongly_consistent(store: PaymentStore) -> None:
+    """A decision on a stale revision would be refused."""
     assert store.read(ORDER_ID) is None
     if isinstance(store.client, MemoryDynamoDB):
-        return  # It is always consistent.
+        return  # Always consistent.
     given: list[dict[str, Any]] = []
     store.client.meta.events.register(
         "provide-client-params.dynamodb.GetItem", lambda params, **_: given.append(params)
@@ -484,11 +478,11 @@ def test_the_row_is_read_as_it_is_now(store: PaymentStore) -> None:
     assert [each["ConsistentRead"] for each in given] == [True]
 
 
-# ---------------------------------------------------------------- the index of what is unfinished
+# ---------------------------------------------------------------- the index of unfinished rows
 
 
 def unfinished(store: PaymentStore, *, since_before: int, limit: int = 100) -> list[str]:
-    """All of them, shard by shard, page by page."""
+    """All unfinished rows, shard by shard, page by page."""
     found: list[str] = []
     for shard in range(UNFINISHED_SHARDS):
         after: dict[str, Any] | None = None
@@ -501,27 +495,27 @@ def unfinished(store: PaymentStore, *, since_before: int, limit: int = 100) -> l
     return found
 
 
-def test_the_index_holds_what_waits_and_nothing_else(store: PaymentStore) -> None:
-    """PENDING, waiting for its customer, or to be canceled; whatever is final has left it."""
+def test_the_index_contains_unfinished_rows_only(store: PaymentStore) -> None:
+    """PENDING, REQUIRES_ACTION, or with a cancellation to finish; a final row leaves it."""
     ends: dict[str, Callable[[Payment], object]] = {
         "pending": lambda _: None,
         "released": store.release_lease,
-        "waits": lambda payment: store.finalize(payment, WAITS, now=T0),
+        "requires action": lambda payment: store.finalize(payment, REQUIRES_ACTION, now=T0),
         "declined": lambda payment: store.finalize(payment, DECLINED, now=T0),
         "paid": lambda payment: store.finalize(payment, PAID, now=T0),
-        "paid, says Stripe": lambda payment: store.finalize_unclaimed(payment, PAID, now=T0),
-        "declined, to cancel": lambda payment: request_cancel(store, store.finalize(payment, DECLINED, now=T0).request),
+        "paid, reconciled": lambda payment: store.finalize_unclaimed(payment, PAID, now=T0),
+        "declined, canceling": lambda payment: request_cancel(store, store.finalize(payment, DECLINED, now=T0).request),
     }
     ids = {name: f"ord_{number:032x}" for number, name in enumerate(ends)}
     for name, order_id in ids.items():
         ends[name](claimed(store, request=replace(REQUEST, order_id=order_id)))
-    waiting = {ids[name] for name in ("pending", "released", "waits", "declined, to cancel")}
+    waiting = {ids[name] for name in ("pending", "released", "requires action", "declined, canceling")}
     assert set(unfinished(store, since_before=T0)) == waiting
     assert unfinished(store, since_before=T0 - 1) == []
 
 
-def test_the_index_is_read_page_by_page_the_longest_waiting_first(store: PaymentStore) -> None:
-    """Each once, whatever the size of a page."""
+def test_the_index_is_paged_oldest_first(store: PaymentStore) -> None:
+    """Each row once."""
     for number in range(30):
         claim(store, request=replace(REQUEST, order_id=f"ord_{number:032x}"), at=T0 - number)
     found = unfinished(store, since_before=T0, limit=2)
@@ -531,13 +525,13 @@ def test_the_index_is_read_page_by_page_the_longest_waiting_first(store: Payment
         assert of_shard == sorted(of_shard, reverse=True)
 
 
-# ---------------------------------------------------------------- costs, and races
+# ---------------------------------------------------------------- costs and races
 
 
 def test_every_method_makes_one_request(store: PaymentStore) -> None:
-    """A fresh order costs three writes, a duplicate one, and neither a read."""
+    """A new order costs three writes and no read, a duplicate one write."""
     if isinstance(store.client, MemoryDynamoDB):
-        return  # It has no HTTP underneath to count at.
+        return  # No HTTP requests to count.
     sent: list[str] = []
     store.client.meta.events.register(
         "before-call.dynamodb", lambda model, **_: sent.append(model.name), unique_id=str(uuid4())
@@ -547,8 +541,8 @@ def test_every_method_makes_one_request(store: PaymentStore) -> None:
     assert sent == ["UpdateItem"] * 4
 
 
-def test_32_writers_in_two_processes_have_one_winner_for_each_of_200_orders(endpoint: Endpoint) -> None:
-    """Two processes of 16 threads, all after the same orders."""
+def test_concurrent_processes_claim_each_order_once(endpoint: Endpoint) -> None:
+    """Two processes of 16 threads claim the same 200 orders."""
     table = create_table(endpoint.client(), f"race-{uuid4()}", "PaymentsTable")
     processes = [
         subprocess.Popen(

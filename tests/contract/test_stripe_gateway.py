@@ -1,4 +1,4 @@
-"""The gateway, Stripe's own client and the stand-in agree, over HTTP: one charge a PaymentIntent, complete lookups."""
+"""The gateway with Stripe's client and the stand-in: one charge for each PaymentIntent, complete lookups."""
 
 import threading
 import time
@@ -12,16 +12,11 @@ import stripe
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
-from onecharge.payments.charges.gateway import (
-    ChargeEvent,
-    LookupInconclusive,
-    NoSuchPaymentIntent,
-    StripeGateway,
-    StripeResponse,
-    stripe_client,
-)
+from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_events import ChargeEvent, StripeEvents
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS, TimeBounds
 from testing.builders import REQUEST, payment
 
@@ -56,13 +51,13 @@ def created(gateway: StripeGateway, request: FrozenRequest, generation: int = 0)
 
 
 def claimed(gateway: StripeGateway, payment_method: str = "pm_card_visa", order: str = "a") -> Payment:
-    """A row whose PaymentIntent exists at the stand-in."""
+    """A claimed row with a PaymentIntent at the stand-in."""
     request = request_for(order)
     return payment(request=request, payment_method=payment_method, payment_intent_id=created(gateway, request))
 
 
 def kind_of(response: StripeResponse) -> ResponseKind | str:
-    """Its failure, or the PaymentIntent's status."""
+    """The kind of failure, or the PaymentIntent's status."""
     if response.failure is not None:
         return response.failure.kind
     assert response.intent is not None
@@ -79,10 +74,10 @@ def kind_of(response: StripeResponse) -> ResponseKind | str:
         ("pm_unknown", ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
     ],
 )
-def test_each_kind_of_card(
+def test_confirm_classifies_the_response_for_each_card(
     gateway: StripeGateway, payment_method: str, kind: ResponseKind | str, code: str | None
 ) -> None:
-    """And the same answer again under the same key, which says that it is a replay."""
+    """A second confirm gets the same response as a replay."""
     row = claimed(gateway, payment_method)
     first, again = gateway.confirm(row), gateway.confirm(row)
     assert kind_of(first) == kind_of(again) == kind
@@ -91,28 +86,28 @@ def test_each_kind_of_card(
 
 
 def test_one_key_creates_one_payment_intent(gateway: StripeGateway) -> None:
-    """However often; and each generation another one."""
+    """Each generation has another key and another PaymentIntent."""
     ids = {created(gateway, request_for()) for _ in range(3)}
     assert len(ids) == 1
     assert created(gateway, request_for(), generation=1) not in ids
 
 
-def test_another_request_under_the_same_key_is_seen(gateway: StripeGateway) -> None:
-    """Neither charged nor taken for a decline."""
+def test_the_same_key_with_other_parameters_is_detected(gateway: StripeGateway) -> None:
+    """It is neither charged nor treated as a decline."""
     gateway.create(request_for(), 0)
     assert kind_of(gateway.create(replace(request_for(), amount_minor=1), 0)) is ResponseKind.OTHER_PARAMETERS
 
 
-def test_a_confirm_whose_answer_is_lost_charges_once(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """The SDK's retry and ours both get the stored answer."""
+def test_a_confirm_with_a_lost_response_charges_once(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """The SDK's retry and ours get the stored response."""
     row = claimed(gateway)
     admin.add_fault(Fault.DROP_AFTER, path=CONFIRM)
     assert [kind_of(gateway.confirm(row)) for _ in range(2)] == ["succeeded"] * 2
     assert len(admin.ledger().charges) == 1
 
 
-def test_ten_confirms_at_once_charge_once(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """One charges; the others are to come back, or get the stored answer."""
+def test_concurrent_confirms_charge_once(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """One charges; the nine others are retryable or get the stored response."""
     row = claimed(gateway)
     admin.settings(latency_seconds=1)
     barrier = threading.Barrier(10)
@@ -128,8 +123,8 @@ def test_ten_confirms_at_once_charge_once(gateway: StripeGateway, admin: StandIn
     assert len(admin.ledger().charges) == 1
 
 
-def test_a_500_that_is_stored_is_told_from_one_that_passes(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """The first answer may only be late; the replay says that the key is answered so for ever."""
+def test_a_stored_500_is_distinguished_from_a_first_one(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """The first 500 is retryable; its replay shows that the key will never give another response."""
     row = claimed(gateway)
     admin.add_fault(Fault.ERROR_500_AFTER, path=CONFIRM)
     kinds = [kind_of(gateway.confirm(row)) for _ in range(2)]
@@ -137,8 +132,8 @@ def test_a_500_that_is_stored_is_told_from_one_that_passes(gateway: StripeGatewa
     assert kind_of(gateway.retrieve(str(row.payment_intent_id))) == "succeeded"
 
 
-def test_another_attempt_confirms_the_same_payment_intent(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """After a decline; and a third is answered that it has succeeded."""
+def test_the_next_attempt_confirms_the_same_payment_intent(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """After a decline it charges; a third attempt gets UNEXPECTED_STATE."""
     first = claimed(gateway, "pm_card_visa_chargeDeclined")
     gateway.confirm(first)
     second = replace(first, attempt=2, payment_method="pm_card_visa")
@@ -151,7 +146,7 @@ def test_another_attempt_confirms_the_same_payment_intent(gateway: StripeGateway
 def test_a_canceled_payment_intent_is_never_charged(
     gateway: StripeGateway, admin: StandInAdmin, reason: CancelReason
 ) -> None:
-    """Canceling again changes neither that nor its reason; one that has succeeded says so instead."""
+    """A second cancel keeps the first reason. Canceling a succeeded PaymentIntent returns `succeeded`."""
     row = claimed(gateway, "pm_card_threeDSecure2Required")
     gateway.confirm(row)
     responses = [gateway.cancel(str(row.payment_intent_id), each) for each in (reason, *CancelReason)]
@@ -164,17 +159,17 @@ def test_a_canceled_payment_intent_is_never_charged(
     assert kind_of(gateway.cancel(str(paid.payment_intent_id), reason)) == "succeeded"
 
 
-def test_what_stripe_does_not_know_and_whom_it_does_not_know(gateway: StripeGateway, standin: StandIn) -> None:
-    """No order is failed for either."""
+def test_unknown_ids_and_wrong_api_keys_are_no_declines(gateway: StripeGateway, standin: StandIn) -> None:
+    """NOT_FOUND and ACCOUNT: neither fails an order."""
     assert kind_of(gateway.retrieve("pi_unknown")) is ResponseKind.NOT_FOUND
     with pytest.raises(NoSuchPaymentIntent):
         gateway.order_of("pi_unknown")
-    stranger = StripeGateway(stripe_client("pk_wrong", api_base=standin.base_url, bounds=TimeBounds.of(12)))
-    assert kind_of(stranger.create(request_for(), 0)) is ResponseKind.ACCOUNT
+    wrong_key = StripeGateway(stripe_client("pk_wrong", api_base=standin.base_url, bounds=TimeBounds.of(12)))
+    assert kind_of(wrong_key.create(request_for(), 0)) is ResponseKind.ACCOUNT
 
 
 def test_a_payment_intent_names_its_order(gateway: StripeGateway) -> None:
-    """As the events about its charge do not."""
+    """In its metadata; events of a charge only have the PaymentIntent's id."""
     assert gateway.order_of(created(gateway, request_for())) == request_for().order_id
 
 
@@ -185,8 +180,8 @@ def found(gateway: StripeGateway, request: FrozenRequest, *, now: int = NOW) -> 
     return {intent.payment_intent_id for intent in gateway.find_payment_intents(request, now=now)}
 
 
-def test_a_lookup_finds_what_search_does_not_show_yet(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """In the list, among others, over several pages."""
+def test_a_lookup_finds_what_search_does_not_return_yet(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """In the list, over several pages."""
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
     own = {created(gateway, request_for("a"), generation) for generation in range(2)}
     for number in range(120):
@@ -194,15 +189,15 @@ def test_a_lookup_finds_what_search_does_not_show_yet(gateway: StripeGateway, ad
     assert found(gateway, request_for("a")) == own
 
 
-def test_a_lookup_finds_by_search_what_is_old(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """Thirteen days later, which the list does not go back to."""
+def test_a_lookup_finds_old_payment_intents_by_search(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """Thirteen days old: the list does not go back so far."""
     own = created(gateway, request_for())
     admin.advance_clock(13 * 24 * 3600)
     assert found(gateway, request_for(), now=NOW + 13 * 24 * 3600) == {own}
 
 
-def test_a_lookup_finds_old_and_young_together(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """One by search, one in the list: two are seen as two."""
+def test_a_lookup_combines_search_and_list(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """One PaymentIntent found by search, another in the list."""
     old = created(gateway, request_for())
     admin.advance_clock(3 * SEARCH_LAG_SECONDS)
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
@@ -210,23 +205,23 @@ def test_a_lookup_finds_old_and_young_together(gateway: StripeGateway, admin: St
     assert found(gateway, request_for(), now=NOW + 3 * SEARCH_LAG_SECONDS) == {old, young}
 
 
-def test_a_lookup_shows_what_each_is_by_now(gateway: StripeGateway) -> None:
-    """Search may be behind in what it shows of a status."""
+def test_a_lookup_returns_the_current_status(gateway: StripeGateway) -> None:
+    """Search may return a stale one."""
     row = claimed(gateway)
     gateway.confirm(row)
     assert [intent.status for intent in gateway.find_payment_intents(row.request, now=NOW)] == ["succeeded"]
 
 
-def test_a_lookup_that_finds_nothing_says_so(gateway: StripeGateway) -> None:
-    """Another order's does not count."""
+def test_a_lookup_can_be_empty(gateway: StripeGateway) -> None:
+    """Another order's PaymentIntent is not returned."""
     created(gateway, request_for("b"))
     assert found(gateway, request_for("a")) == set()
 
 
-def test_a_list_too_long_to_read_proves_nothing(
+def test_a_lookup_that_is_not_complete_is_inconclusive(
     gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Absence is claimed only after the whole list was read; nor is it when time runs out."""
+    """The list has too many pages, or the time runs out."""
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
     for number in range(101):
         created(gateway, request_for("b"), number)
@@ -241,12 +236,13 @@ def test_a_list_too_long_to_read_proves_nothing(
 # ---------------------------------------------------------------- events
 
 
-def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str, str]]:
-    """What the events say, oldest first, read to the end."""
-    seen: list[tuple[str, str]] = []
+def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str | None, str]]:
+    """Order ids and statuses of all events, oldest first."""
+    events = StripeEvents(gateway.client)
+    seen: list[tuple[str | None, str]] = []
     after = None
     while True:
-        page = gateway.list_events(since=since, until=until, after=after)
+        page = events.list_events(since=since, until=until, after=after)
         seen += [(each.order_id, each.intent.status) for each in page.events]  # type: ignore[union-attr]  # PaymentIntents
         after = page.next
         if after is None:
@@ -254,8 +250,8 @@ def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str,
 
 
 def test_events_are_listed_page_by_page(gateway: StripeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every charge of ours within the time that was asked for, and of nobody else's."""
-    monkeypatch.setattr("onecharge.payments.charges.gateway._PAGE_SIZE", 2)
+    """Of our PaymentIntents within the given time, not of others in the account."""
+    monkeypatch.setattr("onecharge.payments.stripe_events._PAGE_SIZE", 2)
     other = gateway.client.v1.payment_intents.create({"amount": 100, "currency": "eur"})
     gateway.client.v1.payment_intents.cancel(other.id)
     for order in "abc":
@@ -271,14 +267,14 @@ def test_events_are_listed_page_by_page(gateway: StripeGateway, monkeypatch: pyt
 
 
 def test_events_of_charges_are_listed_and_retrieved(gateway: StripeGateway) -> None:
-    """As a refund that was made by hand: the charge's event names the order, and Stripe keeps it by its id."""
-    now = int(time.time())
+    """For a refund in the Dashboard the newest event is the charge's, with the order's id in its metadata."""
+    now, events = int(time.time()), StripeEvents(gateway.client)
     row = claimed(gateway)
     gateway.confirm(row)
     gateway.client.v1.refunds.create({"payment_intent": str(row.payment_intent_id), "amount": 100})
-    newest = gateway.list_events(since=now - 300, until=now + 60, after=None).events[0]
+    newest = events.list_events(since=now - 300, until=now + 60, after=None).events[0]
     assert isinstance(newest, ChargeEvent)
     assert (newest.order_id, newest.payment_intent_id) == (row.request.order_id, row.payment_intent_id)
-    assert gateway.retrieve_event(newest.event_id) == newest
+    assert events.retrieve_event(newest.event_id) == newest
     with pytest.raises(stripe.InvalidRequestError):
-        gateway.retrieve_event("evt_unknown")
+        events.retrieve_event("evt_unknown")

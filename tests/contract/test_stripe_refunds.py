@@ -1,4 +1,4 @@
-"""The refunds' gateway, Stripe's client and the stand-in agree, over HTTP; the simulation's Stripe answers alike."""
+"""The refunds gateway with Stripe's client and the stand-in; the simulation's Stripe behaves alike."""
 
 import time
 from collections.abc import Iterator
@@ -9,11 +9,12 @@ import pytest
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import running_standin
-from onecharge.payments.charges.gateway import LookupInconclusive, stripe_client
-from onecharge.payments.refunds import gateway as stripe_refunds
+from onecharge.payments.charges import gateway as charges_gateway
 from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.protocol import FrozenRefund, RefundResponseKind, kind_of
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.refunds.protocol import FrozenRefund
+from onecharge.payments.refunds.rules import RefundResponseKind, kind_of
+from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import TimeBounds
 from testing.simulation.dynamodb import NoFaults
 from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, MemoryRefunds
@@ -39,7 +40,7 @@ def refunds(url: str, admin: StandInAdmin) -> StripeRefunds:
 
 @pytest.fixture
 def paid(refunds: StripeRefunds) -> str:
-    """A PaymentIntent that succeeded."""
+    """The id of a PaymentIntent that succeeded."""
     intent = refunds.client.v1.payment_intents.create(
         {
             "amount": AMOUNT_MINOR,
@@ -58,39 +59,39 @@ def refund_of(payment_intent_id: str, refund: str, amount_minor: int) -> FrozenR
 
 
 def script(refunds: StripeRefunds, payment_intent_id: str) -> list[Any]:
-    """What Stripe answers to refunds, replays, refunds of too much; and what a lookup finds."""
+    """Send refunds, a replay, and refunds of too much; returns the responses and what lookups find."""
     part, rest = refund_of(payment_intent_id, "a", 1000), refund_of(payment_intent_id, "b", 99)
     other = refund_of(payment_intent_id, "a", 1)
-    answers: list[Any] = []
+    results: list[Any] = []
     too_much, nothing_left = refund_of(payment_intent_id, "c", 100), refund_of(payment_intent_id, "d", 1)
     for request in (part, part, other, too_much, rest, nothing_left):
         response = refunds.create(request)
         kind = kind_of(response.failure) if response.failure else None
-        answers.append((kind, response.refund is not None, response.is_replay))
+        results.append((kind, response.refund is not None, response.is_replay))
     found = [refunds.find_refunds(payment_intent_id, each.refund_id) for each in (part, rest, nothing_left)]
-    return [answers, [[(each.amount_minor, each.currency, each.attempt) for each in every] for every in found]]
+    return [results, [[(each.amount_minor, each.currency, each.attempt) for each in every] for every in found]]
 
 
 def test_refunds_replays_and_refusals(refunds: StripeRefunds, paid: str) -> None:
-    """Once under each key, never more than was paid; a lookup finds what carries the refund's id, and nothing else."""
+    """One refund for each key, never more than was paid; a lookup finds only refunds with the refund's id."""
     refused = (RefundResponseKind.REFUSED, False, False)
-    made, replayed = (None, True, False), (None, True, True)
-    answers, found = script(refunds, paid)
-    assert answers == [made, replayed, (RefundResponseKind.KEY_SPENT, False, False), refused, made, refused]
+    created, replayed = (None, True, False), (None, True, True)
+    results, found = script(refunds, paid)
+    assert results == [created, replayed, (RefundResponseKind.KEY_SPENT, False, False), refused, created, refused]
     assert found == [[(1000, "EUR", 1)], [(99, "EUR", 1)], []]
     memory = MemoryRefunds(NoFaults(int(time.time())))
-    assert script(StripeRefunds(memory.client()), "pi_1") == [answers, found]
+    assert script(StripeRefunds(memory.client()), "pi_1") == [results, found]
 
 
-def test_a_refund_of_an_unknown_payment_intent_is_no_refusal(refunds: StripeRefunds) -> None:
-    """The secret may be another account's."""
+def test_an_unknown_payment_intent_is_an_account_error(refunds: StripeRefunds) -> None:
+    """The API key may belong to another account, so the refund is not refused."""
     failure = refunds.create(refund_of("pi_unknown", "a", 1)).failure
     assert failure
     assert (failure.kind, kind_of(failure)) == (ResponseKind.NOT_FOUND, RefundResponseKind.ACCOUNT)
 
 
-def test_a_refund_is_sent_once(refunds: StripeRefunds, paid: str, admin: StandInAdmin) -> None:
-    """The SDK does not send it again, so that every answer is seen; the next request gets the stored one."""
+def test_the_sdk_does_not_retry_a_refund(refunds: StripeRefunds, paid: str, admin: StandInAdmin) -> None:
+    """So the gateway sees every response; the next request gets the stored one."""
     admin.add_fault(Fault.ERROR_500_AFTER, path="/v1/refunds")
     request = refund_of(paid, "a", 1)
     first, second = refunds.create(request), refunds.create(request)
@@ -101,11 +102,11 @@ def test_a_refund_is_sent_once(refunds: StripeRefunds, paid: str, admin: StandIn
 
 
 def test_a_lookup_reads_every_page(refunds: StripeRefunds, paid: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest of many is found; a list too long to read proves nothing."""
+    """It finds the oldest refund; a list with too many pages is inconclusive."""
     for refund in "abcde":
         refunds.create(refund_of(paid, refund, 1))
-    monkeypatch.setattr(stripe_refunds, "_PAGE_SIZE", 2)
+    monkeypatch.setattr(charges_gateway, "_PAGE_SIZE", 2)
     assert len(refunds.find_refunds(paid, "rfd_" + "a" * 32)) == 1
-    monkeypatch.setattr(stripe_refunds, "_LIST_PAGES_MAX", 2)
+    monkeypatch.setattr(charges_gateway, "_LIST_PAGES_MAX", 2)
     with pytest.raises(LookupInconclusive):
         refunds.find_refunds(paid, "rfd_" + "a" * 32)

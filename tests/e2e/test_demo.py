@@ -1,51 +1,70 @@
-"""The demo is a check that can fail: with the protocol broken it exits 1, and names the orders."""
+"""The demo is a check that can fail: with the protocol broken its exit status is 1, and it names the orders."""
 
 import json
-import shutil
-import subprocess
-import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from testing.harness import PROJECT
+import pytest
+from rich.console import Console
 
-# Without the condition every delivery claims; without the id that is written down, and with a key of its own, every
-# delivery creates a PaymentIntent, which charges.
+from local import demo
+from local.demo_plan import Plan, make_plan
+from local.deployment import Sam
+
 BREAKS = {
-    "shared/onecharge/payments/charges/store.py": (
+    "charges/store.py": (
         '_CLAIMABLE = f"{_ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"\n',
         '_CLAIMABLE = f"{_ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT} OR attribute_exists(order_id)"\n',
     ),
-    "shared/onecharge/payments/charges/worker.py": (
+    "charges/worker.py": (
         "        if self.payment.payment_intent_id is None:\n            return self._ensure",
         "        if True:\n            return self._ensure",
     ),
-    "shared/onecharge/payments/charges/protocol.py": (
+    "charges/protocol.py": (
         'return f"order:{self.order_id}:{generation}"',
         'return __import__("uuid").uuid4().hex',
     ),
 }
+"""Without the condition every delivery claims; without the id in the row, and with a random key, every delivery creates
+a PaymentIntent and confirms it."""
+
+ORDERS = 4
 
 
-def test_the_demo_notices_double_charges(tmp_path: Path) -> None:
-    """It finds them in Stripe's ledger, though the system itself thinks that all is well."""
-    project = tmp_path / "project"
-    for name in ("functions", "shared"):
-        shutil.copytree(PROJECT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("template.yaml", "samconfig.toml"):
-        shutil.copy(PROJECT / name, project / name)
+def a_plan_of_duplicates_alone(orders: int, seed: int) -> Plan:
+    """The demo's plan, reduced to a few orders that pay and are delivered more than once; no fault, nothing invalid."""
+    plan = make_plan(orders, seed)
+    paid = [order for order in plan.orders if order.pays and not (order.fault or order.follow_up)]
+    duplicated = [order for order in paid if order.extra_deliveries]
+    return replace(plan, orders=tuple(duplicated[:ORDERS]), poison=(), malformed=())
+
+
+def build_broken(sam: Sam, build: Callable[[Sam], Path] = Sam.build) -> Path:
+    """`sam build`, and then the layer's files are replaced by broken ones; the originals may be hard links."""
+    template = build(sam)
+    payments = sam.build_dir / "SharedLayer/python/onecharge/payments"
     for name, (right, wrong) in BREAKS.items():
-        source = (project / name).read_text()
+        source = (payments / name).read_text()
         assert source.count(right) == 1
-        (project / name).write_text(source.replace(right, wrong))
+        (payments / name).unlink()
+        (payments / name).write_text(source.replace(right, wrong))
+    return template
+
+
+def test_the_demo_notices_double_charges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It finds them in Stripe's ledger, though every order shows PAID."""
+    monkeypatch.setattr(demo, "make_plan", a_plan_of_duplicates_alone)
+    monkeypatch.setattr(Sam, "build", build_broken)
     report = tmp_path / "report.json"
-    arguments = ["--project", str(project), "--orders", "12", "--seed", "3"]
-    arguments += ["--work-dir", str(tmp_path / "work"), "--report", str(report)]
-    done = subprocess.run(
-        [sys.executable, "-m", "local.demo", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
+    arguments = ["--orders", "20", "--seed", "3", "--work-dir", str(tmp_path / "work"), "--report", str(report)]
+    assert demo.demonstrate(demo.parse(arguments), Console()) == 1
     figures = json.loads(report.read_text())
     named = figures["offenders"]["charged more than once"]
+    assert figures["orders"] == ORDERS
     assert figures["charged_more_than_once"] == len(named) > 0
     assert figures["amount_charged"] > figures["amount_expected"]
-    assert all(order_id in done.stdout for order_id in named)
+    output = capsys.readouterr().out
+    assert all(order_id in output for order_id in named)

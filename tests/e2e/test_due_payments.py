@@ -12,11 +12,12 @@ import pytest
 from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
 from onecharge.runtime.dynamodb import from_item, to_item
-from tests.e2e.test_orders import eventually
+from testing.shop import eventually
+from testing.stacks import on_both
 
 
 class Calendar:
-    """Whoever enters documents, the schedule, and a look into Stripe's ledger."""
+    """Whoever enters documents, the schedule, and Stripe's ledger."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack, self.stripe = stack, StandInAdmin(stack.stripe_api_base)
@@ -46,7 +47,7 @@ class Calendar:
         answer = self.dynamodb.get_item(TableName=self.stack.due_documents_table, Key=to_item(key), ConsistentRead=True)
         return from_item(answer["Item"])
 
-    def settled_status(self, key: Mapping[str, Any]) -> str:
+    def decided_status(self, key: Mapping[str, Any]) -> str:
         order = to_item({"order_id": self.document(key)["order_id"]})
 
         def status() -> str:
@@ -72,6 +73,7 @@ def calendar(stack: Stack) -> Calendar:
     return Calendar(stack)
 
 
+@on_both
 def test_each_document_is_charged_once_however_often_the_job_runs(calendar: Calendar) -> None:
     """In three runs, two of them at once: what is due, and what was missed; an invalid one is in nobody's way."""
     due = [calendar.enter(amount_minor=1900 + number) for number in range(12)]
@@ -83,8 +85,8 @@ def test_each_document_is_charged_once_however_often_the_job_runs(calendar: Cale
         list(threads.map(lambda _: calendar.run(), range(2)))
     calendar.run()
     assert {calendar.document(key)["state"] for key in (*due, missed, declined)} == {"ORDERED"}
-    assert {calendar.settled_status(key) for key in (*due, missed)} == {"PAID"}
-    assert calendar.settled_status(declined) == "PAYMENT_DECLINED"
+    assert {calendar.decided_status(key) for key in (*due, missed)} == {"PAID"}
+    assert calendar.decided_status(declined) == "PAYMENT_DECLINED"
     assert [calendar.charged(key) for key in (*due, missed)] == [[1900 + n] for n in range(12)] + [[2900]]
     assert calendar.charged(declined) == []
     assert calendar.document(tomorrow)["state"] == "DUE"

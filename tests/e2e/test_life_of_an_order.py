@@ -4,31 +4,17 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
-import requests
 
-from tests.e2e.test_orders import Shop, eventually
-from tests.e2e.test_orders import shop as shop
-
-DECLINED_CARD = "pm_card_visa_chargeDeclinedInsufficientFunds"
-THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
+from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
+from testing.stacks import on_both
 
 
-def post(shop: Shop, path: str, key: str | None = None, **body: str) -> requests.Response:
-    headers = {"Idempotency-Key": key or str(uuid4())}
-    return shop.http.post(f"{shop.stack.api_url}/orders/{path}", json=body, headers=headers, timeout=40)
-
-
-def placed(shop: Shop, payment_method: str, status: str) -> str:
-    order_id = str(shop.order(payment_method=payment_method).json()["order_id"])
-    assert shop.settled_status(order_id) == status
-    return order_id
-
-
+@on_both
 def test_a_declined_order_is_paid_with_another_card(shop: Shop) -> None:
     """Both attempts are shown, the first with the reason in words; one charge."""
-    order_id = placed(shop, DECLINED_CARD, "PAYMENT_DECLINED")
-    assert post(shop, f"{order_id}/payments", payment_method="pm_card_visa").status_code == 202
-    assert shop.settled_status(order_id) == "PAID"
+    order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
+    assert shop.post(f"{order_id}/payments", payment_method="pm_card_visa").status_code == 202
+    assert shop.decided_status(order_id) == "PAID"
     first, second = shop.get(order_id).json()["attempts"]
     assert (first["status"], first["decline_code"]) == ("PAYMENT_DECLINED", "insufficient_funds")
     assert first["message"] == "This card has insufficient funds. Please try another card."
@@ -38,22 +24,22 @@ def test_a_declined_order_is_paid_with_another_card(shop: Shop) -> None:
 
 def test_a_late_retry_of_an_earlier_card_charges_nothing(shop: Shop) -> None:
     """Card A (key KA) declined, card B declined: KA again is replayed, and refused with another card."""
-    order_id = placed(shop, DECLINED_CARD, "PAYMENT_DECLINED")
+    order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
     key = str(uuid4())
-    first = post(shop, f"{order_id}/payments", key, payment_method=DECLINED_CARD)
-    assert shop.settled_status(order_id) == "PAYMENT_DECLINED"
-    assert post(shop, f"{order_id}/payments", payment_method=DECLINED_CARD).status_code == 202
-    assert shop.settled_status(order_id) == "PAYMENT_DECLINED"
-    late = post(shop, f"{order_id}/payments", key, payment_method=DECLINED_CARD)
+    first = shop.post(f"{order_id}/payments", key, payment_method=DECLINED_CARD)
+    assert shop.decided_status(order_id) == "PAYMENT_DECLINED"
+    assert shop.post(f"{order_id}/payments", payment_method=DECLINED_CARD).status_code == 202
+    assert shop.decided_status(order_id) == "PAYMENT_DECLINED"
+    late = shop.post(f"{order_id}/payments", key, payment_method=DECLINED_CARD)
     assert (late.status_code, late.text, late.headers["Idempotent-Replayed"]) == (202, first.text, "true")
-    assert post(shop, f"{order_id}/payments", key, payment_method="pm_card_visa").status_code == 422
+    assert shop.post(f"{order_id}/payments", key, payment_method="pm_card_visa").status_code == 422
     assert len(shop.get(order_id).json()["attempts"]) == 3
     assert shop.charges(order_id) == []
 
 
 def test_the_client_secret_is_shown_to_whoever_has_to_act(shop: Shop) -> None:
     """Of the order's PaymentIntent, from Stripe; in no table and in no log."""
-    order_id = placed(shop, THREE_D_SECURE_CARD, "REQUIRES_ACTION")
+    order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
     secret = eventually(lambda: shop.get(order_id).json().get("client_secret"), bool)
     intents = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
     assert any(secret.startswith(each["id"]) for each in intents)
@@ -64,16 +50,17 @@ def test_the_client_secret_is_shown_to_whoever_has_to_act(shop: Shop) -> None:
 
 def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
     """One is accepted, the other refused; one charge."""
-    order_id = placed(shop, DECLINED_CARD, "PAYMENT_DECLINED")
+    order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
     with ThreadPoolExecutor(2) as threads:
         answers = list(
-            threads.map(lambda card: post(shop, f"{order_id}/payments", payment_method=card), ["pm_card_visa"] * 2)
+            threads.map(lambda card: shop.post(f"{order_id}/payments", payment_method=card), ["pm_card_visa"] * 2)
         )
     assert sorted(answer.status_code for answer in answers) == [202, 409]
-    assert shop.settled_status(order_id) == "PAID"
+    assert shop.decided_status(order_id) == "PAID"
     assert len(shop.charges(order_id)) == 1
 
 
+@on_both
 @pytest.mark.parametrize(
     ("card", "status"),
     [(DECLINED_CARD, "PAYMENT_DECLINED"), (THREE_D_SECURE_CARD, "REQUIRES_ACTION")],
@@ -81,10 +68,10 @@ def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
 )
 def test_an_order_that_is_not_paid_is_canceled(shop: Shop, card: str, status: str) -> None:
     """For good: no other card is taken, no page can confirm it, nothing is charged."""
-    order_id = placed(shop, card, status)
-    canceled = post(shop, f"{order_id}/cancel")
+    order_id = shop.placed(card, status)
+    canceled = shop.post(f"{order_id}/cancel")
     assert (canceled.status_code, canceled.json()["status"]) == (200, "CANCELED")
-    assert post(shop, f"{order_id}/payments", payment_method="pm_card_visa").status_code == 409
+    assert shop.post(f"{order_id}/payments", payment_method="pm_card_visa").status_code == 409
     intents = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
     assert {each["status"] for each in intents} <= {"canceled", "requires_payment_method"}
     assert shop.charges(order_id) == []
@@ -92,25 +79,26 @@ def test_an_order_that_is_not_paid_is_canceled(shop: Shop, card: str, status: st
 
 def test_a_paid_order_is_not_canceled(shop: Shop) -> None:
     """409 says so."""
-    order_id = placed(shop, "pm_card_visa", "PAID")
-    refused = post(shop, f"{order_id}/cancel")
+    order_id = shop.placed("pm_card_visa", "PAID")
+    refused = shop.post(f"{order_id}/cancel")
     assert (refused.status_code, refused.json()["type"]) == (409, "urn:onecharge:problem:already-paid")
 
 
+@on_both
 def test_whichever_wins_the_race_the_answer_is_true(shop: Shop) -> None:
     """Canceled the moment they were placed: either canceled and never charged, or charged once and said to be."""
     for _ in range(6):
         order_id = shop.order().json()["order_id"]
         answer = eventually(
-            lambda order_id=order_id: post(shop, f"{order_id}/cancel"),  # type: ignore[misc]
+            lambda order_id=order_id: shop.post(f"{order_id}/cancel"),  # type: ignore[misc]
             lambda answer: answer.status_code in (200, 409),  # And no longer CANCELING.
         )
         if answer.status_code == 200:
-            assert shop.settled_status(order_id) == "CANCELED"
+            assert shop.decided_status(order_id) == "CANCELED"
             assert shop.charges(order_id) == []
         else:
             assert answer.json()["type"] == "urn:onecharge:problem:already-paid"
-            assert shop.settled_status(order_id) == "PAID"
+            assert shop.decided_status(order_id) == "PAID"
             assert len(shop.charges(order_id)) == 1
 
 
@@ -121,7 +109,7 @@ def test_a_customer_sees_all_their_orders(shop: Shop) -> None:
     seen, cursor = [], ""
     while cursor is not None:
         query = {"customer_id": customer, "limit": "2", **({"cursor": cursor} if cursor else {})}
-        page = shop.http.get(f"{shop.stack.api_url}/orders", params=query, timeout=30).json()
+        page = shop.http.get(f"{shop.stack.api_url}/orders", params=query, timeout=90).json()
         seen += [each["order_id"] for each in page["orders"]]
         cursor = page["next_cursor"]
     assert seen == orders[::-1]

@@ -5,15 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-import pytest
-
 from local.stack import Stack
-from tests.e2e.test_orders import Shop, eventually
-
-
-@pytest.fixture
-def shop(stack: Stack) -> Shop:
-    return Shop(stack)
+from testing.shop import Shop, eventually
+from testing.stacks import on_both
 
 
 @contextmanager
@@ -55,6 +49,7 @@ def lines(shop: Shop, *parts: str) -> list[str]:
     return [line for line in shop.log().splitlines() if all(part in line for part in parts)]
 
 
+@on_both
 def test_an_order_that_was_never_published_is_charged(shop: Shop, stack: Stack) -> None:
     """It is found by its status, published, and charged; once, though the stream's record comes late in the end."""
     with orders_unpublished(stack):
@@ -62,7 +57,7 @@ def test_an_order_that_was_never_published_is_charged(shop: Shop, stack: Stack) 
         stays_pending_for_an_hour(shop, stack, order_id)
         assert shop.charges(order_id) == []
         republish(stack)
-        assert shop.settled_status(order_id) == "PAID"
+        assert shop.decided_status(order_id) == "PAID"
     republish(stack)
     assert eventually(lambda: lines(shop, "duplicate of a finalized payment", order_id), bool)
     assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500]
@@ -71,7 +66,7 @@ def test_an_order_that_was_never_published_is_charged(shop: Shop, stack: Stack) 
 def test_an_outcome_that_was_never_published_moves_the_order(shop: Shop, stack: Stack) -> None:
     """The order was charged an hour ago and does not know: it asks again, is answered again, and is charged no more."""
     order_id = shop.order().json()["order_id"]
-    assert shop.settled_status(order_id) == "PAID"
+    assert shop.decided_status(order_id) == "PAID"
     stack.aws.client("dynamodb").update_item(
         TableName=stack.charges_table,
         Key={"order_id": {"S": order_id}},
@@ -83,5 +78,5 @@ def test_an_outcome_that_was_never_published_moves_the_order(shop: Shop, stack: 
     with orders_unpublished(stack):
         stays_pending_for_an_hour(shop, stack, order_id)
         republish(stack)
-        assert shop.settled_status(order_id) == "PAID"
+        assert shop.decided_status(order_id) == "PAID"
     assert len(shop.charges(order_id)) == 1

@@ -2,91 +2,22 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import requests
 
 from local.demo import drain
 from local.stack import Stack
-from local.stripe_standin.admin import LedgerCharge, StandInAdmin
 from local.stripe_standin.faults import Fault
 from onecharge.payments.charges.store import shard_of
+from testing.shop import Shop, eventually
+from testing.stacks import on_both
 
-_PATIENCE_SECONDS = 90
 FUNCTIONS = {"orders_api", "publish_events", "charge_order", "update_order"}
 
 
-def eventually[Seen](see: Callable[[], Seen], wanted: Callable[[Seen], bool]) -> Seen:
-    """What is seen once it is as wanted, or what was seen last when patience ends."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        seen = see()
-        if wanted(seen) or time.monotonic() > deadline:
-            return seen
-        time.sleep(0.3)
-
-
-class Shop:
-    """A shop that uses the API, and looks into Stripe's ledger."""
-
-    def __init__(self, stack: Stack) -> None:
-        self.stack, self.stripe, self.http = stack, StandInAdmin(stack.stripe_api_base), requests.Session()
-
-    def send(self, body: Any, key: str | None) -> requests.Response:
-        headers = {} if key is None else {"Idempotency-Key": key}
-        data = body if isinstance(body, str) else json.dumps(body)
-        return self.http.post(f"{self.stack.api_url}/orders", data=data, headers=headers, timeout=30)
-
-    def order(self, key: str | None = None, **changes: Any) -> requests.Response:
-        body = {
-            "customer_id": "cus_e2e",
-            "currency": "eur",
-            "payment_method": "pm_card_visa",
-            "items": [{"sku": "mug", "quantity": 2, "unit_amount": 1250}],
-            **changes,
-        }
-        return self.send(body, key or str(uuid4()))
-
-    def get(self, order_id: str) -> requests.Response:
-        return self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=30)
-
-    def settled_status(self, order_id: str) -> str:
-        return eventually(lambda: str(self.get(order_id).json()["status"]), lambda status: status != "PENDING")
-
-    def charges(self, order_id: str) -> list[LedgerCharge]:
-        return self.stripe.ledger().charges_of(order_id)
-
-    def stored_orders(self) -> int:
-        return int(self.stack.aws.client("dynamodb").scan(TableName=self.stack.orders_table)["Count"])
-
-    def deliver(self, *bodies: str) -> None:
-        """Put messages into the payments queue, as a redrive does."""
-        sqs = self.stack.aws.client("sqs")
-        for body in bodies:
-            sqs.send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
-
-    def log(self) -> str:
-        """All that the functions have logged, as CloudWatch Logs has it."""
-        logs = self.stack.aws.client("logs")
-        groups = logs.describe_log_groups(logGroupNamePrefix="/aws/lambda/onecharge-local-")["logGroups"]
-        return "\n".join(
-            event["message"]
-            for group in groups
-            for page in logs.get_paginator("filter_log_events").paginate(logGroupName=group["logGroupName"])
-            for event in page["events"]
-        )
-
-
-@pytest.fixture
-def shop(stack: Stack) -> Iterator[Shop]:
-    shop = Shop(stack)
-    yield shop
-    shop.stripe.clear_faults()
-
-
+@on_both
 @pytest.mark.parametrize(
     ("payment_method", "status", "charges"),
     [
@@ -103,7 +34,7 @@ def test_an_order_comes_to_what_its_card_allows(shop: Shop, payment_method: str,
     assert placed.status_code == 202
     order_id = placed.json()["order_id"]
     assert placed.headers["Location"] == f"/orders/{order_id}"
-    assert shop.settled_status(order_id) == status
+    assert shop.decided_status(order_id) == status
     assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500] * charges
 
 
@@ -113,7 +44,7 @@ def test_a_client_that_retries_has_one_order(shop: Shop) -> None:
     answers = [shop.order(key) for _ in range(3)]
     assert {answer.text for answer in answers} == {answers[0].text}
     order_id = answers[0].json()["order_id"]
-    assert shop.settled_status(order_id) == "PAID"
+    assert shop.decided_status(order_id) == "PAID"
     assert shop.order(key).text == answers[0].text
     assert shop.order(key, currency="usd").status_code == 422
     assert len(shop.charges(order_id)) == 1
@@ -133,7 +64,7 @@ def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
     order_id = shop.order().json()["order_id"]
     [message] = eventually(lambda: drain(stack, tap), bool)
     shop.deliver(*[message["Body"]] * 10)
-    assert shop.settled_status(order_id) == "PAID"
+    assert shop.decided_status(order_id) == "PAID"
     shop.deliver(*[message["Body"]] * 10)
     assert eventually(lambda: shop.log().count("duplicate of a finalized payment"), lambda count: count >= 10) >= 10
     assert len(shop.charges(order_id)) == 1
@@ -145,14 +76,14 @@ def test_whatever_stripe_does_the_order_is_paid_once(shop: Shop, fault: Fault) -
     amount = {"amount": "4711"}
     shop.stripe.add_fault(fault, amount)
     placed = shop.order(items=[{"sku": "mug", "quantity": 1, "unit_amount": 4711}])
-    assert shop.settled_status(placed.json()["order_id"]) == "PAID"
+    assert shop.decided_status(placed.json()["order_id"]) == "PAID"
     assert len(shop.charges(placed.json()["order_id"])) == 1
 
 
 def test_a_charge_that_nobody_finalized_is_reconciled(shop: Shop, stack: Stack) -> None:
     """Its worker was killed before it finalized, its message is gone, an hour has passed: the row follows Stripe."""
     order_id = shop.order().json()["order_id"]
-    assert shop.settled_status(order_id) == "PAID"
+    assert shop.decided_status(order_id) == "PAID"
     [charge] = shop.charges(order_id)
     dynamodb = stack.aws.client("dynamodb")
     key = {"order_id": {"S": order_id}}
@@ -189,7 +120,7 @@ def test_poison_is_in_the_dlq_with_its_reason(shop: Shop, stack: Stack) -> None:
 def test_one_correlation_id_follows_the_order(shop: Shop) -> None:
     """Through every function's log, from the HTTP request to the order's last move."""
     placed = shop.order()
-    shop.settled_status(placed.json()["order_id"])
+    shop.decided_status(placed.json()["order_id"])
     correlation_id = placed.headers["X-Correlation-Id"]
 
     def services() -> set[str]:

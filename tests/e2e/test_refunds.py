@@ -8,23 +8,23 @@ import requests
 
 from local.demo import drain
 from local.stack import Stack
-from tests.e2e.test_orders import Shop, eventually
-from tests.e2e.test_orders import shop as shop
+from testing.shop import Shop, eventually
+from testing.stacks import on_both
 
 
 def paid(shop: Shop) -> str:
     """An order of 2500 that is paid."""
     order_id = str(shop.order().json()["order_id"])
-    assert shop.settled_status(order_id) == "PAID"
+    assert shop.decided_status(order_id) == "PAID"
     return order_id
 
 
 def refund(shop: Shop, order_id: str, key: str | None = None, **body: Any) -> requests.Response:
     url, headers = f"{shop.stack.api_url}/orders/{order_id}/refunds", {"Idempotency-Key": key or str(uuid4())}
-    return shop.http.post(url, json=body, headers=headers, timeout=40)
+    return shop.http.post(url, json=body, headers=headers, timeout=90)
 
 
-def settled(shop: Shop, order_id: str) -> dict[str, Any]:
+def decided(shop: Shop, order_id: str) -> dict[str, Any]:
     """The order, once none of its refunds is PENDING."""
 
     def see() -> dict[str, Any]:
@@ -40,13 +40,14 @@ def refunded(shop: Shop, order_id: str) -> list[int]:
     return amounts
 
 
+@on_both
 def test_two_parts_are_refunded_and_a_third_is_too_much(shop: Shop) -> None:
     """202, 202, 409; the order shows both, and so does Stripe."""
     order_id = paid(shop)
     answers = [refund(shop, order_id, amount=amount) for amount in (1000, 1400, 101)]
     assert [answer.status_code for answer in answers] == [202, 202, 409]
     assert answers[2].headers["Content-Type"] == "application/problem+json"
-    order = settled(shop, order_id)
+    order = decided(shop, order_id)
     assert order["amount_refunded"] == 2400
     assert {(each["amount"], each["status"]) for each in order["refunds"]} == {
         (1000, "SUCCEEDED"),
@@ -59,7 +60,7 @@ def test_a_client_that_retries_has_one_refund_of_all(shop: Shop) -> None:
     """The same answer each time, also once it is made."""
     order_id, key = paid(shop), str(uuid4())
     answers = [refund(shop, order_id, key) for _ in range(3)]
-    settled(shop, order_id)
+    decided(shop, order_id)
     answers.append(refund(shop, order_id, key))
     assert {answer.status_code for answer in answers} == {202}
     assert {answer.text for answer in answers} == {answers[0].text}
@@ -74,12 +75,12 @@ def test_refunds_at_once_are_never_more_than_was_paid(shop: Shop) -> None:
         answers = list(threads.map(lambda _: refund(shop, order_id, amount=600).status_code, range(8)))
     assert set(answers) <= {202, 409, 503}
     assert 1 <= answers.count(202) <= 4
-    settled(shop, order_id)
+    decided(shop, order_id)
     assert refunded(shop, order_id) == [600] * answers.count(202)
 
 
 def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
-    """Under new message ids, before and after it is settled."""
+    """Under new message ids, before and after it is finalized."""
     sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
     order_id = paid(shop)
     tap = sqs.create_queue(QueueName=f"tap-{uuid4()}")["QueueUrl"]
@@ -97,7 +98,7 @@ def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
             sqs.send_message(QueueUrl=stack.refunds_queue_url, MessageBody=message["Body"])
 
     deliver(5)
-    [shown] = settled(shop, order_id)["refunds"]
+    [shown] = decided(shop, order_id)["refunds"]
     assert (shown["refund_id"], shown["status"]) == (refund_id, "SUCCEEDED")
     deliver(5)
 
@@ -117,7 +118,7 @@ def test_a_refund_by_hand_counts(shop: Shop, stack: Stack) -> None:
         f"{stack.stripe_api_base}/v1/refunds",
         data={"payment_intent": charge.payment_intent_id, "amount": "2000", "metadata[order_id]": order_id},
         headers={"Authorization": "Bearer sk_test_local"},
-        timeout=30,
+        timeout=90,
     )
     assert by_hand.status_code == 200
     shop.stripe.deliver_webhooks()
@@ -128,7 +129,7 @@ def test_a_refund_by_hand_counts(shop: Shop, stack: Stack) -> None:
     assert eventually(shown, lambda amount: amount == 2000) == 2000
     assert refund(shop, order_id, amount=501).status_code == 409
     assert refund(shop, order_id, amount=500).status_code == 202
-    assert [each["status"] for each in settled(shop, order_id)["refunds"]] == ["SUCCEEDED"]
+    assert [each["status"] for each in decided(shop, order_id)["refunds"]] == ["SUCCEEDED"]
     shop.stripe.deliver_webhooks()
     assert eventually(shown, lambda amount: amount == 2500) == 2500
     assert refunded(shop, order_id) == [2000, 500]

@@ -13,8 +13,9 @@ from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.webhooks import signature
+from testing.stacks import on_both
 
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 90
 _ORDER_AMOUNT = 3250
 _ORDER = {
     "customer_id": "cus_webhooks",
@@ -30,12 +31,12 @@ class Customer:
     def __init__(self, stack: Stack) -> None:
         self.stack, self.stripe = stack, StandInAdmin(stack.stripe_api_base)
         placed = requests.post(
-            f"{stack.api_url}/orders", json=_ORDER, headers={"Idempotency-Key": str(uuid4())}, timeout=30
+            f"{stack.api_url}/orders", json=_ORDER, headers={"Idempotency-Key": str(uuid4())}, timeout=_PATIENCE_SECONDS
         )
         self.order_id = placed.json()["order_id"]
 
     def order(self) -> dict[str, Any]:
-        return dict(requests.get(f"{self.stack.api_url}/orders/{self.order_id}", timeout=30).json())
+        return dict(requests.get(f"{self.stack.api_url}/orders/{self.order_id}", timeout=_PATIENCE_SECONDS).json())
 
     def status(self) -> str:
         return str(self.order()["status"])
@@ -92,6 +93,7 @@ def customer(stack: Stack) -> Customer:
     return customer
 
 
+@on_both
 def test_an_order_paid_at_the_bank_is_paid_by_webhook(customer: Customer) -> None:
     """All events are delivered twice, the last one first: one charge."""
     customer.stripe.authenticate(customer.intent()["id"])
@@ -115,7 +117,7 @@ def test_a_failed_authentication_is_a_decline(customer: Customer) -> None:
         f"{customer.stack.api_url}/orders/{customer.order_id}/payments",
         json={"payment_method": "pm_card_visa"},
         headers={"Idempotency-Key": str(uuid4())},
-        timeout=30,
+        timeout=_PATIENCE_SECONDS,
     )
     assert again.status_code == 202
     assert customer.status_becomes("PAID") == "PAID"
@@ -127,7 +129,9 @@ def test_a_refund_made_by_hand_shows_on_the_order(customer: Customer) -> None:
     customer.pays()
     refund = {"payment_intent": customer.intent()["id"]}
     key = {"Authorization": "Bearer sk_test_local"}
-    answer = requests.post(f"{customer.stack.stripe_api_base}/v1/refunds", data=refund, headers=key, timeout=30)
+    answer = requests.post(
+        f"{customer.stack.stripe_api_base}/v1/refunds", data=refund, headers=key, timeout=_PATIENCE_SECONDS
+    )
     assert answer.status_code == 200
     assert customer.delivered(customer.events("charge.refunded")) == {200}
     assert customer.becomes("amount_refunded", _ORDER_AMOUNT) == _ORDER_AMOUNT
@@ -150,7 +154,9 @@ def test_a_forged_signature_changes_nothing(customer: Customer) -> None:
     [paid] = customer.events("payment_intent.succeeded")
     body = json.dumps(customer.stripe.events()[paid])
     for header in ({"Stripe-Signature": signature(body, "whsec_guessed", int(time.time()))}, {}):
-        answer = requests.post(f"{customer.stack.api_url}/stripe/events", data=body, headers=header, timeout=30)
+        answer = requests.post(
+            f"{customer.stack.api_url}/stripe/events", data=body, headers=header, timeout=_PATIENCE_SECONDS
+        )
         assert answer.status_code == 400
         assert answer.headers["Content-Type"] == "application/problem+json"
         assert answer.json()["type"] == "urn:onecharge:problem:not-from-stripe"

@@ -8,8 +8,9 @@ import pytest
 from onecharge.contract.questions import Cancellation
 from onecharge.contract.states import PaymentState
 from onecharge.runtime.consumer import BackOff, Done
+from testing.fake_stripe import DECLINED, THREE_D_SECURE, no_answer
 from testing.harness import Log
-from testing.payment_service import DECLINED, THREE_D_SECURE, PaymentService, no_answer
+from testing.payment_service import PaymentService
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 

@@ -7,8 +7,9 @@ import pytest
 import requests
 import responses
 
-from onecharge.payments.charges.gateway import STRIPE_VERSION, StripeGateway, stripe_client
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import CancelReason, FoundIntent
+from onecharge.payments.stripe_client import STRIPE_VERSION, stripe_client
 from onecharge.payments.stripe_responses import ResponseKind
 from testing.builders import BOUNDS, ORDER_ID, REQUEST, T0, payment
 
@@ -95,7 +96,7 @@ def test_every_request_names_the_version_of_the_api(gateway: StripeGateway, stri
     stripe_api.get(f"{INTENTS}/pi_1", json=shown())
     gateway.create(REQUEST, 0)
     gateway.retrieve("pi_1")
-    assert {call.request.headers["Stripe-Version"] for call in stripe_api.calls} == {STRIPE_VERSION}  # type: ignore[union-attr]  # PreparedRequests
+    assert {call.request.headers["Stripe-Version"] for call in stripe_api.calls} == {STRIPE_VERSION}
 
 
 def test_every_try_carries_the_same_key_and_body(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:

@@ -1,6 +1,6 @@
-"""charge_order: what becomes of one delivery. Deliveries of one order, however many, make one charge.
+"""charge_order: one delivery. Deliveries of one order, however many, make one charge.
 
-The paths through Stripe are in test_worker.py; the real client against a stand-in that charges is in tests/contract.
+The paths through Stripe are in test_charge_worker.py; the real client against a stand-in is in tests/contract.
 """
 
 import json
@@ -12,16 +12,21 @@ import pytest
 import responses
 
 from charge_order.app import ORDER_EVENT
-from charge_order.charge import REEMIT_AFTER_SECONDS, ChargeOrder
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.payments.charges.gateway import StripeGateway, stripe_client
+from charge_order.charge import ChargeOrder
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import OrderPlacedEvent
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.service import Charges
+from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
-from testing.builders import BOUNDS, ORDER_ID, T0, PaymentService, order
-from testing.fake_stripe import NO_ANSWER, afterwards, meanwhile, refused
+from testing.builders import BOUNDS, ORDER_ID, T0, order
+from testing.charge_harness import ChargeHarness
+from testing.fake_gateway import NO_ANSWER, afterwards, meanwhile, refused
 from testing.harness import Log, Sample
 from testing.silent import SILENT
 
@@ -31,8 +36,8 @@ CANCEL_REQUESTED = CancelRequestedEvent.of(order(), correlation_id="c")
 
 
 @pytest.fixture
-def service() -> PaymentService:
-    return PaymentService()
+def service() -> ChargeHarness:
+    return ChargeHarness()
 
 
 def shown(**changes: Any) -> dict[str, Any]:
@@ -56,15 +61,15 @@ def test_two_stripe_requests_and_three_dynamodb_writes_for_a_fresh_order_and_one
     dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: written.append(model.name))
     store = PaymentStore(dynamodb, payments_table)
     gateway = StripeGateway(stripe_client("sk_test_x", api_base=STRIPE, bounds=BOUNDS))
-    clock = lambda: T0 + 1.0  # noqa: E731  # A clock that stands still.
-    worker = PaymentWorker(store=store, gateway=gateway, clock=clock, logger=SILENT, count=SILENT)
-    charge_order = ChargeOrder(store=store, worker=worker, bounds=BOUNDS, clock=clock, logger=SILENT, count=SILENT)
+    clock = lambda: T0 + 1.0  # noqa: E731  # A stopped clock.
+    charges = Charges(store, gateway, BOUNDS, Instruments(clock, SILENT, SILENT))
+    charge_order = ChargeOrder(charges)
     event = OrderPlacedEvent.of(order(), correlation_id="c")
     with responses.RequestsMock() as stripe:
         stripe.post(f"{STRIPE}/v1/payment_intents", json=shown())
         stripe.post(f"{STRIPE}/v1/payment_intents/pi_1/confirm", json=shown(status="succeeded"))
         assert charge_order(event) == Done()
-        assert [call.request.path_url for call in stripe.calls] == [  # type: ignore[union-attr]  # PreparedRequests
+        assert [call.request.path_url for call in stripe.calls] == [
             "/v1/payment_intents",
             "/v1/payment_intents/pi_1/confirm",
         ]
@@ -74,8 +79,8 @@ def test_two_stripe_requests_and_three_dynamodb_writes_for_a_fresh_order_and_one
         assert written == ["UpdateItem"] * 4
 
 
-def test_a_duplicate_of_a_finalized_payment_is_done(service: PaymentService) -> None:
-    """However often it comes: nothing is asked, and nothing written."""
+def test_a_duplicate_of_a_finalized_payment_is_done(service: ChargeHarness) -> None:
+    """However often it is delivered: no request to Stripe, and nothing is written."""
     service.deliver()
     before = service.row
     assert [service.deliver() for _ in range(5)] == [Done()] * 5
@@ -84,8 +89,8 @@ def test_a_duplicate_of_a_finalized_payment_is_done(service: PaymentService) -> 
 
 
 @pytest.mark.parametrize("answer", ["succeeded", "lost_card", "requires_action"])
-def test_a_late_duplicate_reemits_the_outcome(service: PaymentService, answer: str) -> None:
-    """Through the table's stream, whose first record may be lost; not twice within a quarter of an hour."""
+def test_a_late_duplicate_reemits_the_outcome(service: ChargeHarness, answer: str) -> None:
+    """Through the table's stream, whose first record may be lost; once in 15 minutes at most."""
     service.stripe.banks["pm_card_visa"] = answer
     service.deliver()
     final = service.row
@@ -101,7 +106,7 @@ def test_a_late_duplicate_reemits_the_outcome(service: PaymentService, answer: s
     assert len(service.stripe.requests) == 2
 
 
-def test_a_duplicate_waits_while_the_order_is_being_charged(service: PaymentService) -> None:
+def test_a_duplicate_waits_while_the_order_is_being_charged(service: ChargeHarness) -> None:
     """It is not acknowledged: it becomes visible when the lease has ended."""
     seen: list[Any] = []
     service.stripe.next("confirm", meanwhile(lambda: seen.append(service.deliver())))
@@ -110,8 +115,8 @@ def test_a_duplicate_waits_while_the_order_is_being_charged(service: PaymentServ
     assert len(service.stripe.requests) == 2
 
 
-def test_a_lease_of_a_clock_far_ahead_is_not_waited_for_longer_than_a_lease(service: PaymentService) -> None:
-    """Clocks may differ by an hour; a message is not hidden for that."""
+def test_no_message_waits_longer_than_a_lease(service: ChargeHarness) -> None:
+    """Also if the holder's clock is far ahead: clocks may differ by an hour."""
     seen: list[Any] = []
 
     def behind() -> None:
@@ -123,8 +128,8 @@ def test_a_lease_of_a_clock_far_ahead_is_not_waited_for_longer_than_a_lease(serv
     assert seen == [RetryAfter(LEASE_SECONDS)]
 
 
-def test_an_unknown_result_backs_off_and_holds_nobody_up(service: PaymentService) -> None:
-    """The lease is released: the next delivery goes on at once."""
+def test_an_unknown_result_backs_off_and_releases_the_lease(service: ChargeHarness) -> None:
+    """The next delivery continues at once."""
     service.stripe.next("confirm", NO_ANSWER)
     assert service.deliver() == BackOff()
     assert service.row["lease_expires_at"] == 0
@@ -133,7 +138,7 @@ def test_an_unknown_result_backs_off_and_holds_nobody_up(service: PaymentService
 
 @pytest.mark.parametrize("changed", [{"amount_minor": 1}, {"currency": "USD"}, {"payment_method": "pm_other"}])
 @pytest.mark.parametrize("finalized", [True, False])
-def test_a_changed_duplicate_changes_nothing(service: PaymentService, changed: dict[str, Any], finalized: bool) -> None:
+def test_a_changed_duplicate_changes_nothing(service: ChargeHarness, changed: dict[str, Any], finalized: bool) -> None:
     """What was frozen first is what is charged, and the difference is an alarm."""
     if not finalized:
         service.stripe.next("create", refused(ResponseKind.RETRYABLE))
@@ -144,7 +149,7 @@ def test_a_changed_duplicate_changes_nothing(service: PaymentService, changed: d
     assert (intent.amount_minor, intent.currency, intent.payment_method) == (1099, "EUR", "pm_card_visa")
 
 
-def test_an_attempt_that_was_superseded_is_done(service: PaymentService) -> None:
+def test_an_attempt_that_was_superseded_is_done(service: ChargeHarness) -> None:
     """A later attempt has taken the row over: the first one's message, redriven, charges nothing."""
     service.stripe.banks["pm_card_visa"] = "lost_card"
     service.deliver()
@@ -156,16 +161,16 @@ def test_an_attempt_that_was_superseded_is_done(service: PaymentService) -> None
     assert service.row["attempt"] == 2
 
 
-def test_a_later_attempt_waits_for_one_that_is_being_charged(service: PaymentService) -> None:
+def test_a_later_attempt_waits_for_one_that_is_being_charged(service: ChargeHarness) -> None:
     """And takes over what its worker left."""
     seen: list[Any] = []
-    second = {"attempt": 2, "payment_method": "pm_second"}
+    second: dict[str, Any] = {"attempt": 2, "payment_method": "pm_second"}
     service.stripe.next("confirm", meanwhile(lambda: seen.append(service.deliver(**second))), NO_ANSWER)
     service.deliver()
     assert seen == [RetryAfter(LEASE_SECONDS)]
 
 
-def test_a_paid_order_is_never_attempted_again(service: PaymentService) -> None:
+def test_a_paid_order_is_never_attempted_again(service: ChargeHarness) -> None:
     """Done: its outcome is published, and nothing is charged."""
     service.deliver()
     assert service.deliver(attempt=2, payment_method="pm_second") == Done()
@@ -174,8 +179,8 @@ def test_a_paid_order_is_never_attempted_again(service: PaymentService) -> None:
 
 
 @pytest.mark.parametrize("event", [OrderPlacedEvent, CancelRequestedEvent])
-def test_a_time_yet_to_come_is_poison(service: PaymentService, event: Any) -> None:
-    """It would switch the lookup off for as long. Clocks may differ by an hour, and no more."""
+def test_a_time_in_the_future_is_poison(service: ChargeHarness, event: Any) -> None:
+    """It would switch the lookup off until then. Clocks may differ by up to an hour."""
     placed_at = datetime.fromtimestamp(service.now + FUTURE_MAX_SECONDS + 1, UTC)
     with pytest.raises(PoisonMessage, match="in the future"):
         service.deliver(event.of(order(placed_at=placed_at), correlation_id="c"))
@@ -187,7 +192,7 @@ def test_a_time_yet_to_come_is_poison(service: PaymentService, event: Any) -> No
 # ---------------------------------------------------------------- the order service's own message of a cancellation
 
 
-def test_a_cancel_requested_event_cancels(service: PaymentService) -> None:
+def test_a_cancel_requested_event_cancels(service: ChargeHarness) -> None:
     """Before the order's own message, after it, and again."""
     assert service.deliver(CANCEL_REQUESTED) == Done()
     assert service.row["state"] == "CANCELED"
@@ -195,7 +200,7 @@ def test_a_cancel_requested_event_cancels(service: PaymentService) -> None:
     assert service.stripe.successes == []
 
 
-def test_a_cancel_requested_event_of_a_paid_order_is_done(service: PaymentService) -> None:
+def test_a_cancel_requested_event_of_a_paid_order_is_done(service: ChargeHarness) -> None:
     """And late, it re-emits that the order is paid."""
     service.deliver()
     assert service.deliver(CANCEL_REQUESTED) == Done()
@@ -205,7 +210,7 @@ def test_a_cancel_requested_event_of_a_paid_order_is_done(service: PaymentServic
     assert service.row["state"] == "SUCCEEDED"
 
 
-def test_a_cancel_requested_event_comes_back_until_stripe_has_answered(service: PaymentService) -> None:
+def test_a_cancel_requested_event_backs_off_until_stripe_has_answered(service: ChargeHarness) -> None:
     """During an outage nothing is confirmed, and the order ends as CANCELED when it is over."""
     service.stripe.next("create", NO_ANSWER, NO_ANSWER)
     assert service.deliver(CANCEL_REQUESTED) == BackOff()
@@ -215,8 +220,8 @@ def test_a_cancel_requested_event_comes_back_until_stripe_has_answered(service: 
     assert service.stripe.sent("confirm") == []
 
 
-def test_a_cancel_requested_event_meets_a_charge_in_flight(service: PaymentService) -> None:
-    """It comes back, and finds that the charge has won."""
+def test_a_cancel_requested_event_meets_a_charge_in_flight(service: ChargeHarness) -> None:
+    """It backs off, and finds that the charge has succeeded."""
     seen: list[Any] = []
     service.stripe.next("confirm", afterwards(lambda: seen.append(service.deliver(CANCEL_REQUESTED))))
     assert service.deliver() == Done()
@@ -226,7 +231,7 @@ def test_a_cancel_requested_event_meets_a_charge_in_flight(service: PaymentServi
 
 
 def test_the_payments_queue_carries_both_events(sample: Sample) -> None:
-    """Told apart by their type; a field that a newer producer adds is ignored."""
+    """The type says which; a field that a newer producer adds is ignored."""
     body = json.loads(sample("charge_order/order_placed")["Records"][0]["body"])
     placed = ORDER_EVENT.validate_python(body | {"data": body["data"] | {"newer": 1}})
     assert isinstance(placed, OrderPlacedEvent)
@@ -235,7 +240,7 @@ def test_the_payments_queue_carries_both_events(sample: Sample) -> None:
 
 def test_every_delivery_is_one_log_line(log: Log) -> None:
     """With order id, attempt and correlation id."""
-    service = PaymentService(logger=log.logger)
+    service = ChargeHarness(logger=log.logger)
     for event in (None, None, CANCEL_REQUESTED):
         service.deliver(event)
     expected = {"order_id": ORDER_ID, "attempt": 1, "correlation_id": "c"}

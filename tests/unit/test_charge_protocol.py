@@ -7,6 +7,7 @@ import pytest
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.discrepancy import Discrepancy, find_discrepancy
 from onecharge.payments.charges.protocol import (
     Cancel,
     CancelFound,
@@ -14,7 +15,6 @@ from onecharge.payments.charges.protocol import (
     Confirm,
     Confirmed,
     Create,
-    Discrepancy,
     Finalize,
     FoundIntent,
     FrozenRequest,
@@ -22,10 +22,10 @@ from onecharge.payments.charges.protocol import (
     Wait,
     decide,
     decide_after_lookup,
-    find_discrepancy,
     is_decline_of,
 )
-from onecharge.payments.stripe_responses import RULES, NextAction, ResponseKind
+from onecharge.payments.charges.rules import RULES, NextAction
+from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from testing.builders import ORDER_ID, REQUEST, T0, intent, order, payment
 from testing.harness import PROJECT

@@ -9,19 +9,19 @@ import pytest
 import stripe as stripe_sdk
 
 from onecharge.contract.questions import Cancellation
-from onecharge.payments.charges.cancel import CancelPayment
-from onecharge.payments.charges.gateway import LookupInconclusive
 from onecharge.payments.charges.protocol import CancelReason, Payment
-from onecharge.payments.charges.store import Claimed
-from onecharge.payments.charges.worker import GENERATIONS_MAX, Unfinished
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.charges.worker import GENERATIONS_MAX
+from onecharge.payments.leases import Claimed
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
+from onecharge.payments.worker import Unfinished
 from onecharge.runtime.consumer import BackOff, Done
-from testing.builders import BOUNDS, ORDER_ID, REQUEST, T0, PaymentService, intent
-from testing.fake_stripe import (
+from testing.builders import BOUNDS, ORDER_ID, REQUEST, T0, intent
+from testing.charge_harness import ChargeHarness
+from testing.fake_gateway import (
     NO_ANSWER,
     Execute,
-    FakeStripe,
+    FakeGateway,
     afterwards,
     executed_but,
     killed,
@@ -37,20 +37,20 @@ CONFIRM_0 = f"order:{ORDER_ID}:1:pi_0"
 
 
 @pytest.fixture
-def service() -> PaymentService:
-    return PaymentService()
+def service() -> ChargeHarness:
+    return ChargeHarness()
 
 
-def operations(service: PaymentService) -> list[str]:
+def operations(service: ChargeHarness) -> list[str]:
     return [operation for operation, _ in service.stripe.requests]
 
 
-def outcome(service: PaymentService) -> tuple[str, str | None]:
+def outcome(service: ChargeHarness) -> tuple[str, str | None]:
     """The row's state, and its PaymentIntent."""
     return service.row["state"], service.row.get("payment_intent_id")
 
 
-def work(service: PaymentService, *, deadline: float = OLD * 2) -> Payment | Unfinished:
+def work(service: ChargeHarness, *, deadline: float = OLD * 2) -> Payment | Unfinished:
     """Claim the first attempt, and work on it."""
     claim = service.store.claim(
         REQUEST,
@@ -62,17 +62,17 @@ def work(service: PaymentService, *, deadline: float = OLD * 2) -> Payment | Unf
         lease_seconds=35,
     )
     assert isinstance(claim, Claimed)
-    return service.worker().work(claim.payment, deadline=deadline)
+    return service.worker().work(claim.row, deadline=deadline)
 
 
-def after_the_lease(service: PaymentService) -> None:
+def after_the_lease(service: ChargeHarness) -> None:
     service.now += BOUNDS.lease_seconds
 
 
 # ---------------------------------------------------------------- ensure: write the id, then confirm
 
 
-def test_a_fresh_order_is_created_written_down_and_confirmed(service: PaymentService) -> None:
+def test_a_fresh_order_is_created_written_down_and_confirmed(service: ChargeHarness) -> None:
     """In this order: when money can move, the row names the PaymentIntent."""
     seen: list[tuple[str, str | None]] = []
     service.stripe.next("confirm", meanwhile(lambda: seen.append(outcome(service))))
@@ -82,7 +82,7 @@ def test_a_fresh_order_is_created_written_down_and_confirmed(service: PaymentSer
     assert outcome(service) == ("SUCCEEDED", "pi_0")
 
 
-def test_a_replayed_create_is_retrieved(service: PaymentService) -> None:
+def test_a_replayed_create_is_retrieved(service: ChargeHarness) -> None:
     """It proves which PaymentIntent it is, not what it is by now: here it has been confirmed."""
     service.deliver()
     service.lose_row()
@@ -92,7 +92,7 @@ def test_a_replayed_create_is_retrieved(service: PaymentService) -> None:
     assert service.stripe.successes == ["pi_0"]
 
 
-def test_a_create_whose_answer_is_lost_is_sent_again_under_its_key(service: PaymentService) -> None:
+def test_a_create_whose_answer_is_lost_is_sent_again_under_its_key(service: ChargeHarness) -> None:
     """No second PaymentIntent."""
     service.stripe.next("create", executed_but(ResponseKind.NO_ANSWER))
     service.stripe.stored.clear()
@@ -102,7 +102,7 @@ def test_a_create_whose_answer_is_lost_is_sent_again_under_its_key(service: Paym
 
 
 @pytest.mark.parametrize("kind", [ResponseKind.RETRYABLE, ResponseKind.ACCOUNT, ResponseKind.NO_ANSWER])
-def test_a_502_that_nothing_stored_keeps_its_generation(service: PaymentService, kind: ResponseKind) -> None:
+def test_a_502_that_nothing_stored_keeps_its_generation(service: ChargeHarness, kind: ResponseKind) -> None:
     """Issue: row lost. What nothing stored may yet take effect under its key, and no other is opened beside it."""
     service.stripe.next("create", refused(kind), refused(kind))
     assert [service.deliver(), service.deliver(), service.deliver()] == [BackOff(), BackOff(), Done()]
@@ -110,7 +110,7 @@ def test_a_502_that_nothing_stored_keeps_its_generation(service: PaymentService,
     assert ("Alarm" in service.counted) is (kind is ResponseKind.ACCOUNT)
 
 
-def test_a_stored_500_is_followed_by_the_next_generation(service: PaymentService) -> None:
+def test_a_stored_500_is_followed_by_the_next_generation(service: ChargeHarness) -> None:
     """In the row first, and after a pause; what the first may yet create is never confirmed."""
     service.stripe.next("create", service.stripe.store_failure(CREATE_0))
     assert service.deliver() == BackOff()  # Not yet a replay: the answer may only be late.
@@ -124,7 +124,7 @@ def test_a_stored_500_is_followed_by_the_next_generation(service: PaymentService
     assert service.stripe.intents["pi_orphan"].status == "requires_payment_method"
 
 
-def test_row_lost_in_generation_2(service: PaymentService) -> None:
+def test_row_lost_in_generation_2(service: ChargeHarness) -> None:
     """Issue: row lost. Whoever begins anew finds the same way through the stored answers, to the same PaymentIntent."""
     service.stripe.next("create", service.stripe.store_failure(CREATE_0))
     service.deliver()
@@ -140,7 +140,7 @@ def test_row_lost_in_generation_2(service: PaymentService) -> None:
     assert outcome(service) == ("SUCCEEDED", service.stripe.successes[0])
 
 
-def test_a_key_used_with_other_parameters_is_looked_up(service: PaymentService) -> None:
+def test_a_key_used_with_other_parameters_is_looked_up(service: ChargeHarness) -> None:
     """What was made of it is canceled, its generation is spent, and somebody hears of it."""
     service.stripe.add(ORDER_ID, intent("requires_payment_method", payment_intent_id="pi_other"))
     service.stripe.stored[CREATE_0] = ("other parameters", service.stripe.retrieve("pi_other"))
@@ -151,7 +151,7 @@ def test_a_key_used_with_other_parameters_is_looked_up(service: PaymentService) 
     assert "Alarm" in service.counted
 
 
-def test_a_spent_key_before_a_stored_failure_is_not_forgotten(service: PaymentService) -> None:
+def test_a_spent_key_before_a_stored_failure_is_not_forgotten(service: ChargeHarness) -> None:
     """No key leads to what an earlier release has charged: it is looked up, however many generations that takes."""
     service.stripe.add(ORDER_ID, intent("requires_payment_method", payment_intent_id="pi_other"))
     service.stripe.show("pi_other", status="succeeded")
@@ -166,7 +166,7 @@ def test_a_spent_key_before_a_stored_failure_is_not_forgotten(service: PaymentSe
 # ---------------------------------------------------------------- 22 hours old: look up before the id is written
 
 
-def test_an_old_order_is_looked_up_before_its_id_is_written(service: PaymentService) -> None:
+def test_an_old_order_is_looked_up_before_its_id_is_written(service: ChargeHarness) -> None:
     """Nothing else there: it is confirmed; the row proves nothing, for it may have been lost."""
     service.now = OLD
     found_before_the_write: list[bool] = []
@@ -176,14 +176,14 @@ def test_an_old_order_is_looked_up_before_its_id_is_written(service: PaymentServ
     assert found_before_the_write == [False]
 
 
-def test_an_order_younger_than_that_is_not_looked_up(service: PaymentService) -> None:
+def test_an_order_younger_than_that_is_not_looked_up(service: ChargeHarness) -> None:
     """Its keys are remembered."""
     service.now = OLD - 1
     service.deliver()
     assert operations(service) == ["create", "confirm"]
 
 
-def test_redriven_on_day_13_with_its_row_lost(service: PaymentService) -> None:
+def test_redriven_on_day_13_with_its_row_lost(service: ChargeHarness) -> None:
     """The charge of day one is found, and none is made: what was created beside it is never confirmed."""
     service.deliver()
     service.lose_row()
@@ -195,7 +195,7 @@ def test_redriven_on_day_13_with_its_row_lost(service: PaymentService) -> None:
     assert service.stripe.successes == ["pi_0"]
 
 
-def test_two_that_succeeded_are_for_a_person(service: PaymentService) -> None:
+def test_two_that_succeeded_are_for_a_person(service: ChargeHarness) -> None:
     """With an alarm."""
     for each in ("pi_a", "pi_b"):
         service.stripe.add(ORDER_ID, intent("succeeded", payment_intent_id=each))
@@ -205,7 +205,7 @@ def test_two_that_succeeded_are_for_a_person(service: PaymentService) -> None:
     assert "Alarm" in service.counted
 
 
-def test_what_was_canceled_by_the_customer_stays_canceled(service: PaymentService) -> None:
+def test_what_was_canceled_by_the_customer_stays_canceled(service: ChargeHarness) -> None:
     """Though the row has been lost: the trace is at Stripe."""
     assert service.cancel() is Cancellation.CANCELED
     service.lose_row()
@@ -217,7 +217,7 @@ def test_what_was_canceled_by_the_customer_stays_canceled(service: PaymentServic
 
 
 @pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation", "requires_action"])
-def test_what_is_found_open_is_canceled_and_our_own_confirmed(service: PaymentService, status: str) -> None:
+def test_what_is_found_open_is_canceled_and_our_own_confirmed(service: ChargeHarness, status: str) -> None:
     """What is merely found is never confirmed: somebody's confirm of it may be on its way."""
     service.stripe.add(ORDER_ID, intent(status, payment_intent_id="pi_found", generation=4))
     service.now = OLD
@@ -227,7 +227,7 @@ def test_what_is_found_open_is_canceled_and_our_own_confirmed(service: PaymentSe
     assert service.stripe.intents["pi_found"].cancellation_reason == "abandoned"
 
 
-def test_what_succeeds_while_it_is_canceled_has_succeeded(service: PaymentService) -> None:
+def test_what_succeeds_while_it_is_canceled_has_succeeded(service: ChargeHarness) -> None:
     """Stripe decides the race."""
     service.stripe.add(ORDER_ID, intent("requires_payment_method", payment_intent_id="pi_found"))
     service.stripe.next("cancel", meanwhile(lambda: service.stripe.show("pi_found", status="succeeded")))
@@ -237,7 +237,7 @@ def test_what_succeeds_while_it_is_canceled_has_succeeded(service: PaymentServic
     assert service.stripe.sent("confirm") == []
 
 
-def test_what_is_found_processing_is_waited_for(service: PaymentService) -> None:
+def test_what_is_found_processing_is_waited_for(service: ChargeHarness) -> None:
     """Nothing is confirmed beside it, however often the message comes back."""
     service.stripe.add(ORDER_ID, intent("processing", payment_intent_id="pi_found"))
     service.now = OLD
@@ -257,7 +257,7 @@ def test_what_is_found_processing_is_waited_for(service: PaymentService) -> None
         (LookupInconclusive(), True),
     ],
 )
-def test_a_lookup_that_fails_proves_nothing(service: PaymentService, error: Exception, alarm: bool) -> None:
+def test_a_lookup_that_fails_proves_nothing(service: ChargeHarness, error: Exception, alarm: bool) -> None:
     """Nothing is written or confirmed; and what does not pass by itself is an alarm."""
     service.now = OLD
     service.stripe.lookup = error
@@ -267,7 +267,7 @@ def test_a_lookup_that_fails_proves_nothing(service: PaymentService, error: Exce
     assert ("Alarm" in service.counted) is alarm
 
 
-def test_a_lookup_is_repeated_for_every_generation_of_an_old_order(service: PaymentService) -> None:
+def test_a_lookup_is_repeated_for_every_generation_of_an_old_order(service: ChargeHarness) -> None:
     """Its PaymentIntent is written down and canceled by Stripe: keys may be forgotten, so everything is seen again."""
     service.stripe.next("confirm", NO_ANSWER)
     service.deliver()
@@ -277,7 +277,7 @@ def test_a_lookup_is_repeated_for_every_generation_of_an_old_order(service: Paym
     assert operations(service)[2:] == ["retrieve", "create", "find", "confirm"]
 
 
-def test_an_old_order_with_a_usable_payment_intent_needs_no_lookup(service: PaymentService) -> None:
+def test_an_old_order_with_a_usable_payment_intent_needs_no_lookup(service: ChargeHarness) -> None:
     """It is written down, and can succeed once."""
     service.stripe.next("confirm", NO_ANSWER)
     service.deliver()
@@ -287,7 +287,7 @@ def test_an_old_order_with_a_usable_payment_intent_needs_no_lookup(service: Paym
     assert operations(service)[2:] == ["retrieve", "confirm"]
 
 
-def test_decided_at_22_59_59_and_sent_11_seconds_later(service: PaymentService) -> None:
+def test_decided_at_22_59_59_and_sent_11_seconds_later(service: ChargeHarness) -> None:
     """Issue: clocks. What counts is the clock when the answer is there: the order is old by then, and is looked up."""
     service.now = OLD - 1
 
@@ -300,7 +300,7 @@ def test_decided_at_22_59_59_and_sent_11_seconds_later(service: PaymentService) 
     assert service.stripe.successes == ["pi_0"]
 
 
-def test_a_row_restored_with_its_lease_and_a_create_that_took_effect_late(service: PaymentService) -> None:
+def test_a_row_restored_with_its_lease_and_a_create_that_took_effect_late(service: ChargeHarness) -> None:
     """Found by the specification: two workers past 22 hours, each with a PaymentIntent of its own, make one charge.
 
     A's row is lost while A creates, B charges, and the row that A claimed is restored with A's lease. A's lookup comes
@@ -327,7 +327,7 @@ def test_a_row_restored_with_its_lease_and_a_create_that_took_effect_late(servic
     assert outcome(service) == ("SUCCEEDED", "pi_0")
 
 
-def test_sent_11_seconds_later_when_another_has_charged(service: PaymentService) -> None:
+def test_sent_11_seconds_later_when_another_has_charged(service: ChargeHarness) -> None:
     """Issue: clocks. The key was forgotten meanwhile, the row lost: the charge is found, and none is made."""
     service.now = OLD - 1
     service.deliver()
@@ -356,7 +356,7 @@ def test_sent_11_seconds_later_when_another_has_charged(service: PaymentService)
         ("requires_action", "REQUIRES_ACTION", None),
     ],
 )
-def test_what_the_bank_answers_is_final(service: PaymentService, answer: str, state: str, code: str | None) -> None:
+def test_what_the_bank_answers_is_final(service: ChargeHarness, answer: str, state: str, code: str | None) -> None:
     """Later deliveries ask nobody."""
     service.stripe.banks["pm_card_visa"] = answer
     assert [service.deliver(), service.deliver()] == [Done(), Done()]
@@ -364,7 +364,7 @@ def test_what_the_bank_answers_is_final(service: PaymentService, answer: str, st
     assert operations(service) == ["create", "confirm"]
 
 
-def test_what_the_bank_processes_is_waited_for(service: PaymentService) -> None:
+def test_what_the_bank_processes_is_waited_for(service: ChargeHarness) -> None:
     """The row stays, and the next delivery retrieves; nothing is confirmed twice."""
     service.stripe.banks["pm_card_visa"] = "processing"
     assert [service.deliver(), service.deliver()] == [BackOff(), BackOff()]
@@ -374,7 +374,7 @@ def test_what_the_bank_processes_is_waited_for(service: PaymentService) -> None:
 
 
 @pytest.mark.parametrize("kind", [ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE, ResponseKind.ACCOUNT])
-def test_a_confirm_without_an_answer_is_retrieved_first(service: PaymentService, kind: ResponseKind) -> None:
+def test_a_confirm_without_an_answer_is_retrieved_first(service: ChargeHarness, kind: ResponseKind) -> None:
     """If it took effect that is seen; if not it is sent again, under the same key."""
     service.stripe.next("confirm", refused(kind), executed_but(kind))
     assert [service.deliver(), service.deliver(), service.deliver()] == [BackOff(), BackOff(), Done()]
@@ -385,7 +385,7 @@ def test_a_confirm_without_an_answer_is_retrieved_first(service: PaymentService,
 
 @pytest.mark.parametrize("status", ["succeeded", "canceled"])
 @pytest.mark.parametrize("with_intent", [True, False])
-def test_an_unexpected_state_is_acted_on(service: PaymentService, status: str, with_intent: bool) -> None:
+def test_an_unexpected_state_is_acted_on(service: ChargeHarness, status: str, with_intent: bool) -> None:
     """What it is decides: paid, or canceled by Stripe and followed by the next generation."""
 
     def another_was_first(_: Execute) -> Any:
@@ -400,7 +400,7 @@ def test_an_unexpected_state_is_acted_on(service: PaymentService, status: str, w
 
 
 @pytest.mark.parametrize("replayed", [True, False])
-def test_an_unexpected_state_of_what_is_open_by_now_is_abandoned(service: PaymentService, replayed: bool) -> None:
+def test_an_unexpected_state_of_what_is_open_by_now_is_abandoned(service: ChargeHarness, replayed: bool) -> None:
     """Its key has had its answer: asked again for ever it would be the same one."""
     failure = refused(ResponseKind.UNEXPECTED_STATE, "payment_intent_unexpected_state")
     if replayed:
@@ -414,7 +414,7 @@ def test_an_unexpected_state_of_what_is_open_by_now_is_abandoned(service: Paymen
     assert service.stripe.successes == ["pi_1"]
 
 
-def test_an_unexpected_state_does_not_make_another_s_action_ours(service: PaymentService) -> None:
+def test_an_unexpected_state_does_not_make_another_s_action_ours(service: ChargeHarness) -> None:
     """It waits for the card of the attempt before: this attempt takes the next generation."""
     service.stripe.banks["pm_card_visa"] = "lost_card"
     service.deliver()
@@ -428,7 +428,7 @@ def test_an_unexpected_state_does_not_make_another_s_action_ours(service: Paymen
     assert outcome(service) == ("SUCCEEDED", "pi_1")
 
 
-def test_a_stored_failure_is_retrieved_then_abandoned(service: PaymentService) -> None:
+def test_a_stored_failure_is_retrieved_then_abandoned(service: ChargeHarness) -> None:
     """It is answered so for ever: cancel, then the next generation, with a key of its own."""
     service.stripe.next("confirm", service.stripe.store_failure(CONFIRM_0))
     assert [service.deliver(), service.deliver()] == [BackOff(), Done()]
@@ -446,7 +446,7 @@ def test_a_stored_failure_is_retrieved_then_abandoned(service: PaymentService) -
     assert service.stripe.successes == ["pi_1"]
 
 
-def test_a_stored_failure_does_not_make_another_attempt_s_decline_ours(service: PaymentService) -> None:
+def test_a_stored_failure_does_not_make_another_attempt_s_decline_ours(service: ChargeHarness) -> None:
     """The PaymentIntent still shows the first card's decline: the second was never tried, and is tried now."""
     service.stripe.banks["pm_card_visa"] = "lost_card"
     service.deliver()
@@ -457,7 +457,7 @@ def test_a_stored_failure_does_not_make_another_attempt_s_decline_ours(service: 
 
 
 @pytest.mark.parametrize("when", ["before the retrieve", "before the cancel"])
-def test_a_stored_failure_that_takes_effect_late(service: PaymentService, when: str) -> None:
+def test_a_stored_failure_that_takes_effect_late(service: ChargeHarness, when: str) -> None:
     """Stripe rolls forward: it has succeeded, and nothing is created."""
     service.stripe.next("confirm", service.stripe.store_failure(CONFIRM_0))
     service.deliver()
@@ -469,7 +469,7 @@ def test_a_stored_failure_that_takes_effect_late(service: PaymentService, when: 
 
 
 @pytest.mark.parametrize("kind", ["424", "503", "lock_timeout"])
-def test_stored_non_answers_are_not_sent_again_for_23_hours(service: PaymentService, kind: str) -> None:
+def test_stored_non_answers_are_not_sent_again_for_23_hours(service: ChargeHarness, kind: str) -> None:
     """Issue: stored non-answers. One confirm learns that it is a replay; then the escape, at once."""
     service.stripe.next("confirm", refused(ResponseKind.STORED_FAILURE, kind))
     assert service.deliver() == Done()
@@ -482,7 +482,7 @@ def test_stored_non_answers_are_not_sent_again_for_23_hours(service: PaymentServ
     [("succeeded", "SUCCEEDED"), ("processing", "PENDING"), ("requires_action", "REQUIRES_ACTION")],
 )
 def test_a_402_whose_payment_intent_says_otherwise_is_no_decline(
-    service: PaymentService, status: str, state: str
+    service: ChargeHarness, status: str, state: str
 ) -> None:
     """Issue: stored non-answers. The PaymentIntent decides."""
 
@@ -495,7 +495,7 @@ def test_a_402_whose_payment_intent_says_otherwise_is_no_decline(
     assert service.row["state"] == state
 
 
-def test_a_402_without_its_payment_intent_is_retrieved(service: PaymentService) -> None:
+def test_a_402_without_its_payment_intent_is_retrieved(service: ChargeHarness) -> None:
     """It is a decline once the PaymentIntent says so."""
 
     def declined(_: Execute) -> Any:
@@ -518,7 +518,7 @@ def test_a_402_without_its_payment_intent_is_retrieved(service: PaymentService) 
         (ResponseKind.AMOUNT_REFUSED, "amount_too_small"),
     ],
 )
-def test_dead_ends_are_declines(service: PaymentService, kind: ResponseKind, code: str, shown: bool) -> None:
+def test_dead_ends_are_declines(service: ChargeHarness, kind: ResponseKind, code: str, shown: bool) -> None:
     """Issue: dead ends. With Stripe's request id; another card is another attempt, on the same PaymentIntent.
 
     Stripe may put the PaymentIntent into the error, which is open as it was before.
@@ -536,7 +536,7 @@ def test_dead_ends_are_declines(service: PaymentService, kind: ResponseKind, cod
     assert outcome(service) == ("SUCCEEDED", "pi_0")
 
 
-def test_a_card_is_used_up_because_this_very_payment_intent_succeeded(service: PaymentService) -> None:
+def test_a_card_is_used_up_because_this_very_payment_intent_succeeded(service: ChargeHarness) -> None:
     """With the key forgotten, the refusal is all that Stripe says: it is retrieved before anybody says DECLINED."""
 
     def used_up(_: Execute) -> Any:
@@ -548,7 +548,7 @@ def test_a_card_is_used_up_because_this_very_payment_intent_succeeded(service: P
     assert outcome(service) == ("SUCCEEDED", "pi_0")
 
 
-def test_30_cents_are_declined_at_the_create(service: PaymentService) -> None:
+def test_30_cents_are_declined_at_the_create(service: ChargeHarness) -> None:
     """Issue: dead ends. There is no PaymentIntent, and nothing to review."""
     service.stripe.next("create", refused(ResponseKind.AMOUNT_REFUSED, "amount_too_small"))
     assert service.deliver() == Done()
@@ -556,7 +556,7 @@ def test_30_cents_are_declined_at_the_create(service: PaymentService) -> None:
 
 
 @pytest.mark.parametrize("operation", ["create", "confirm"])
-def test_what_stripe_refuses_waits_an_hour_then_for_a_person(service: PaymentService, operation: str) -> None:
+def test_what_stripe_refuses_waits_an_hour_then_for_a_person(service: ChargeHarness, operation: str) -> None:
     """With an alarm each time; if we mend it within the hour, the order is charged."""
     service.stripe.next(operation, *[refused(ResponseKind.INVALID, "parameter_unknown")] * 3)
     assert service.deliver() == BackOff()
@@ -570,7 +570,7 @@ def test_what_stripe_refuses_waits_an_hour_then_for_a_person(service: PaymentSer
     assert service.counted.count("Alarm") == 3
 
 
-def test_what_we_mend_within_the_hour_is_charged(service: PaymentService) -> None:
+def test_what_we_mend_within_the_hour_is_charged(service: ChargeHarness) -> None:
     """And a refusal much later has an hour of its own."""
     service.stripe.banks["pm_card_visa"] = "lost_card"
     service.stripe.next("confirm", refused(ResponseKind.INVALID))
@@ -581,7 +581,7 @@ def test_what_we_mend_within_the_hour_is_charged(service: PaymentService) -> Non
     assert service.row["state"] == "PENDING"
 
 
-def test_other_money_is_for_a_person(service: PaymentService) -> None:
+def test_other_money_is_for_a_person(service: ChargeHarness) -> None:
     """The PaymentIntent that is written down is not the frozen amount's: it is not confirmed."""
     service.stripe.next("confirm", NO_ANSWER)
     service.deliver()
@@ -591,7 +591,7 @@ def test_other_money_is_for_a_person(service: PaymentService) -> None:
     assert service.stripe.successes == []
 
 
-def test_stripe_cancels_whatever_is_created(service: PaymentService) -> None:
+def test_stripe_cancels_whatever_is_created(service: ChargeHarness) -> None:
     """One invocation does not go on for ever; somebody hears of it, and the next delivery tries again."""
 
     def canceled_at_once(execute: Execute) -> Any:
@@ -610,7 +610,7 @@ def test_stripe_cancels_whatever_is_created(service: PaymentService) -> None:
 # ---------------------------------------------------------------- attempts
 
 
-def test_attempt_2_with_the_same_card_after_a_decline_is_confirmed(service: PaymentService) -> None:
+def test_attempt_2_with_the_same_card_after_a_decline_is_confirmed(service: ChargeHarness) -> None:
     """It is not declined unseen: the charge that the PaymentIntent shows is the first attempt's."""
     service.stripe.banks["pm_card_visa"] = "insufficient_funds"
     service.deliver()
@@ -620,7 +620,7 @@ def test_attempt_2_with_the_same_card_after_a_decline_is_confirmed(service: Paym
     assert outcome(service) == ("SUCCEEDED", "pi_0")
 
 
-def test_attempt_2_with_a_decline_whose_answer_is_lost(service: PaymentService) -> None:
+def test_attempt_2_with_a_decline_whose_answer_is_lost(service: ChargeHarness) -> None:
     """The new charge is its own: declined, with its own code."""
     service.stripe.banks |= {"pm_card_visa": "insufficient_funds", "pm_second": "lost_card"}
     service.deliver()
@@ -630,7 +630,7 @@ def test_attempt_2_with_a_decline_whose_answer_is_lost(service: PaymentService) 
     assert (service.row["state"], service.row["decline_code"], service.row["attempt"]) == ("DECLINED", "lost_card", 2)
 
 
-def test_a_decline_without_a_charge_is_not_the_next_attempt_s(service: PaymentService) -> None:
+def test_a_decline_without_a_charge_is_not_the_next_attempt_s(service: ChargeHarness) -> None:
     """Authentication failed, so the bank was never asked: the third card is tried all the same."""
     service.stripe.banks["pm_card_visa"] = "insufficient_funds"
     service.deliver()
@@ -648,7 +648,7 @@ def test_a_decline_without_a_charge_is_not_the_next_attempt_s(service: PaymentSe
     assert outcome(service) == ("SUCCEEDED", "pi_1")
 
 
-def test_a_decline_without_a_charge_is_a_decline(service: PaymentService) -> None:
+def test_a_decline_without_a_charge_is_a_decline(service: ChargeHarness) -> None:
     """The confirm has been answered: nothing is abandoned for it, and no other PaymentIntent is created."""
 
     def authentication_fails(_: Execute) -> Any:
@@ -661,7 +661,7 @@ def test_a_decline_without_a_charge_is_a_decline(service: PaymentService) -> Non
     assert operations(service) == ["create", "confirm"]
 
 
-def test_a_replayed_confirm_is_retrieved(service: PaymentService) -> None:
+def test_a_replayed_confirm_is_retrieved(service: ChargeHarness) -> None:
     """It shows the PaymentIntent as it was: since then the customer's bank has refused to authenticate."""
     service.stripe.banks["pm_card_visa"] = "requires_action"
     service.stripe.next("confirm", killed_after)
@@ -676,7 +676,7 @@ def test_a_replayed_confirm_is_retrieved(service: PaymentService) -> None:
     assert (service.row["state"], service.row["decline_code"]) == ("DECLINED", code)
 
 
-def test_a_confirm_key_that_was_sent_with_another_card(service: PaymentService) -> None:
+def test_a_confirm_key_that_was_sent_with_another_card(service: ChargeHarness) -> None:
     """What the PaymentIntent shows is the attempt's all the same; and somebody hears of it."""
     service.stripe.next("confirm", NO_ANSWER)
     service.deliver()
@@ -688,7 +688,7 @@ def test_a_confirm_key_that_was_sent_with_another_card(service: PaymentService) 
     assert "Alarm" in service.counted
 
 
-def test_what_stripe_does_not_cancel_is_left_alone(service: PaymentService) -> None:
+def test_what_stripe_does_not_cancel_is_left_alone(service: ChargeHarness) -> None:
     """As long as it can be confirmed nothing is created beside it, and nobody says CANCELED."""
     service.stripe.next("confirm", NO_ANSWER)
     service.deliver()
@@ -698,7 +698,7 @@ def test_what_stripe_does_not_cancel_is_left_alone(service: PaymentService) -> N
     assert service.cancel() is Cancellation.CANCELED
 
 
-def test_an_action_that_nobody_takes_makes_way_for_another_card(service: PaymentService) -> None:
+def test_an_action_that_nobody_takes_makes_way_for_another_card(service: ChargeHarness) -> None:
     """The waiting PaymentIntent is canceled as abandoned before the next generation is confirmed."""
     service.stripe.banks["pm_card_visa"] = "requires_action"
     service.deliver()
@@ -707,7 +707,7 @@ def test_an_action_that_nobody_takes_makes_way_for_another_card(service: Payment
     assert outcome(service) == ("SUCCEEDED", "pi_1")
 
 
-def test_a_customer_who_authenticates_while_another_card_is_tried(service: PaymentService) -> None:
+def test_a_customer_who_authenticates_while_another_card_is_tried(service: ChargeHarness) -> None:
     """Stripe decides the race: one charge."""
     service.stripe.banks["pm_card_visa"] = "requires_action"
     service.deliver()
@@ -720,7 +720,7 @@ def test_a_customer_who_authenticates_while_another_card_is_tried(service: Payme
 # ---------------------------------------------------------------- cancellations
 
 
-def test_a_cancellation_of_what_nobody_has_paid_leaves_a_trace(service: PaymentService) -> None:
+def test_a_cancellation_of_what_nobody_has_paid_leaves_a_trace(service: ChargeHarness) -> None:
     """A PaymentIntent is created and canceled for the customer; then the order's own message charges nothing."""
     assert service.cancel() is Cancellation.CANCELED
     assert operations(service) == ["create", "cancel"]
@@ -729,13 +729,13 @@ def test_a_cancellation_of_what_nobody_has_paid_leaves_a_trace(service: PaymentS
     assert outcome(service) == ("CANCELED", "pi_0")
 
 
-def test_what_stripe_refuses_for_good_needs_no_trace(service: PaymentService) -> None:
+def test_what_stripe_refuses_for_good_needs_no_trace(service: ChargeHarness) -> None:
     """There is nothing that could be charged."""
     service.stripe.next("create", refused(ResponseKind.AMOUNT_REFUSED))
     assert service.cancel() is Cancellation.CANCELED
 
 
-def test_a_cancellation_of_a_paid_order_says_paid(service: PaymentService) -> None:
+def test_a_cancellation_of_a_paid_order_says_paid(service: ChargeHarness) -> None:
     """And asks nobody."""
     service.deliver()
     service.stripe.requests.clear()
@@ -744,7 +744,7 @@ def test_a_cancellation_of_a_paid_order_says_paid(service: PaymentService) -> No
 
 
 @pytest.mark.parametrize("state", ["insufficient_funds", "requires_action"])
-def test_a_cancellation_of_a_declined_or_waiting_order(service: PaymentService, state: str) -> None:
+def test_a_cancellation_of_a_declined_or_waiting_order(service: ChargeHarness, state: str) -> None:
     """Its PaymentIntent, which could still be confirmed, is canceled."""
     service.stripe.banks["pm_card_visa"] = state
     service.deliver()
@@ -752,7 +752,7 @@ def test_a_cancellation_of_a_declined_or_waiting_order(service: PaymentService, 
     assert service.stripe.intents["pi_0"].is_canceled_by_customer
 
 
-def test_an_abandoned_payment_intent_is_no_trace(service: PaymentService) -> None:
+def test_an_abandoned_payment_intent_is_no_trace(service: ChargeHarness) -> None:
     """CANCELED needs one that was canceled for the customer: it is created for that."""
     service.stripe.banks["pm_card_visa"] = "requires_action"
     service.deliver()
@@ -762,7 +762,7 @@ def test_an_abandoned_payment_intent_is_no_trace(service: PaymentService) -> Non
     assert outcome(service) == ("CANCELED", "pi_1")
 
 
-def test_a_cancellation_seen_when_the_id_is_written(service: PaymentService) -> None:
+def test_a_cancellation_seen_when_the_id_is_written(service: ChargeHarness) -> None:
     """It came while the PaymentIntent was created: it is canceled, and never confirmed."""
     answers: list[Cancellation] = []
     service.stripe.next("create", afterwards(lambda: answers.append(service.cancel())))
@@ -772,7 +772,7 @@ def test_a_cancellation_seen_when_the_id_is_written(service: PaymentService) -> 
     assert service.row["state"] == "CANCELED"
 
 
-def test_a_cancellation_seen_at_the_claim(service: PaymentService) -> None:
+def test_a_cancellation_seen_at_the_claim(service: ChargeHarness) -> None:
     """It came while nobody could reach Stripe: the next delivery cancels."""
     service.stripe.next("confirm", NO_ANSWER)
     service.deliver()
@@ -784,7 +784,7 @@ def test_a_cancellation_seen_at_the_claim(service: PaymentService) -> None:
 
 
 @pytest.mark.parametrize("when", [meanwhile, afterwards])
-def test_an_in_flight_charge_when_the_cancel_arrives(service: PaymentService, when: Any) -> None:
+def test_an_in_flight_charge_when_the_cancel_arrives(service: ChargeHarness, when: Any) -> None:
     """Issue: row lost. Stripe decides the race: the order is charged and PAID, or neither."""
     answers: list[Cancellation] = []
     service.stripe.next("confirm", when(lambda: answers.append(service.cancel())))
@@ -797,7 +797,7 @@ def test_an_in_flight_charge_when_the_cancel_arrives(service: PaymentService, wh
     assert service.stripe.successes == (["pi_0"] if paid else [])
 
 
-def test_an_in_flight_charge_when_the_cancel_arrives_and_the_row_is_lost(service: PaymentService) -> None:
+def test_an_in_flight_charge_when_the_cancel_arrives_and_the_row_is_lost(service: ChargeHarness) -> None:
     """Issue: row lost. The cancellation finds its PaymentIntent by its key, and Stripe decides: one of them wins."""
     answers: list[Cancellation] = []
 
@@ -812,7 +812,7 @@ def test_an_in_flight_charge_when_the_cancel_arrives_and_the_row_is_lost(service
     assert outcome(service) == ("CANCELED", "pi_0")
 
 
-def test_an_in_flight_decline_when_the_cancel_arrives_ends_as_canceled(service: PaymentService) -> None:
+def test_an_in_flight_decline_when_the_cancel_arrives_ends_as_canceled(service: ChargeHarness) -> None:
     """DECLINED would take the row off the index of what is unfinished: whoever claims next cancels."""
     service.stripe.banks["pm_card_visa"] = "lost_card"
     service.stripe.next("cancel", NO_ANSWER)
@@ -824,7 +824,7 @@ def test_an_in_flight_decline_when_the_cancel_arrives_ends_as_canceled(service: 
     assert service.row["state"] == "CANCELED"
 
 
-def test_a_cancellation_while_it_is_processing_waits(service: PaymentService) -> None:
+def test_a_cancellation_while_it_is_processing_waits(service: ChargeHarness) -> None:
     """Nobody says CANCELED; Stripe has not decided."""
     service.stripe.banks["pm_card_visa"] = "processing"
     service.deliver()
@@ -833,7 +833,7 @@ def test_a_cancellation_while_it_is_processing_waits(service: PaymentService) ->
     assert service.cancel() is Cancellation.PAID
 
 
-def test_a_cancellation_whose_worker_dies_is_finished_by_another(service: PaymentService) -> None:
+def test_a_cancellation_whose_worker_dies_is_finished_by_another(service: ChargeHarness) -> None:
     """By the reconciler's way in, once the lease is free."""
     service.stripe.next("create", killed_after)
     with pytest.raises(KeyboardInterrupt):
@@ -841,21 +841,13 @@ def test_a_cancellation_whose_worker_dies_is_finished_by_another(service: Paymen
     after_the_lease(service)
     payment = service.store.read(ORDER_ID)
     assert payment is not None
-    cancel = CancelPayment(
-        store=service.store,
-        worker=service.worker(),
-        bounds=BOUNDS,
-        clock=service.clock(),
-        logger=service.logger,
-        count=service.counted.append,
-    )
-    assert cancel.finish(payment, deadline=service.now + 10).state == "CANCELED"
+    assert service.charges().cancel.finish(payment, deadline=service.now + 10).state == "CANCELED"
 
 
 # ---------------------------------------------------------------- leases and clocks
 
 
-def another_finishes(service: PaymentService) -> None:
+def another_finishes(service: ChargeHarness) -> None:
     """The lease has expired; another delivery claims the row, and finishes it."""
     after_the_lease(service)
     assert service.deliver() == Done()
@@ -863,7 +855,7 @@ def another_finishes(service: PaymentService) -> None:
 
 @pytest.mark.parametrize("operation", ["create", "confirm"])
 @pytest.mark.parametrize("when", [meanwhile, afterwards])
-def test_a_worker_that_lost_its_lease_writes_nothing(service: PaymentService, operation: str, when: Any) -> None:
+def test_a_worker_that_lost_its_lease_writes_nothing(service: ChargeHarness, operation: str, when: Any) -> None:
     """Wherever it was: the row is the other's, its charge is the only one."""
     service.stripe.next(operation, when(lambda: another_finishes(service)))
     assert service.deliver() == BackOff()
@@ -872,7 +864,7 @@ def test_a_worker_that_lost_its_lease_writes_nothing(service: PaymentService, op
     assert outcome(service) == ("SUCCEEDED", service.stripe.successes[0])
 
 
-def test_a_worker_that_lost_its_lease_cannot_release_it(service: PaymentService) -> None:
+def test_a_worker_that_lost_its_lease_cannot_release_it(service: ChargeHarness) -> None:
     """The other's lease stays."""
 
     def another_claims() -> None:
@@ -881,15 +873,18 @@ def test_a_worker_that_lost_its_lease_cannot_release_it(service: PaymentService)
         with pytest.raises(KeyboardInterrupt):
             service.deliver()
 
-    service.stripe.next("confirm", meanwhile(another_claims), NO_ANSWER)
-    service.stripe.steps["confirm"][0] = lambda execute: (another_claims(), NO_ANSWER(execute))[1]
+    def is_overtaken(execute: Execute) -> Any:
+        another_claims()
+        return NO_ANSWER(execute)
+
+    service.stripe.next("confirm", is_overtaken, NO_ANSWER)
     assert service.deliver() == BackOff()
     assert service.row["lease_expires_at"] > service.now
 
 
 @pytest.mark.parametrize("killed_at", ["create", "confirm"])
 @pytest.mark.parametrize("how", [killed, killed_after])
-def test_a_crashed_worker_is_followed_by_the_next_delivery(service: PaymentService, killed_at: str, how: Any) -> None:
+def test_a_crashed_worker_is_followed_by_the_next_delivery(service: ChargeHarness, killed_at: str, how: Any) -> None:
     """Once its lease has expired; wherever it died, there is one charge."""
     service.stripe.next(killed_at, how)
     with pytest.raises(KeyboardInterrupt):
@@ -902,7 +897,7 @@ def test_a_crashed_worker_is_followed_by_the_next_delivery(service: PaymentServi
 @pytest.mark.parametrize("operation", ["create", "confirm"])
 @pytest.mark.parametrize("when", [meanwhile, afterwards])
 @pytest.mark.parametrize("young", [True, False])
-def test_a_second_worker_299_seconds_ahead(service: PaymentService, operation: str, when: Any, young: bool) -> None:
+def test_a_second_worker_299_seconds_ahead(service: ChargeHarness, operation: str, when: Any, young: bool) -> None:
     """Issue: clocks. It takes every lease for expired, works beside the first, and there is one charge."""
     if not young:
         service.now = OLD - 200
@@ -919,7 +914,7 @@ def test_a_second_worker_299_seconds_ahead(service: PaymentService, operation: s
     assert outcome(service) == ("SUCCEEDED", service.stripe.successes[0])
 
 
-def test_lease_owners_do_not_restart_with_a_lost_row(service: PaymentService) -> None:
+def test_lease_owners_do_not_restart_with_a_lost_row(service: ChargeHarness) -> None:
     """Issue: row lost. A worker of the row that was lost is no owner of the one that began anew."""
 
     def lost_and_claimed_anew() -> None:
@@ -934,7 +929,7 @@ def test_lease_owners_do_not_restart_with_a_lost_row(service: PaymentService) ->
     assert operations(service) == ["create", "create"]
 
 
-def test_a_row_that_is_lost_between_write_and_confirm(service: PaymentService) -> None:
+def test_a_row_that_is_lost_between_write_and_confirm(service: ChargeHarness) -> None:
     """The second claim finds the PaymentIntent by its key, and confirms the same one under the same key."""
 
     def lost_and_charged_anew() -> None:
@@ -947,7 +942,7 @@ def test_a_row_that_is_lost_between_write_and_confirm(service: PaymentService) -
     assert service.stripe.sent("confirm") == [CONFIRM_0] * 2
 
 
-def test_an_older_row_that_was_restored(service: PaymentService) -> None:
+def test_an_older_row_that_was_restored(service: ChargeHarness) -> None:
     """It names a PaymentIntent that was abandoned since: its way leads to the one that was paid."""
     service.stripe.next("confirm", service.stripe.store_failure(CONFIRM_0))
     service.deliver()
@@ -967,7 +962,7 @@ def test_an_older_row_that_was_restored(service: PaymentService) -> None:
     ("late_from", "sent"),
     [("claim", []), ("create", ["create"]), ("retrieve", ["retrieve"]), ("find", [])],
 )
-def test_past_the_deadline_no_request_is_begun(service: PaymentService, late_from: str, sent: list[str]) -> None:
+def test_past_the_deadline_no_request_is_begun(service: ChargeHarness, late_from: str, sent: list[str]) -> None:
     """The row is released, and waits for the next delivery."""
 
     def late() -> None:
@@ -995,8 +990,8 @@ def test_past_the_deadline_no_request_is_begun(service: PaymentService, late_fro
 
 def test_every_end_is_one_log_line(log: Log) -> None:
     """With order id, attempt, correlation id and PaymentIntent; no secret of the customer's."""
-    stripe = FakeStripe()
-    service = PaymentService(stripe=stripe, logger=log.logger)
+    stripe = FakeGateway()
+    service = ChargeHarness(stripe=stripe, logger=log.logger)
     stripe.next("confirm", NO_ANSWER)
     service.deliver()
     service.deliver()
@@ -1006,7 +1001,7 @@ def test_every_end_is_one_log_line(log: Log) -> None:
 
 
 @pytest.mark.parametrize("paid", [True, False])
-def test_a_cancellation_of_an_old_order_that_cannot_be_created_looks_first(service: PaymentService, paid: bool) -> None:
+def test_a_cancellation_of_an_old_order_that_cannot_be_created_looks_first(service: ChargeHarness, paid: bool) -> None:
     """Its row and keys may be gone, and a deploy's parameters refused: CANCELED is said only if nothing was charged."""
     if paid:
         service.deliver()
@@ -1017,7 +1012,7 @@ def test_a_cancellation_of_an_old_order_that_cannot_be_created_looks_first(servi
     assert operations(service)[-2:] == ["create", "find"]
 
 
-def test_no_generation_is_skipped(service: PaymentService) -> None:
+def test_no_generation_is_skipped(service: ChargeHarness) -> None:
     """Found by the specification: a row that was restored leads to the same keys as one that was not.
 
     After a canceled PaymentIntent and a stored failure the row names both; the next generation is still the next one.
@@ -1030,7 +1025,7 @@ def test_no_generation_is_skipped(service: PaymentService) -> None:
     assert service.stripe.sent("create") == [CREATE_0, CREATE_1, CREATE_1, REQUEST.create_key(2)]
 
 
-def test_a_slow_stripe_only_slows(service: PaymentService) -> None:
+def test_a_slow_stripe_only_slows(service: ChargeHarness) -> None:
     """Four seconds a request: a delivery that has to retrieve first has time to confirm as well."""
 
     def slow() -> None:

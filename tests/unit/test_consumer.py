@@ -83,9 +83,8 @@ def sqs(aws: None) -> Sqs:
 @pytest.fixture
 def fifo(aws: None) -> Sqs:
     client = boto3.client("sqs")
-    attributes = {"FifoQueue": "true"}
     names = ("payments.fifo", "payments-dlq.fifo")
-    urls = [client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"] for name in names]
+    urls = [client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"] for name in names]
     return Sqs(client, Queue(client, *urls))
 
 
@@ -116,8 +115,8 @@ def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaCont
                 jitter=lambda: 1.0,
                 record_seconds=record_seconds,
             )
-            response = consumer.consume(event, lambda_context)  # type: ignore[arg-type]
-        return [failure["itemIdentifier"] for failure in response["batchItemFailures"]]
+            response = consumer.consume(event, lambda_context)
+        return [str(failure["itemIdentifier"]) for failure in response["batchItemFailures"]]
 
     return run
 

@@ -1,4 +1,4 @@
-"""Which Stripe a local run speaks to."""
+"""Which Stripe a local run uses: the stand-in, or the one that the environment names."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -6,25 +6,25 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from local.given_stripe import GivenStripe
-from local.processes import DidNotStart, free_port
+from local.processes import StartupError, free_port
 from local.stripe_standin.server import running_standin
 
 
-def test_without_an_address_a_stand_in_is_started() -> None:
-    """Whatever key the shell holds, a live one too: it is not used."""
+def test_the_default_is_a_new_stand_in() -> None:
+    """Without STRIPE_API_BASE; a secret key in the environment is ignored, even a live one."""
     assert GivenStripe.of({}) is None
     assert GivenStripe.of({"STRIPE_API_BASE": "", "STRIPE_SECRET_KEY": "sk_live_x"}) is None
 
 
 def test_a_stand_in_needs_no_key() -> None:
-    """It takes any test key."""
+    """Without STRIPE_SECRET_KEY it gets a local test key."""
     assert GivenStripe.of({"STRIPE_API_BASE": "http://127.0.0.1:1/"}) == GivenStripe(
         "http://127.0.0.1:1", "sk_test_local", "whsec_local"
     )
 
 
-def test_the_test_mode_of_an_account() -> None:
-    """With its own key and webhook secret, restricted keys too."""
+def test_an_account_s_test_mode_is_used() -> None:
+    """With its own secret or restricted key and its webhook secret."""
     given = {"STRIPE_API_BASE": "https://api.stripe.com", "STRIPE_WEBHOOK_SECRET": "whsec_mine"}
     for api_key in ("sk_test_mine", "rk_test_mine"):
         expected = GivenStripe("https://api.stripe.com", api_key, "whsec_mine")
@@ -32,24 +32,24 @@ def test_the_test_mode_of_an_account() -> None:
 
 
 @pytest.mark.parametrize("api_key", ["sk_live_mine", "rk_live_mine", "pk_test_mine", "sk_test_a sk_live_b", ""])
-def test_what_is_no_test_key_is_refused(api_key: str) -> None:
-    """Without showing it."""
-    with pytest.raises(DidNotStart) as refused:
+def test_other_keys_are_refused(api_key: str) -> None:
+    """Live, publishable and malformed keys; the error message does not contain the key."""
+    with pytest.raises(StartupError) as refused:
         GivenStripe.of({"STRIPE_API_BASE": "https://api.stripe.com", "STRIPE_SECRET_KEY": api_key})
     assert not api_key or api_key not in str(refused.value)
 
 
 def test_a_live_key_is_refused_at_any_address() -> None:
-    """A stand-in's too: it would be written into its secret."""
-    with pytest.raises(DidNotStart):
+    """At a stand-in's address too: it would be stored in the local secret."""
+    with pytest.raises(StartupError):
         GivenStripe.of({"STRIPE_API_BASE": "http://127.0.0.1:1", "STRIPE_SECRET_KEY": "sk_live_mine"})
 
 
 def test_a_stand_in_is_recognized() -> None:
-    """And another server is not taken for one; where nobody listens, nothing is started."""
+    """Another server is not a stand-in; an address without a server is an error."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # The name that http.server looks for.
+        def do_GET(self) -> None:  # http.server requires this name.
             assert "Authorization" not in self.headers
             self.send_response(401)
             self.send_header("Content-Length", "0")
@@ -64,5 +64,5 @@ def test_a_stand_in_is_recognized() -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         assert not GivenStripe(f"http://127.0.0.1:{server.server_port}").is_standin()
         server.shutdown()
-    with pytest.raises(DidNotStart):
+    with pytest.raises(StartupError):
         GivenStripe(f"http://127.0.0.1:{free_port('127.0.0.1')}").is_standin()

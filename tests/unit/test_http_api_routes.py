@@ -1,4 +1,4 @@
-"""The shim for the emulator's missing routes reads them from what SAM made of the template."""
+"""The HTTP API's routes, which the emulator does not create, are read from the transformed template."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def api(paths: dict[str, dict[str, str]]) -> dict[str, Any]:
 
 
 def test_each_path_and_method_is_a_route() -> None:
-    """With the logical ids of the API and of the function behind it."""
+    """With the logical ids of the API and the function."""
     template = api({"/orders": {"post": "Place", "get": "List"}, "/orders/{order_id}": {"get": "Get"}})
     assert list(routes_of(template)) == [
         ("Api", "GET /orders", "List"),
@@ -27,13 +27,13 @@ def test_each_path_and_method_is_a_route() -> None:
     ]
 
 
-def test_catch_alls_have_names_of_their_own() -> None:
-    """ANY for every method, $default for every path."""
+def test_catch_all_routes() -> None:
+    """ANY means every method, $default every path."""
     any_method = "x-amazon-apigateway-any-method"
     template = api({"/a": {any_method: "A"}, "/$default": {any_method: "B"}})
     assert [route for _, route, _ in routes_of(template)] == ["ANY /a", "$default"]
 
 
-def test_what_is_no_http_api_has_no_routes() -> None:
-    """Other resources are passed over."""
+def test_other_resources_have_no_routes() -> None:
+    """Only AWS::ApiGatewayV2::Api has routes."""
     assert list(routes_of({"Resources": {"Table": {"Type": "AWS::DynamoDB::Table"}}})) == []

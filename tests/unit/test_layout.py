@@ -1,50 +1,178 @@
-"""The layout keeps its promises: nothing imports upwards, and importing a module reads no environment."""
+"""The layout: who may import whom, how long a function and a module may be, and that importing has no effects."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 from testing.harness import PROJECT
 
+CONTRACT, RUNTIME = "onecharge.contract", "onecharge.runtime"
+ORDERS, PAYMENTS = "onecharge.orders", "onecharge.payments"
 FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/app.py"))
-LAYER = sorted((PROJECT / "shared/onecharge").rglob("*.py"))
-MODULES = sorted((PROJECT / "functions").glob("*/*.py")) + LAYER
+ORDER_SERVICE = [name for name in FUNCTIONS if name in {"orders_api", "place_due_orders", "republish", "update_order"}]
+PUBLISHERS = [name for name in FUNCTIONS if name == "publish_events"]
+PAYMENT_SERVICE = [name for name in FUNCTIONS if name not in {*ORDER_SERVICE, *PUBLISHERS}]
+PRODUCT = ["onecharge", *FUNCTIONS]
 
 
-def imported_by(module: Path) -> set[str]:
-    nodes = list(ast.walk(ast.parse(module.read_text())))
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-    return {name.split(".")[0] for name in names} & {*FUNCTIONS, "onecharge"}
+@dataclass(frozen=True)
+class Rule:
+    """What the modules of a package may import of ours, besides the package itself."""
+
+    package: str
+    may_import: list[str]
+    reason: str
+    never: str = ""
+    """A part of what they may import that they may not."""
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_nothing_imports_upwards(module: Path) -> None:
-    """A function imports itself and the layer; the layer imports nobody."""
-    allowed = {"onecharge"} if module in LAYER else {"onecharge", module.parent.name}
-    assert imported_by(module) <= allowed
+RULES = [
+    Rule(CONTRACT, [], "Both services depend on the contract, so it depends on neither."),
+    Rule(RUNTIME, [CONTRACT], "Queues, topics and tables serve both services; of them they know the events alone."),
+    Rule(ORDERS, [CONTRACT, RUNTIME], "The order service learns of payments only through the contract."),
+    Rule(PAYMENTS, [CONTRACT, RUNTIME], "The payment service learns of orders only through the contract."),
+    Rule(
+        f"{PAYMENTS}.charges",
+        [CONTRACT, RUNTIME, PAYMENTS],
+        "Refunds are an optional part: charges stay as they are when refunds are cut off.",
+        never=f"{PAYMENTS}.refunds",
+    ),
+    Rule(f"{PAYMENTS}.refunds", [CONTRACT, RUNTIME, PAYMENTS], "A refund is made of a payment's charge."),
+    *(Rule(name, [CONTRACT, RUNTIME, ORDERS], "A function of the order service.") for name in ORDER_SERVICE),
+    *(Rule(name, [CONTRACT, RUNTIME, PAYMENTS], "A function of the payment service.") for name in PAYMENT_SERVICE),
+    *(Rule(name, [CONTRACT, RUNTIME, ORDERS, PAYMENTS], "It publishes for both services.") for name in PUBLISHERS),
+    Rule("testing", [*PRODUCT, "local"], "What tests share; a test is nobody's library."),
+    Rule("local", [*PRODUCT, "testing"], "It runs the product; a test is nobody's library."),
+    Rule("benchmarks", [*PRODUCT, "testing", "local"], "They measure the product; a test is nobody's library."),
+    Rule("tests", [*PRODUCT, "testing", "local", "benchmarks"], "They test everything."),
+]
+"""The rule of the longest package name that matches a module applies to it."""
+
+NOT_MOVED_YET = {
+    "tests.e2e.test_api_fuzz",
+    "tests.e2e.test_due_payments",
+    "tests.e2e.test_fifo",
+    "tests.e2e.test_life_of_an_order",
+    "tests.e2e.test_nothing_is_lost",
+    "tests.e2e.test_refunds",
+}
+"""Tests that import another test's helpers. To be emptied: what two tests share belongs in testing/."""
+
+FUNCTION_LINES_MAX = 45
+MODULE_LINES_MAX = 400
 
 
-def test_what_is_shared_is_shared() -> None:
-    """Each module of the layer is used by two functions, or by a module of the layer that is."""
-    sources = {path: path.read_text() for path in MODULES}
-    for module in LAYER:
-        name = ".".join(module.relative_to(PROJECT / "shared").with_suffix("").parts)
-        users = [path for path, source in sources.items() if f"from {name} import" in source]
-        by_the_layer = any(path in LAYER for path in users)
-        assert module.stem == "__init__" or by_the_layer or len({path.parent for path in users}) >= 2, name
+def modules_in(folder: str, root: str = ".") -> dict[str, Path]:
+    """The modules of a folder by their names, as they are imported from the root."""
+    paths = sorted((PROJECT / root / folder).rglob("*.py"))
+    return {".".join(path.relative_to(PROJECT / root).with_suffix("").parts): path for path in paths}
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_importing_reads_no_environment(function: str) -> None:
-    """With none of its variables set, and without opening a connection."""
-    guard = (
-        "import socket, sys\n"
+PRODUCT_MODULES = modules_in("onecharge", "shared") | {
+    name: path for function in FUNCTIONS for name, path in modules_in(function, "functions").items()
+}
+MODULES = PRODUCT_MODULES | {
+    name: path for folder in ("testing", "local", "benchmarks", "tests") for name, path in modules_in(folder).items()
+}
+OURS = {name.split(".")[0] for name in MODULES}
+
+
+def is_in(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """The names that a module imports, wherever in it, as `package.module.name`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def imports_of_ours(path: Path) -> list[str]:
+    return sorted({name for name in imports_of(path) if name.split(".")[0] in OURS})
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The modules of ours that a module imports."""
+    return {name if name in MODULES else name.rpartition(".")[0] for name in imports_of_ours(path)}
+
+
+def rule_of(module: str) -> Rule:
+    return max((rule for rule in RULES if is_in(module, rule.package)), key=lambda rule: len(rule.package))
+
+
+def broken_by(module: str) -> list[str]:
+    """What a module imports and may not."""
+    rule = rule_of(module)
+    allowed = [rule.package, *rule.may_import]
+    return [
+        name
+        for name in imports_of_ours(MODULES[module])
+        if not any(is_in(name, package) for package in allowed) or (rule.never and is_in(name, rule.never))
+    ]
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "onecharge.__init__"])
+def test_a_module_imports_only_what_its_rule_allows(module: str) -> None:
+    """Dependencies go from functions to services to the runtime to the contract."""
+    assert broken_by(module) == [], rule_of(module).reason
+
+
+def test_no_module_depends_on_itself() -> None:
+    """Imports make no cycle, so that every module can be read, tested and replaced with those below it alone."""
+    TopologicalSorter({name: imported_modules(path) for name, path in PRODUCT_MODULES.items()}).prepare()
+
+
+def test_no_test_imports_another_test() -> None:
+    """What two tests share is in testing/ or a conftest.py: a test can be deleted without another one failing."""
+    importing = {
+        name
+        for name, path in modules_in("tests").items()
+        if any(module.rpartition(".")[2].startswith("test_") for module in imported_modules(path))
+    }
+    assert importing <= NOT_MOVED_YET
+
+
+def test_functions_are_short() -> None:
+    """Docstring included."""
+    lengths = {
+        f"{name}.{node.name}": node.end_lineno - node.lineno + 1
+        for name, path in PRODUCT_MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES_MAX} == {}
+
+
+def test_modules_are_short() -> None:
+    """One that grows longer is split by what changes together."""
+    lengths = {name: len(path.read_text().splitlines()) for name, path in PRODUCT_MODULES.items()}
+    assert {name for name, lines in lengths.items() if lines > MODULE_LINES_MAX} == set()
+
+
+def test_only_the_handler_reads_environment_variables() -> None:
+    """And hands them to the application, which is therefore built of anything that a test gives it."""
+    reading = {
+        name for name, path in PRODUCT_MODULES.items() if any(is_in(imported, "os") for imported in imports_of(path))
+    }
+    assert reading == {"onecharge.runtime.functions"}
+
+
+def test_importing_opens_no_connection() -> None:
+    """Nor needs an environment variable: with none set, every module of the product is imported in one process."""
+    program = (
+        "import importlib, sys\n"
         "sys.addaudithook(lambda event, _: sys.exit(event) if event.startswith('socket.connect') else None)\n"
-        f"import {function}.app\n"
+        "for name in sys.argv[1:]: importlib.import_module(name)\n"
     )
-    paths = f"{PROJECT / 'functions'}:{PROJECT / 'shared'}"
-    subprocess.run([sys.executable, "-c", guard], env={"PYTHONPATH": paths}, check=True, timeout=60)
+    path = f"{PROJECT / 'functions'}:{PROJECT / 'shared'}"
+    command = [sys.executable, "-c", program, *PRODUCT_MODULES]
+    subprocess.run(command, env={"PYTHONPATH": path}, check=True, timeout=120)

@@ -1,4 +1,4 @@
-"""Money is an integer of minor units and a currency that can be charged; anything else is refused."""
+"""An amount is an integer of minor units, a currency one that Stripe charges; anything else is refused."""
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -8,7 +8,7 @@ from onecharge.contract.money import CURRENCIES, MAX_AMOUNT_MINOR, MINIMUM_MINOR
 
 
 @pytest.mark.parametrize("amount", [1, 1099, MAX_AMOUNT_MINOR])
-def test_an_integer_amount_is_taken(amount: int) -> None:
+def test_an_integer_amount_is_accepted(amount: int) -> None:
     """From one minor unit to the largest that Stripe charges."""
     assert TypeAdapter(AmountMinor).validate_json(str(amount)) == amount
 
@@ -21,26 +21,26 @@ def test_any_other_amount_is_refused(amount: str) -> None:
 
 
 def test_a_currency_is_read_in_any_case() -> None:
-    """ISO 4217 codes, upper case from here on."""
+    """A lower case ISO 4217 code becomes upper case."""
     assert TypeAdapter(Currency).validate_python("eur") == "EUR"
 
 
 @pytest.mark.parametrize("code", ["XXX", "EURO", "", "€", "btc", "XAU", "ISK", "UGX", "MGA"])
-def test_an_unknown_currency_is_refused_without_repeating_it(code: str) -> None:
-    """The message of the error does not hold the input."""
+def test_an_unknown_currency_is_refused_without_its_value(code: str) -> None:
+    """The error message does not contain the input."""
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(Currency).validate_python(code)
     assert refused.value.errors()[0]["msg"] == "Input should be the ISO 4217 code of a currency that can be charged"
 
 
-def test_each_minimum_is_of_a_currency_that_can_be_charged() -> None:
-    """Some cents or some yen, not some euros or hundreds of yen by mistake: 30 to 17,500 minor units."""
+def test_each_minimum_is_plausible() -> None:
+    """It belongs to a supported currency and is 30 to 17,500 minor units: a wrong factor of 100 fails here."""
     assert MINIMUM_MINOR.keys() <= CURRENCIES
     assert 30 <= min(MINIMUM_MINOR.values()) <= max(MINIMUM_MINOR.values()) <= 17_500
 
 
 def test_an_amount_below_the_minimum_is_refused() -> None:
-    """49 cents are, 50 cents are not; where the minimum depends on the settlement currency, Stripe decides."""
+    """50 cents are accepted, 49 are not. Currencies without a listed minimum are left to Stripe."""
     require_minimum(50, "EUR")
     require_minimum(1, "ZAR")
     with pytest.raises(PydanticCustomError, match="at least 50 minor units of EUR"):

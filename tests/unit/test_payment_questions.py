@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from onecharge.contract.questions import CancelAnswer, Cancellation, ClientSecretAnswer, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES
-from payment_questions.answer import AnswerQuestion, ClientSecretUnknown
 from payment_questions.app import Application, bounds_of
+from payment_questions.client_secret import AnswerClientSecret, ClientSecretUnknown
+from testing.fake_stripe import THREE_D_SECURE, no_answer, wrong_key
 from testing.harness import Log, Sample, create_table, load_template
-from testing.payment_service import THREE_D_SECURE, PaymentService, no_answer, order_id, wrong_key
+from testing.payment_service import PaymentService, order_id
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 API = "https://stripe.test"
@@ -31,18 +32,15 @@ def payments(log: Log) -> PaymentService:
 
 def ask(payments: PaymentService, *, attempt: int = 1) -> str | None:
     """For the client secret of order a."""
-    answer = AnswerQuestion(
-        payments.store, payments.cancel_payment, payments.gateway, payments.logger, payments.counted.append
-    )(ClientSecretQuestion(order_id=order_id("a"), attempt=attempt, correlation_id="c"))
-    assert isinstance(answer, ClientSecretAnswer)
-    return answer.client_secret
+    question = ClientSecretQuestion(order_id=order_id("a"), attempt=attempt, correlation_id="c")
+    return AnswerClientSecret(payments.store, payments.gateway, payments.instruments)(question).client_secret
 
 
 # ---------------------------------------------------------------- the client secret
 
 
 def test_the_secret_is_retrieved_while_the_attempt_requires_action(payments: PaymentService, log: Log) -> None:
-    """It stands in no row, in no line of the log, and in no repr."""
+    """No row, no log line and no repr has it."""
     payments.charge(card=THREE_D_SECURE)
     assert ask(payments) == "pi_0_secret_x"
     assert "secret" not in str(payments.item()) + log.text
@@ -163,9 +161,9 @@ def test_a_lookup_stops_when_the_customer_has_waited_long_enough(
 ) -> None:
     """An old order in a busy account: page after page is listed, and then it is CANCELING."""
     started_at = time.time()
-    monkeypatch.setattr(time, "time", lambda: started_at + len(stripe.calls))
     page = {"object": "list", "url": "/v1/payment_intents", "has_more": True, "data": [foreign_intent()]}
     with responses.RequestsMock() as stripe:
+        monkeypatch.setattr(time, "time", lambda: started_at + len(stripe.calls))
         stripe.post(f"{API}/v1/payment_intents", json=created_intent(sample("payment_questions/cancel")["order"]))
         search = {"object": "search_result", "url": "/v1/payment_intents/search", "has_more": False, "data": []}
         stripe.get(f"{API}/v1/payment_intents/search", json=search)

@@ -1,136 +1,26 @@
-"""place_due_orders: one order of each document and due date, however often, however many at once, and however it ends.
+"""place_due_orders: one order of each document and due date, however often and however many at once it runs.
 
 DynamoDB is in memory here, held to the others' behaviour by tests/contract.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.orders.items import order_id_for
-from onecharge.runtime.dynamodb import from_item, to_item
-from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS, PlaceDueOrders
-from place_due_orders.tables import DueDocuments
-from publish_events.mapping import Tables
+from onecharge.orders.schema import order_id_for
+from onecharge.runtime.dynamodb import from_item
+from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS
+from testing.due_orders import NOON, RUN_ID, TODAY, Calendar, Crash, event_from_record
 from testing.harness import Log, load_template
-from testing.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
 
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-TODAY = "2026-11-21"
 MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
-"""When its orders were placed, whenever that was."""
-RUN_ID = "8f1e64a2-5d0f-4b83-9a56-2f8e3b17d940"
+"""When the orders of its documents were placed, whenever the run was."""
 CARD = "4242424242424242"
 TOKEN_WITH_CARD = f"pm_{CARD}"
-
-
-event_from_record = Tables("Orders", "OrderRefunds", "Payments", "Refunds").event_from_record
-
-
-class Crash(BaseException):
-    """The invocation is gone, as when Lambda kills it: nothing in it handles this."""
-
-
-class World(NoFaults):
-    """Between the runs and DynamoDB: what the Orders table's stream carries, and what happens at which boundary."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stream: list[dict[str, Any]] = []
-        self.boundaries = 0
-        self.at: Callable[[int, str], None] = lambda number, where: None
-        self.faults: Callable[[str, Sequence[str]], str | None] = lambda where, kinds: None
-
-    def pause(self, where: str) -> None:
-        self.boundaries += 1
-        self.at(self.boundaries, where)
-
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        return self.faults(where, kinds)
-
-    def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        if table == "Orders" and new is not None:
-            name = "MODIFY" if old else "INSERT"
-            arn = f"arn:aws:dynamodb:us-east-1:123456789012:table/{table}/stream/2026"
-            self.stream.append({"eventName": name, "eventSourceARN": arn, "dynamodb": {"NewImage": dict(new)}})
-
-
-@dataclass
-class Calendar:
-    """The two tables, and runs over them."""
-
-    log: Log
-    io: World = field(default_factory=World)
-    now: datetime = NOON
-    counted: list[str] = field(default_factory=list)
-    steps_left: int = 10**6
-
-    def __post_init__(self) -> None:
-        self.dynamodb: Any = MemoryDynamoDB(
-            keys={"DueDocuments": ("due_date", "document_id"), "Orders": ("order_id",)}, io=self.io
-        )
-
-    def enter(self, document_id: str = "inv-1", due_date: str = TODAY, **changes: Any) -> None:
-        """Put a document; a change to None leaves the field out."""
-        document = {
-            "customer_id": "cus_1",
-            "amount_minor": 1099,
-            "currency": "eur",
-            "payment_method": "pm_card_visa",
-            "state": "DUE",
-            **changes,
-        }
-        item = to_item({"due_date": due_date, "document_id": document_id, **document})
-        self.dynamodb.tables.setdefault("DueDocuments", {})[due_date, document_id] = item
-
-    def owner_sets(self, document_id: str, **changes: Any) -> bool:
-        """The owner's own write, on the condition that the document is still DUE; says whether it was."""
-        try:
-            self.dynamodb.update_item(
-                TableName="DueDocuments",
-                Key=to_item({"due_date": TODAY, "document_id": document_id}),
-                UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in changes),
-                ConditionExpression="#state = :due",
-                ExpressionAttributeNames={"#state": "state"} | {f"#{name}": name for name in changes},
-                ExpressionAttributeValues=to_item({":due": "DUE"} | {f":{name}": v for name, v in changes.items()}),
-            )
-        except ConditionalCheckFailed:
-            return False
-        return True
-
-    def run(self, *, page_size: int = 1000) -> None:
-        PlaceDueOrders(
-            documents=DueDocuments(self.dynamodb, "DueDocuments", "Orders"),
-            clock=lambda: self.now,
-            has_time=self._has_time,
-            run_id=RUN_ID,
-            logger=self.log.logger,
-            count=self.counted.append,
-            page_size=page_size,
-        )()
-
-    def _has_time(self) -> bool:
-        self.steps_left -= 1
-        return self.steps_left >= 0
-
-    def document(self, document_id: str = "inv-1", due_date: str = TODAY) -> dict[str, Any]:
-        return from_item(self.dynamodb.tables["DueDocuments"][due_date, document_id])
-
-    def states(self) -> Counter[str]:
-        return Counter(item["state"]["S"] for item in self.dynamodb.tables["DueDocuments"].values())
-
-    def ordered(self) -> Counter[str]:
-        """How many events each document's orders have published."""
-        return Counter(
-            from_item(record["dynamodb"]["NewImage"])["document_id"]
-            for record in self.io.stream
-            if event_from_record(record) is not None
-        )
 
 
 @pytest.fixture
@@ -140,7 +30,7 @@ def calendar(log: Log) -> Calendar:
 
 @pytest.fixture
 def new_calendar(log: Log) -> Callable[[], Calendar]:
-    """Another one for each of the schedules that a test tries."""
+    """A calendar for each schedule that a test tries."""
     return lambda: Calendar(log)
 
 
@@ -152,7 +42,7 @@ def days_ago(days: int) -> str:
 
 
 def test_a_document_that_is_due_becomes_one_order(calendar: Calendar) -> None:
-    """Its stored item publishes one OrderPlaced event, of the document's money; the document says which order it is."""
+    """Its item publishes one OrderPlaced event, with the document's amount; the document names its order."""
     calendar.enter()
     calendar.run()
     [event] = [event_from_record(record) for record in calendar.io.stream]
@@ -167,7 +57,7 @@ def test_a_document_that_is_due_becomes_one_order(calendar: Calendar) -> None:
     assert (line["order_id"], line["attempt"], line["correlation_id"]) == (event.subject, 1, event.correlationid)
 
 
-def test_however_often_it_runs_there_is_one_order_of_each_document(calendar: Calendar) -> None:
+def test_many_runs_place_one_order_of_each_document(calendar: Calendar) -> None:
     """On the same day, and on the days after."""
     for number in range(5):
         calendar.enter(f"inv-{number}")
@@ -178,7 +68,7 @@ def test_however_often_it_runs_there_is_one_order_of_each_document(calendar: Cal
     assert calendar.states() == {"ORDERED": 5}
 
 
-def test_the_key_is_the_document_and_its_due_date(calendar: Calendar) -> None:
+def test_each_document_and_due_date_has_one_order(calendar: Calendar) -> None:
     """A subscription has one order for each date; two documents of one date have one each."""
     calendar.enter("sub-1", days_ago(1))
     calendar.enter("sub-1")
@@ -203,7 +93,7 @@ def test_no_customer_can_choose_the_order_id_of_a_document(calendar: Calendar) -
 
 
 def boundaries_of(calendar: Calendar) -> int:
-    """At how many places one undisturbed run can be interrupted."""
+    """At how many boundaries a run without faults can be interrupted."""
     calendar.run()
     return calendar.io.boundaries
 
@@ -217,41 +107,41 @@ def three_documents(calendar: Calendar) -> Calendar:
 ONCE_EACH = {"inv-0": 1, "inv-1": 1, "inv-2": 1}
 
 
-def test_a_second_run_started_anywhere_in_the_first_orders_nothing_twice(new_calendar: Callable[[], Calendar]) -> None:
-    """At every boundary before and after every request, wherever the other one is."""
-    for place in range(1, boundaries_of(three_documents(new_calendar())) + 1):
+def test_a_second_run_at_any_point_orders_nothing_twice(new_calendar: Callable[[], Calendar]) -> None:
+    """At every boundary before and after every request."""
+    for boundary in range(1, boundaries_of(three_documents(new_calendar())) + 1):
         calendar = three_documents(new_calendar())
 
-        def start_second(number: int, _: str, place: int = place, calendar: Calendar = calendar) -> None:
-            if number == place:
+        def start_second(number: int, _: str, boundary: int = boundary, calendar: Calendar = calendar) -> None:
+            if number == boundary:
                 calendar.run()
 
         calendar.io.at = start_second
         calendar.run()
-        assert calendar.ordered() == ONCE_EACH, place
-        assert calendar.states() == {"ORDERED": 3}, place
+        assert calendar.ordered() == ONCE_EACH, boundary
+        assert calendar.states() == {"ORDERED": 3}, boundary
         assert set(calendar.counted) <= {"DueOrderPlaced", "DueDocumentChanged"}
 
 
-def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(new_calendar: Callable[[], Calendar]) -> None:
+def test_a_run_killed_at_any_point_is_continued_by_the_next(new_calendar: Callable[[], Calendar]) -> None:
     """Before or after any request: no document is left, and none ordered twice."""
-    for place in range(1, boundaries_of(three_documents(new_calendar())) + 1):
+    for boundary in range(1, boundaries_of(three_documents(new_calendar())) + 1):
         calendar = three_documents(new_calendar())
 
-        def kill(number: int, _: str, place: int = place) -> None:
-            if number == place:
+        def kill(number: int, _: str, boundary: int = boundary) -> None:
+            if number == boundary:
                 raise Crash
 
         calendar.io.at = kill
         with pytest.raises(Crash):
             calendar.run()
         calendar.run()
-        assert calendar.ordered() == ONCE_EACH, place
-        assert calendar.states() == {"ORDERED": 3}, place
+        assert calendar.ordered() == ONCE_EACH, boundary
+        assert calendar.states() == {"ORDERED": 3}, boundary
 
 
-def test_an_answer_that_is_lost_is_no_order_lost_and_none_too_many(calendar: Calendar) -> None:
-    """The write took effect, or did not: the next run finds out."""
+def test_a_lost_response_loses_and_repeats_no_order(calendar: Calendar) -> None:
+    """The write took effect, or did not: the next run reads which."""
     three_documents(calendar)
     lost = ["answer lost", "throttled"]
 
@@ -267,8 +157,8 @@ def test_an_answer_that_is_lost_is_no_order_lost_and_none_too_many(calendar: Cal
     assert calendar.states() == {"ORDERED": 3}
 
 
-def test_a_conflict_with_another_run_is_left_to_it(calendar: Calendar) -> None:
-    """DynamoDB refuses both at times: then the next run has its turn."""
+def test_a_transaction_conflict_is_retried_by_the_next_run(calendar: Calendar) -> None:
+    """DynamoDB may refuse both: the next run orders it."""
     calendar.enter()
     calendar.io.faults = lambda where, kinds: "transaction conflict" if "transaction conflict" in kinds else None
     calendar.run()
@@ -282,53 +172,53 @@ def test_a_conflict_with_another_run_is_left_to_it(calendar: Calendar) -> None:
 
 
 def test_a_document_is_withdrawn_or_ordered_never_both(new_calendar: Callable[[], Calendar]) -> None:
-    """Whenever its owner withdraws it, the condition that it is still DUE says truly which of the two it is."""
+    """Whenever its owner withdraws it, the condition that it is DUE decides which of the two it is."""
     outcomes = set()
-    for place in range(1, boundaries_of(three_documents(new_calendar())) + 1):
+    for boundary in range(1, boundaries_of(three_documents(new_calendar())) + 1):
         calendar = three_documents(new_calendar())
         withdrawn: list[bool] = []
 
         def withdraw(
             number: int,
             _: str,
-            place: int = place,
+            boundary: int = boundary,
             calendar: Calendar = calendar,
             withdrawn: list[bool] = withdrawn,
         ) -> None:
-            if number == place:
+            if number == boundary:
                 withdrawn.append(calendar.owner_sets("inv-1", state="WITHDRAWN"))
 
         calendar.io.at = withdraw
         calendar.run()
-        assert calendar.ordered()["inv-1"] == (0 if withdrawn == [True] else 1), place
+        assert calendar.ordered()["inv-1"] == (0 if withdrawn == [True] else 1), boundary
         assert calendar.document("inv-1")["state"] == ("WITHDRAWN" if withdrawn == [True] else "ORDERED")
         outcomes.add(withdrawn[0])
     assert outcomes == {True, False}
 
 
-def test_what_is_ordered_is_what_the_document_says(new_calendar: Callable[[], Calendar]) -> None:
-    """Whenever its owner changes the amount: the order has the one that the document has ever after."""
+def test_the_order_has_the_amount_of_the_document(new_calendar: Callable[[], Calendar]) -> None:
+    """Whenever its owner changes the amount, the order has the amount that the document keeps."""
     amounts = set()
-    for place in range(1, boundaries_of(three_documents(new_calendar())) + 1):
+    for boundary in range(1, boundaries_of(three_documents(new_calendar())) + 1):
         calendar = three_documents(new_calendar())
 
-        def change(number: int, _: str, place: int = place, calendar: Calendar = calendar) -> None:
-            if number == place:
+        def change(number: int, _: str, boundary: int = boundary, calendar: Calendar = calendar) -> None:
+            if number == boundary:
                 calendar.owner_sets("inv-1", amount_minor=500)
 
         calendar.io.at = change
         calendar.run()
         calendar.run()
-        assert calendar.ordered()["inv-1"] == 1, place
+        assert calendar.ordered()["inv-1"] == 1, boundary
         document = calendar.document("inv-1")
         order = from_item(calendar.dynamodb.tables["Orders"][document["order_id"],])
-        assert order["amount_minor"] == document["amount_minor"], place
+        assert order["amount_minor"] == document["amount_minor"], boundary
         amounts.add(order["amount_minor"])
     assert amounts == {1099, 500}
 
 
-def test_a_document_that_is_entered_again_has_the_order_that_it_had(calendar: Calendar) -> None:
-    """As when the table is restored from a backup: no second order, and it is said which one there is."""
+def test_a_document_entered_again_keeps_its_order(calendar: Calendar) -> None:
+    """As after a restore of the table: no second order, and the document names the first."""
     calendar.enter()
     calendar.run()
     calendar.enter()
@@ -338,8 +228,8 @@ def test_a_document_that_is_entered_again_has_the_order_that_it_had(calendar: Ca
     assert calendar.counted == ["DueOrderPlaced", "DueOrderReplayed"]
 
 
-def test_a_document_that_is_entered_again_for_other_money_is_not_ordered(calendar: Calendar) -> None:
-    """Its key has had its order: a person has to see it."""
+def test_a_document_entered_again_with_another_amount_is_invalid(calendar: Calendar) -> None:
+    """Its order was placed for the first amount: a person has to decide."""
     calendar.enter()
     calendar.run()
     calendar.enter(amount_minor=1098)
@@ -355,7 +245,7 @@ def test_a_document_that_is_entered_again_for_other_money_is_not_ordered(calenda
 
 
 def test_all_pages_of_a_due_date_are_read(calendar: Calendar) -> None:
-    """Whatever the size of a page, though documents that are done with fill some of them."""
+    """Whatever the size of a page, and though some pages have only documents that are done."""
     for number in range(23):
         calendar.enter(f"inv-{number:02}", state="ORDERED" if 4 <= number < 12 else "DUE")
     calendar.run(page_size=4)
@@ -363,7 +253,7 @@ def test_all_pages_of_a_due_date_are_read(calendar: Calendar) -> None:
     assert sum(calendar.ordered().values()) == 15
 
 
-def test_a_run_without_time_stops_and_the_next_one_goes_on(calendar: Calendar) -> None:
+def test_a_run_out_of_time_is_continued_by_the_next(calendar: Calendar) -> None:
     """With time for a few steps each, the runs together order all of it, and nothing twice."""
     for number in range(20):
         calendar.enter(f"inv-{number:02}")
@@ -380,7 +270,7 @@ def test_a_run_without_time_stops_and_the_next_one_goes_on(calendar: Calendar) -
 
 
 def test_a_step_fits_into_the_function() -> None:
-    """Twenty times at least, or a run would be over before it began."""
+    """At least twenty times, or a run would end before it orders anything."""
     timeout = load_template()["Resources"]["PlaceDueOrdersFunction"]["Properties"]["Timeout"]
     assert ONE_STEP_SECONDS * 20 <= timeout <= 900
 
@@ -397,8 +287,8 @@ def test_a_missed_day_is_caught_up(calendar: Calendar, days: int) -> None:
 
 
 @pytest.mark.parametrize("days", [CATCH_UP_DAYS + 1, REPORTED_DAYS])
-def test_what_is_due_too_long_ago_is_reported_and_not_ordered(calendar: Calendar, days: int) -> None:
-    """A customer who is charged weeks late has not been asked: a person decides, and until then each run says so."""
+def test_a_document_due_too_long_ago_is_reported_and_not_ordered(calendar: Calendar, days: int) -> None:
+    """A customer does not expect a charge weeks late: a person decides, and until then each run raises the alarm."""
     calendar.enter("inv-1", days_ago(days))
     calendar.run()
     assert calendar.states() == {"DUE": 1}
@@ -409,7 +299,7 @@ def test_what_is_due_too_long_ago_is_reported_and_not_ordered(calendar: Calendar
 
 
 def test_the_oldest_day_comes_first(calendar: Calendar) -> None:
-    """It is the next to fall out of the week."""
+    """It is the next to be too old."""
     for days in (0, 3, CATCH_UP_DAYS):
         calendar.enter(f"inv-{days}", days_ago(days))
     calendar.run()
@@ -427,7 +317,7 @@ def test_a_day_begins_at_midnight_utc(calendar: Calendar) -> None:
     assert calendar.states() == {"ORDERED": 1}
 
 
-# ---------------------------------------------------------------- documents of which no order can be made
+# ---------------------------------------------------------------- invalid documents
 
 INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "amount zero": ({"amount_minor": 0}, "amount_minor: greater_than_equal"),
@@ -451,10 +341,10 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "reason"), INVALID.values(), ids=INVALID.keys())
-def test_an_invalid_document_is_marked_and_holds_up_nobody(
+def test_an_invalid_document_is_marked_and_blocks_no_other(
     calendar: Calendar, changes: dict[str, Any], reason: str
 ) -> None:
-    """With the reason, and an alarm that is raised once; no digit of a card number is logged."""
+    """With the reason and one alarm; no digit of a card number is logged."""
     three_documents(calendar)
     calendar.enter("inv-1", **changes)
     calendar.run()
@@ -468,7 +358,7 @@ def test_an_invalid_document_is_marked_and_holds_up_nobody(
 
 
 def test_a_fractional_amount_is_invalid(calendar: Calendar) -> None:
-    """DynamoDB's numbers may be fractions; money's are not."""
+    """DynamoDB's numbers may be fractions; an amount is an integer."""
     calendar.enter("inv-1")
     calendar.dynamodb.tables["DueDocuments"][TODAY, "inv-1"]["amount_minor"] = {"N": "10.5"}
     calendar.enter("inv-2")
@@ -479,7 +369,7 @@ def test_a_fractional_amount_is_invalid(calendar: Calendar) -> None:
 
 
 @pytest.mark.parametrize("document_id", [CARD, "inv 1", "x" * 65])
-def test_an_id_that_cannot_be_followed_through_the_logs_is_invalid(calendar: Calendar, document_id: str) -> None:
+def test_an_id_that_cannot_be_logged_is_invalid(calendar: Calendar, document_id: str) -> None:
     """It is part of the correlation id; and the log does not repeat it."""
     calendar.enter(document_id)
     calendar.run()
@@ -496,8 +386,8 @@ def test_a_corrected_document_is_ordered(calendar: Calendar) -> None:
     assert calendar.ordered() == {"inv-1": 1}
 
 
-def test_a_document_that_is_corrected_or_deleted_meanwhile_is_not_marked(calendar: Calendar) -> None:
-    """What was read of it does not hold any more, and a deleted one does not come back to life."""
+def test_a_document_changed_meanwhile_is_not_marked(calendar: Calendar) -> None:
+    """It has changed since it was read; and the mark does not create a deleted one."""
     for document_id in ("inv-1", "inv-2"):
         calendar.enter(document_id, **INVALID["nothing at all"][0])
 
@@ -513,14 +403,14 @@ def test_a_document_that_is_corrected_or_deleted_meanwhile_is_not_marked(calenda
     assert calendar.states() == {"DUE": 1}
 
 
-def test_what_fails_unexpectedly_holds_up_nobody(calendar: Calendar) -> None:
+def test_an_unexpected_failure_blocks_no_other(calendar: Calendar) -> None:
     """It stays DUE, with an alarm, and the next run tries again."""
     three_documents(calendar)
 
     def fail(number: int, where: str) -> None:
         if where == "dynamodb TransactWriteItems":
             calendar.io.at = lambda number, where: None
-            raise RuntimeError("nobody has thought of this")
+            raise RuntimeError("unforeseen")
 
     calendar.io.at = fail
     calendar.run()
@@ -530,8 +420,8 @@ def test_what_fails_unexpectedly_holds_up_nobody(calendar: Calendar) -> None:
     assert calendar.ordered() == ONCE_EACH
 
 
-def test_a_table_that_cannot_be_read_ends_the_run_and_not_the_job(calendar: Calendar) -> None:
-    """The next run goes on."""
+def test_an_unavailable_table_ends_the_run(calendar: Calendar) -> None:
+    """The next run continues."""
     calendar.enter()
     calendar.io.faults = lambda where, kinds: "throttled" if where == "dynamodb Query" else None
     calendar.run()

@@ -1,4 +1,4 @@
-"""publish_events: what is stored is published as a CloudEvent, the same one every time, or the stream tries again."""
+"""publish_events: what is stored is published as a CloudEvent, the same one every time, or Lambda retries."""
 
 import json
 from datetime import UTC, datetime
@@ -9,23 +9,26 @@ import boto3
 import pytest
 from aws_lambda_powertools import Metrics
 
-from onecharge.contract.events import (
-    CancelRequestedEvent,
-    OrderPlacedEvent,
-    PaymentOutcomeEvent,
-    RefundOutcomeEvent,
-    RefundRequestedEvent,
-)
-from onecharge.contract.states import OrderStatus, PaymentState, RefundState, RefundStatus
-from onecharge.orders.items import order_placed
-from onecharge.runtime.dynamodb import from_item
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, OrderPlacedEvent, PaymentOutcomeEvent
+from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState, RefundStatus
+from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.schema import StoredOrder
+from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.topics import Topic
 from publish_events.app import NotPublished, Publisher
-from publish_events.mapping import Tables
+from publish_events.mapping import PublishedTables, UnknownTable
 from testing.harness import Log, Sample, load_template
 
-TABLES = Tables(orders="orders", order_refunds="order-refunds", payments="payments", refunds="refunds")
+TABLES = PublishedTables.of(
+    {
+        "ORDERS_TABLE": "orders",
+        "PAYMENTS_TABLE": "payments",
+        "ORDER_REFUNDS_TABLE": "order-refunds",
+        "REFUNDS_TABLE": "refunds",
+    }
+)
 event_from_record = TABLES.event_from_record
 
 
@@ -68,7 +71,7 @@ def test_a_new_attempt_is_an_order_placed_too(sample: Sample) -> None:
 
 
 def test_a_record_makes_the_same_event_every_time(sample: Sample) -> None:
-    """Id and all, so that a repeated delivery is seen to be one."""
+    """Its id included, so that a consumer recognizes a duplicate."""
     stored = record(sample, "order_stored")
     assert event_from_record(stored) == event_from_record(stored)
 
@@ -83,8 +86,8 @@ def test_a_cancellation_is_published(sample: Sample) -> None:
     assert event.id == f"{placed.subject}:1:cancel_requested"
 
 
-def test_a_payment_s_revision_is_an_event_of_its_own(sample: Sample) -> None:
-    """A dispute or an outcome that is emitted again: another id, the same moment, and what Stripe shows by now."""
+def test_each_revision_of_a_payment_is_an_event(sample: Sample) -> None:
+    """A dispute or a re-emitted outcome: another id, the same time, and what Stripe shows by now."""
     row = record(sample, "payment_succeeded")
     first = event_from_record(row)
     row["dynamodb"]["NewImage"] |= {
@@ -103,7 +106,7 @@ def test_a_payment_s_revision_is_an_event_of_its_own(sample: Sample) -> None:
 
 
 def test_a_decline_has_its_codes(sample: Sample) -> None:
-    """Stripe's decline code and advice; a success that a decline came before has neither."""
+    """Stripe's decline code and advice; a success after a decline has neither."""
     row = record(sample, "payment_declined")
     declined = event_from_record(row)
     row["dynamodb"]["NewImage"]["state"] = {"S": "SUCCEEDED"}
@@ -114,8 +117,8 @@ def test_a_decline_has_its_codes(sample: Sample) -> None:
     assert (succeeded.data.decline_code, succeeded.data.advice_code) == (None, None)
 
 
-def test_whose_record_it_is_its_stream_says(sample: Sample) -> None:
-    """And no attribute of the item: an order may have a `state`, a payment a `status`, either a `refund_id`."""
+def test_the_streams_arn_names_the_table(sample: Sample) -> None:
+    """No attribute of the item does: an order may have a `state`, a payment a `status`, either a `refund_id`."""
     order, payment = record(sample, "order_stored"), record(sample, "payment_succeeded")
     order["dynamodb"]["NewImage"] |= {"state": {"S": "SUCCEEDED"}, "refund_id": {"S": "x"}}
     payment["dynamodb"]["NewImage"] |= {"status": {"S": "PENDING"}, "refund_id": {"S": "x"}}
@@ -124,15 +127,17 @@ def test_whose_record_it_is_its_stream_says(sample: Sample) -> None:
 
 
 def test_a_record_of_another_table_is_reported(sample: Sample, log: Log) -> None:
-    """Nothing is guessed of it."""
+    """Nothing is guessed from its attributes; the error names the table."""
     stray = record(sample, "order_stored")
     stray["eventSourceARN"] = stray["eventSourceARN"].replace("table/orders", "table/others")
+    with pytest.raises(UnknownTable, match="others"):
+        event_from_record(stray)
     with pytest.raises(NotPublished, match="1 of 1 records: UnknownTable"):
         publisher(Sns(), log).publish([stray])
 
 
-def test_what_nobody_else_has_to_know_is_not_published(sample: Sample) -> None:
-    """A payment and a refund that are PENDING at the payment service, an order that is paid, what expired."""
+def test_an_internal_change_is_not_published(sample: Sample) -> None:
+    """A payment that is PENDING, an order that is PAID, an item that expired."""
     pending = record(sample, "payment_succeeded")
     pending["dynamodb"]["NewImage"]["state"] = {"S": "PENDING"}
     del pending["dynamodb"]["NewImage"]["finalized_at"]
@@ -151,7 +156,7 @@ STREAMS: dict[str, tuple[str, str, type[StrEnum]]] = {
 
 @pytest.mark.parametrize("stream", STREAMS)
 def test_the_filters_let_through_what_is_published(sample: Sample, stream: str) -> None:
-    """Exactly that: what a filter drops is lost, and what it lets through in vain is paid for."""
+    """Exactly that: what a filter drops is lost, and what it lets through for nothing costs an invocation."""
     name, attribute, states = STREAMS[stream]
     events = load_template()["Resources"]["PublishEventsFunction"]["Properties"]["Events"]
     [each] = events[stream]["Properties"]["FilterCriteria"]["Filters"]
@@ -186,8 +191,11 @@ class Sns:
 
 def publisher(sns: Any, log: Log, *, orders: str = "orders-topic", payments: str = "payments-topic") -> Publisher:
     counts = Counts(Metrics(namespace="n", service="s"))
-    topics = [Topic(sns, arn, log.logger, counts) for arn in (orders, payments)]
-    return Publisher(TABLES, *topics, log.logger, counts)
+    topics = {
+        ORDER_SERVICE: Topic(sns, orders, log.logger, counts),
+        PAYMENT_SERVICE: Topic(sns, payments, log.logger, counts),
+    }
+    return Publisher(TABLES, topics, log.logger, counts)
 
 
 def order_of(number: int, sample: Sample, **changes: Any) -> dict[str, Any]:
@@ -213,7 +221,7 @@ def test_each_event_goes_to_its_topic_with_its_type_as_an_attribute(sample: Samp
 
 
 def test_a_stored_refund_and_its_outcome_are_published(sample: Sample, log: Log) -> None:
-    """To the same two topics as an order and its payment; while it is PENDING at the payment service, it is not."""
+    """To the same two topics as an order and its payment; a refund that is PENDING at the payment service is not."""
     sns, records = Sns(), [record(sample, "refund_stored"), record(sample, "refund_succeeded")]
     stored, finalized = [event_from_record(each) for each in records]
     assert isinstance(stored, RefundRequestedEvent)
@@ -229,14 +237,14 @@ def test_a_stored_refund_and_its_outcome_are_published(sample: Sample, log: Log)
 
 
 def test_a_large_batch_is_published_in_tens(sample: Sample, log: Log) -> None:
-    """As many as SNS takes at once."""
+    """As many as PublishBatch accepts."""
     sns = Sns()
     publisher(sns, log).publish([record(sample, "order_stored")] * 25)
     assert len(sns.published) == 25
 
 
-def test_what_sns_refuses_is_raised(sample: Sample, log: Log) -> None:
-    """PublishBatch answers 200 all the same: the stream has to deliver the batch again."""
+def test_a_refusal_of_sns_is_raised(sample: Sample, log: Log) -> None:
+    """PublishBatch responds 200 all the same: Lambda has to retry the batch."""
     with pytest.raises(NotPublished, match="1 of 2 records: Throttled"):
         publisher(Sns(refuse="order.placed"), log).publish(
             [record(sample, "order_stored"), record(sample, "payment_succeeded")]
@@ -253,8 +261,8 @@ UNPUBLISHABLE = {
 
 
 @pytest.mark.parametrize("spoiled", UNPUBLISHABLE.values(), ids=UNPUBLISHABLE.keys())
-def test_a_record_that_can_be_no_event_blocks_no_other(sample: Sample, log: Log, spoiled: dict[str, Any]) -> None:
-    """All others of its batch are published; then it is raised for, so that bisecting finds it alone, and reported."""
+def test_an_invalid_record_blocks_no_other(sample: Sample, log: Log, spoiled: dict[str, Any]) -> None:
+    """The others are published; the error makes Lambda bisect the batch until the record is alone, and reported."""
     sns = Sns()
     records = [order_of(1, sample), order_of(2, sample, **spoiled), order_of(3, sample)]
     with pytest.raises(NotPublished, match="1 of 3 records"):
@@ -266,7 +274,7 @@ def test_a_record_that_can_be_no_event_blocks_no_other(sample: Sample, log: Log,
 
 
 def test_an_event_that_sns_refuses_permanently_blocks_no_other(sample: Sample, log: Log) -> None:
-    """Nor does it pass for something that a retry helps."""
+    """And it is reported as one that no retry helps."""
     sns = Sns(refuse=f"ord_{2:032x}", sender_fault=True)
     with pytest.raises(NotPublished, match="1 of 3 records: InvalidParameter"):
         publisher(sns, log).publish([order_of(number, sample) for number in (1, 2, 3)])
@@ -276,9 +284,10 @@ def test_an_event_that_sns_refuses_permanently_blocks_no_other(sample: Sample, l
 
 def test_a_later_attempt_is_an_event_of_its_own(sample: Sample) -> None:
     """With its own id, and the time at which the order was placed: whether a lookup is needed depends on that."""
-    item = from_item(order_of(1, sample)["dynamodb"]["NewImage"])
-    first = order_placed(item)
-    second = order_placed({**item, "attempt": 2, "attempt_placed_at": "2026-11-03T09:00:00+00:00"})
+    again = to_item({"attempt": 2, "attempt_placed_at": "2026-11-03T09:00:00+00:00"})
+    item = order_of(1, sample)["dynamodb"]["NewImage"]
+    first = StoredOrder.from_item(item).placed_event()
+    second = StoredOrder.from_item({**item, **again}).placed_event()
     assert (first.id, first.data.placed_at.isoformat()) == (f"{first.subject}:1:placed", "2026-11-01T09:00:00+00:00")
     assert (second.id, second.data.placed_at.isoformat()) == (f"{first.subject}:2:placed", "2026-11-01T09:00:00+00:00")
 

@@ -1,6 +1,6 @@
 """Refunds: each is made once, however often it is delivered, wherever a worker stops, whatever Stripe answers.
 
-DynamoDB and Stripe are in memory here, and the clients' own interfaces are what stands between.
+DynamoDB and Stripe are in memory, behind the clients' own interfaces.
 """
 
 import itertools
@@ -12,35 +12,33 @@ from typing import Any
 import pytest
 import stripe
 
-from onecharge.contract.events import RefundRequestedEvent
-from onecharge.contract.states import PaymentState, RefundState
-from onecharge.payments.charges.gateway import RefundEvent, RefundEventType
+from onecharge.contract.refunds import RefundRequestedEvent, RefundState
+from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import FoundIntent
+from onecharge.payments.charges.row import payment_of
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import Unfinished
-from onecharge.payments.refunds.canceled_orders import CanceledOrderRefunds
-from onecharge.payments.refunds.events import RefundEventDeferred, RefundEventHandler
+from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.refunds.discrepancy import Discrepancy
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import (
-    REFUND_RULES,
     SPENT_KEY_SECONDS,
     FoundRefund,
     FrozenRefund,
-    RefundAction,
-    RefundDiscrepancy,
-    RefundResponseKind,
-    kind_of,
     kind_of_refund,
     refund_id_of_canceled_order,
 )
+from onecharge.payments.refunds.rules import RULES, NextAction, RefundResponseKind, kind_of
+from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.refunds.worker import RefundWorker
+from onecharge.payments.stripe_events import EventDeferred, RefundEvent, RefundEventType
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, REFUSED_SECONDS, RETENTION_SECONDS
+from onecharge.payments.worker import Unfinished
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.dynamodb import from_item
 from refund_charge.app import Application
-from refund_charge.refund import REEMIT_AFTER_SECONDS, RefundCharge
+from refund_charge.refund import RefundCharge
 from testing.harness import PROJECT, Log, Sample, load_template
 from testing.simulation.dynamodb import MemoryDynamoDB, NoFaults
 from testing.simulation.refunds import (
@@ -77,38 +75,26 @@ class Service:
         self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
         self.stripe = MemoryRefunds(self.io)
 
-    def worker(self, clock: Callable[[], float] | None = None) -> RefundWorker:
-        return RefundWorker(gateway=StripeRefunds(self.stripe.client()), store=self.store, **self.shared(clock))
-
-    def shared(self, clock: Callable[[], float] | None = None) -> dict[str, Any]:
-        return {"clock": clock or self.clock, "logger": self.log.logger, "count": self.counted.append}
-
-    def clock(self) -> float:
-        return self.io.time
+    def refunds(self, *, clock_differs: int = 0) -> Refunds:
+        """The deployed parts, with the Stripe key as it is now."""
+        instruments = Instruments(lambda: self.io.time + clock_differs, self.log.logger, self.counted.append)
+        return Refunds(self.store, self.stripe.client(), BOUNDS, instruments)
 
     @property
     def store(self) -> RefundStore:
         return RefundStore(self.dynamodb, REFUNDS)
 
     def deliver(self, event: RefundRequestedEvent | None = None, *, clock_differs: int = 0) -> Disposition:
-        def clock() -> float:
-            return self.io.time + clock_differs
-
-        refund_charge = RefundCharge(
-            payments=PaymentStore(self.dynamodb, PAYMENTS),
-            worker=self.worker(clock),
-            bounds=BOUNDS,
-            **self.shared(clock),
-        )
+        refunds = self.refunds(clock_differs=clock_differs)
+        refund_charge = RefundCharge(refunds, PaymentStore(self.dynamodb, PAYMENTS))
         return refund_charge(event or self.event)
 
-    def happens(self, name: str = "failed", **changes: Any) -> RefundDiscrepancy | None:
+    def happens(self, name: str = "failed", **changes: Any) -> Discrepancy | None:
         """Stripe sends an event of the first refund."""
         event = RefundEvent(
             "evt_1", RefundEventType.FAILED, "re_0", name, ORDER_ID, self.event.data.refund_id, PAYMENT_INTENT
         )
-        handler = RefundEventHandler(store=self.store, gateway=StripeRefunds(self.stripe.client()), **self.shared())
-        return handler.handle(replace(event, **changes))
+        return self.refunds().event_handler.handle(replace(event, **changes))
 
     def loses_the_answer(self) -> None:
         """The refund is made, and this worker does not learn of it: the SDK does not send it again."""
@@ -434,10 +420,10 @@ def test_a_list_that_is_too_long_is_inconclusive(service: Service) -> None:
             return SimpleNamespace(data=[SimpleNamespace(id="re_x", metadata=None)], has_more=True)
 
     client: Any = SimpleNamespace(v1=SimpleNamespace(refunds=Endless()))
-    worker = replace(service.worker(), gateway=StripeRefunds(client))
+    worker = replace(service.refunds().worker, gateway=StripeRefunds(client))
     request = FrozenRefund.of(service.event.data, PAYMENT_INTENT)
     claim: Any = service.store.claim(request, correlation_id="c", owner="w", now=T0, lease_seconds=35)
-    assert worker.work(claim.refund, deadline=T0 + 60) == Unfinished("lookup inconclusive")
+    assert worker.work(claim.row, deadline=T0 + 60) == Unfinished("lookup inconclusive")
     assert "Alarm" in service.counted
 
 
@@ -574,7 +560,7 @@ def test_a_refund_of_other_money_is_for_a_person(service: Service) -> None:
     request = FrozenRefund.of(service.event.data, PAYMENT_INTENT)
     for found in (FoundRefund("re_1", "succeeded", 399, "EUR"), FoundRefund("re_1", "succeeded", 400, "USD")):
         assert kind_of_refund(request, found) is RefundResponseKind.OTHER_MONEY
-    assert REFUND_RULES[RefundResponseKind.OTHER_MONEY].state is RefundState.NEEDS_REVIEW
+    assert RULES[RefundResponseKind.OTHER_MONEY].state is RefundState.NEEDS_REVIEW
 
 
 @pytest.mark.parametrize(
@@ -612,19 +598,19 @@ def test_each_answer_is_of_one_kind(answer: stripe.StripeError, kind: RefundResp
 
 
 _ROW_OF = {
-    RefundAction.RETRY: "stays PENDING: looked up, then sent again",
-    RefundAction.LOOK_UP_ONLY: "stays PENDING: looked up, never sent again; after a day NEEDS_REVIEW",
-    RefundAction.REFUSE: "stays PENDING: looked up, then sent again; after an hour NEEDS_REVIEW",
-    RefundAction.LOOK_UP_THEN_FAIL: (
+    NextAction.RETRY: "stays PENDING: looked up, then sent again",
+    NextAction.LOOK_UP_ONLY: "stays PENDING: looked up, never sent again; after a day NEEDS_REVIEW",
+    NextAction.REFUSE: "stays PENDING: looked up, then sent again; after an hour NEEDS_REVIEW",
+    NextAction.LOOK_UP_THEN_FAIL: (
         "looked up once more, then FAILED; NEEDS_REVIEW if an earlier worker or request may still make it"
     ),
 }
 _MESSAGE_OF = {
-    RefundAction.FINALIZE: "done",
-    RefundAction.LOOK_UP_THEN_FAIL: "done",
-    RefundAction.RETRY: "backoff",
-    RefundAction.LOOK_UP_ONLY: "backoff, then done",
-    RefundAction.REFUSE: "backoff, then done",
+    NextAction.FINALIZE: "done",
+    NextAction.LOOK_UP_THEN_FAIL: "done",
+    NextAction.RETRY: "backoff",
+    NextAction.LOOK_UP_ONLY: "backoff, then done",
+    NextAction.REFUSE: "backoff, then done",
 }
 
 
@@ -636,7 +622,7 @@ def test_the_documented_rules_of_refunds_are_the_code_s() -> None:
             _ROW_OF.get(rule.action, str(rule.state)),
             _MESSAGE_OF[rule.action] + (", alarm" if rule.alarm else ""),
         ]
-        for kind, rule in REFUND_RULES.items()
+        for kind, rule in RULES.items()
     ]
     text = (PROJECT / "docs/protocol.md").read_text().split("## Refunds")[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
@@ -645,10 +631,10 @@ def test_the_documented_rules_of_refunds_are_the_code_s() -> None:
 
 def test_only_a_refusal_or_a_returned_refund_fails() -> None:
     """So that no outage and no wrong secret frees an amount that may be refunded."""
-    failing = {kind for kind, rule in REFUND_RULES.items() if rule.state is RefundState.FAILED}
+    failing = {kind for kind, rule in RULES.items() if rule.state is RefundState.FAILED}
     assert failing == {RefundResponseKind.RETURNED, RefundResponseKind.REFUSED}
-    assert {kind_of(Failure(kind)) for kind in ResponseKind} <= REFUND_RULES.keys()
-    assert {rule.action for rule in REFUND_RULES.values()} == set(RefundAction)
+    assert {kind_of(Failure(kind)) for kind in ResponseKind} <= RULES.keys()
+    assert {rule.action for rule in RULES.values()} == set(NextAction)
 
 
 # ---------------------------------------------------------------- refund.failed after success
@@ -658,7 +644,7 @@ def test_refund_failed_after_success(service: Service) -> None:
     """The row becomes FAILED with Stripe's reason, an alarm is raised, and the amount can be refunded again."""
     service.deliver()
     service.stripe.refunds[0].status = "failed"
-    assert service.happens() is RefundDiscrepancy.RETURNED
+    assert service.happens() is Discrepancy.RETURNED
     assert (service.row["state"], service.row["failure_code"]) == ("FAILED", "expired_or_canceled_card")
     assert service.row["stripe_refund_id"] == "re_0"
     assert {"Alarm", "RefundDiscrepancy.RETURNED"} <= set(service.counted)
@@ -669,13 +655,13 @@ def test_refund_failed_after_success(service: Service) -> None:
 def test_late_repeated_and_disordered_events_are_harmless(service: Service) -> None:
     """What Stripe shows decides, not what an event says."""
     service.deliver()
-    assert service.happens("failed") is RefundDiscrepancy.NONE
+    assert service.happens("failed") is Discrepancy.NONE
     assert service.row["state"] == "SUCCEEDED"
     service.stripe.refunds[0].status = "failed"
-    assert service.happens("pending") is RefundDiscrepancy.RETURNED
+    assert service.happens("pending") is Discrepancy.RETURNED
     revision = service.row["revision"]
     for status in ("failed", "succeeded", "failed"):
-        assert service.happens(status) is RefundDiscrepancy.NONE
+        assert service.happens(status) is Discrepancy.NONE
     assert (service.row["state"], service.row["revision"]) == ("FAILED", revision)
     assert service.deliver() == Done()
     assert service.row["state"] == "FAILED"
@@ -686,7 +672,7 @@ def test_an_event_that_overtakes_its_worker(service: Service) -> None:
 
     def bank_returns() -> None:
         service.stripe.refunds[0].status = "failed"
-        assert service.happens() is RefundDiscrepancy.RETURNED
+        assert service.happens() is Discrepancy.RETURNED
 
     service.reached_through(At(9, bank_returns))
     assert service.deliver() == BackOff()
@@ -702,7 +688,7 @@ def test_a_worker_that_overtakes_an_event(service: Service) -> None:
     service.passes(BOUNDS.lease_seconds)
     service.stripe.refunds[0].status = "failed"
     service.reached_through(At("stripe list", lambda: assert_equal(service.deliver(), Done())))
-    assert service.happens() is RefundDiscrepancy.NONE
+    assert service.happens() is Discrepancy.NONE
     assert service.row["state"] == "FAILED"
 
 
@@ -711,7 +697,7 @@ def test_a_refund_that_failed_and_has_no_row(service: Service) -> None:
     service.deliver()
     service.dynamodb.tables[REFUNDS].clear()
     service.stripe.refunds[0].status = "failed"
-    assert service.happens() is RefundDiscrepancy.LOST_ROW
+    assert service.happens() is Discrepancy.LOST_ROW
     row = service.row
     assert (row["state"], row["amount_minor"], row["currency"], row["attempt"]) == ("FAILED", 400, "EUR", 1)
     assert service.deliver() == Done()
@@ -732,11 +718,11 @@ def test_an_event_that_stripe_does_not_confirm_is_deferred(service: Service) -> 
     service.deliver()
     service.stripe.refunds[0].status = "failed"
     service.stripe.is_other_account = True
-    with pytest.raises((RefundEventDeferred, stripe.StripeError)):
+    with pytest.raises((EventDeferred, stripe.StripeError)):
         service.happens()
     assert service.row["state"] == "SUCCEEDED"
     service.stripe.is_other_account = False
-    assert service.happens() is RefundDiscrepancy.RETURNED
+    assert service.happens() is Discrepancy.RETURNED
 
 
 def test_a_refund_that_is_made_although_it_failed_is_an_alarm(service: Service) -> None:
@@ -746,7 +732,7 @@ def test_a_refund_that_is_made_although_it_failed_is_an_alarm(service: Service) 
     service.stripe.refunds[0].status = "failed"
     service.stripe.make(400, {"refund_id": REFUND_ID})
     service.counted.clear()
-    assert service.happens(stripe_refund_id="re_1") is RefundDiscrepancy.MADE_AFTER_FAILED
+    assert service.happens(stripe_refund_id="re_1") is Discrepancy.MADE_AFTER_FAILED
     assert (service.row["state"], "Alarm" in service.counted) == ("FAILED", True)
 
 
@@ -756,28 +742,30 @@ def test_a_refund_that_is_made_although_it_failed_is_an_alarm(service: Service) 
 INTENT = FoundIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")
 
 
-def refund_canceled(service: Service, intent: FoundIntent = INTENT) -> Any:
-    refunds = CanceledOrderRefunds(service.worker(), BOUNDS, service.clock)
-    return refunds.refund_canceled_order(ORDER_ID, intent, attempt=1, correlation_id="c", deadline=service.io.time + 60)
+def refund_canceled(service: Service) -> str:
+    """Refund it; returns the refund's state."""
+    service.refunds().refund_canceled_order(payment_of(paid()), INTENT)
+    return str(service.row["state"])
 
 
 def test_a_canceled_order_that_is_charged_is_refunded(service: Service) -> None:
     """All of it, once, with an alarm; and the order service is not bothered with a refund that it does not know."""
     for _ in range(3):
-        assert refund_canceled(service).state is RefundState.SUCCEEDED
+        assert refund_canceled(service) == RefundState.SUCCEEDED
     assert service.refunded == [AMOUNT_MINOR]
     assert (service.row["is_internal"], "Alarm" in service.counted) == (True, True)
     assert service.row["refund_id"] == refund_id_of_canceled_order(ORDER_ID, PAYMENT_INTENT)
 
 
 def test_a_canceled_orders_refund_goes_on_where_it_was(service: Service) -> None:
-    """Whoever called comes again; another who works on it is left alone."""
+    """The event is deferred, and delivered again; a worker that holds the refund is not disturbed."""
     service.reached_through(At("stripe refund answered", crash))
     with pytest.raises(KeyboardInterrupt):
         refund_canceled(service)
-    assert isinstance(refund_canceled(service), Unfinished)
+    with pytest.raises(EventDeferred):
+        refund_canceled(service)
     service.passes(BOUNDS.lease_seconds)
-    assert refund_canceled(service).state is RefundState.SUCCEEDED
+    assert refund_canceled(service) == RefundState.SUCCEEDED
     assert service.refunded == [AMOUNT_MINOR]
 
 
@@ -793,7 +781,7 @@ def test_an_internal_refund_that_has_no_row_is_recovered_as_internal(service: Se
     service.dynamodb.tables[REFUNDS].clear()
     service.stripe.refunds[0].status = "failed"
     refund_id = refund_id_of_canceled_order(ORDER_ID, PAYMENT_INTENT)
-    assert service.happens(refund_id=refund_id) is RefundDiscrepancy.LOST_ROW
+    assert service.happens(refund_id=refund_id) is Discrepancy.LOST_ROW
     assert service.row["is_internal"] is True
 
 
@@ -801,7 +789,7 @@ def test_the_template_gives_the_function_its_environment(aws: None) -> None:
     """Every variable that the application reads."""
     function = load_template()["Resources"]["RefundChargeFunction"]["Properties"]
     given = dict.fromkeys(function["Environment"]["Variables"], "x") | {"FUNCTION_TIMEOUT_SECONDS": "30"}
-    assert Application(given).consumer
+    Application(given)
     assert {"PAYMENTS_TABLE", "REFUNDS_TABLE"} <= given.keys()
 
 

@@ -1,53 +1,53 @@
-"""republish: what waits for an outcome is published again, and nothing else. The tables are moto's."""
+"""republish: publishes again what waits for an outcome, and nothing else. The tables are moto's."""
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
-from pydantic import Field, TypeAdapter
 
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, RefundRequestedEvent
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import ORDER_SERVICE, Event, OrderPlacedEvent, event_adapter
+from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.orders.transitions import WAITING
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.topics import OrderServiceEvent, Topic
+from onecharge.runtime.topics import Topic
 from publish_events.app import Publisher
-from publish_events.mapping import Tables
-from republish.app import WAITING_STATUSES
+from publish_events.mapping import PublishedTables, order_event_from_item
 from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
+    INDEX,
     Source,
     WaitingOrders,
-    WaitingRefunds,
     republications_due,
 )
+from republish.waiting_refunds import WaitingRefunds
 from testing.harness import Log, create_table, load_template
 from testing.silent import SILENT
+from testing.simulation.dynamodb import MemoryDynamoDB
 
 T0 = 1_800_000_000
 HOUR = 3600
 EVERY_SECONDS = 900
 """The schedule in template.yaml."""
 
-
-ORDER_EVENT: TypeAdapter[OrderServiceEvent] = TypeAdapter(
-    Annotated[OrderPlacedEvent | CancelRequestedEvent | RefundRequestedEvent, Field(discriminator="type")]
-)
+ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent, RefundRequestedEvent)
 
 
 class Sns:
-    """PublishBatch, which takes everything, or refuses the orders that the test names."""
+    """PublishBatch, which accepts every event but those that the test refuses."""
 
     def __init__(self) -> None:
-        self.published: list[OrderServiceEvent] = []
-        self.refuses: Callable[[OrderServiceEvent], bool] = lambda event: False
+        self.published: list[Event] = []
+        self.refuses: Callable[[Event], bool] = lambda event: False
         self.sender_fault = self.is_down = False
 
     def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -74,23 +74,20 @@ def at(seconds: float) -> str:
 
 @dataclass
 class Shop:
-    """Orders and their refunds, a topic, and a clock that the test sets."""
+    """Orders, their refunds, a topic, and a clock that the test sets."""
 
     log: Log
+    dynamodb: Any
     now: float = T0
     pages_left: int = 10**6
     sns: Sns = field(default_factory=Sns)
     counted: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.dynamodb: Any = boto3.client("dynamodb")
-        create_table(self.dynamodb, "orders", "OrdersTable")
-        create_table(self.dynamodb, "order-refunds", "OrderRefundsTable")
-        create_table(self.dynamodb, "republication", "RepublicationTable")
         self.topic = Topic(self.sns, "orders-topic", SILENT, SILENT)  # type: ignore[arg-type]  # The one method.
 
     def place(self, number: int = 1, **changes: Any) -> dict[str, Any]:
-        """Store an order now; gives the stream's record of it."""
+        """Store an order now; returns its stream record."""
         item = to_item(
             {
                 "order_id": order_id(number),
@@ -100,6 +97,7 @@ class Shop:
                 "amount_minor": 1099,
                 "currency": "EUR",
                 "payment_method": "pm_card_visa",
+                "fingerprint": "f",
                 "placed_at": at(self.now),
                 "correlation_id": "c",
                 **changes,
@@ -113,7 +111,7 @@ class Shop:
         }
 
     def request_refund(self, number: int = 1, **changes: Any) -> None:
-        """Store a refund of the order now."""
+        """Store a refund of the order, requested now."""
         values = {
             "order_id": order_id(number),
             "refund_id": f"rfd_{number:032x}",
@@ -121,6 +119,7 @@ class Shop:
             "attempt": 1,
             "amount_minor": 1099,
             "currency": "EUR",
+            "asked_for": "1099",
             "requested_at": at(self.now),
             "correlation_id": "c",
         }
@@ -128,11 +127,11 @@ class Shop:
 
     @property
     def sources(self) -> list[Source]:
-        orders = [WaitingOrders(self.dynamodb, "orders", status) for status in WAITING_STATUSES]
+        orders = [WaitingOrders(self.dynamodb, "orders", status) for status in WAITING]
         return [*orders, WaitingRefunds(self.dynamodb, "order-refunds")]
 
     def republish(self, *, seconds_later: float = 0) -> list[int]:
-        """One run, so much later; gives the orders that it published."""
+        """One run, so much later; returns the numbers of the orders that it published."""
         self.now += seconds_later
         before = len(self.sns.published)
         RepublishOrders(
@@ -151,18 +150,30 @@ class Shop:
         return self.pages_left >= 0
 
     def publish(self, record: dict[str, Any]) -> None:
-        """What publish_events does with a record of the stream."""
-        tables = Tables("orders", "order-refunds", "payments", "refunds")
-        Publisher(tables, self.topic, self.topic, SILENT, SILENT).publish([record])
+        """What publish_events does with a stream record."""
+        tables = PublishedTables({"orders": order_event_from_item})
+        Publisher(tables, {ORDER_SERVICE: self.topic}, SILENT, SILENT).publish([record])
 
 
 @pytest.fixture
 def shop(aws: None, log: Log) -> Shop:
-    return Shop(log)
+    dynamodb = boto3.client("dynamodb")
+    create_table(dynamodb, "orders", "OrdersTable")
+    create_table(dynamodb, "order-refunds", "OrderRefundsTable")
+    create_table(dynamodb, "republication", "RepublicationTable")
+    return Shop(log, dynamodb)
+
+
+@pytest.fixture
+def shop_in_memory(log: Log) -> Shop:
+    """For hundreds of runs: its DynamoDB is the simulation's, which takes a fraction of moto's time."""
+    keys = {"orders": ("order_id",), "order-refunds": ("order_id", "refund_id"), "republication": ("name",)}
+    indexes = {"orders": {INDEX: ("status", "placed_at")}, "order-refunds": {INDEX: ("status", "requested_at")}}
+    return Shop(log, MemoryDynamoDB(keys=keys, indexes=indexes))
 
 
 def test_an_order_that_stayed_pending_is_published_again(shop: Shop) -> None:
-    """As the very event that its stream record makes, and it is counted."""
+    """The event is the one that its stream record makes, id included; a metric counts it."""
     shop.publish(shop.place())
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1]
     by_the_stream, again = shop.sns.published
@@ -170,8 +181,8 @@ def test_an_order_that_stayed_pending_is_published_again(shop: Shop) -> None:
     assert shop.counted == {"Republished": 1}
 
 
-def test_an_order_that_is_young_or_has_moved_is_left_alone(shop: Shop) -> None:
-    """Whatever it has moved to."""
+def test_an_order_that_is_new_or_has_an_outcome_is_not_published(shop: Shop) -> None:
+    """Whatever the outcome."""
     statuses = ["PAID", "PAYMENT_DECLINED", "NEEDS_REVIEW", "CANCELED"]
     for number, status in enumerate(statuses, start=2):
         shop.place(number, status=status)
@@ -182,8 +193,8 @@ def test_an_order_that_is_young_or_has_moved_is_left_alone(shop: Shop) -> None:
     assert shop.republish(seconds_later=1) == [1]
 
 
-def test_an_order_that_moves_while_the_index_lags_is_left_alone(shop: Shop) -> None:
-    """What counts is the order as it is, read consistently."""
+def test_a_stale_index_publishes_nothing(shop: Shop) -> None:
+    """The index is eventually consistent: the item itself is read consistently, and its status decides."""
     shop.place()
     shop.now += FIRST_WAIT_SECONDS
     pending = shop.sources[0]
@@ -193,8 +204,8 @@ def test_an_order_that_moves_while_the_index_lags_is_left_alone(shop: Shop) -> N
     assert pending.read(stale) is None
 
 
-def test_a_later_attempt_counts_from_its_own_beginning(shop: Shop) -> None:
-    """Its order was placed days ago, which is what the event says: the age of the order decides about a lookup."""
+def test_a_later_attempt_waits_since_it_was_made(shop: Shop) -> None:
+    """The event keeps the time at which the order was placed: the order's age decides whether Stripe is searched."""
     began = T0 + 3 * DAY_SECONDS
     shop.place(attempt=2, attempt_placed_at=at(began), placed_at=at(T0))
     shop.now = began
@@ -206,27 +217,28 @@ def test_a_later_attempt_counts_from_its_own_beginning(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
-def test_an_order_is_published_again_ever_more_rarely(shop: Shop) -> None:
-    """After 15 and 30 minutes, 1, 2, 4, 8 and 16 hours, then daily: an outage of Stripe's makes no flood."""
+def test_an_order_is_published_again_ever_more_rarely(shop_in_memory: Shop) -> None:
+    """After 15 and 30 minutes, 1, 2, 4, 8 and 16 hours, then daily: an outage at Stripe causes no flood of requests."""
+    shop = shop_in_memory
     shop.place()
     published = [(shop.now - T0) / HOUR for _ in range(3 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48, 72]
 
 
-def test_the_schedule_is_the_tests() -> None:
-    """Every 15 minutes, in template.yaml too."""
+def test_the_schedule_is_the_one_of_these_tests() -> None:
+    """Every 15 minutes in template.yaml."""
     events = load_template()["Resources"]["RepublishFunction"]["Properties"]["Events"]
     assert [event["Properties"]["Schedule"] for event in events.values()] == [f"rate({EVERY_SECONDS // 60} minutes)"]
 
 
-def test_republications_due_never_falls() -> None:
-    """Nor rises by two at once, at any second of three days."""
+def test_republications_due_grow_one_by_one() -> None:
+    """At every second of three days."""
     due = [republications_due(seconds) for seconds in range(-1000, 3 * DAY_SECONDS)]
     assert {later - earlier for earlier, later in pairwise(due)} == {0, 1}
 
 
-def test_a_run_is_bounded_and_the_next_goes_on(shop: Shop) -> None:
-    """Where it stopped, the oldest first; a round has an end, and another begins."""
+def test_a_run_is_bounded_and_the_next_continues(shop: Shop) -> None:
+    """From its checkpoint, the oldest items first; when a round is completed, the next begins."""
     for number in range(250):
         shop.place(number, placed_at=at(T0 + number / 1000))
     shop.request_refund(250)
@@ -239,8 +251,8 @@ def test_a_run_is_bounded_and_the_next_goes_on(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("status", "event_id"), [("REQUIRES_ACTION", "placed"), ("CANCELING", "cancel_requested")])
-def test_whatever_waits_is_asked_about_again(shop: Shop, status: str, event_id: str) -> None:
-    """3-D Secure succeeded and that one stream record lost: the order's present attempt is published again."""
+def test_every_status_that_waits_is_published_again(shop: Shop, status: str, event_id: str) -> None:
+    """The outcome's own stream record may be lost: the event of the order's present attempt asks for it."""
     shop.place(status=status, attempt=2, attempt_placed_at=at(T0))
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
     assert shop.republish(seconds_later=1) == [1]
@@ -250,18 +262,19 @@ def test_whatever_waits_is_asked_about_again(shop: Shop, status: str, event_id: 
     assert shop.counted == {"Republished": 2, "WaitingForADay": 1, "Alarm": 1}
 
 
-def test_a_cancellation_waits_since_it_was_asked_for(shop: Shop) -> None:
-    """And not since its order was placed, which may be a year ago."""
-    asked_at = T0 + 300 * DAY_SECONDS
-    shop.place(status="CANCELING", cancel_requested_at=at(asked_at))
-    shop.now = asked_at
+def test_a_cancellation_waits_since_it_was_requested(shop: Shop) -> None:
+    """Not since its order was placed, which may be a year ago."""
+    requested_at = T0 + 300 * DAY_SECONDS
+    shop.place(status="CANCELING", cancel_requested_at=at(requested_at))
+    shop.now = requested_at
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
     assert shop.republish(seconds_later=1) == [1]
     assert "Alarm" not in shop.counted
 
 
-def test_a_refund_that_stays_pending_is_asked_about_again(shop: Shop) -> None:
-    """As the event that its stream record makes, ever more rarely, with an alarm after a day."""
+def test_a_refund_that_stays_pending_is_published_again(shop_in_memory: Shop) -> None:
+    """With the id that its stream record has given it, ever more rarely, with an alarm after a day."""
+    shop = shop_in_memory
     shop.request_refund()
     published = [(shop.now - T0) / HOUR for _ in range(2 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48]
@@ -269,8 +282,8 @@ def test_a_refund_that_stays_pending_is_asked_about_again(shop: Shop) -> None:
     assert shop.counted["Alarm"] == 96 + 1
 
 
-def test_a_refund_that_can_be_no_event_blocks_no_other(shop: Shop) -> None:
-    """It raises the alarm, in every round."""
+def test_an_invalid_refund_does_not_block_the_others(shop: Shop) -> None:
+    """It raises the alarm in every round."""
     for number in (1, 2, 3):
         shop.request_refund(number, **({"amount_minor": -1} if number == 2 else {}))
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3]
@@ -278,7 +291,7 @@ def test_a_refund_that_can_be_no_event_blocks_no_other(shop: Shop) -> None:
 
 
 def test_what_waits_for_a_day_raises_the_alarm(shop: Shop) -> None:
-    """In every run; the line that says which appears with each publication, and says no more than ids."""
+    """In every run. The log line that names the order is written with each publication, and holds no more than ids."""
     shop.place()
     shop.republish(seconds_later=DAY_SECONDS - 1)
     assert "Alarm" not in shop.counted
@@ -290,8 +303,8 @@ def test_what_waits_for_a_day_raises_the_alarm(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("spoiled", [{"amount_minor": -1}, {"attempt_placed_at": "yesterday"}, {"currency": "XXX"}])
-def test_an_order_that_can_be_no_event_blocks_no_other(shop: Shop, spoiled: dict[str, Any]) -> None:
-    """It raises the alarm, in every round."""
+def test_an_invalid_order_does_not_block_the_others(shop: Shop, spoiled: dict[str, Any]) -> None:
+    """It raises the alarm in every round."""
     for number in (1, 2, 3):
         shop.place(number, **(spoiled if number == 2 else {}))
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3]
@@ -299,8 +312,8 @@ def test_an_order_that_can_be_no_event_blocks_no_other(shop: Shop, spoiled: dict
     assert [line["order_id"] for line in shop.log.lines if line["level"] == "ERROR"] == [order_id(2)]
 
 
-def test_what_sns_refuses_is_due_until_it_is_taken(shop: Shop) -> None:
-    """Though its time to be published again is over by then."""
+def test_what_sns_does_not_accept_stays_due(shop: Shop) -> None:
+    """Until SNS accepts it, although no republication is due at that time any more."""
     shop.place()
     shop.sns.refuses = lambda event: True
     shop.republish(seconds_later=FIRST_WAIT_SECONDS)
@@ -312,8 +325,8 @@ def test_what_sns_refuses_is_due_until_it_is_taken(shop: Shop) -> None:
     assert shop.republish(seconds_later=60) == []
 
 
-def test_what_sns_refuses_permanently_blocks_no_other(shop: Shop) -> None:
-    """It raises the alarm, and the round comes to its end."""
+def test_a_permanent_publish_failure_does_not_block_the_others(shop: Shop) -> None:
+    """It raises the alarm, and the round is completed."""
     for number in range(150):
         shop.place(number, placed_at=at(T0 + number / 1000))
     shop.sns.refuses, shop.sns.sender_fault = lambda event: event.subject == order_id(7), True
@@ -321,8 +334,8 @@ def test_what_sns_refuses_permanently_blocks_no_other(shop: Shop) -> None:
     assert shop.counted == {"Republished": 149, "Alarm": 1}
 
 
-def test_nothing_is_lost_though_the_stream_forgets(shop: Shop) -> None:
-    """SNS refuses for more than a day, the stream gives the record up: the order is published all the same."""
+def test_an_order_is_published_although_its_stream_record_is_lost(shop: Shop) -> None:
+    """SNS is down for longer than a stream keeps its records."""
     record = shop.place()
     shop.sns.is_down = True
     while shop.now < T0 + DAY_SECONDS + HOUR:
@@ -338,13 +351,13 @@ def test_nothing_is_lost_though_the_stream_forgets(shop: Shop) -> None:
 
 
 def test_of_two_concurrent_runs_one_ends(shop: Shop) -> None:
-    """It has published duplicates, which are harmless, and leaves the checkpoint to the other run."""
+    """It has published a duplicate, which is harmless, and leaves the rest to the other run."""
     shop.place()
     shop.now += FIRST_WAIT_SECONDS
     publish = shop.topic.client.publish_batch
 
     def another_run_meanwhile(**entries: Any) -> Any:
-        shop.sns.publish_batch = publish  # type: ignore[method-assign]
+        shop.sns.publish_batch = publish  # type: ignore[assignment, method-assign]
         assert shop.republish() == [1]
         return publish(**entries)
 

@@ -1,6 +1,6 @@
-"""What Stripe and the network answer becomes one kind of response; what is not recognized is never a decline.
+"""Each response of Stripe and each network failure is classified; an unrecognized one is never a decline.
 
-Through Stripe's own client, over HTTP that is mocked: the SDK has ideas of its own about errors.
+Through Stripe's client over mocked HTTP, because the SDK maps errors in its own way.
 """
 
 import json
@@ -11,8 +11,9 @@ import pytest
 import requests
 import responses
 
-from onecharge.payments.charges.gateway import StripeGateway, StripeResponse, stripe_client
+from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import CancelReason
+from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import ResponseKind, is_replay
 from testing.builders import BOUNDS, REQUEST, payment
 
@@ -28,21 +29,21 @@ def stripe_api() -> Any:
 
 @pytest.fixture
 def gateway(monkeypatch: pytest.MonkeyPatch) -> StripeGateway:
-    # The SDK pauses between its tries; a test need not.
+    # No delay between the SDK's retries.
     monkeypatch.setattr("stripe.HTTPClient.INITIAL_DELAY", 0)
     monkeypatch.setattr("stripe.HTTPClient.MAX_DELAY", 0)
     return StripeGateway(stripe_client("sk_test_x", api_base=BASE, bounds=BOUNDS))
 
 
-Ask = Callable[[StripeGateway], StripeResponse]
-ASKS: dict[str, tuple[Ask, str]] = {
+Call = Callable[[StripeGateway], StripeResponse]
+REQUESTS: dict[str, tuple[Call, str]] = {
     "create": (lambda gateway: gateway.create(REQUEST, 0), "/v1/payment_intents"),
     "confirm": (lambda gateway: gateway.confirm(payment()), "/v1/payment_intents/pi_1/confirm"),
     "cancel": (lambda gateway: gateway.cancel("pi_1", CancelReason.ABANDONED), "/v1/payment_intents/pi_1/cancel"),
 }
 
 
-def shown(status: str = "requires_payment_method", **changes: Any) -> dict[str, Any]:
+def payment_intent(status: str = "requires_payment_method", **changes: Any) -> dict[str, Any]:
     return {
         "id": "pi_1",
         "object": "payment_intent",
@@ -62,7 +63,7 @@ def card_error(**details: Any) -> dict[str, Any]:
     return error("card_error", **{"code": "card_declined", **details})
 
 
-def confirm_answered(
+def confirm_with_response(
     gateway: StripeGateway,
     stripe_api: responses.RequestsMock,
     status: int,
@@ -106,11 +107,11 @@ KINDS: dict[str, tuple[int, Any, ResponseKind, str | None]] = {
     "502": (502, "<html>", ResponseKind.RETRYABLE, None),
     "503": (503, error("api_error"), ResponseKind.RETRYABLE, None),
     "504": (504, "", ResponseKind.RETRYABLE, None),
-    "an answer that broke off": (200, "{", ResponseKind.NO_ANSWER, None),
-    "a page of a proxy": (404, "<html>", ResponseKind.NO_ANSWER, None),
-    "a proxy that refuses": (400, "no", ResponseKind.NO_ANSWER, None),
+    "a response that broke off": (200, "{", ResponseKind.NO_ANSWER, None),
+    "an HTML page of a proxy": (404, "<html>", ResponseKind.NO_ANSWER, None),
+    "a 400 of a proxy": (400, "no", ResponseKind.NO_ANSWER, None),
     "a 402 of a proxy": (402, "pay", ResponseKind.NO_ANSWER, None),
-    "a 402 that is no card error": (402, error("api_error"), ResponseKind.RETRYABLE, None),
+    "a 402 that is not a card error": (402, error("api_error"), ResponseKind.RETRYABLE, None),
     # Declines.
     "decline": (402, card_error(decline_code="lost_card"), ResponseKind.DECLINED, "lost_card"),
     "expired card": (402, error("card_error", code="expired_card"), ResponseKind.DECLINED, "expired_card"),
@@ -118,7 +119,7 @@ KINDS: dict[str, tuple[int, Any, ResponseKind, str | None]] = {
         *(402, error("card_error", code="authentication_required")),
         *(ResponseKind.DECLINED, "authentication_required"),
     ),
-    # The payment method's fault.
+    # Payment methods that are refused.
     "unknown payment method": (
         *(400, error(code="resource_missing", param="payment_method")),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
@@ -144,11 +145,11 @@ KINDS: dict[str, tuple[int, Any, ResponseKind, str | None]] = {
         *(400, error(code="payment_method_unactivated")),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
     ),
-    # The amount's.
-    "30 cents": (400, error(code="amount_too_small"), ResponseKind.AMOUNT_REFUSED, "amount_too_small"),
-    "too large": (400, error(code="amount_too_large"), ResponseKind.AMOUNT_REFUSED, "amount_too_large"),
+    # Amounts and currencies that are refused.
+    "amount too small": (400, error(code="amount_too_small"), ResponseKind.AMOUNT_REFUSED, "amount_too_small"),
+    "amount too large": (400, error(code="amount_too_large"), ResponseKind.AMOUNT_REFUSED, "amount_too_large"),
     "currency": (400, error(code="invalid_currency"), ResponseKind.AMOUNT_REFUSED, "currency_not_supported"),
-    # Nobody's but ours.
+    # Our account, our API key, our request.
     "bad key": (401, error(), ResponseKind.ACCOUNT, None),
     "key not allowed": (403, error(), ResponseKind.ACCOUNT, None),
     "wrong mode": (
@@ -173,7 +174,7 @@ KINDS: dict[str, tuple[int, Any, ResponseKind, str | None]] = {
 
 
 @pytest.mark.parametrize(("status", "body", "kind", "code"), KINDS.values(), ids=KINDS.keys())
-def test_what_stripe_answers(
+def test_each_error_is_classified(
     gateway: StripeGateway,
     stripe_api: responses.RequestsMock,
     status: int,
@@ -181,23 +182,23 @@ def test_what_stripe_answers(
     kind: ResponseKind,
     code: str | None,
 ) -> None:
-    """Each status and error code, as Stripe's documentation gives them."""
-    failure = confirm_answered(gateway, stripe_api, status, body).failure
+    """By status, error type, code, param and message, as Stripe documents them."""
+    failure = confirm_with_response(gateway, stripe_api, status, body).failure
     assert failure is not None
     assert failure.kind is kind
     if kind not in (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE):
         assert failure.code == code
 
 
-@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize(
     "failure", [requests.ConnectionError(), requests.ReadTimeout(), requests.ConnectTimeout(), ConnectionResetError()]
 )
-def test_a_network_that_fails_says_nothing(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, failure: Exception, ask: str
+def test_a_network_failure_leaves_the_result_unknown(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock, failure: Exception, name: str
 ) -> None:
-    """Whatever was asked."""
-    request, path = ASKS[ask]
+    """For create, confirm and cancel."""
+    request, path = REQUESTS[name]
     stripe_api.post(BASE + path, body=failure)
     response = request(gateway)
     assert response.failure is not None
@@ -217,11 +218,11 @@ def test_a_network_that_fails_says_nothing(
         (402, error("api_error")),
     ],
 )
-def test_a_stored_non_answer_is_told_from_a_passing_one(
+def test_a_replayed_failure_is_a_stored_failure(
     gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: Any
 ) -> None:
-    """The header says that the key is answered so for ever: sent again, it would be for 22 hours."""
-    response = confirm_answered(gateway, stripe_api, status, body, REPLAYED)
+    """Idempotent-Replayed: a retry with the same key would get the same failure until the key is deleted."""
+    response = confirm_with_response(gateway, stripe_api, status, body, REPLAYED)
     assert response.failure is not None
     assert response.failure.kind is ResponseKind.STORED_FAILURE
     assert response.is_replay
@@ -234,22 +235,22 @@ def test_a_stored_non_answer_is_told_from_a_passing_one(
         (400, error(code="payment_intent_unexpected_state"), ResponseKind.UNEXPECTED_STATE),
     ],
 )
-def test_a_stored_answer_keeps_its_kind(
+def test_a_replayed_result_keeps_its_kind(
     gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: Any, kind: ResponseKind
 ) -> None:
-    """A replayed decline is one; that it is a replay is said beside it."""
-    response = confirm_answered(gateway, stripe_api, status, body, REPLAYED)
+    """A replayed decline is a decline, with is_replay."""
+    response = confirm_with_response(gateway, stripe_api, status, body, REPLAYED)
     assert response.failure is not None
     assert (response.failure.kind, response.is_replay) == (kind, True)
 
 
 @pytest.mark.parametrize("headers", [{}, REPLAYED])
-def test_a_success_says_whether_it_is_a_replay(
+def test_a_success_shows_whether_it_is_a_replay(
     gateway: StripeGateway, stripe_api: responses.RequestsMock, headers: dict[str, str]
 ) -> None:
-    """Of a create and of a confirm alike."""
-    response = confirm_answered(gateway, stripe_api, 200, shown("succeeded"), headers)
-    stripe_api.post(f"{BASE}/v1/payment_intents", json=shown(), headers=headers)
+    """For create and for confirm."""
+    response = confirm_with_response(gateway, stripe_api, 200, payment_intent("succeeded"), headers)
+    stripe_api.post(f"{BASE}/v1/payment_intents", json=payment_intent(), headers=headers)
     assert response.failure is None
     assert response.is_replay is gateway.create(REQUEST, 0).is_replay is bool(headers)
 
@@ -263,36 +264,38 @@ def test_a_success_says_whether_it_is_a_replay(
         ({"IDEMPOTENT-REPLAYED": "true"}, True),
     ],
 )
-def test_the_header_s_case_does_not_matter(headers: dict[str, str] | None, replayed: bool) -> None:
-    """As HTTP has it."""
+def test_header_names_are_case_insensitive(headers: dict[str, str] | None, replayed: bool) -> None:
+    """Only the value true is a replay."""
     assert is_replay(headers) is replayed
 
 
 @pytest.mark.parametrize("status", ["succeeded", "processing", "requires_action", "requires_payment_method"])
-def test_a_402_shows_its_payment_intent(
+def test_a_402_contains_its_payment_intent(
     gateway: StripeGateway, stripe_api: responses.RequestsMock, status: str
 ) -> None:
-    """What it is decides whether that is a decline."""
-    body = card_error(decline_code="lost_card", payment_intent=shown(status))
-    response = confirm_answered(gateway, stripe_api, 402, body)
+    """With its status, which decides whether it is a decline."""
+    body = card_error(decline_code="lost_card", payment_intent=payment_intent(status))
+    response = confirm_with_response(gateway, stripe_api, 402, body)
     assert response.intent is not None
     assert response.intent.status == status
 
 
-def test_a_decline_is_shown_with_all_that_a_shop_can_use(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock
-) -> None:
-    """Decline code, advice and charge; an expanded object counts as its id."""
+def test_a_decline_contains_what_a_shop_can_show(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+    """Decline code, advice code and charge id, also of an expanded charge."""
     failed = {"code": "card_declined", "decline_code": "lost_card", "advice_code": "do_not_try_again"}
-    body = card_error(payment_intent=shown(last_payment_error=failed, latest_charge={"id": "ch_1", "object": "charge"}))
-    intent = confirm_answered(gateway, stripe_api, 402, body).intent
+    body = card_error(
+        payment_intent=payment_intent(last_payment_error=failed, latest_charge={"id": "ch_1", "object": "charge"})
+    )
+    intent = confirm_with_response(gateway, stripe_api, 402, body).intent
     assert intent is not None
     assert (intent.error_code, intent.advice_code, intent.latest_charge) == ("lost_card", "do_not_try_again", "ch_1")
 
 
-def test_a_refusal_carries_what_a_person_needs(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
-    """Stripe's message and request id."""
+def test_a_refused_request_contains_message_and_request_id(
+    gateway: StripeGateway, stripe_api: responses.RequestsMock
+) -> None:
+    """For the person who reviews it."""
     body = error(message="Received unknown parameter: x", code="parameter_unknown")
-    failure = confirm_answered(gateway, stripe_api, 400, body, {"Request-Id": "req_1"}).failure
+    failure = confirm_with_response(gateway, stripe_api, 400, body, {"Request-Id": "req_1"}).failure
     assert failure is not None
     assert (failure.message, failure.request_id) == ("Received unknown parameter: x", "req_1")

@@ -7,150 +7,40 @@ import base64
 import itertools
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
 import pytest
 
+from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.samples import SAMPLES
-from local.stack import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
 from onecharge.contract.questions import Cancellation
-from onecharge.contract.states import PaymentState, RefundState
-from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.refunds.canceled_orders import RefundUnfinished
-from stripe_webhook.app import Application, StripeEventsApi
-from stripe_webhook.receive import ReceiveStripeEvent
+from onecharge.contract.refunds import RefundState
+from onecharge.contract.states import PaymentState
+from onecharge.payments.stripe_events import EventDeferred
+from stripe_webhook.app import Application
+from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong_key
 from testing.harness import LambdaContext, Log, Sample
-from testing.payment_service import (
-    DECLINED,
-    REQUIRES_ACTION_SECONDS,
-    T0,
-    THREE_D_SECURE,
-    VISA,
-    PaymentService,
-    no_answer,
-    order_id,
-    wrong_key,
-)
-from testing.simulation.dynamodb import MemoryDynamoDB, NoFaults
-
-Event = dict[str, Any]
-
-
-class Watched(NoFaults):
-    """Keeps what was asked of DynamoDB; one operation may be made to fail."""
-
-    def __init__(self) -> None:
-        super().__init__(T0)
-        self.asked: list[str] = []
-        self.failing = ""
-
-    def pause(self, where: str) -> None:
-        if not where.endswith("answered"):
-            self.asked.append(where)
-
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        return kinds[0] if where == self.failing else None
-
-
-@dataclass
-class Endpoint:
-    """The function behind its route, with a Payments table and a Stripe in memory."""
-
-    log: Log
-    sample: Sample
-    io: Watched = field(default_factory=Watched)
-    secret: str = STRIPE_WEBHOOK_SECRET
-
-    def __post_init__(self) -> None:
-        keys = {"payments": ("order_id",), "refunds": ("order_id", "refund_id"), "stripe-events": ("event_id",)}
-        self.dynamodb: Any = MemoryDynamoDB(keys=keys, io=self.io)
-        self.payments = PaymentService(self.dynamodb, self.log.logger)
-        self.stripe, self.counted = self.payments.stripe, self.payments.counted
-        receive = ReceiveStripeEvent(
-            events=self.payments.events,
-            processed=ProcessedEvents(self.dynamodb, "stripe-events"),
-            clock=lambda: self.payments.now,
-            logger=self.log.logger,
-            count=self.counted.append,
-        )
-        self.api = StripeEventsApi(
-            secret=lambda: self.secret,
-            receive=lambda: receive,
-            logger=self.log.logger,
-            counts=self.counted.append,
-        )
-
-    # ------------------------------------------------------------ what has happened before
-
-    def at_the_bank(self) -> str:
-        """The customer of order a has been sent to the bank; returns the PaymentIntent's id."""
-        self.payments.charge(card=THREE_D_SECURE)
-        self.counted.clear()
-        return "pi_0"
-
-    def paid(self) -> str:
-        """Order a is paid; returns the PaymentIntent's id."""
-        self.payments.charge()
-        self.counted.clear()
-        return "pi_0"
-
-    def paid_at_the_bank(self) -> Event:
-        """The event of a success that the row does not show yet."""
-        return self.stripe.becomes(self.at_the_bank(), "succeeded")
-
-    @property
-    def row(self) -> Payment:
-        return self.payments.row()
-
-    # ------------------------------------------------------------ what Stripe sends
-
-    def send(self, event: Event, **how: Any) -> int:
-        return self.post(body_of(event), **how)[0]
-
-    def post(
-        self, body: str, *, header: str | None = None, secret: str = STRIPE_WEBHOOK_SECRET, age_seconds: int = 0
-    ) -> tuple[int, dict[str, Any]]:
-        signed = signature(body, secret, int(time.time()) - age_seconds)
-        return self.request(body, signed if header is None else header)
-
-    def request(self, body: str, header: str, *, encoded: bool = False) -> tuple[int, dict[str, Any]]:
-        http = self.sample("stripe_webhook/unsigned")
-        http["headers"] |= {"stripe-signature": header} if header else {}
-        http |= {"body": body, "isBase64Encoded": encoded}
-        return self.resolve(http)
-
-    def resolve(self, http: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        self.io.asked.clear()
-        self.stripe.asked.clear()
-        answer = self.api.resolver.resolve(http, LambdaContext())
-        return answer["statusCode"], json.loads(answer["body"])
-
-
-def body_of(event: Event) -> str:
-    """The event as Stripe writes it."""
-    return json.dumps(event, indent=2)
+from testing.payment_service import REQUIRES_ACTION_SECONDS, T0, order_id
+from testing.webhook_harness import Event, WebhookHarness, body_of
 
 
 @pytest.fixture
-def endpoint(log: Log, sample: Sample) -> Endpoint:
-    return Endpoint(log, sample)
+def endpoint(log: Log, sample: Sample) -> WebhookHarness:
+    return WebhookHarness(log, sample)
 
 
 # ---------------------------------------------------------------- a PaymentIntent's event
 
 
-def test_an_order_that_is_paid_at_the_bank_is_finalized(endpoint: Endpoint) -> None:
+def test_an_order_that_is_paid_at_the_bank_is_finalized(endpoint: WebhookHarness) -> None:
     """Within the request of the webhook."""
     assert endpoint.send(endpoint.paid_at_the_bank()) == 200
     assert (endpoint.row.state, endpoint.row.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_0")
 
 
-def test_a_failed_authentication_is_a_decline(endpoint: Endpoint) -> None:
+def test_a_failed_authentication_is_a_decline(endpoint: WebhookHarness) -> None:
     """Another card is another attempt, of the same PaymentIntent: so it stays open."""
     error = {"code": "payment_intent_authentication_failure", "type": "card_error"}
     event = endpoint.stripe.becomes(endpoint.at_the_bank(), "requires_payment_method", last_payment_error=error)
@@ -162,7 +52,7 @@ def test_a_failed_authentication_is_a_decline(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_events_are_harmless_in_any_order_and_in_duplicate(endpoint: Endpoint, order: tuple[int, ...]) -> None:
+def test_events_are_harmless_in_any_order_and_in_duplicate(endpoint: WebhookHarness, order: tuple[int, ...]) -> None:
     """The customer is asked, fails, tries again and pays: whatever comes first, it is paid, and no alarm is raised."""
     intent_id = endpoint.at_the_bank()
     endpoint.stripe.becomes(intent_id, "requires_payment_method")
@@ -173,7 +63,7 @@ def test_events_are_harmless_in_any_order_and_in_duplicate(endpoint: Endpoint, o
     assert "Alarm" not in endpoint.counted
 
 
-def test_a_duplicate_costs_one_read(endpoint: Endpoint) -> None:
+def test_a_duplicate_costs_one_read(endpoint: WebhookHarness) -> None:
     """And no request to Stripe."""
     event = endpoint.paid_at_the_bank()
     endpoint.send(event)
@@ -182,7 +72,7 @@ def test_a_duplicate_costs_one_read(endpoint: Endpoint) -> None:
     assert endpoint.counted == ["Reconciled.SUCCEEDED", "EventProcessed", "EventReplayed"]
 
 
-def test_a_row_that_a_worker_holds_is_left_to_it(endpoint: Endpoint) -> None:
+def test_a_row_that_a_worker_holds_is_left_to_it(endpoint: WebhookHarness) -> None:
     """2xx, since the worker finalizes it: an event that is faster is the usual case."""
     endpoint.payments.crash_after("confirm")
     held = endpoint.row
@@ -191,7 +81,7 @@ def test_a_row_that_a_worker_holds_is_left_to_it(endpoint: Endpoint) -> None:
     assert (endpoint.row, endpoint.stripe.asked) == (held, [])
 
 
-def test_a_row_whose_worker_crashed_is_finalized(endpoint: Endpoint) -> None:
+def test_a_row_whose_worker_crashed_is_finalized(endpoint: WebhookHarness) -> None:
     """Once its lease has expired."""
     endpoint.payments.crash_after("confirm")
     endpoint.payments.now += endpoint.payments.bounds.lease_seconds
@@ -199,7 +89,7 @@ def test_a_row_whose_worker_crashed_is_finalized(endpoint: Endpoint) -> None:
     assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
-def test_a_late_success_is_written_over_a_decline(endpoint: Endpoint) -> None:
+def test_a_late_success_is_written_over_a_decline(endpoint: WebhookHarness) -> None:
     """What Stripe says later wins, and an alarm counts it."""
     endpoint.payments.charge(card=DECLINED)
     endpoint.counted.clear()
@@ -208,7 +98,7 @@ def test_a_late_success_is_written_over_a_decline(endpoint: Endpoint) -> None:
     assert endpoint.counted == ["Reconciled.SUCCEEDED", "PaidAfterDecline", "Alarm", "EventProcessed"]
 
 
-def test_a_lost_row_is_recovered(endpoint: Endpoint) -> None:
+def test_a_lost_row_is_recovered(endpoint: WebhookHarness) -> None:
     """From the PaymentIntent's own metadata: the order is paid, and will not be charged again."""
     endpoint.paid()
     endpoint.dynamodb.tables["payments"].clear()
@@ -221,7 +111,7 @@ def test_a_lost_row_is_recovered(endpoint: Endpoint) -> None:
     assert len(endpoint.stripe.intents) == 1
 
 
-def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: Endpoint) -> None:
+def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: WebhookHarness) -> None:
     """It is somebody's money: no row is made up, a person has to look."""
     endpoint.paid()
     endpoint.dynamodb.tables["payments"].clear()
@@ -232,12 +122,12 @@ def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: Endpo
 
 
 @pytest.mark.parametrize("has_row", [True, False])
-def test_an_event_that_only_a_webhook_knows_is_an_alarm(endpoint: Endpoint, has_row: bool) -> None:
+def test_an_event_that_only_a_webhook_knows_is_an_alarm(endpoint: WebhookHarness, has_row: bool) -> None:
     """Stripe has no such PaymentIntent, and no row names it: nothing is written, and nothing sent again."""
     if has_row:
         endpoint.at_the_bank()
     metadata = {"order_id": order_id("a"), "placed_at": str(T0)}
-    money = {"amount": 3000, "currency": "eur"}
+    money: dict[str, Any] = {"amount": 3000, "currency": "eur"}
     thing = {"id": "pi_unheard_of", "status": "succeeded", "metadata": metadata, **money}
     assert endpoint.send(event_of("payment_intent.succeeded", "payment_intent", **thing)) == 200
     assert endpoint.counted == ["EventUnknownToStripe", "Alarm", "EventProcessed"]
@@ -245,7 +135,7 @@ def test_an_event_that_only_a_webhook_knows_is_an_alarm(endpoint: Endpoint, has_
     assert not has_row or endpoint.row.state is PaymentState.REQUIRES_ACTION
 
 
-def test_a_canceled_order_that_is_charged_is_refunded(endpoint: Endpoint) -> None:
+def test_a_canceled_order_that_is_charged_is_refunded(endpoint: WebhookHarness) -> None:
     """It cannot happen by design; if it does: an alarm, and its payment is given to the refund."""
     assert endpoint.payments.cancel() is Cancellation.CANCELED
     endpoint.counted.clear()
@@ -255,18 +145,18 @@ def test_a_canceled_order_that_is_charged_is_refunded(endpoint: Endpoint) -> Non
     assert endpoint.counted == ["CanceledOrderCharged", "Alarm", "EventProcessed"]
 
 
-def test_a_refund_that_fails_has_the_event_sent_again(endpoint: Endpoint) -> None:
+def test_a_refund_that_fails_has_the_event_sent_again(endpoint: WebhookHarness) -> None:
     """Of a canceled order: it is not processed before its refund is made."""
     endpoint.payments.cancel()
     event = endpoint.stripe.becomes("pi_0", "succeeded")
-    endpoint.payments.refund_failing = lambda: RefundUnfinished("another worker refunds it")
+    endpoint.payments.refund_failing = lambda: EventDeferred("another worker refunds it")
     assert endpoint.send(event) == 503
     endpoint.payments.refund_failing = None
     assert endpoint.send(event) == 200
     assert len(endpoint.payments.refunded) == 1
 
 
-def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: Endpoint) -> None:
+def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: WebhookHarness) -> None:
     """As after two restored tables: the row keeps the first."""
     endpoint.paid()
     endpoint.stripe.intents["pi_9"] = {**endpoint.stripe.intents["pi_0"], "id": "pi_9"}
@@ -275,17 +165,17 @@ def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: Endpoint
     assert endpoint.row.payment_intent_id == "pi_0"
 
 
-def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(endpoint: Endpoint) -> None:
+def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(endpoint: WebhookHarness) -> None:
     """DECLINED would take the row out of the index, where the reconciler finds it to finish the cancellation."""
     endpoint.at_the_bank()
     assert endpoint.payments.request_cancel(card=THREE_D_SECURE) is Cancellation.CANCELING
     assert endpoint.send(endpoint.stripe.becomes("pi_0", "requires_payment_method")) == 200
-    assert endpoint.row.state is PaymentState.REQUIRES_ACTION
+    state_after_event = endpoint.row.state
     assert endpoint.payments.reconcile()
-    assert endpoint.row.state is PaymentState.CANCELED
+    assert (state_after_event, endpoint.row.state) == (PaymentState.REQUIRES_ACTION, PaymentState.CANCELED)
 
 
-def test_an_expired_authentication_has_its_code_whoever_notices_it(endpoint: Endpoint) -> None:
+def test_an_expired_authentication_has_its_code_whoever_notices_it(endpoint: WebhookHarness) -> None:
     """The event of the cancel may be faster than whoever has canceled."""
     endpoint.at_the_bank()
     endpoint.payments.now += REQUIRES_ACTION_SECONDS
@@ -295,7 +185,7 @@ def test_an_expired_authentication_has_its_code_whoever_notices_it(endpoint: End
     assert endpoint.payments.item()["decline_code"] == {"S": "requires_action_expired"}
 
 
-def test_an_event_of_no_interest_is_acknowledged(endpoint: Endpoint) -> None:
+def test_an_event_of_no_interest_is_acknowledged(endpoint: WebhookHarness) -> None:
     """Another type, or a PaymentIntent of somebody else's, without asking anybody anything."""
     assert endpoint.send(event_of("customer.created", "customer", id="cus_1")) == 200
     for metadata in ({}, {"order_id": "4711"}):
@@ -305,7 +195,7 @@ def test_an_event_of_no_interest_is_acknowledged(endpoint: Endpoint) -> None:
     assert set(endpoint.counted) == {"EventIgnored"}
 
 
-def test_thin_events_are_acknowledged(endpoint: Endpoint) -> None:
+def test_thin_events_are_acknowledged(endpoint: WebhookHarness) -> None:
     """Stripe's v2 events say nothing but an id: refused, each would be sent again for days. They are counted."""
     thin = {"id": "evt_1", "object": "v2.core.event", "type": "v1.billing.meter.error_report_triggered"}
     assert endpoint.send(thin) == 200
@@ -326,7 +216,7 @@ def dispute(kind: str, status: str, *, event_id: str = "evt_after", **changes: A
     return event_of(f"charge.dispute.{kind}", "dispute", event_id=event_id, **thing)
 
 
-def test_a_refund_made_by_hand_shows_on_the_row(endpoint: Endpoint) -> None:
+def test_a_refund_made_by_hand_shows_on_the_row(endpoint: WebhookHarness) -> None:
     """By the metadata that Stripe copies to the charge, and as Stripe shows it by now, whatever comes late."""
     endpoint.paid()
     first, second = endpoint.stripe.refund("pi_0", 1000), endpoint.stripe.refund("pi_0", 2000)
@@ -339,7 +229,7 @@ def test_a_refund_made_by_hand_shows_on_the_row(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("disordered", [False, True])
-def test_a_refund_by_hand_that_fails_is_refunded_no_more(endpoint: Endpoint, disordered: bool) -> None:
+def test_a_refund_by_hand_that_fails_is_refunded_no_more(endpoint: WebhookHarness, disordered: bool) -> None:
     """It names no order, its PaymentIntent does; the event of the refund itself may come after that of its failure."""
     endpoint.paid()
     made, others = endpoint.stripe.refund("pi_0", 1000), endpoint.stripe.refund("pi_0", 200)
@@ -351,7 +241,7 @@ def test_a_refund_by_hand_that_fails_is_refunded_no_more(endpoint: Endpoint, dis
     assert endpoint.row.amount_refunded_minor == 200
 
 
-def test_a_refund_of_ours_that_fails_is_refunded_no_more(endpoint: Endpoint) -> None:
+def test_a_refund_of_ours_that_fails_is_refunded_no_more(endpoint: WebhookHarness) -> None:
     """Its own row becomes FAILED, and the figure falls."""
     endpoint.paid()
     endpoint.send(endpoint.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=f"rfd_{'1' * 32}"))
@@ -360,11 +250,11 @@ def test_a_refund_of_ours_that_fails_is_refunded_no_more(endpoint: Endpoint) -> 
     assert endpoint.row.amount_refunded_minor == 0
 
 
-def test_a_figure_that_fell_while_it_was_written_is_asked_again(endpoint: Endpoint) -> None:
+def test_a_figure_that_fell_while_it_was_written_is_asked_again(endpoint: WebhookHarness) -> None:
     """The event of the failure is handled in between, and finds nothing to write: the row shows no refund yet."""
     endpoint.paid()
     made = endpoint.stripe.refund("pi_0", 1000)
-    record, failed = endpoint.payments.store.record_refunded, []
+    record, failed = endpoint.payments.store.record_refunded, list[Event]()
 
     def fails_meanwhile(*given: Any) -> bool:
         if not failed:
@@ -377,7 +267,7 @@ def test_a_figure_that_fell_while_it_was_written_is_asked_again(endpoint: Endpoi
     assert (len(failed), endpoint.row.amount_refunded_minor) == (1, 0)
 
 
-def test_a_row_that_keeps_changing_defers_the_event(endpoint: Endpoint) -> None:
+def test_a_row_that_keeps_changing_defers_the_event(endpoint: WebhookHarness) -> None:
     """Stripe sends it again."""
     endpoint.paid()
     made = endpoint.stripe.refund("pi_0", 1000)
@@ -392,7 +282,7 @@ def test_a_row_that_keeps_changing_defers_the_event(endpoint: Endpoint) -> None:
     assert (endpoint.send(made), endpoint.row.amount_refunded_minor) == (200, 1000)
 
 
-def test_a_dispute_is_an_alarm_and_shows_on_the_row(endpoint: Endpoint) -> None:
+def test_a_dispute_is_an_alarm_and_shows_on_the_row(endpoint: WebhookHarness) -> None:
     """It names no order: its PaymentIntent does. A duplicate is counted once."""
     endpoint.paid()
     created = dispute("created", "needs_response")
@@ -403,7 +293,7 @@ def test_a_dispute_is_an_alarm_and_shows_on_the_row(endpoint: Endpoint) -> None:
     assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
 
 
-def test_a_dispute_that_is_closed_stays_closed(endpoint: Endpoint) -> None:
+def test_a_dispute_that_is_closed_stays_closed(endpoint: WebhookHarness) -> None:
     """Whatever comes late; only its creation is an alarm."""
     endpoint.paid()
     endpoint.send(dispute("updated", "under_review", event_id="evt_1"))
@@ -413,26 +303,26 @@ def test_a_dispute_that_is_closed_stays_closed(endpoint: Endpoint) -> None:
     assert endpoint.payments.item()["dispute_status"] == {"S": "lost"}
 
 
-def test_somebody_elses_dispute_is_acknowledged(endpoint: Endpoint) -> None:
+def test_somebody_elses_dispute_is_acknowledged(endpoint: WebhookHarness) -> None:
     """As of a charge without a PaymentIntent."""
     assert endpoint.send(dispute("created", "needs_response", payment_intent=None)) == 200
     assert endpoint.counted == ["ChargeEventIgnored", "EventProcessed"]
 
 
-def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: Endpoint) -> None:
+def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: WebhookHarness) -> None:
     """The key may be another account's for a while: an alarm, and nothing is dropped."""
     assert endpoint.send(dispute("created", "needs_response", payment_intent="pi_of_another_account")) == 503
     assert {"EventUnknownToStripe", "Alarm"} <= set(endpoint.counted)
 
 
-def test_an_event_of_a_connected_account_is_acknowledged(endpoint: Endpoint) -> None:
+def test_an_event_of_a_connected_account_is_acknowledged(endpoint: WebhookHarness) -> None:
     """Its objects are not ours to look into."""
     event = dispute("created", "needs_response", payment_intent="pi_of_another_account") | {"account": "acct_1"}
     assert endpoint.send(event) == 200
     assert endpoint.counted == ["EventIgnored"]
 
 
-def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: Endpoint) -> None:
+def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: WebhookHarness) -> None:
     """The second charge of an order was refunded by hand: the first is still paid."""
     endpoint.paid()
     endpoint.stripe.intents["pi_9"] = {**endpoint.stripe.intents["pi_0"], "id": "pi_9"}
@@ -442,7 +332,7 @@ def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: Endpoint
 
 
 @pytest.mark.parametrize("kind", ["refund.updated", "refund.failed"])
-def test_what_becomes_of_a_refund_is_handled_by_refunds(endpoint: Endpoint, kind: str) -> None:
+def test_what_becomes_of_a_refund_is_handled_by_refunds(endpoint: WebhookHarness, kind: str) -> None:
     """Once: a duplicate is recognized by its id."""
     endpoint.paid()
     refund_id = f"rfd_{'1' * 32}"
@@ -458,7 +348,7 @@ def test_what_becomes_of_a_refund_is_handled_by_refunds(endpoint: Endpoint, kind
 # ---------------------------------------------------------------- whom an event is taken from
 
 
-def refused(endpoint: Endpoint, body: str, header: str) -> dict[str, Any]:
+def refused(endpoint: WebhookHarness, body: str, header: str) -> dict[str, Any]:
     """What a request is answered with that must change nothing, and reveal nothing."""
     rows = str(endpoint.dynamodb.tables)
     status, problem = endpoint.request(body, header)
@@ -482,7 +372,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS.keys())
-def test_what_stripe_did_not_sign_is_refused(endpoint: Endpoint, header: Any) -> None:
+def test_what_stripe_did_not_sign_is_refused(endpoint: WebhookHarness, header: Any) -> None:
     """400, the same for every reason, and nothing is asked or changed."""
     body = body_of(endpoint.paid_at_the_bank())
     problem = refused(endpoint, body, header(body))
@@ -491,26 +381,26 @@ def test_what_stripe_did_not_sign_is_refused(endpoint: Endpoint, header: Any) ->
         "type": "urn:onecharge:problem:not-from-stripe",
         "title": "Bad Request",
         "status": 400,
-        "detail": "This is no event that Stripe has signed.",
+        "detail": "The signature is not Stripe's.",
     }
 
 
 @pytest.mark.parametrize("body", ["", "no Base64!", base64.b64encode(b"\xff\xfe").decode()])
-def test_a_body_that_cannot_be_read_is_refused(endpoint: Endpoint, body: str) -> None:
+def test_a_body_that_cannot_be_read_is_refused(endpoint: WebhookHarness, body: str) -> None:
     """As any other that Stripe did not sign."""
     http = endpoint.sample("stripe_webhook/payment_intent_payment_failed")
     assert http["isBase64Encoded"]
     assert endpoint.resolve(http | {"body": body})[0] == 400
 
 
-def test_a_signature_is_good_for_five_minutes(endpoint: Endpoint) -> None:
+def test_a_signature_is_good_for_five_minutes(endpoint: WebhookHarness) -> None:
     """Stripe's own tolerance."""
     assert endpoint.send(endpoint.paid_at_the_bank(), age_seconds=290) == 200
     assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
 @pytest.mark.parametrize("encoded", [False, True])
-def test_the_body_is_verified_as_it_came(endpoint: Endpoint, encoded: bool) -> None:
+def test_the_body_is_verified_as_it_came(endpoint: WebhookHarness, encoded: bool) -> None:
     """White space, escapes and the order of names are Stripe's; the gateway in between may encode it."""
     event = endpoint.paid_at_the_bank()
     escaped = json.dumps({"note": "caf\u00e9", **dict(reversed(event.items()))}, indent=1)
@@ -521,7 +411,7 @@ def test_the_body_is_verified_as_it_came(endpoint: Endpoint, encoded: bool) -> N
     assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
-def test_a_secret_that_was_rolled_is_the_one_that_counts(endpoint: Endpoint) -> None:
+def test_a_secret_that_was_rolled_is_the_one_that_counts(endpoint: WebhookHarness) -> None:
     """It is asked for with every request; while Stripe signs with both, either of them is good."""
     event = endpoint.paid_at_the_bank()
     now = int(time.time())
@@ -535,7 +425,7 @@ def test_a_secret_that_was_rolled_is_the_one_that_counts(endpoint: Endpoint) -> 
     assert endpoint.send(event, secret="whsec_new") == 200
 
 
-def test_nothing_sensitive_is_logged(endpoint: Endpoint, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_sensitive_is_logged(endpoint: WebhookHarness, capsys: pytest.CaptureFixture[str]) -> None:
     """No secret, no signature, no body, no client secret: not of a good event, a forged one, or one that fails."""
     body = body_of(endpoint.paid_at_the_bank())
     good, forged = (
@@ -560,7 +450,7 @@ def test_nothing_sensitive_is_logged(endpoint: Endpoint, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("failing", ["dynamodb GetItem", "dynamodb UpdateItem", "dynamodb PutItem", "retrieve"])
-def test_what_cannot_be_processed_is_deferred(endpoint: Endpoint, failing: str) -> None:
+def test_what_cannot_be_processed_is_deferred(endpoint: WebhookHarness, failing: str) -> None:
     """503, and the event is not taken for processed: when it is sent again, it is."""
     event = endpoint.paid_at_the_bank()
     endpoint.io.failing = failing
@@ -576,7 +466,7 @@ def test_what_cannot_be_processed_is_deferred(endpoint: Endpoint, failing: str) 
 
 
 @pytest.mark.parametrize("wrong", [wrong_key, None])
-def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: Endpoint, wrong: Any) -> None:
+def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: WebhookHarness, wrong: Any) -> None:
     """Of no account, or of another one, to which the PaymentIntent is unknown."""
     event = endpoint.paid_at_the_bank()
     if wrong:
@@ -593,7 +483,7 @@ def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: Endpoint, wrong: A
 
 
 @pytest.mark.parametrize(("times", "status"), [(1, 200), (2, 503)])
-def test_a_row_that_changes_meanwhile_is_read_once_more(endpoint: Endpoint, times: int, status: int) -> None:
+def test_a_row_that_changes_meanwhile_is_read_once_more(endpoint: WebhookHarness, times: int, status: int) -> None:
     """At once; if it changes again, Stripe sends the event again."""
     event = endpoint.paid_at_the_bank()
     left = [times]
@@ -623,18 +513,18 @@ def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample) ->
     }
     application = Application(environment)
     event = sample("stripe_webhook/unknown_type")
-    assert application.api.resolver.resolve(event, LambdaContext())["statusCode"] == 503
+    assert application.route.resolver.resolve(event, LambdaContext())["statusCode"] == 503
     secrets = boto3.client("secretsmanager")
     secrets.create_secret(Name="stripe-api-key", SecretString="sk_test_x")
     secrets.create_secret(Name="stripe-webhook-secret", SecretString=f"{STRIPE_WEBHOOK_SECRET}\n")
-    assert application.api.resolver.resolve(event, LambdaContext())["statusCode"] == 200
+    assert application.route.resolver.resolve(event, LambdaContext())["statusCode"] == 200
 
 
 # ---------------------------------------------------------------- the samples
 
 
 @pytest.mark.parametrize("name", SAMPLES["stripe_webhook"])
-def test_each_sample_is_what_its_name_says(endpoint: Endpoint, name: str) -> None:
+def test_each_sample_is_what_its_name_says(endpoint: WebhookHarness, name: str) -> None:
     """They are signed for the year 2100 with the local run's secret: Stripe's verifier refuses only what is old."""
     status = endpoint.resolve(endpoint.sample(f"stripe_webhook/{name}"))[0]
     assert status == SAMPLES["stripe_webhook"][name]

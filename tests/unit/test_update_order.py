@@ -1,4 +1,4 @@
-"""update_order: the order follows its payment, late truth wins, and no stale event moves anything."""
+"""update_order: the order follows its payment, a late success wins, and a stale event changes nothing."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -9,15 +9,16 @@ import boto3
 import pytest
 from pydantic import ValidationError
 
-from onecharge.contract.events import PaymentOutcomeEvent, RefundOutcomeEvent
-from onecharge.orders.items import RETENTION_SECONDS
+from onecharge.contract.events import PaymentOutcomeEvent
+from onecharge.contract.refunds import RefundOutcomeEvent
+from onecharge.orders.schema import RETENTION_SECONDS
+from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.validation import reason_of
 from testing.harness import Log, Sample
 from update_order.app import PAYMENT_EVENT
-from update_order.orders import NoSuchOrder, UpdateOrder
-from update_order.transitions import TRANSITIONS
+from update_order.orders import UpdateOrder
 
 KINDS = {
     "succeeded": "PAID",
@@ -35,11 +36,13 @@ class Order:
     def __init__(self, table: str, sample: Sample, log: Log) -> None:
         self.dynamodb, self.table, self.sample = boto3.client("dynamodb"), table, sample
         self.counted: Counter[str] = Counter()
-        self.update = UpdateOrder(self.dynamodb, table, log.logger, count=lambda name: self.counted.update([name]))
+        self.update = UpdateOrder(
+            OrderStore(self.dynamodb, table), log.logger, count=lambda name: self.counted.update([name])
+        )
         self.key = {"order_id": {"S": self.event("succeeded").subject}}
-        self.stands("PENDING", attempt=1)
+        self.place("PENDING", attempt=1)
 
-    def stands(self, status: str, *, attempt: int) -> None:
+    def place(self, status: str, *, attempt: int) -> None:
         values = {"status": status, "attempt": attempt, "payment_method": f"pm_{attempt}"}
         collections: dict[str, Any] = {"outcomes": {}, "refused_payment_methods": []}
         self.dynamodb.put_item(TableName=self.table, Item={**self.key, **to_item({**values, **collections})})
@@ -77,14 +80,14 @@ def test_each_outcome_moves_the_order(order: Order, kind: str, status: str) -> N
 
 @pytest.mark.parametrize("late", KINDS)
 def test_a_paid_order_stays_paid(order: Order, late: str) -> None:
-    """Whatever arrives late or again."""
+    """Whatever arrives late, or as a duplicate."""
     order.update(order.event("succeeded"))
     assert order.update(order.event(late)) == Done()
     assert order.status == "PAID"
     assert order.counted["OrderUpdateIgnored"] == 1
 
 
-def test_an_action_that_the_customer_took_is_followed(order: Order) -> None:
+def test_an_authenticated_payment_is_followed(order: Order) -> None:
     """From REQUIRES_ACTION to PAID."""
     order.update(order.event("requires_action"))
     order.update(order.event("succeeded"))
@@ -93,17 +96,17 @@ def test_an_action_that_the_customer_took_is_followed(order: Order) -> None:
 
 @pytest.mark.parametrize("named", [1, 2])
 @pytest.mark.parametrize("status", ["PENDING", "REQUIRES_ACTION", "NEEDS_REVIEW", "PAYMENT_DECLINED", "CANCELING"])
-def test_late_truth_wins(order: Order, status: str, named: int) -> None:
+def test_a_late_success_wins(order: Order, status: str, named: int) -> None:
     """A success moves the order to PAID from wherever it waits, whichever of its attempts the event names."""
-    order.stands(status, attempt=2)
+    order.place(status, attempt=2)
     order.update(order.event("succeeded", attempt=named))
     assert (order.status, order.item["paid_attempt"]) == ("PAID", named)
     assert order.outcomes == {str(named): {"status": "PAID"}}
 
 
 def test_a_canceled_order_that_is_charged_raises_the_alarm(order: Order, log: Log) -> None:
-    """It stays canceled: the payment service refunds it by itself. An error says which PaymentIntent it was."""
-    order.stands("CANCELED", attempt=1)
+    """It stays CANCELED: the payment service refunds it by itself. The error log names the PaymentIntent."""
+    order.place("CANCELED", attempt=1)
     assert order.update(order.event("succeeded")) == Done()
     assert order.status == "CANCELED"
     assert order.counted == {"OrderUpdateIgnored": 1, "CanceledOrderCharged": 1, "Alarm": 1}
@@ -113,8 +116,8 @@ def test_a_canceled_order_that_is_charged_raises_the_alarm(order: Order, log: Lo
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "succeeded"])
 def test_a_canceled_order_stays_canceled(order: Order, kind: str) -> None:
-    """Whatever arrives late, and no alarm is raised for it."""
-    order.stands("CANCELED", attempt=1)
+    """Whatever arrives late, and without an alarm."""
+    order.place("CANCELED", attempt=1)
     order.update(order.event(kind))
     assert (order.status, order.counted) == ("CANCELED", {"OrderUpdateIgnored": 1})
 
@@ -130,31 +133,31 @@ def test_a_canceled_order_stays_canceled(order: Order, kind: str) -> None:
     ],
 )
 def test_a_cancellation_ends_as_canceled_or_paid(order: Order, kind: str, status: str) -> None:
-    """Or with a person; a decline is no end of it, since the cancellation itself still follows."""
-    order.stands("CANCELING", attempt=1)
+    """Or in review; a decline does not end it, since the cancellation itself still follows."""
+    order.place("CANCELING", attempt=1)
     order.update(order.event(kind))
     assert order.status == status
 
 
 @pytest.mark.parametrize("status", ["PENDING", "REQUIRES_ACTION", "NEEDS_REVIEW", "PAYMENT_DECLINED", "CANCELING"])
 def test_a_cancellation_is_of_the_whole_order(order: Order, status: str) -> None:
-    """Another card was tried meanwhile, and whoever asked has died: it is canceled, whichever attempt is named."""
-    order.stands(status, attempt=2)
+    """Another card was tried meanwhile, and the request that asked has died: the order is CANCELED all the same."""
+    order.place(status, attempt=2)
     order.update(order.event("canceled", attempt=1))
     assert (order.status, order.outcomes) == ("CANCELED", {})
 
 
 @pytest.mark.parametrize("late", ["declined", "requires_action", "needs_review"])
 def test_another_outcome_of_an_earlier_attempt_does_not_move_the_order(order: Order, late: str) -> None:
-    """A decline of the first card that arrives again says nothing of the second."""
-    order.stands("PENDING", attempt=2)
+    """A duplicate decline of the first card says nothing of the second."""
+    order.place("PENDING", attempt=2)
     assert order.update(order.event(late, attempt=1)) == Done()
     assert (order.status, order.outcomes) == ("PENDING", {})
 
 
-def test_each_attempt_s_outcome_is_kept(order: Order) -> None:
-    """With why it was declined, and Stripe's advice."""
-    order.stands("PENDING", attempt=2)
+def test_the_outcome_of_each_attempt_is_stored(order: Order) -> None:
+    """With its decline code and Stripe's advice."""
+    order.place("PENDING", attempt=2)
     order.update(order.event("requires_action", attempt=2))
     assert order.outcomes == {"2": {"status": "REQUIRES_ACTION"}}
     order.update(order.event("declined", attempt=2))
@@ -165,20 +168,20 @@ def test_each_attempt_s_outcome_is_kept(order: Order) -> None:
     }
 
 
-def test_decline_advice_is_kept_with_the_card(order: Order) -> None:
+def test_the_advice_after_a_decline_is_stored_with_the_card(order: Order) -> None:
     """After do_not_try_again the attempt's payment method is refused, after any other advice it is not."""
     order.update(order.event("declined", advice_code="do_not_try_again"))
     assert order.item["refused_payment_methods"] == ["pm_1"]
     order.update(order.event("declined", advice_code="do_not_try_again"))
     assert order.item["refused_payment_methods"] == ["pm_1"]
-    order.stands("PENDING", attempt=2)
+    order.place("PENDING", attempt=2)
     order.update(order.event("declined", attempt=2))
     assert order.item["refused_payment_methods"] == []
 
 
 @pytest.mark.parametrize("revisions", list(permutations([3, 4, 5])))
-def test_what_stripe_shows_as_refunded_is_the_newest_figure(order: Order, revisions: tuple[int, ...]) -> None:
-    """It falls when a refund fails. However disordered the events arrive, and more than once."""
+def test_stripes_total_of_refunds_is_the_newest(order: Order, revisions: tuple[int, ...]) -> None:
+    """It decreases when a refund fails. The events arrive in any order, and more than once."""
     amounts = {3: 100, 4: 900, 5: 400}
     for revision in (*revisions, *revisions):
         order.update(order.event("succeeded", amount_refunded_minor=amounts[revision], revision=revision))
@@ -187,8 +190,8 @@ def test_what_stripe_shows_as_refunded_is_the_newest_figure(order: Order, revisi
 
 
 @pytest.mark.parametrize("statuses", list(permutations(["needs_response", "under_review", "won"])))
-def test_a_closed_dispute_is_not_opened_by_a_stale_event(order: Order, statuses: tuple[str, ...]) -> None:
-    """However disordered they arrive, the dispute ends as it ended."""
+def test_a_stale_event_does_not_reopen_a_dispute(order: Order, statuses: tuple[str, ...]) -> None:
+    """In whichever order the events arrive, the dispute ends as it ended at Stripe."""
     for status in statuses:
         order.update(order.event("succeeded", dispute_status=status))
     assert (order.status, order.item["dispute_status"]) == ("PAID", "won")
@@ -206,25 +209,15 @@ def test_a_dispute_follows_stripe_while_it_is_open(order: Order, closed: str) ->
 
 @pytest.mark.parametrize(("kind", "expires"), [(kind, kind in ("succeeded", "declined", "canceled")) for kind in KINDS])
 def test_only_a_final_status_expires(order: Order, kind: str, expires: bool) -> None:
-    """Counted from the moment at which the payment was final, so that its own row outlives the order."""
+    """Counted from when the payment was final, so that the payment's row outlives the order."""
     order.update(order.event(kind))
     wanted = int(OCCURRED_AT.timestamp()) + RETENTION_SECONDS if expires else None
     assert order.item.get("expires_at") == wanted
 
 
-def test_no_transition_leads_back_to_where_an_order_came_from() -> None:
-    """The transitions make no cycle, so an order comes to rest."""
-    edges = {(origin, each.status) for each in TRANSITIONS.values() for origin in each.origins}
-    reachable = edges
-    for _ in edges:
-        reachable = reachable | {(a, d) for a, b in reachable for c, d in edges if b == c}
-    cycles = {origin for origin, target in reachable if origin == target}
-    assert cycles == set()
-
-
 @pytest.mark.parametrize("data", [{}, {"amount_refunded_minor": 1, "dispute_status": "lost"}], ids=str)
-def test_an_order_that_is_not_there_is_an_error(order: Order, data: dict[str, Any]) -> None:
-    """The message is tried again, and ends in the DLQ where somebody sees it; no order is made of it."""
+def test_an_unknown_order_is_an_error(order: Order, data: dict[str, Any]) -> None:
+    """The message is retried and ends in the DLQ; no order is created."""
     order.dynamodb.delete_item(TableName=order.table, Key=order.key)
     with pytest.raises(NoSuchOrder):
         order.update(order.event("succeeded", **data))
@@ -240,15 +233,15 @@ def test_an_order_that_is_not_there_is_an_error(order: Order, data: dict[str, An
         ("refund_failed", RefundOutcomeEvent),
     ],
 )
-def test_both_kinds_of_outcome_are_understood(sample: Sample, name: str, model: type) -> None:
-    """The event's type distinguishes them."""
+def test_both_kinds_of_outcome_are_read(sample: Sample, name: str, model: type) -> None:
+    """By the event's type."""
     event = PAYMENT_EVENT.validate_json(sample(f"update_order/{name}")["Records"][0]["body"])
     assert type(event) is model
 
 
 @pytest.mark.parametrize("name", ["payment_succeeded", "refund_succeeded"])
 def test_consumers_ignore_unknown_fields(sample: Sample, name: str) -> None:
-    """A rolling deploy of a newer payment service makes no message poison."""
+    """A newer payment service may be deployed first."""
     body = sample(f"update_order/{name}")["Records"][0]["body"]
     newer = body.replace('"data":{', '"traceparent":"00","data":{"network":"visa",')
     assert newer != body
@@ -256,8 +249,8 @@ def test_consumers_ignore_unknown_fields(sample: Sample, name: str) -> None:
 
 
 @pytest.mark.parametrize("type_", ["onecharge.refund.requested", "onecharge.refund.succeeded", "4000056655665556"])
-def test_the_data_of_another_kind_is_poison(sample: Sample, type_: str) -> None:
-    """And the reason repeats nothing of what it says."""
+def test_data_of_another_type_is_poison(sample: Sample, type_: str) -> None:
+    """And the reason does not repeat what it says."""
     body = sample("update_order/payment_succeeded")["Records"][0]["body"]
     with pytest.raises(ValidationError) as invalid:
         PAYMENT_EVENT.validate_json(body.replace("onecharge.payment.succeeded", type_))

@@ -1,1 +1,1 @@
-"""What the services say to each other: the events' envelope and types, states, money, questions."""
+"""The contract between the order service and the payment service: events, states, money, questions."""

@@ -1,6 +1,6 @@
-"""Money on the wire: an integer number of minor units, and an ISO 4217 currency that Stripe can charge.
+"""Money in events and requests: an integer number of minor units, and an ISO 4217 currency that Stripe can charge.
 
-An amount is never a float and never a decimal string: 1099 with "eur" is 10.99 euro, 500 with "jpy" is 500 yen.
+1099 with "eur" is 10.99 euro, 500 with "jpy" is 500 yen. An amount is never a float and never a decimal string.
 """
 
 from typing import Annotated
@@ -21,12 +21,12 @@ CURRENCIES = frozenset(
         "SLE SOS SRD STD SZL THB TJS TND TOP TRY TTD TWD TZS UAH USD UYU UZS VND VUV WST XAF XCD XOF XPF YER ZAR ZMW"
     ).split()
 )
-"""The ISO 4217 codes of the currencies that can be charged: Stripe's, but for ISK, UGX and MGA, whose minor unit Stripe
-counts otherwise than ISO 4217 does, so that an amount passed on as it is would be another amount of money.
+"""The ISO 4217 codes of the currencies that can be charged: Stripe's, except ISK, UGX and MGA. Stripe's minor unit of
+these differs from ISO 4217's, so that the same integer would be another amount of money.
 Source: Stripe documentation, "Supported currencies" and its special cases."""
 
 THREE_DECIMALS = frozenset({"BHD", "JOD", "KWD", "OMR", "TND"})
-"""Currencies with three decimals, of which Stripe charges only amounts whose last digit is 0."""
+"""Currencies with three decimals: Stripe charges only amounts whose last digit is 0."""
 
 MINIMUM_MINOR = {
     "AED": 200,
@@ -53,10 +53,10 @@ MINIMUM_MINOR = {
     "THB": 1000,
     "USD": 50,
 }
-"""The smallest charge in each currency that a Stripe account can settle in, in minor units (read in November 2026).
+"""The smallest charge in each currency that a Stripe account can settle in, in minor units (as of November 2026).
 
-A charge in any other currency must be worth the minimum of the account's settlement currency after conversion, which
-only Stripe can decide: the payment is then declined as `amount_too_small`.
+In any other currency the minimum is that of the account's settlement currency after conversion. Only Stripe can decide
+it: the payment is declined as `amount_too_small`.
 Source: Stripe documentation, "Supported currencies", "Minimum and maximum charge amounts"."""
 
 
@@ -91,7 +91,7 @@ def supported_currency(code: str) -> str:
 
 
 Currency = Annotated[str, AfterValidator(supported_currency), Field(json_schema_extra={"enum": sorted(CURRENCIES)})]
-"""An ISO 4217 alphabetic code, in upper case whatever the case it came in."""
+"""An ISO 4217 alphabetic code, converted to upper case."""
 
 AmountMinor = Annotated[int, Field(strict=True, ge=1, le=MAX_AMOUNT_MINOR)]
 """A positive integer number of minor units that Stripe can charge at once."""

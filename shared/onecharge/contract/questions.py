@@ -1,11 +1,16 @@
-"""What the order service asks the payment service and waits for: a cancellation, and a client secret.
+"""The questions that the order service asks the payment service, and waits for: everything else goes by events.
 
-Everything else goes by events. One function answers both, invoked with the question's JSON; an error of the function
-means that the answer is unknown, and asking again is safe.
+The function payment_questions answers them. An error of the function means that the answer is unknown; every question
+is idempotent, and can be asked again.
+
+CancelQuestion          ─► CancelAnswer            cancel a payment
+ClientSecretQuestion    ─► ClientSecretAnswer      let the customer authenticate
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -13,20 +18,21 @@ from onecharge.contract.events import Attempt, Contract, CorrelationId, OrderId,
 
 
 class Cancellation(StrEnum):
-    """The answer to a cancellation."""
+    """The result of a request to cancel a payment."""
 
     CANCELED = "CANCELED"
-    """Stripe says that no PaymentIntent of the order can be charged any more."""
+    """By Stripe's word: no PaymentIntent of the order can be charged any more."""
     PAID = "PAID"
-    """The charge won."""
+    """The charge succeeded first."""
     CANCELING = "CANCELING"
-    """The request is stored: nothing is confirmed from now on. It ends as CANCELED or PAID by itself."""
+    """The request is stored: nothing is confirmed from now on, and it becomes CANCELED or PAID by itself."""
     NEEDS_REVIEW = "NEEDS_REVIEW"
-    """A person has to look at the payment first."""
+    """A person has to review the payment first."""
 
 
+# optional: cancel
 class CancelQuestion(Contract):
-    """Cancel the payment of this order unless it is paid. The order says all that a payment of it would have needed."""
+    """Cancel the payment of this order unless it is paid. The order has everything that charging it would need."""
 
     question: Literal["cancel"] = "cancel"
     order: OrderPlaced
@@ -34,13 +40,15 @@ class CancelQuestion(Contract):
 
 
 class CancelAnswer(Contract):
-    """What became of it."""
+    """The result."""
 
     cancellation: Cancellation
 
 
+# end optional
+# optional: authentication
 class ClientSecretQuestion(Contract):
-    """With which secret does the customer's page confirm the payment? Only while it requires action."""
+    """With which client secret can the customer's page confirm the payment? Only while it requires action."""
 
     question: Literal["client_secret"] = "client_secret"
     order_id: OrderId
@@ -49,11 +57,25 @@ class ClientSecretQuestion(Contract):
 
 
 class ClientSecretAnswer(Contract):
-    """The secret is stored nowhere and logged nowhere (Stripe API reference, "PaymentIntent", `client_secret`)."""
+    """The secret is never stored and never logged (Stripe API reference, "PaymentIntent", `client_secret`)."""
 
     client_secret: str | None = Field(default=None, max_length=255, repr=False)
-    """None if this attempt requires no action any more."""
+    """None if this attempt does not require action any more."""
 
 
-Question = Annotated[CancelQuestion | ClientSecretQuestion, Field(discriminator="question")]
-QUESTION: TypeAdapter[CancelQuestion | ClientSecretQuestion] = TypeAdapter(Question)
+# end optional
+# optional: cancel | authentication
+def question_adapter(*models: type[Contract]) -> TypeAdapter[Any]:
+    """Reads a question of any of these models; `question` says which."""
+    if len(models) == 1:
+        return TypeAdapter(models[0])
+    union: Any = reduce(or_, models)
+    return TypeAdapter(Annotated[union, Field(discriminator="question")])
+
+
+QUESTION = question_adapter(
+    CancelQuestion,  # optional: cancel
+    ClientSecretQuestion,  # optional: authentication
+)
+"""Every question that payment_questions answers."""
+# end optional

@@ -1,1 +1,1 @@
-"""What the order service's functions share: an order's item, and what may not be in one."""
+"""The order service's own: the schema, state machine and store of its orders, and of the refunds that they request."""

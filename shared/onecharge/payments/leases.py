@@ -4,18 +4,18 @@
 unclaimed ──┤════════════ lease ═════════════════├──► unclaimed
             └ crashed worker: the lease expires, and the next delivery claims the row as another owner
 
-The lease owner is drawn at random for each claim, so that a worker which lost its lease is not taken for the one that
-holds it, even if the row was lost meanwhile and began anew. The lease keeps workers apart; that a charge happens once
-does not rest on it.
+Each claim draws its lease owner at random: a worker that lost its lease is never mistaken for the one that holds it,
+even if the row was lost meanwhile and written anew. The lease keeps workers apart; that a charge happens once does not
+rest on it.
 """
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from onecharge.runtime.dynamodb import expression_values, setting
+from onecharge.runtime.dynamodb import expression_values, setting, to_item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -23,11 +23,51 @@ if TYPE_CHECKING:
 PENDING = "PENDING"
 """How PaymentState and RefundState both spell it: unfinished."""
 
-_OURS = "lease_owner = :ours AND #state = :pending"
+ROW_IS_NEW = "attribute_not_exists(order_id)"
+LEASE_IS_FREE = "lease_expires_at <= :now"
+_IS_OWNER = "lease_owner = :ours AND #state = :pending"
 
 
 class LeaseLost(Exception):
     """Another worker has claimed the row since, or somebody has finalized it: nothing was written."""
+
+
+class NoSuchRow(Exception):
+    """The write was refused because there is no such row."""
+
+
+class LeasedRow(Protocol):
+    """What a lease needs of a row: Payment and Refund have it."""
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The row's key attributes."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def lease_owner(self) -> str | None: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def finalized_at(self) -> int | None: ...
+    @property
+    def last_emitted_at(self) -> int | None: ...
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """What every log line about the row carries."""
+
+
+# ---------------------------------------------------------------- the results of a claim
+
+
+@dataclass(frozen=True)
+class Claimed[Row]:
+    """The row is ours until its lease expires."""
+
+    row: Row
 
 
 @dataclass(frozen=True)
@@ -37,29 +77,63 @@ class HeldByAnother:
     lease_expires_at: int
 
 
+@dataclass(frozen=True)
+class AlreadyFinal[Row]:
+    """The row is finalized, or waits for the customer: this delivery is a duplicate."""
+
+    row: Row
+
+
+@dataclass(frozen=True)
+class Superseded[Row]:
+    """A later attempt has taken the row over: this message is stale. Never the result for a refund."""
+
+    row: Row
+
+
+type Claim[Row] = Claimed[Row] | HeldByAnother | AlreadyFinal[Row] | Superseded[Row]
+
+
 def new_lease_owner() -> str:
     """A name for one claim of one worker."""
     return secrets.token_hex(8)
 
 
+# ---------------------------------------------------------------- the table
+
+
 @dataclass(frozen=True)
-class LeasedTable[Row](ABC):
-    """A table of such rows through boto3's client. Every method here makes exactly one request."""
+class Changes:
+    """What one write changes."""
+
+    sets: Mapping[str, str]
+    """Each attribute and its new value, as an update expression has them."""
+    values: Mapping[str, Any]
+    """The expression's values, by their names without the colon."""
+    removes: Sequence[str] = ()
+
+    @property
+    def expression(self) -> str:
+        """The update expression."""
+        return setting(self.sets) + (f" REMOVE {', '.join(self.removes)}" if self.removes else "")
+
+
+@dataclass(frozen=True)
+class LeasedTable[Row: LeasedRow, Final](ABC):
+    """A table of such rows through boto3's client. Every method makes exactly one request."""
 
     client: "DynamoDBClient"
     table: str
-
-    @abstractmethod
-    def _key_of(self, row: Row) -> dict[str, Any]:
-        """The row's key attributes."""
 
     @abstractmethod
     def _row_of(self, item: Mapping[str, Any]) -> Row:
         """An item as the row that it is."""
 
     @abstractmethod
-    def _owner_of(self, row: Row) -> str | None:
-        """Who holds the row."""
+    def _final_changes(self, final: Final, now: int) -> Changes:
+        """What finalizing writes."""
+
+    # ------------------------------------------------------------ as the lease owner
 
     def release_lease(self, row: Row, **kept: str | int) -> None:
         """End the lease early, so that the next delivery need not wait for it. Raises LeaseLost.
@@ -67,32 +141,100 @@ class LeasedTable[Row](ABC):
         Args:
             kept: attributes to write with it, as what Stripe answered.
         """
-        changes = {"lease_expires_at": ":zero", **{name: f":{name}" for name in kept}}
-        self._write_as_owner(row, changes, {"zero": 0, **kept}, remove=["lease_owner"])
+        self._write_as_owner(row, released(kept))
 
-    def _write_as_owner(
-        self,
-        row: Row,
-        changes: Mapping[str, str],
-        values: Mapping[str, Any],
-        *,
-        remove: list[str] | None = None,
-        only_if: str = "",
-    ) -> Row:
+    def finalize(self, row: Row, final: Final, *, now: int) -> Row:
+        """Write the last state, and release the lease. Raises LeaseLost."""
+        return self._write_as_owner(row, self._final_changes(final, now))
+
+    def _write_as_owner(self, row: Row, changes: Changes, *, only_if: str = "") -> Row:
         """Change the row as its lease owner; returns it as it is then. Raises LeaseLost."""
         try:
             answer = self.client.update_item(
                 TableName=self.table,
-                Key=self._key_of(row),
-                UpdateExpression=setting({**changes, "revision": "revision + :one"})
-                + (f" REMOVE {', '.join(remove)}" if remove else ""),
-                ConditionExpression=_OURS + (f" AND {only_if}" if only_if else ""),
+                Key=to_item(row.key),
+                UpdateExpression=_with_next_revision(changes).expression,
+                ConditionExpression=_IS_OWNER + (f" AND {only_if}" if only_if else ""),
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues=expression_values(
-                    **values, one=1, pending=PENDING, ours=self._owner_of(row) or "nobody"
+                    **changes.values, one=1, pending=PENDING, ours=row.lease_owner or "nobody"
                 ),
                 ReturnValues="ALL_NEW",
             )
         except self.client.exceptions.ConditionalCheckFailedException as refused:
             raise LeaseLost from refused
         return self._row_of(answer["Attributes"])
+
+    # ------------------------------------------------------------ on the revision that was read
+
+    def finalize_unclaimed(self, row: Row, final: Final, *, now: int) -> bool:
+        """Write what Stripe says, whoever holds the row; False if the row has changed since it was read."""
+        return self._write_if_unchanged(row, self._final_changes(final, now))
+
+    def reemit_outcome(self, row: Row, *, now: int) -> bool:
+        """Make the table's stream carry the row once more; False if the row has changed since it was read."""
+        return self._write_if_unchanged(row, Changes({"last_emitted_at": ":now"}, {"now": now}))
+
+    def _write_if_unchanged(self, row: Row, changes: Changes) -> bool:
+        names = {"#state": "state"} if "#state" in changes.sets else {}
+        try:
+            self.client.update_item(
+                TableName=self.table,
+                Key=to_item(row.key),
+                UpdateExpression=_with_next_revision(changes).expression,
+                ConditionExpression="revision = :revision",
+                ExpressionAttributeValues=expression_values(**changes.values, one=1, revision=row.revision),
+                **({"ExpressionAttributeNames": names} if names else {}),  # type: ignore[arg-type]  # One argument.
+            )
+        except self.client.exceptions.ConditionalCheckFailedException:
+            return False
+        return True
+
+    # ------------------------------------------------------------ requests that both stores make
+
+    def _read(self, key: Mapping[str, Any]) -> Row | None:
+        answer = self.client.get_item(TableName=self.table, Key=to_item(key), ConsistentRead=True)
+        return self._row_of(answer["Item"]) if "Item" in answer else None
+
+    def _put_new(self, item: Mapping[str, Any]) -> bool:
+        """Put the item if the table has none of its key; False if it has."""
+        try:
+            self.client.put_item(TableName=self.table, Item=to_item(item), ConditionExpression=ROW_IS_NEW)
+        except self.client.exceptions.ConditionalCheckFailedException:
+            return False
+        return True
+
+    def _write(
+        self, key: Mapping[str, Any], changes: Changes, *, only_if: str, names: Mapping[str, str] | None = None
+    ) -> tuple[bool, Row]:
+        """One conditional write: whether it was made, and the row after it, or as it was if it was refused.
+
+        So a duplicate costs one request, and no read. Raises NoSuchRow.
+        """
+        used = {**(names or {}), **({"#state": "state"} if "#state" in only_if else {})}
+        try:
+            answer = self.client.update_item(
+                TableName=self.table,
+                Key=to_item(key),
+                UpdateExpression=changes.expression,
+                ConditionExpression=only_if,
+                **({"ExpressionAttributeNames": used} if used else {}),  # type: ignore[arg-type]  # One argument.
+                ExpressionAttributeValues=expression_values(**changes.values),
+                ReturnValues="ALL_NEW",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except self.client.exceptions.ConditionalCheckFailedException as refused:
+            if "Item" not in refused.response:
+                raise NoSuchRow from refused
+            return False, self._row_of(refused.response["Item"])  # type: ignore[typeddict-item]  # with ALL_OLD
+        return True, self._row_of(answer["Attributes"])
+
+
+def released(kept: Mapping[str, str | int], **also: str) -> Changes:
+    """What releasing a lease writes, with what is to be kept."""
+    sets = {"lease_expires_at": ":zero", **also, **{name: f":{name}" for name in kept}}
+    return Changes(sets, {"zero": 0, **kept}, removes=["lease_owner"])
+
+
+def _with_next_revision(changes: Changes) -> Changes:
+    return Changes({**changes.sets, "revision": "revision + :one"}, changes.values, changes.removes)

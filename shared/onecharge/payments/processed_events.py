@@ -1,4 +1,4 @@
-"""The StripeEvents table: the ids of the events that were processed, so that a duplicate costs nothing."""
+"""The StripeEvents table: the ids of the events that were processed, so that a duplicate costs one read."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 RETENTION_SECONDS = 30 * 24 * 3600
-"""How long an id is kept: Stripe sends for three days, and can be asked to send again for as long as it keeps an event
-(Stripe documentation, "List all events": 30 days)."""
+"""How long an id is kept. Stripe retries for three days, and an event can be resent by hand for as long as Stripe keeps
+it (Stripe documentation, "List all events": 30 days)."""
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,28 @@
-"""What an error of Stripe's, or of the network before it, means: one table for charges and refunds.
+"""Classifies what Stripe answers, and failures of the network: the same for charges and refunds.
 
-Source: Stripe documentation, "Error handling", "Error codes", "Idempotent requests".
+What follows from each kind of response is in charges/rules.py and refunds/rules.py. Source: Stripe documentation,
+"Error handling", "Error codes", "Idempotent requests".
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from typing import Any
 
 import stripe
 
+from onecharge.contract.events import ORDER_ID_PATTERN
+
 IDEMPOTENT_REPLAYED = "idempotent-replayed"
 
 
+class LookupInconclusive(Exception):
+    """Stripe has more to show than was read, or than time allowed: something of the order may be missing."""
+
+
 class ResponseKind(StrEnum):
-    """Everything that is not the object that was asked for."""
+    """The kinds of response other than the requested object."""
 
     NO_ANSWER = "no answer: a time-out, a dropped connection, a proxy's page"
     RETRYABLE = "409, 424, 429, 500, 502, 503, 504"
@@ -29,48 +37,9 @@ class ResponseKind(StrEnum):
     INVALID = "another 4xx"
 
 
-class NextAction(Enum):
-    """What follows from it."""
-
-    RETRY = auto()
-    """The result is unknown: release the row, and back off."""
-    RETRIEVE = auto()
-    """The object decides, not the answer."""
-    DECLINE = auto()
-    """Finalize as DECLINED, with a code that a shop can show: another card is another attempt."""
-    LOOK_UP = auto()
-    """Find everything that there is of the order first."""
-    REFUSE = auto()
-    """No retry mends it, unless we do: wait an hour with an alarm, then NEEDS_REVIEW."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What one kind of response means for a charge."""
-
-    action: NextAction
-    alarm: bool = False
-
-
-RULES: Mapping[ResponseKind, Rule] = {
-    ResponseKind.NO_ANSWER: Rule(NextAction.RETRY),
-    ResponseKind.RETRYABLE: Rule(NextAction.RETRY),
-    ResponseKind.STORED_FAILURE: Rule(NextAction.RETRIEVE),
-    ResponseKind.DECLINED: Rule(NextAction.RETRIEVE),
-    ResponseKind.PAYMENT_METHOD_REFUSED: Rule(NextAction.DECLINE),
-    ResponseKind.AMOUNT_REFUSED: Rule(NextAction.DECLINE),
-    ResponseKind.UNEXPECTED_STATE: Rule(NextAction.RETRIEVE),
-    ResponseKind.OTHER_PARAMETERS: Rule(NextAction.LOOK_UP, alarm=True),
-    ResponseKind.ACCOUNT: Rule(NextAction.RETRY, alarm=True),
-    ResponseKind.NOT_FOUND: Rule(NextAction.RETRY, alarm=True),
-    ResponseKind.INVALID: Rule(NextAction.REFUSE, alarm=True),
-}
-"""docs/protocol.md shows the same table, and a test holds the two against each other."""
-
-
 @dataclass(frozen=True)
 class Failure:
-    """A response that is not the object that was asked for."""
+    """A response other than the requested object."""
 
     kind: ResponseKind
     code: str | None = None
@@ -78,7 +47,13 @@ class Failure:
     message: str | None = None
     request_id: str | None = None
     payment_intent: Any = field(default=None, repr=False)
-    """The PaymentIntent inside the error, as the SDK shows it, client secret and all."""
+    """The PaymentIntent inside the error, as the SDK has it, with its client secret."""
+
+    @property
+    def details(self) -> dict[str, str]:
+        """What a row keeps of the failure, for whoever investigates it."""
+        given = {"stripe_message": self.message, "stripe_request_id": self.request_id}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 _PAYMENT_METHOD_CODES: Mapping[str, str] = {
@@ -102,7 +77,7 @@ _ACCOUNT_CODES = frozenset(
         "not_allowed_on_standard_account charge_exceeds_transaction_limit tls_version_unsupported"
     ).split()
 )
-# Stripe gives no code of its own to these two; its texts say which they are (stripe API, error messages of confirm).
+# Stripe has no error code for these: only the message distinguishes them (Stripe API, error messages of confirm).
 _USED_UP = "previously used"
 _OF_THE_ACCOUNT = "a similar object exists in", "api version", "cannot currently make live charges"
 _OF_ANOTHER_CUSTOMER = (
@@ -112,14 +87,32 @@ _OF_ANOTHER_CUSTOMER = (
 
 
 def is_replay(headers: Mapping[str, str] | None) -> bool:
-    """Whether an answer is the stored one of an earlier request under the same key."""
+    """Whether a response is the stored one of an earlier request under the same idempotency key."""
     given = {name.lower(): value for name, value in (headers or {}).items()}
     return given.get(IDEMPOTENT_REPLAYED) == "true"
 
 
+def is_replayed(made: Any) -> bool:
+    """The same of an object that the SDK returned."""
+    response = getattr(made, "last_response", None)
+    return is_replay(response.headers) if response is not None else False
+
+
+def metadata_of(made: Any) -> dict[str, str]:
+    """The metadata of an object that the SDK returned. It has no attribute for what a response leaves out."""
+    metadata = getattr(made, "metadata", None)
+    return metadata.to_dict() if metadata is not None else {}
+
+
+def order_id_of(made: Any) -> str | None:
+    """The order that an object belongs to, by its metadata; None if it is not ours: others may share the account."""
+    order_id = metadata_of(made).get("order_id", "")
+    return order_id if re.match(ORDER_ID_PATTERN, order_id) else None
+
+
 def classify(error: stripe.StripeError) -> Failure:
-    """Which kind of response an error is. What is not recognized is never taken for a decline."""
-    # A 409 arrives with `error.code` None; the code stands in the body alone.
+    """Which kind of response an error is. An unknown error is never classified as a decline."""
+    # A 409 arrives with `error.code` None: only the body has the code.
     details: Any = error.error
     code = getattr(details, "code", None) or error.code
     kind, code = _kind_and_code(error, details, code)
@@ -135,7 +128,7 @@ def classify(error: stripe.StripeError) -> Failure:
 def _kind_and_code(error: stripe.StripeError, details: Any, code: str | None) -> tuple[ResponseKind, str | None]:
     status, kind = error.http_status, getattr(details, "type", None)
     if status is None or status < 400 or (kind is None and status < 500 and status not in (408, 409, 424, 429)):
-        # An answer that broke off says that there was one, and not which; one without a type is none of Stripe's.
+        # The connection broke off during the response, or a proxy answered: Stripe's errors have a type.
         return ResponseKind.NO_ANSWER, code
     if status in (408, 409, 424, 429) or status >= 500:
         return (ResponseKind.STORED_FAILURE if is_replay(error.headers) else ResponseKind.RETRYABLE), code
@@ -151,7 +144,7 @@ def _kind_and_code(error: stripe.StripeError, details: Any, code: str | None) ->
 
 
 def _kind_of_refusal(error: stripe.StripeError, details: Any, code: str | None) -> tuple[ResponseKind, str | None]:
-    """A 400 or 404: the payment method's fault, the amount's, ours, or the object is not there."""
+    """A 400 or 404: because of the payment method, the amount, our request, or a missing object."""
     text = (getattr(details, "message", None) or error.user_message or "").lower()
     param = getattr(details, "param", None)
     if code == "payment_intent_unexpected_state":
@@ -169,6 +162,6 @@ def _kind_of_refusal(error: stripe.StripeError, details: Any, code: str | None) 
     if any(words in text for words in _OF_ANOTHER_CUSTOMER):
         return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"
     if error.http_status == 404:
-        # The account's key may be another account's: no order is failed for it.
+        # The API key may be another account's: no order is failed for it.
         return ResponseKind.NOT_FOUND, code
     return ResponseKind.INVALID, code

@@ -1,1 +1,1 @@
-"""What every function stands on: the SQS consumer, SNS topics, DynamoDB items, HTTP problems, metrics."""
+"""What the functions share around AWS: handlers, the SQS consumer, SNS topics, DynamoDB items, checkpoints, metrics."""

@@ -1,13 +1,13 @@
-"""How boto3's clients are set up: bounded time, bounded retries, one connection for each parallel record."""
+"""The configuration of boto3's clients: bounded time, bounded retries, a connection for each parallel record."""
 
 from botocore.config import Config
 
 BATCH_SIZE = 10
-"""Records of one batch of the queues, handled in parallel; template.yaml sets the same number."""
+"""Records of one batch, processed in parallel; BatchSize of the queues' event source mappings in template.yaml."""
 
 
 def client_config() -> Config:
-    """At most 2 tries of 3 s each: a slow answer is given back to the queue, which retries without being billed."""
+    """At most two tries of 3 s each. What takes longer fails, and the message waits in its queue, at no cost."""
     return Config(
         connect_timeout=1,
         read_timeout=2,

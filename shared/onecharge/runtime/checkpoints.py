@@ -8,7 +8,8 @@ the fields of its checkpoint.
 """
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import TypeAdapter
 
@@ -36,6 +37,12 @@ class ConcurrentRun(Exception):
     """Another run has written the checkpoint since this one has read it: what is left to do is left to that run."""
 
 
+@cache
+def _adapter_of(checkpoint: type[Checkpoint]) -> TypeAdapter[Any]:
+    """Once for each class: compiling a validator takes milliseconds, and a simulation makes thousands of stores."""
+    return TypeAdapter(checkpoint)
+
+
 class CheckpointStore[C: Checkpoint]:
     """The checkpoint of one job through boto3's client. Methods raise botocore's errors."""
 
@@ -43,7 +50,7 @@ class CheckpointStore[C: Checkpoint]:
         self._client = client
         self._table = table
         self._key = {"name": checkpoint.job}
-        self._adapter = TypeAdapter(checkpoint)
+        self._adapter: TypeAdapter[C] = _adapter_of(checkpoint)  # type: ignore[arg-type]  # A class is hashable.
 
     def read(self) -> C | None:
         """Read it consistently; None before it was first written. Attributes that the class lacks are ignored."""

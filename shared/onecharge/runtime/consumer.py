@@ -1,17 +1,20 @@
 """Consumes an SQS queue of CloudEvents: in parallel, with partial batch responses, poison messages straight to the DLQ.
 
-What happens with a delivery:
+What happens with one delivery:
 
-    the event is…                                 the message is…                                         reported
-    ────────────────────────────────────────────  ──────────────────────────────────────────────────────  ────────
-    invalid, or the handler raises PoisonMessage  sent to the DLQ with the reason; deleted by Lambda      success
-    handled: Done                                 deleted by Lambda                                       success
-    not handled yet: RetryAfter(seconds)          invisible for so many seconds                           failure
-    not handled yet: BackOff, or another error    invisible, for longer with each receive                 failure
-    not begun: too little time is left            visible at once                                         failure
-    not begun: a message of its FIFO group failed visible at once, so that SQS keeps the group's order    failure
+    result                                       the message                                      reported as failed
+    ───────────────────────────────────────────  ───────────────────────────────────────────────  ──────────────────
+    the body is no valid event                   is sent to the DLQ with the reason               no
+    the handler raises PoisonMessage             is sent to the DLQ with the reason               no
+    the handler returns Done                                                                      no
+    the handler returns RetryAfter(seconds)      has a visibility timeout of so many seconds      yes
+    the handler returns BackOff                  has one that grows with its receive count        yes
+    the handler raises another error             has one that grows with its receive count        yes
+    too little time is left: not handled         is visible at once                               yes
+    its FIFO group has a failure: not handled    is visible at once, so that the order is kept    yes
 
-What is reported as a failure (`batchItemFailures`) SQS delivers again, until maxReceiveCount moves it to the DLQ.
+Lambda deletes every message that the partial batch response does not report as failed. The others are delivered again,
+until their receive count exceeds maxReceiveCount and SQS moves them to the DLQ.
 """
 
 import asyncio
@@ -41,8 +44,8 @@ if TYPE_CHECKING:
 
 BACKOFF_BASE_SECONDS = 2
 BACKOFF_CAP_SECONDS = 900
-"""The longest wait between two receives of a message. Times the maxReceiveCount in template.yaml, this is how long an
-outage may last before a payable order reaches the DLQ: more than a day."""
+"""The longest backoff. Multiplied by maxReceiveCount in template.yaml, it is how long an outage can last before SQS
+moves a payable order to the DLQ: more than a day."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ class Consumer[Event: CloudEvent[Any]]:
         try:
             self._queue.change_visibility(delivery, seconds)
         except (BotoCoreError, ClientError) as error:
-            # The visibility timeout of the queue applies: the message is delivered again later than intended.
+            # The visibility timeout that the message was received with applies instead.
             self._logger.warning(
                 "visibility timeout could not be changed",
                 extra={"message_id": delivery.message_id, "error": type(error).__name__},

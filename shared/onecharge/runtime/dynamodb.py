@@ -1,4 +1,4 @@
-"""Items of DynamoDB's low-level client and of its streams, to and from plain Python values."""
+"""Items as DynamoDB's low-level client and its streams have them, to and from plain Python values."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -16,12 +16,12 @@ def to_item(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    """The reverse; a number comes back as an int, since nothing here is stored as a fraction."""
+    """`{"attempt": {"N": "1"}}` as `{"attempt": 1}`; every number is an int, since no fraction is stored."""
     return {name: _deserialized(value) for name, value in item.items()}
 
 
 def setting(changes: Mapping[str, str]) -> str:
-    """An update expression that sets each name to its value."""
+    """The update expression that sets each attribute to its value: `{"attempt": ":n"}` as `SET attempt = :n`."""
     return "SET " + ", ".join(f"{name} = {value}" for name, value in changes.items())
 
 
@@ -30,7 +30,7 @@ def expression_values(**values: Any) -> dict[str, Any]:
     return {f":{name}": value for name, value in to_item(values).items()}
 
 
-# Nearly all that is stored is text or whole numbers, which need none of boto3's search for the right type.
+# Strings and integers, which are nearly everything, skip boto3's slower search for the type.
 
 
 def _serialized(value: Any) -> Any:

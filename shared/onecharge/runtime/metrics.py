@@ -1,4 +1,4 @@
-"""Metrics from several threads at once, with Powertools Metrics."""
+"""CloudWatch metrics of one invocation, counted on several threads with Powertools Metrics."""
 
 from threading import Lock
 
@@ -7,11 +7,11 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 
 class Counts:
-    """Counts of one invocation, written in CloudWatch's embedded metric format when it ends."""
+    """Collects metrics, and writes them to the log in CloudWatch's embedded metric format."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        # Powertools keeps its metrics in plain dictionaries, which threads must not change at once.
+        # Powertools keeps its metrics in dictionaries and does not lock them.
         self._lock = Lock()
 
     def __call__(self, name: str) -> None:
@@ -20,12 +20,12 @@ class Counts:
             self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
 
     def gauge(self, name: str, seconds: float) -> None:
-        """Record so many seconds as the metric of that name."""
+        """Record a duration as the metric of that name."""
         with self._lock:
             self._metrics.add_metric(name=name, unit=MetricUnit.Seconds, value=seconds)
 
     def flush(self) -> None:
-        """Write what was counted since the last flush; nothing counted, nothing written."""
+        """Write what was recorded since the last flush, if anything."""
         with self._lock:
             if self._metrics.metric_set:
                 self._metrics.flush_metrics()

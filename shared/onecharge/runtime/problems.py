@@ -1,4 +1,4 @@
-"""What went wrong, said as problem+json (RFC 9457): clear to the client, and silent about what it sent."""
+"""HTTP errors as problem+json (RFC 9457), which explain an error without repeating what the client has sent."""
 
 import json
 from dataclasses import dataclass, field
@@ -10,14 +10,16 @@ from aws_lambda_powertools.event_handler import Response
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """A request that is refused; `kind` names the problem's type for programs, `detail` explains it to people."""
+    """A request that fails: `kind` is the problem type, for programs, and `detail` the explanation, for people."""
 
     status: HTTPStatus
     kind: str
     detail: str
     errors: list[dict[str, str]] = field(default_factory=list)
+    """Where the request breaks the contract: a `pointer` (JSON Pointer, RFC 6901) and a `detail` each."""
 
     def response(self, correlation_id: str) -> Response[str]:
+        """The response, with the correlation id in body and header."""
         body: dict[str, Any] = {
             "type": f"urn:onecharge:problem:{self.kind}",
             "title": self.status.phrase,

@@ -1,4 +1,4 @@
-"""Publishing CloudEvents to an SNS topic: in batches, each entry with a result of its own."""
+"""Publishes CloudEvents to an SNS topic in batches, of which each entry succeeds or fails by itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,71 +7,61 @@ from typing import TYPE_CHECKING
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.events import (
-    EVENT_TYPE_ATTRIBUTE,
-    CancelRequestedEvent,
-    OrderPlacedEvent,
-    PaymentOutcomeEvent,
-    RefundOutcomeEvent,
-    RefundRequestedEvent,
-)
+from onecharge.contract.events import EVENT_TYPE_ATTRIBUTE, Event
 
 if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sns.type_defs import PublishBatchRequestEntryTypeDef
 
-OrderServiceEvent = OrderPlacedEvent | CancelRequestedEvent | RefundRequestedEvent
-PublishedEvent = OrderServiceEvent | PaymentOutcomeEvent | RefundOutcomeEvent
-
 _ENTRIES_MAX = 10
-"""Entries of one PublishBatch call (Amazon SNS API Reference, PublishBatch)."""
+"""Entries of one PublishBatch request, at the most (Amazon SNS API Reference, PublishBatch)."""
 
 
 @dataclass(frozen=True)
 class PublishFailure:
     """SNS did not accept this event."""
 
-    event: PublishedEvent
+    event: Event
     code: str
     is_permanent: bool
-    """It is the event that is wrong: SNS would refuse it again (BatchResultErrorEntry, SenderFault)."""
+    """No retry helps: SNS blames the request (SenderFault of BatchResultErrorEntry)."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic, standard or FIFO, through boto3's client."""
+    """A topic, standard or FIFO, through boto3's client."""
 
     client: "SNSClient"
     arn: str
     logger: Logger
     count: Callable[[str], None]
 
-    def publish(self, events: Sequence[PublishedEvent]) -> list[PublishFailure]:
-        """Publish all of them; returns those that SNS refused. Raises botocore's errors if a whole batch failed."""
-        failures: list[PublishFailure] = []
-        for batch in batched(events, _ENTRIES_MAX, strict=False):
-            entries = [self._entry(str(index), event) for index, event in enumerate(batch)]
-            answer = self.client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=entries)
-            for taken in answer["Successful"]:
-                self._log(batch[int(taken["Id"])])
-            # PublishBatch answers 200 even if it accepted nothing: each entry has a result of its own.
-            failures += [
-                PublishFailure(batch[int(failed["Id"])], failed["Code"], failed["SenderFault"])
-                for failed in answer["Failed"]
-            ]
-        return failures
+    def publish(self, events: Sequence[Event]) -> list[PublishFailure]:
+        """Publish all of them; returns what SNS did not accept. Raises botocore's errors if a whole batch failed."""
+        batches = batched(events, _ENTRIES_MAX, strict=False)
+        return [failure for batch in batches for failure in self._publish_batch(batch)]
 
-    def _entry(self, entry_id: str, event: PublishedEvent) -> "PublishBatchRequestEntryTypeDef":
+    def _publish_batch(self, batch: Sequence[Event]) -> list[PublishFailure]:
+        entries = [self._entry(str(index), event) for index, event in enumerate(batch)]
+        # The response is a success even if every entry failed.
+        response = self.client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=entries)
+        for entry in response["Successful"]:
+            self._log(batch[int(entry["Id"])])
+        return [
+            PublishFailure(batch[int(entry["Id"])], entry["Code"], entry["SenderFault"]) for entry in response["Failed"]
+        ]
+
+    def _entry(self, entry_id: str, event: Event) -> "PublishBatchRequestEntryTypeDef":
         entry: PublishBatchRequestEntryTypeDef = {
             "Id": entry_id,
             "Message": event.model_dump_json(exclude_none=True),
             "MessageAttributes": {EVENT_TYPE_ATTRIBUTE: {"DataType": "String", "StringValue": event.type}},
         }
-        if self.arn.endswith(".fifo"):  # As the name of every FIFO topic does, and of no other.
+        if self.arn.endswith(".fifo"):  # Only the name of a FIFO topic ends so.
             entry |= {"MessageGroupId": event.subject, "MessageDeduplicationId": event.id}
         return entry
 
-    def _log(self, event: PublishedEvent) -> None:
+    def _log(self, event: Event) -> None:
         self.count("EventPublished")
         self.logger.info(
             "event published",

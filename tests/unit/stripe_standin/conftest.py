@@ -1,4 +1,4 @@
-"""One stand-in, with Stripe's own client and the stand-in's admin client on it."""
+"""A new stand-in for each test, with Stripe's client and the admin client."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Faults of the charge protocol: what is answered, what is executed, and what is remembered of it."""
+"""Injected faults: which response is sent, whether the request is executed, whether the key stores it."""
 
 import pytest
 import stripe
@@ -7,7 +7,7 @@ from local.stripe_standin.faults import Executed, Fault
 from testing.standin_account import Account
 
 CONFIRM = "/v1/payment_intents/*/confirm"
-ANSWERS = [
+RESPONSES = [
     (Fault.BAD_GATEWAY_502, 502, None),
     (Fault.UNAVAILABLE_503, 503, None),
     (Fault.GATEWAY_TIMEOUT_504, 504, None),
@@ -19,38 +19,40 @@ ANSWERS = [
 ]
 
 
-def seen(error: stripe.StripeError) -> tuple[int | None, str | None, bool]:
+def summary(error: stripe.StripeError) -> tuple[int | None, str | None, bool]:
     replayed = (error.headers or {}).get("Idempotent-Replayed") == "true"
     return error.http_status, getattr(error.error, "code", None), replayed
 
 
-@pytest.mark.parametrize(("kind", "status", "code"), ANSWERS)
-def test_what_is_not_stored_is_not_replayed(account: Account, kind: Fault, status: int, code: str | None) -> None:
-    """The same key confirms afterwards."""
+@pytest.mark.parametrize(("kind", "status", "code"), RESPONSES)
+def test_an_error_that_is_not_stored_is_not_replayed(
+    account: Account, kind: Fault, status: int, code: str | None
+) -> None:
+    """A retry with the same key confirms."""
     intent = account.create()
     account.admin.add_fault(kind, path=CONFIRM)
-    assert seen(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1")) == (status, code, False)
+    assert summary(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1")) == (status, code, False)
     assert account.charges == 0
     assert account.confirm(intent.id, "pm_card_visa", "confirm-1").status == "succeeded"
 
 
-@pytest.mark.parametrize(("kind", "status", "code"), ANSWERS)
+@pytest.mark.parametrize(("kind", "status", "code"), RESPONSES)
 @pytest.mark.parametrize("executed", [Executed.NEVER, Executed.NOW])
-def test_what_is_stored_is_replayed(
+def test_a_stored_error_is_replayed(
     account: Account, kind: Fault, status: int, code: str | None, executed: Executed
 ) -> None:
-    """Whether or not the request took effect; the ledger and the PaymentIntent know."""
+    """Whether or not the request was executed; only the ledger and the PaymentIntent show it."""
     intent = account.create()
     account.admin.add_fault(kind, path=CONFIRM, stored=True, executed=executed)
-    assert seen(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1")) == (status, code, False)
-    assert seen(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1")) == (status, code, True)
+    assert summary(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1")) == (status, code, False)
+    assert summary(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1")) == (status, code, True)
     paid = executed is Executed.NOW
     assert account.charges == paid
     assert account.retrieve(intent.id).status == ("succeeded" if paid else "requires_payment_method")
 
 
-def test_an_unstored_error_may_have_created_a_payment_intent(account: Account) -> None:
-    """The same key makes a second one: the orphan that the protocol has to live with."""
+def test_a_502_that_is_not_stored_may_have_created_a_payment_intent(account: Account) -> None:
+    """A retry with the same key creates a second one; the first is an orphan that nothing confirms."""
     account.admin.add_fault(Fault.BAD_GATEWAY_502, executed=Executed.NOW)
     with pytest.raises(stripe.APIError):
         account.create("create-1")
@@ -60,7 +62,7 @@ def test_an_unstored_error_may_have_created_a_payment_intent(account: Account) -
 
 @pytest.mark.parametrize("how", ["clock", "admin"])
 def test_a_500_may_take_effect_later(account: Account, how: str) -> None:
-    """Stripe rolls forward; the 500 stays what the key remembers."""
+    """Stripe rolls forward; the key still replays the 500."""
     intent = account.create()
     account.admin.add_fault(Fault.ERROR_500_LATER, path=CONFIRM, seconds=300)
     assert account.confirm_fails(intent.id, "pm_card_visa", "confirm-1").http_status == 500
@@ -70,25 +72,25 @@ def test_a_500_may_take_effect_later(account: Account, how: str) -> None:
         assert account.charges == 0
         account.admin.advance_clock(2)
     else:
-        assert account.admin.run_late() == 1
+        assert account.admin.run_scheduled() == 1
     assert account.retrieve(intent.id).status == "succeeded"
     assert account.charges == 1
-    assert seen(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1")) == (500, None, True)
+    assert summary(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1")) == (500, None, True)
 
 
-def test_what_takes_effect_later_meets_what_there_is_then(account: Account) -> None:
-    """A PaymentIntent that was canceled in the meantime is not charged."""
+def test_a_late_execution_respects_the_status_at_that_time(account: Account) -> None:
+    """A PaymentIntent that was canceled before is not charged."""
     intent = account.create()
     account.admin.add_fault(Fault.ERROR_500_LATER, path=CONFIRM)
     account.confirm_fails(intent.id, "pm_card_visa", "confirm-1")
     account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": "abandoned"})
-    account.admin.run_late()
+    account.admin.run_scheduled()
     assert account.retrieve(intent.id).status == "canceled"
     assert account.charges == 0
 
 
-def test_a_created_one_may_appear_later(account: Account) -> None:
-    """Long after the 500 that hid it."""
+def test_a_create_may_be_executed_later(account: Account) -> None:
+    """The PaymentIntent appears in the list an hour after the 500."""
     account.admin.add_fault(Fault.ERROR_500_LATER, seconds=3600)
     with pytest.raises(stripe.APIError):
         account.create("create-1")
@@ -98,8 +100,8 @@ def test_a_created_one_may_appear_later(account: Account) -> None:
 
 
 @pytest.mark.parametrize(("kind", "charges"), [(Fault.DROP_BEFORE, 0), (Fault.DROP_AFTER, 1)])
-def test_a_confirm_without_an_answer_is_asked_again(account: Account, kind: Fault, charges: int) -> None:
-    """Under its key, and it charges once."""
+def test_a_confirm_without_a_response_is_retried(account: Account, kind: Fault, charges: int) -> None:
+    """A retry with the same key charges once, whether the first request was executed or not."""
     intent = account.create()
     account.admin.add_fault(kind, path=CONFIRM)
     assert isinstance(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1"), stripe.APIConnectionError)
@@ -108,8 +110,8 @@ def test_a_confirm_without_an_answer_is_asked_again(account: Account, kind: Faul
     assert account.charges == 1
 
 
-def test_a_confirm_that_hangs_keeps_its_key_in_use(account: Account) -> None:
-    """The client gives up; until the request ends, its key is a conflict."""
+def test_a_slow_confirm_keeps_its_key_in_use(account: Account) -> None:
+    """After the client's read timeout the key is in use until the request ends: a retry gets 409."""
     intent = account.create()
     account.admin.add_fault(Fault.LATENCY, path=CONFIRM, seconds=3)
     account.client = account.client_with("sk_test_x", read_seconds=1)
@@ -118,19 +120,19 @@ def test_a_confirm_that_hangs_keeps_its_key_in_use(account: Account) -> None:
     assert account.retrieve(intent.id).status == "requires_payment_method"
 
 
-def test_any_answer_can_be_ordered(account: Account) -> None:
-    """With its status, code and message."""
+def test_any_error_response_can_be_injected(account: Account) -> None:
+    """With its status, code and message; it is not stored."""
     error = {"type": "invalid_request_error", "code": "account_invalid", "message": "Your account cannot charge."}
-    account.admin.add_fault(Fault.ANSWER, status=403, error=error)
+    account.admin.add_fault(Fault.RESPONSE, status=403, error=error)
     with pytest.raises(stripe.PermissionError) as refused:
         account.create()
-    assert seen(refused.value) == (403, "account_invalid", False)
+    assert summary(refused.value) == (403, "account_invalid", False)
     assert refused.value.user_message == "Your account cannot charge."
 
 
-def test_a_fault_is_ordered_for_the_confirm_of_one_payment_intent(account: Account) -> None:
-    """By what it was created with: a confirm names neither amount nor order."""
+def test_a_fault_can_match_the_confirm_of_one_payment_intent(account: Account) -> None:
+    """By the parameters of its create: a confirm contains neither amount nor order."""
     other, intent = account.create(amount=2000), account.create(amount=3000)
     account.admin.add_fault(Fault.UNAVAILABLE_503, {"amount": "3000"}, path=CONFIRM)
     assert account.confirm(other.id, "pm_card_visa", "confirm-1").status == "succeeded"
-    assert seen(account.confirm_fails(intent.id, "pm_card_visa", "confirm-2"))[0] == 503
+    assert summary(account.confirm_fails(intent.id, "pm_card_visa", "confirm-2"))[0] == 503

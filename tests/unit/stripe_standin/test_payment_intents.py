@@ -1,4 +1,4 @@
-"""PaymentIntents that are created first and confirmed later, as Stripe documents them."""
+"""PaymentIntents that are created first and confirmed later behave as Stripe documents."""
 
 from typing import Any
 
@@ -19,16 +19,16 @@ def details(error: stripe.StripeError) -> Any:
     return error.error
 
 
-def test_creating_one_takes_no_money(account: Account) -> None:
-    """It waits for a payment method, or with one for its confirmation."""
+def test_create_moves_no_money(account: Account) -> None:
+    """The status is requires_payment_method; with a payment method, requires_confirmation."""
     assert account.create().status == "requires_payment_method"
     assert account.create(payment_method="pm_card_visa").status == "requires_confirmation"
     assert account.charges == 0
     assert account.event_types() == ["payment_intent.created"] * 2
 
 
-def test_confirming_takes_the_money_once(account: Account) -> None:
-    """With the payment method of the request, or with the PaymentIntent's own; the ledger knows under which key."""
+def test_confirm_charges_once(account: Account) -> None:
+    """With the request's payment method, or the PaymentIntent's own; the ledger has the idempotency key."""
     first, second = account.create(), account.create(payment_method="pm_card_mastercard")
     assert account.confirm(first.id, "pm_card_visa", "confirm-1").status == "succeeded"
     assert account.confirm(second.id, None).status == "succeeded"
@@ -39,8 +39,8 @@ def test_confirming_takes_the_money_once(account: Account) -> None:
     assert [charge.order_id for charge in charges] == ["ord_1", "ord_1"]
 
 
-def test_a_charge_has_events_of_its_own(account: Account) -> None:
-    """The Charge's first, with the PaymentIntent's metadata; each names the request that caused it."""
+def test_a_confirm_emits_an_event_of_the_charge_and_one_of_the_payment_intent(account: Account) -> None:
+    """The Charge's event is first and has the PaymentIntent's metadata; each event names its request."""
     intent = account.confirm(account.create().id, "pm_card_visa", "confirm-1")
     created, charged, paid = account.admin.events()
     assert [event["type"] for event in (created, charged, paid)] == [
@@ -56,8 +56,8 @@ def test_a_charge_has_events_of_its_own(account: Account) -> None:
     assert paid["api_version"] == API_VERSION
 
 
-def test_a_decline_leaves_a_failed_charge(account: Account) -> None:
-    """The error and the PaymentIntent name it, the payment method and the reason; money was not taken."""
+def test_a_decline_creates_a_failed_charge(account: Account) -> None:
+    """The error and the PaymentIntent name the charge, the payment method and the reason; no money moves."""
     intent = account.create()
     error = details(account.confirm_fails(intent.id, "pm_card_visa_chargeDeclinedInsufficientFunds"))
     after = account.retrieve(intent.id)
@@ -75,7 +75,7 @@ def test_a_decline_leaves_a_failed_charge(account: Account) -> None:
 
 
 def test_another_payment_method_pays_after_a_decline(account: Account) -> None:
-    """The same PaymentIntent, another charge; nothing is left of the failure."""
+    """The same PaymentIntent succeeds with another charge; last_payment_error is null again."""
     intent = account.create()
     account.confirm_fails(intent.id, "pm_card_chargeDeclined")
     declined = account.retrieve(intent.id)
@@ -85,8 +85,8 @@ def test_another_payment_method_pays_after_a_decline(account: Account) -> None:
     assert account.charges == 1
 
 
-def test_after_a_decline_it_has_no_payment_method(account: Account) -> None:
-    """Confirming it without one is refused, with the PaymentIntent in the error."""
+def test_a_decline_clears_the_payment_method(account: Account) -> None:
+    """A confirm without a payment method is refused, with the PaymentIntent in the error."""
     intent = account.create(payment_method="pm_card_chargeDeclined")
     account.confirm_fails(intent.id, None)
     error = account.confirm_fails(intent.id, None)
@@ -95,7 +95,7 @@ def test_after_a_decline_it_has_no_payment_method(account: Account) -> None:
 
 
 @pytest.mark.parametrize("status", ["succeeded", "canceled"])
-def test_what_has_ended_is_neither_confirmed_nor_canceled(account: Account, status: str) -> None:
+def test_a_final_payment_intent_is_neither_confirmed_nor_canceled(account: Account, status: str) -> None:
     """400 payment_intent_unexpected_state, with the PaymentIntent in the error, stored under the key."""
     intent = account.create()
     if status == "succeeded":
@@ -116,8 +116,8 @@ def test_what_has_ended_is_neither_confirmed_nor_canceled(account: Account, stat
 
 
 @pytest.mark.parametrize("reason", ["abandoned", "requested_by_customer", "duplicate", "fraudulent", None])
-def test_canceling_says_why_and_when(account: Account, reason: Any) -> None:
-    """If a reason was given."""
+def test_cancel_sets_the_reason_and_the_time(account: Account, reason: Any) -> None:
+    """The reason is null if the request has none."""
     intent = account.create()
     canceled = account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": reason} if reason else {})
     assert (canceled.status, canceled.cancellation_reason) == ("canceled", reason)
@@ -125,16 +125,16 @@ def test_canceling_says_why_and_when(account: Account, reason: Any) -> None:
     assert canceled.canceled_at >= canceled.created
 
 
-def test_an_unknown_reason_to_cancel_is_refused(account: Account) -> None:
-    """400, and it is not canceled."""
+def test_an_unknown_cancellation_reason_is_refused(account: Account) -> None:
+    """400, and the PaymentIntent is not canceled."""
     intent = account.create()
     with pytest.raises(stripe.InvalidRequestError):
-        account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": "bored"})  # type: ignore[typeddict-item]
+        account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": "bored"})
     assert account.retrieve(intent.id).status == "requires_payment_method"
 
 
-def test_stripe_cancels_what_is_confirmed_too_often(account: Account) -> None:
-    """Beyond the limit; from then on it can never charge."""
+def test_too_many_confirms_cancel_the_payment_intent(account: Account) -> None:
+    """One confirm beyond the limit is refused, cancels it and charges nothing."""
     account.admin.settings(confirms_max=2)
     intent = account.create()
     for _ in range(2):
@@ -145,8 +145,8 @@ def test_stripe_cancels_what_is_confirmed_too_often(account: Account) -> None:
     assert account.charges == 0
 
 
-def test_stripe_cancels_by_itself(account: Account) -> None:
-    """Through an admin call; nobody's request is named."""
+def test_stripe_can_cancel_by_itself(account: Account) -> None:
+    """An admin call cancels; the event names no request."""
     intent = account.create()
     account.admin.cancel_by_stripe(intent.id)
     assert account.retrieve(intent.id).cancellation_reason == "automatic"
@@ -154,8 +154,8 @@ def test_stripe_cancels_by_itself(account: Account) -> None:
 
 
 @pytest.mark.parametrize("succeed", [True, False])
-def test_a_confirm_that_stays_processing_is_decided_later(account: Account, succeed: bool) -> None:
-    """Until then it is neither confirmed again nor canceled, and no money was taken."""
+def test_a_processing_payment_intent_succeeds_or_is_declined_later(account: Account, succeed: bool) -> None:
+    """Until then it can be neither confirmed nor canceled, and no money moves."""
     intent = account.create()
     account.admin.add_fault(Fault.STAYS_PROCESSING, path=CONFIRM)
     assert account.confirm(intent.id, "pm_card_visa", "confirm-1").status == "processing"
@@ -163,7 +163,7 @@ def test_a_confirm_that_stays_processing_is_decided_later(account: Account, succ
     assert account.confirm_fails(intent.id).code == "payment_intent_unexpected_state"
     with pytest.raises(stripe.InvalidRequestError):
         account.client.v1.payment_intents.cancel(intent.id)
-    account.admin.decide(intent.id, succeed=succeed)
+    account.admin.finish_processing(intent.id, succeed=succeed)
     after = account.retrieve(intent.id)
     assert after.status == ("succeeded" if succeed else "requires_payment_method")
     assert [charge.idempotency_key for charge in account.admin.ledger().charges] == ["confirm-1"] * succeed
@@ -172,7 +172,7 @@ def test_a_confirm_that_stays_processing_is_decided_later(account: Account, succ
 
 
 def test_a_failed_authentication_makes_no_charge(account: Account) -> None:
-    """The PaymentIntent waits for another payment method, and says why."""
+    """The PaymentIntent goes back to requires_payment_method, with the reason in last_payment_error."""
     intent = account.create()
     assert account.confirm(intent.id, "pm_card_threeDSecure2Required").status == "requires_action"
     account.admin.authenticate(intent.id, succeed=False)
@@ -183,17 +183,17 @@ def test_a_failed_authentication_makes_no_charge(account: Account) -> None:
     assert account.admin.ledger().unpaid_charges == ()
 
 
-def test_a_decline_for_want_of_authentication_makes_no_charge(account: Account) -> None:
-    """Off session, or if the caller wants an error rather than an action."""
-    for wish in ("off_session", "error_on_requires_action"):
+def test_a_decline_with_authentication_required_makes_no_charge(account: Account) -> None:
+    """Off session, or with error_on_requires_action."""
+    for parameter in ("off_session", "error_on_requires_action"):
         intent = account.create()
-        error = account.confirm_fails(intent.id, "pm_card_authenticationRequired", **{wish: True})
+        error = account.confirm_fails(intent.id, "pm_card_authenticationRequired", **{parameter: True})
         assert (error.http_status, error.code) == (402, "authentication_required")
         assert account.retrieve(intent.id).latest_charge is None
 
 
 def test_authentication_may_end_in_a_decline(account: Account) -> None:
-    """The customer did what the bank asked for, and has no money."""
+    """The customer authenticates, and the bank declines with insufficient_funds."""
     intent = account.create()
     account.confirm(intent.id, "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds")
     account.admin.authenticate(intent.id)
@@ -211,33 +211,33 @@ def test_authentication_may_end_in_a_decline(account: Account) -> None:
         {"payment_method_types": ["card"]},
     ],
 )
-def test_what_would_be_charged_otherwise_is_refused(account: Account, refused: dict[str, Any]) -> None:
-    """Rather than charged as if nothing had been asked for."""
+def test_unsupported_ways_to_charge_are_refused(account: Account, refused: dict[str, Any]) -> None:
+    """400 for manual capture, manual confirmation and other payment method types; never charged anyway."""
     with pytest.raises(stripe.InvalidRequestError) as failed:
         account.create(**refused)
     assert failed.value.http_status == 400
 
 
 def test_redirects_need_a_return_url(account: Account) -> None:
-    """When the PaymentIntent takes whatever the Dashboard enables, as it does by default."""
-    given: Any = {"amount": 1099, "currency": "eur"}
-    intent = account.client.v1.payment_intents.create(given)
+    """By default a PaymentIntent accepts payment methods that redirect: a confirm without return_url is refused."""
+    parameters: Any = {"amount": 1099, "currency": "eur"}
+    intent = account.client.v1.payment_intents.create(parameters)
     assert account.confirm_fails(intent.id).http_status == 400
     assert account.confirm(intent.id, return_url="https://shop.example/").status == "succeeded"
 
 
-@pytest.mark.parametrize(("currency", "least"), MINIMUM_AMOUNTS.items())
-def test_less_than_the_minimum_is_refused(account: Account, currency: str, least: int) -> None:
-    """By currency: amount_too_small."""
-    assert account.create(amount=least, currency=currency).amount == least
+@pytest.mark.parametrize(("currency", "minimum"), MINIMUM_AMOUNTS.items())
+def test_an_amount_below_the_minimum_is_refused(account: Account, currency: str, minimum: int) -> None:
+    """The minimum itself is accepted; one minor unit less is amount_too_small."""
+    assert account.create(amount=minimum, currency=currency).amount == minimum
     with pytest.raises(stripe.InvalidRequestError) as refused:
-        account.create(amount=least - 1, currency=currency)
+        account.create(amount=minimum - 1, currency=currency)
     assert (refused.value.code, refused.value.param) == ("amount_too_small", "amount")
     assert currency in CURRENCIES
 
 
-def test_every_test_card_does_what_stripe_says_of_it(account: Account) -> None:
-    """More than twenty of them; a decline has its code."""
+def test_every_test_card_behaves_as_stripe_documents(account: Account) -> None:
+    """More than thirty test cards; each decline has its documented code and decline code."""
     outcomes = {}
     for name in TEST_CARDS:
         try:
@@ -258,8 +258,8 @@ def test_every_test_card_does_what_stripe_says_of_it(account: Account) -> None:
     assert outcomes["pm_card_createDispute"] == outcomes["pm_card_refundFail"] == "succeeded"
 
 
-def test_charges_can_be_read(account: Account) -> None:
-    """By id, by PaymentIntent, and in the place of their id."""
+def test_a_charge_is_retrieved_listed_and_expanded(account: Account) -> None:
+    """By its id, by its PaymentIntent, and instead of its id; other fields cannot be expanded."""
     intent = account.confirm(account.create().id)
     assert isinstance(intent.latest_charge, str)
     charge = account.client.v1.charges.retrieve(intent.latest_charge)
@@ -272,7 +272,7 @@ def test_charges_can_be_read(account: Account) -> None:
 
 
 def test_the_list_filters_by_customer(account: Account) -> None:
-    """And by the time of creation."""
+    """And by creation time."""
     theirs = account.create(customer="cus_1")
     account.create(customer="cus_2")
     assert [each.id for each in account.client.v1.payment_intents.list({"customer": "cus_1"}).data] == [theirs.id]
@@ -281,17 +281,17 @@ def test_the_list_filters_by_customer(account: Account) -> None:
 
 
 def test_search_pages_to_the_end(account: Account) -> None:
-    """With next_page, each once, newest first."""
+    """next_page leads through all results, each once, newest first."""
     ids = [account.create().id for _ in range(5)]
     account.create(metadata={"order_id": "ord_2"})
-    given: Any = {"query": "metadata['order_id']:'ord_1'", "limit": 2}
-    page = account.client.v1.payment_intents.search(given)
+    parameters: Any = {"query": "metadata['order_id']:'ord_1'", "limit": 2}
+    page = account.client.v1.payment_intents.search(parameters)
     assert page.next_page is not None
     assert [intent.id for intent in page.auto_paging_iter()] == ids[::-1]
 
 
 def test_search_refuses_what_it_cannot_parse(account: Account) -> None:
-    """Rather than finding nothing."""
+    """400 instead of an empty result."""
     for query in ("order:ord_1", "metadata['a']:'b' OR status:'succeeded'", ""):
         with pytest.raises(stripe.InvalidRequestError):
             account.client.v1.payment_intents.search({"query": query})

@@ -1,4 +1,4 @@
-"""PaymentMethods: whose they are, and how often they can pay."""
+"""PaymentMethods: which customer they belong to, and how often they can pay."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from local.stripe_standin.payment_methods import USED_UP
 from testing.standin_account import Account
 
 
-def test_the_name_of_a_test_card_is_a_new_payment_method_each_time(account: Account) -> None:
-    """So it pays again and again, and the PaymentIntent never names it."""
+def test_each_use_of_a_test_card_creates_a_payment_method(account: Account) -> None:
+    """So its name pays any number of times; the PaymentIntent has the new PaymentMethod's id."""
     paid = [account.confirm(account.create().id, "pm_card_visa") for _ in range(2)]
     methods = {intent.payment_method for intent in paid}
     assert len(methods) == 2
     assert "pm_card_visa" not in methods
 
 
-def test_without_a_customer_it_pays_once(account: Account) -> None:
-    """Then 400 with Stripe's text, and the PaymentIntent inside; no money is taken."""
+def test_a_payment_method_without_a_customer_pays_once(account: Account) -> None:
+    """The second payment gets 400 with Stripe's message; no money moves."""
     method = account.admin.create_payment_method()
     first, second = account.create(), account.create()
     assert account.confirm(first.id, method).payment_method == method
@@ -30,8 +30,8 @@ def test_without_a_customer_it_pays_once(account: Account) -> None:
 
 
 @pytest.mark.parametrize(("used_up", "status"), [(False, 402), (True, 400)])
-def test_whether_a_decline_uses_it_up_is_a_setting(account: Account, used_up: bool, status: int) -> None:
-    """Stripe's documentation does not say, and reports differ."""
+def test_whether_a_decline_uses_up_a_payment_method_is_a_setting(account: Account, used_up: bool, status: int) -> None:
+    """Stripe's documentation leaves it open, and reports differ: the second attempt gets 402, or 400."""
     account.admin.settings(declines_use_up_payment_methods=used_up)
     method = account.admin.create_payment_method("pm_card_chargeDeclined")
     intent = account.create()
@@ -39,30 +39,30 @@ def test_whether_a_decline_uses_it_up_is_a_setting(account: Account, used_up: bo
     assert account.confirm_fails(intent.id, method).http_status == status
 
 
-def test_with_its_customer_it_pays_again_and_again(account: Account) -> None:
-    """And for nobody else: another customer's PaymentIntent, or one without a customer, is refused."""
+def test_a_payment_method_with_a_customer_is_reusable(account: Account) -> None:
+    """For its own customer only: a PaymentIntent of another customer, or without one, is refused."""
     method = account.admin.create_payment_method(customer="cus_1")
     for _ in range(2):
         assert account.confirm(account.create(customer="cus_1").id, method).status == "succeeded"
     other = account.confirm_fails(account.create(customer="cus_2").id, method)
     assert (other.http_status, other.code, getattr(other, "param", None)) == (400, None, "payment_method")
-    nobody = account.confirm_fails(account.create().id, method)
-    assert (nobody.http_status, nobody.code) == (400, "parameter_missing")
+    without = account.confirm_fails(account.create().id, method)
+    assert (without.http_status, without.code) == (400, "parameter_missing")
     with pytest.raises(stripe.InvalidRequestError):
         account.create(customer="cus_2", payment_method=method)
     assert account.charges == 2
 
 
-def test_an_unknown_one_is_refused(account: Account) -> None:
-    """400 resource_missing, param payment_method; the PaymentIntent is as it was."""
+def test_an_unknown_payment_method_is_refused(account: Account) -> None:
+    """400 resource_missing, param payment_method; the PaymentIntent does not change."""
     intent = account.create()
     error = account.confirm_fails(intent.id, "pm_unknown")
     assert (error.http_status, error.code, getattr(error, "param", None)) == (400, "resource_missing", "payment_method")
     assert account.retrieve(intent.id).status == "requires_payment_method"
 
 
-def test_it_is_made_from_a_test_token_attached_and_detached(account: Account) -> None:
-    """Through Stripe's own endpoints; what was detached is of no use to anybody."""
+def test_a_payment_method_is_created_attached_and_detached(account: Account) -> None:
+    """From a test token; a detached PaymentMethod cannot pay."""
     methods = account.client.v1.payment_methods
     card: Any = {"type": "card", "card": {"token": "tok_visa"}}
     method = methods.create(card)
@@ -72,8 +72,8 @@ def test_it_is_made_from_a_test_token_attached_and_detached(account: Account) ->
     assert account.confirm_fails(account.create(customer="cus_1").id, method.id).http_status == 400
 
 
-def test_what_was_used_up_is_not_attached(account: Account) -> None:
-    """Nor is a card that declines."""
+def test_a_used_payment_method_cannot_be_attached(account: Account) -> None:
+    """Nor can a test card that declines, except pm_card_chargeCustomerFail."""
     method = account.admin.create_payment_method()
     account.confirm(account.create().id, method)
     attach: Any = account.client.v1.payment_methods.attach
@@ -85,9 +85,9 @@ def test_what_was_used_up_is_not_attached(account: Account) -> None:
 
 
 def test_an_unknown_customer_is_refused(account: Account) -> None:
-    """What does not look like one always; every one if the setting says that there are none."""
+    """An id without cus_ always; every id if the setting customers_exist is off."""
     with pytest.raises(stripe.InvalidRequestError) as refused:
-        account.create(customer="somebody")
+        account.create(customer="unknown")
     assert (refused.value.code, refused.value.param) == ("resource_missing", "customer")
     account.admin.settings(customers_exist=False)
     with pytest.raises(stripe.InvalidRequestError):

@@ -1,4 +1,4 @@
-"""What may befall a charge after it succeeded: refunds that settle, wait or fail, and disputes."""
+"""Refunds that succeed, stay pending or fail; disputes."""
 
 from typing import Any
 
@@ -12,86 +12,87 @@ def paid(account: Account, card: str = "pm_card_visa") -> stripe.PaymentIntent:
     return account.confirm(account.create().id, card)
 
 
-def refund(account: Account, intent: stripe.PaymentIntent, **given: Any) -> stripe.Refund:
-    return account.client.v1.refunds.create({"payment_intent": intent.id, **given})
+def create_refund(account: Account, intent: stripe.PaymentIntent, **parameters: Any) -> stripe.Refund:
+    given: Any = {"payment_intent": intent.id, **parameters}
+    return account.client.v1.refunds.create(given)
 
 
 def last_events(account: Account, number: int) -> list[tuple[str, dict[str, Any]]]:
     return [(event["type"], event["data"]["object"]) for event in account.admin.events()[-number:]]
 
 
-def test_a_refund_has_two_events(account: Account) -> None:
-    """`refund.created` with the Refund, `charge.refunded` with the Charge, which has the PaymentIntent's metadata."""
+def test_a_refund_emits_two_events(account: Account) -> None:
+    """`refund.created` with the Refund; `charge.refunded` with the Charge and the PaymentIntent's metadata."""
     intent = paid(account)
-    made = refund(account, intent, amount=99, reason="requested_by_customer", metadata={"refund_id": "rfd_1"})
+    refund = create_refund(account, intent, amount=99, reason="requested_by_customer", metadata={"refund_id": "rfd_1"})
     (created, its_refund), (refunded, charge) = last_events(account, 2)
     assert (created, refunded) == ("refund.created", "charge.refunded")
-    assert (its_refund["object"], its_refund["id"], its_refund["status"]) == ("refund", made.id, "succeeded")
+    assert (its_refund["object"], its_refund["id"], its_refund["status"]) == ("refund", refund.id, "succeeded")
     assert its_refund["metadata"] == {"refund_id": "rfd_1"}
     assert (charge["object"], charge["payment_intent"]) == ("charge", intent.id)
     assert (charge["amount_refunded"], charge["refunded"]) == (99, False)
     assert charge["metadata"] == {"order_id": "ord_1", "generation": "1"}
-    refund(account, intent)
+    create_refund(account, intent)
     assert last_events(account, 1)[0][1]["refunded"] is True
 
 
-def test_a_refund_is_found_again(account: Account) -> None:
+def test_a_refund_is_retrieved_and_listed(account: Account) -> None:
     """By its id, and in the list of its PaymentIntent."""
     intent = paid(account)
-    made = refund(account, intent, amount=99)
-    assert account.client.v1.refunds.retrieve(made.id).to_dict() == made.to_dict()
-    assert [each.id for each in account.client.v1.refunds.list({"payment_intent": intent.id}).data] == [made.id]
+    refund = create_refund(account, intent, amount=99)
+    assert account.client.v1.refunds.retrieve(refund.id).to_dict() == refund.to_dict()
+    assert [each.id for each in account.client.v1.refunds.list({"payment_intent": intent.id}).data] == [refund.id]
 
 
 @pytest.mark.parametrize("how", ["admin", "clock"])
-def test_a_refund_fails_after_it_succeeded(account: Account, how: str) -> None:
-    """pm_card_refundFail: in time, or when the test says so; the money can be refunded again."""
+def test_a_succeeded_refund_can_fail_later(account: Account, how: str) -> None:
+    """pm_card_refundFail: after ten minutes or an admin call; the amount can be refunded again."""
     intent = paid(account, "pm_card_refundFail")
-    made = refund(account, intent)
-    assert made.status == "succeeded"
+    refund = create_refund(account, intent)
+    assert refund.status == "succeeded"
     if how == "admin":
-        account.admin.fail_refund(made.id)
+        account.admin.fail_refund(refund.id)
     else:
         account.admin.advance_clock(601)
-    failed = account.client.v1.refunds.retrieve(made.id)
+    failed = account.client.v1.refunds.retrieve(refund.id)
     assert (failed.status, failed.failure_reason) == ("failed", "expired_or_canceled_card")
     assert failed.failure_balance_transaction is not None
     types = [type_ for type_, _ in last_events(account, 3)]
     assert types == ["charge.refund.updated", "refund.updated", "refund.failed"]
     assert account.client.v1.charges.retrieve(str(intent.latest_charge)).amount_refunded == 0
-    assert refund(account, intent).status == "succeeded"
+    assert create_refund(account, intent).status == "succeeded"
 
 
 @pytest.mark.parametrize("how", ["admin", "clock"])
 def test_a_pending_refund_succeeds_later(account: Account, how: str) -> None:
-    """pm_card_pendingRefund, with `refund.updated`."""
-    made = refund(account, paid(account, "pm_card_pendingRefund"))
-    assert made.status == "pending"
+    """pm_card_pendingRefund: after ten minutes or an admin call, with `refund.updated`."""
+    refund = create_refund(account, paid(account, "pm_card_pendingRefund"))
+    assert refund.status == "pending"
     if how == "admin":
-        account.admin.settle_refund(made.id)
+        account.admin.succeed_refund(refund.id)
     else:
         account.admin.advance_clock(601)
-    assert account.client.v1.refunds.retrieve(made.id).status == "succeeded"
+    assert account.client.v1.refunds.retrieve(refund.id).status == "succeeded"
     assert last_events(account, 1)[0][0] == "refund.updated"
     assert account.admin.events()[-1]["data"]["previous_attributes"] == {"status": "pending"}
 
 
-def test_any_refund_can_be_made_to_fail(account: Account) -> None:
-    """For a reason."""
-    made = refund(account, paid(account))
-    account.admin.fail_refund(made.id, reason="lost_or_stolen_card")
-    assert account.client.v1.refunds.retrieve(made.id).failure_reason == "lost_or_stolen_card"
+def test_any_refund_can_fail(account: Account) -> None:
+    """With a failure_reason."""
+    refund = create_refund(account, paid(account))
+    account.admin.fail_refund(refund.id, reason="lost_or_stolen_card")
+    assert account.client.v1.refunds.retrieve(refund.id).failure_reason == "lost_or_stolen_card"
 
 
-def test_what_was_never_paid_is_not_refunded(account: Account) -> None:
+def test_an_unpaid_payment_intent_is_not_refunded(account: Account) -> None:
     """400 without a code."""
     with pytest.raises(stripe.InvalidRequestError) as refused:
-        refund(account, account.create())
+        create_refund(account, account.create())
     assert (refused.value.http_status, refused.value.code) == (400, None)
 
 
 def test_a_dispute_opens_and_closes(account: Account) -> None:
-    """With Dispute objects, which have none of the charge's metadata; what is disputed is not refunded."""
+    """The events have Dispute objects without the charge's metadata; a disputed charge is not refunded."""
     intent = paid(account)
     dispute = account.admin.open_dispute(intent.id, reason="product_not_received")
     type_, opened = last_events(account, 1)[0]
@@ -99,7 +100,7 @@ def test_a_dispute_opens_and_closes(account: Account) -> None:
     assert (opened["status"], opened["charge"], opened["metadata"]) == ("needs_response", intent.latest_charge, {})
     assert opened["payment_intent"] == intent.id
     with pytest.raises(stripe.InvalidRequestError) as refused:
-        refund(account, intent)
+        create_refund(account, intent)
     assert refused.value.code == "charge_disputed"
     account.admin.close_dispute(dispute, status="lost")
     type_, closed = last_events(account, 1)[0]
@@ -107,8 +108,8 @@ def test_a_dispute_opens_and_closes(account: Account) -> None:
     assert account.client.v1.disputes.retrieve(dispute).status == "lost"
 
 
-def test_a_test_card_is_disputed_as_it_pays(account: Account) -> None:
-    """Between the Charge's event and the PaymentIntent's."""
+def test_a_test_card_opens_a_dispute(account: Account) -> None:
+    """Its event is between those of the Charge and of the PaymentIntent."""
     paid(account, "pm_card_createDispute")
     types = ["charge.succeeded", "charge.dispute.created", "payment_intent.succeeded"]
     assert [type_ for type_, _ in last_events(account, 3)] == types

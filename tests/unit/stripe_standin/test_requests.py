@@ -1,4 +1,4 @@
-"""Requests as HTTP carries them: keys, versions, arrays, accounts, rate limits, and parameters nobody knows."""
+"""HTTP requests: API keys, versions, arrays, accounts, rate limits, unknown parameters."""
 
 import base64
 from typing import Any
@@ -18,8 +18,8 @@ def post(account: Account, path: str, data: Any = None, **headers: str) -> reque
     return requests.post(f"{account.base_url}/v1/{path}", data=data or {}, headers=sent, timeout=10)
 
 
-def test_an_answer_names_its_request_and_version(account: Account) -> None:
-    """The version that was asked for, or the account's; a replay names the request that was first."""
+def test_a_response_names_its_request_and_version(account: Account) -> None:
+    """The requested version, or the account's default; a replay also names the original request."""
     first = post(account, "payment_intents", CREATE, Idempotency_Key="key-1").headers
     replay = post(account, "payment_intents", CREATE, Idempotency_Key="key-1").headers
     assert first["Stripe-Version"] == API_VERSION
@@ -31,58 +31,58 @@ def test_an_answer_names_its_request_and_version(account: Account) -> None:
     assert older["Stripe-Version"] == "2025-09-30.clover"
 
 
-def test_an_unsupported_version_is_refused(account: Account) -> None:
-    """400, and nothing is made."""
-    answer = post(account, "payment_intents", CREATE, Stripe_Version="latest")
-    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+def test_an_invalid_version_is_refused(account: Account) -> None:
+    """400, and nothing is created."""
+    response = post(account, "payment_intents", CREATE, Stripe_Version="latest")
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "invalid_request_error")
     assert account.admin.ledger().payment_intents == ()
 
 
 @pytest.mark.parametrize("api_key", ["sk_test_x", "rk_test_x"])
-def test_a_key_may_come_as_curl_sends_it(account: Account, api_key: str) -> None:
-    """`curl -u sk_test_x:`, secret or restricted."""
+def test_basic_authentication_is_accepted(account: Account, api_key: str) -> None:
+    """`curl -u sk_test_x:`, for secret and restricted keys."""
     basic = base64.b64encode(f"{api_key}:".encode()).decode()
     assert post(account, "payment_intents", CREATE, Authorization=f"Basic {basic}").status_code == 200
 
 
 @pytest.mark.parametrize("authorization", ["Basic !", "Bearer sk_live_x", "Digest x", ""])
-def test_other_keys_are_refused(account: Account, authorization: str) -> None:
-    """401, live ones too."""
+def test_invalid_api_keys_are_refused(account: Account, authorization: str) -> None:
+    """401, also for live keys and other schemes."""
     assert post(account, "payment_intents", CREATE, Authorization=authorization).status_code == 401
 
 
-def test_arrays_without_places_are_read_whole(account: Account) -> None:
-    """`types[]=a&types[]=b`: both."""
+def test_arrays_without_indexes_keep_all_values(account: Account) -> None:
+    """`types[]=a&types[]=b` filters by both."""
     account.pay()
     query = "types[]=payment_intent.created&types[]=charge.succeeded"
-    answer = requests.get(
+    response = requests.get(
         f"{account.base_url}/v1/events?{query}", headers={"Authorization": "Bearer sk_test_x"}, timeout=10
     )
-    assert [each["type"] for each in answer.json()["data"]] == ["charge.succeeded", "payment_intent.created"]
+    assert [each["type"] for each in response.json()["data"]] == ["charge.succeeded", "payment_intent.created"]
 
 
-def test_what_is_not_modelled_is_refused(account: Account) -> None:
-    """On every endpoint: 400 parameter_unknown."""
+def test_unknown_parameters_are_refused(account: Account) -> None:
+    """400 parameter_unknown, on every endpoint."""
     intent = account.pay()
-    made = account.client.v1.refunds.create({"payment_intent": intent.id})
+    refund = account.client.v1.refunds.create({"payment_intent": intent.id})
     method = account.admin.create_payment_method()
     dispute = account.admin.open_dispute(account.pay().id)
     event = account.admin.events()[0]["id"]
     posts = ["payment_intents", f"payment_intents/{intent.id}/confirm", f"payment_intents/{intent.id}/cancel"]
     posts += ["payment_methods", f"payment_methods/{method}/attach", f"payment_methods/{method}/detach", "refunds"]
     gets = ["payment_intents", "payment_intents/search", f"payment_intents/{intent.id}", "refunds", "charges", "events"]
-    gets += ["disputes", f"refunds/{made.id}", f"charges/{intent.latest_charge}", f"disputes/{dispute}"]
+    gets += ["disputes", f"refunds/{refund.id}", f"charges/{intent.latest_charge}", f"disputes/{dispute}"]
     gets += [f"payment_methods/{method}", f"events/{event}"]
     headers = {"Authorization": "Bearer sk_test_x"}
-    answers = {path: post(account, path, {"colour": "red"}) for path in posts}
+    responses = {path: post(account, path, {"color": "red"}) for path in posts}
     for path in gets:
-        answers[f"GET {path}"] = requests.get(f"{account.base_url}/v1/{path}?colour=red", headers=headers, timeout=10)
-    codes = {path: (answer.status_code, answer.json()["error"].get("code")) for path, answer in answers.items()}
+        responses[f"GET {path}"] = requests.get(f"{account.base_url}/v1/{path}?color=red", headers=headers, timeout=10)
+    codes = {path: (response.status_code, response.json()["error"].get("code")) for path, response in responses.items()}
     assert set(codes.values()) == {(400, "parameter_unknown")}, codes
 
 
-def test_an_account_sees_nothing_of_another(account: Account) -> None:
-    """A key of another account: 404 for whatever is named, empty lists, and idempotency keys of its own."""
+def test_accounts_are_isolated(account: Account) -> None:
+    """With another account's API key: 404 for every id, empty lists, and separate idempotency keys."""
     intent = account.create("key-1")
     account.admin.assign_api_key("sk_test_other", "acct_other")
     mine, account.client = account.client, account.client_with("sk_test_other")
@@ -96,8 +96,8 @@ def test_an_account_sees_nothing_of_another(account: Account) -> None:
     assert account.retrieve(intent.id).id == intent.id
 
 
-def test_the_ledger_sees_every_account(account: Account) -> None:
-    """Money that another account took was taken all the same."""
+def test_the_ledger_covers_all_accounts(account: Account) -> None:
+    """Each charge names its account."""
     account.pay()
     account.admin.assign_api_key("sk_test_other", "acct_other")
     account.client = account.client_with("sk_test_other")
@@ -105,8 +105,8 @@ def test_the_ledger_sees_every_account(account: Account) -> None:
     assert [charge.account for charge in account.admin.ledger().charges] == ["acct_standin", "acct_other"]
 
 
-def test_a_key_can_change_its_account_and_come_back(account: Account) -> None:
-    """The secret of another account for five minutes; or an expired one."""
+def test_an_api_key_can_be_reassigned(account: Account) -> None:
+    """To another account, to none (401), and back: a wrong or expired secret for a while."""
     intent = account.create()
     account.admin.assign_api_key("sk_test_x", "acct_other")
     assert account.confirm_fails(intent.id).http_status == 404
@@ -116,32 +116,32 @@ def test_a_key_can_change_its_account_and_come_back(account: Account) -> None:
     assert account.confirm(intent.id).status == "succeeded"
 
 
-def test_keys_are_forgotten_on_order(account: Account) -> None:
-    """One, or all: the same request makes another PaymentIntent."""
+def test_idempotency_keys_can_be_deleted(account: Account) -> None:
+    """One, or all: then the same request creates another PaymentIntent."""
     first, second = account.create("key-1"), account.create("key-2")
-    assert account.admin.forget_keys("key-1") == 1
+    assert account.admin.delete_keys("key-1") == 1
     assert account.create("key-1").id != first.id
     assert account.create("key-2").id == second.id
-    assert account.admin.forget_keys() == 2
+    assert account.admin.delete_keys() == 2
     assert account.create("key-2").id != second.id
 
 
-def test_a_rate_limit_is_of_one_endpoint(account: Account) -> None:
-    """Off by default; then 429 with the reason, which is not remembered, and other endpoints are let in."""
+def test_the_endpoint_rate_limit_applies_to_one_endpoint(account: Account) -> None:
+    """429 with the reason, not stored under the key; other endpoints are not limited."""
     account.admin.settings(endpoint_rate_limit=2)
-    answers = [post(account, "payment_intents", CREATE, Idempotency_Key=f"key-{n}") for n in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert answers[-1].headers["Stripe-Rate-Limited-Reason"] == "endpoint-rate"
-    assert answers[-1].json()["error"]["code"] == "rate_limit"
-    intent = answers[0].json()["id"]
+    responses = [post(account, "payment_intents", CREATE, Idempotency_Key=f"key-{n}") for n in range(3)]
+    assert [response.status_code for response in responses] == [200, 200, 429]
+    assert responses[-1].headers["Stripe-Rate-Limited-Reason"] == "endpoint-rate"
+    assert responses[-1].json()["error"]["code"] == "rate_limit"
+    intent = responses[0].json()["id"]
     confirmed = post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"})
     assert confirmed.status_code == 200
     account.admin.advance_clock(2)
     assert post(account, "payment_intents", CREATE, Idempotency_Key="key-2").status_code == 200
 
 
-def test_confirms_of_different_payment_intents_are_one_endpoint(account: Account) -> None:
-    """The id does not count."""
+def test_all_confirms_share_one_endpoint_rate_limit(account: Account) -> None:
+    """Whatever PaymentIntent the path names."""
     intents = [account.create().id for _ in range(2)]
     account.admin.settings(endpoint_rate_limit=1)
     statuses = [
@@ -151,8 +151,8 @@ def test_confirms_of_different_payment_intents_are_one_endpoint(account: Account
     assert statuses == [200, 429]
 
 
-def test_a_rate_limit_of_the_account_counts_everything(account: Account) -> None:
-    """With a reason of its own."""
+def test_the_account_rate_limit_counts_all_endpoints(account: Account) -> None:
+    """429 with the reason global-rate."""
     account.admin.settings(account_rate_limit=1)
     intent = post(account, "payment_intents", CREATE).json()["id"]
     refused = post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"})
@@ -160,10 +160,10 @@ def test_a_rate_limit_of_the_account_counts_everything(account: Account) -> None
 
 
 def test_an_unknown_setting_is_refused(account: Account) -> None:
-    """A typing error in a test does not pass for a setting, nor for anything else that is ordered."""
+    """A typing error in a test fails: unknown settings, unknown faults, disputes of nothing."""
     with pytest.raises(requests.HTTPError):
         account.admin.settings(search_lag=1)
     with pytest.raises(requests.HTTPError):
         account.admin.open_dispute(account.create().id)
-    answer = requests.post(f"{account.base_url}/_standin/faults", json={"rules": [{"kind": "bad_luck"}]}, timeout=10)
-    assert answer.status_code == 400
+    response = requests.post(f"{account.base_url}/_standin/faults", json={"rules": [{"kind": "bad_luck"}]}, timeout=10)
+    assert response.status_code == 400

@@ -1,4 +1,4 @@
-"""The stand-in behaves as Stripe documents it, seen through Stripe's own client over HTTP."""
+"""The stand-in behaves as Stripe documents, through Stripe's client over HTTP."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,15 +15,15 @@ DAY = 24 * 3600
 
 
 def test_a_charge_is_in_the_ledger(account: Account) -> None:
-    """With its order, attempt, amount and key."""
+    """With its order, attempt, amount and idempotency key."""
     intent = account.pay("key-1")
     [charge] = account.admin.ledger().charges_of("ord_1")
     assert (intent.status, charge.payment_intent_id) == ("succeeded", intent.id)
     assert (charge.attempt, charge.amount_minor, charge.currency, charge.idempotency_key) == ("1", 1099, "EUR", "key-1")
 
 
-def test_a_key_replays_its_first_answer(account: Account) -> None:
-    """The same PaymentIntent, marked as a replay, and no second charge."""
+def test_a_key_replays_its_first_response(account: Account) -> None:
+    """The same PaymentIntent with Idempotent-Replayed, and no second charge."""
     first, second = account.pay("key-1"), account.pay("key-1")
     assert first.id == second.id
     assert second.last_response is not None
@@ -32,20 +32,21 @@ def test_a_key_replays_its_first_answer(account: Account) -> None:
 
 
 def test_without_a_key_every_request_charges(account: Account) -> None:
-    """Which is why there is one."""
+    """Two requests, two charges."""
     account.pay()
     account.pay()
     assert account.charges == 2
 
 
 def test_a_decline_is_replayed(account: Account) -> None:
-    """402 with the PaymentIntent inside; a new card under the same key is another request."""
+    """402 with the PaymentIntent inside; another card with the same key is an idempotency_error."""
     for _ in range(2):
         error = account.fails("key-1", payment_method="pm_card_visa_chargeDeclinedInsufficientFunds")
         assert isinstance(error, stripe.CardError)
         assert (error.http_status, error.code) == (402, "card_declined")
         assert error.error is not None
         assert error.error.decline_code == "insufficient_funds"
+        assert error.error.payment_intent is not None
         assert error.error.payment_intent.status == "requires_payment_method"
     assert isinstance(account.fails("key-1"), stripe.IdempotencyError)
     assert account.charges == 0
@@ -53,7 +54,7 @@ def test_a_decline_is_replayed(account: Account) -> None:
 
 @pytest.mark.parametrize("kind", [Fault.ERROR_500_BEFORE, Fault.ERROR_500_AFTER])
 def test_a_500_is_replayed_whether_or_not_it_charged(account: Account, kind: Fault) -> None:
-    """The key says nothing any more; only the ledger knows."""
+    """The response does not show whether it charged; only the ledger does."""
     account.admin.add_fault(kind)
     assert [account.fails("key-1").http_status, account.fails("key-1").http_status] == [500, 500]
     assert account.charges == (1 if kind is Fault.ERROR_500_AFTER else 0)
@@ -68,21 +69,21 @@ def test_a_500_is_replayed_whether_or_not_it_charged(account: Account, kind: Fau
         (Fault.DROP_BEFORE, None),
     ],
 )
-def test_what_never_began_is_not_remembered(account: Account, kind: Fault, status: int | None) -> None:
-    """The same key works afterwards."""
+def test_a_request_that_was_not_executed_is_not_stored(account: Account, kind: Fault, status: int | None) -> None:
+    """A retry with the same key succeeds."""
     account.admin.add_fault(kind)
     assert account.fails("key-1").http_status == status
     assert account.pay("key-1").status == "succeeded"
 
 
-def test_a_validation_error_is_not_remembered(account: Account) -> None:
-    """The key may be used again, for other parameters even."""
+def test_a_validation_error_is_not_stored(account: Account) -> None:
+    """The key can be used again, even with other parameters."""
     assert account.fails("key-1", amount=0).http_status == 400
     assert account.pay("key-1").status == "succeeded"
 
 
-def test_a_dropped_answer_is_remembered(account: Account) -> None:
-    """The charge happened; asking again under the key tells so."""
+def test_a_lost_response_is_stored(account: Account) -> None:
+    """The charge happened; a retry with the key gets its response."""
     account.admin.add_fault(Fault.DROP_AFTER)
     assert isinstance(account.fails("key-1"), stripe.APIConnectionError)
     assert account.charges == 1
@@ -91,7 +92,7 @@ def test_a_dropped_answer_is_remembered(account: Account) -> None:
 
 
 def test_a_key_for_other_parameters_or_another_endpoint_is_refused(account: Account) -> None:
-    """400 idempotency_error; keys are account-wide."""
+    """idempotency_error: keys are account-wide."""
     intent = account.pay("key-1")
     assert isinstance(account.fails("key-1", amount=1), stripe.IdempotencyError)
     with pytest.raises(stripe.IdempotencyError):
@@ -99,7 +100,7 @@ def test_a_key_for_other_parameters_or_another_endpoint_is_refused(account: Acco
 
 
 def test_a_key_in_use_is_a_conflict(account: Account) -> None:
-    """409 with the code idempotency_key_in_use, while the first request runs."""
+    """409 idempotency_key_in_use while the first request runs."""
     account.admin.add_fault(Fault.LATENCY, seconds=2)
     with ThreadPoolExecutor() as threads:
         first = threads.submit(account.pay, "key-1")
@@ -113,8 +114,8 @@ def test_a_key_in_use_is_a_conflict(account: Account) -> None:
     assert account.charges == 1
 
 
-def test_a_key_is_forgotten_after_24_hours(account: Account) -> None:
-    """And then charges again: what the freshness rule is there for."""
+def test_a_key_is_deleted_after_24_hours(account: Account) -> None:
+    """Then the same request charges again; the protocol's lookup of old orders is for this."""
     account.pay("key-1")
     account.admin.advance_clock(DAY - 10)
     account.pay("key-1")
@@ -124,8 +125,8 @@ def test_a_key_is_forgotten_after_24_hours(account: Account) -> None:
     assert account.charges == 2
 
 
-def test_a_key_in_use_is_never_forgotten(account: Account) -> None:
-    """However far the clock is moved while its request runs."""
+def test_a_key_in_use_is_never_deleted(account: Account) -> None:
+    """Even if the clock passes 24 hours while its request runs."""
     account.admin.add_fault(Fault.LATENCY, seconds=2)
     with ThreadPoolExecutor() as threads:
         first = threads.submit(account.pay, "key-1")
@@ -137,8 +138,8 @@ def test_a_key_in_use_is_never_forgotten(account: Account) -> None:
     assert account.charges == 1
 
 
-def test_an_outage_meets_replays_and_looks_too(account: Account) -> None:
-    """Nothing is answered while Stripe is away, and everything is remembered."""
+def test_an_outage_affects_replays_and_reads_too(account: Account) -> None:
+    """All requests get 503 during the outage; the stored response is replayed after it."""
     intent = account.pay("key-1")
     account.admin.add_fault(Fault.UNAVAILABLE_503, times=None)
     account.admin.add_fault(Fault.UNAVAILABLE_503, times=None, method="GET", path="/v1/payment_intents/*")
@@ -150,7 +151,7 @@ def test_an_outage_meets_replays_and_looks_too(account: Account) -> None:
 
 
 def test_fifty_threads_with_one_key_make_one_charge(account: Account) -> None:
-    """Each gets the charge, a replay or a conflict."""
+    """Each thread gets the response, a replay or a 409."""
     barrier = threading.Barrier(50)
 
     def pay() -> str:
@@ -161,9 +162,9 @@ def test_fifty_threads_with_one_key_make_one_charge(account: Account) -> None:
             return str(error.http_status)
 
     with ThreadPoolExecutor(50) as threads:
-        answers = {future.result() for future in [threads.submit(pay) for _ in range(50)]}
+        responses = {future.result() for future in [threads.submit(pay) for _ in range(50)]}
     assert account.charges == 1
-    assert len(answers - {"409"}) == 1
+    assert len(responses - {"409"}) == 1
 
 
 def test_a_wrong_api_key_is_refused(account: Account) -> None:
@@ -181,7 +182,7 @@ def test_a_wrong_api_key_is_refused(account: Account) -> None:
         ({"amount": 100_000_000}, "amount_too_large"),
         ({"currency": "xxx"}, None),
         ({"payment_method": "pm_unknown"}, "resource_missing"),
-        ({"colour": "red"}, "parameter_unknown"),
+        ({"color": "red"}, "parameter_unknown"),
         ({"automatic_payment_methods": {"enabled": True}}, None),
     ],
 )
@@ -194,7 +195,7 @@ def test_bad_parameters_are_refused(account: Account, changes: dict[str, Any], c
 
 
 def test_3d_secure_waits_for_the_customer(account: Account) -> None:
-    """On session: requires_action, and charged once the customer has authenticated."""
+    """On session: requires_action; charged after the customer has authenticated."""
     intent = account.pay(payment_method="pm_card_threeDSecure2Required")
     assert (intent.status, account.charges) == ("requires_action", 0)
     account.admin.authenticate(intent.id)
@@ -209,7 +210,7 @@ def test_3d_secure_off_session_is_a_decline(account: Account) -> None:
 
 
 def test_a_succeeded_payment_intent_cannot_be_confirmed_again(account: Account) -> None:
-    """400 payment_intent_unexpected_state: at most one charge, for ever."""
+    """400 payment_intent_unexpected_state: at most one charge."""
     intent = account.pay()
     with pytest.raises(stripe.InvalidRequestError) as failed:
         account.client.v1.payment_intents.confirm(intent.id)
@@ -218,16 +219,17 @@ def test_a_succeeded_payment_intent_cannot_be_confirmed_again(account: Account) 
 
 
 def test_the_list_is_immediate_and_pages(account: Account) -> None:
-    """Newest first, by cursor, and it knows no metadata."""
+    """Newest first, by cursor; it does not filter by metadata."""
     ids = [account.pay().id for _ in range(5)]
     page = account.client.v1.payment_intents.list({"limit": 2})
     assert [intent.id for intent in page.auto_paging_iter()] == list(reversed(ids))
+    by_metadata = {"metadata": {"order_id": "ord_1"}}
     with pytest.raises(stripe.InvalidRequestError):
-        account.client.v1.payment_intents.list({"metadata": {"order_id": "ord_1"}})  # type: ignore[typeddict-unknown-key]
+        account.client.v1.payment_intents.list(by_metadata)  # type: ignore[arg-type]  # Stripe knows no such filter.
 
 
-def test_search_knows_metadata_but_lags(account: Account) -> None:
-    """What is younger than the lag is not found."""
+def test_search_filters_by_metadata_and_lags(account: Account) -> None:
+    """A PaymentIntent younger than the lag is not found."""
     intent = account.pay()
     query = "metadata['order_id']:'ord_1' AND metadata['attempt']:'1'"
     account.admin.settings(search_lag_seconds=60)
@@ -237,7 +239,7 @@ def test_search_knows_metadata_but_lags(account: Account) -> None:
 
 
 def test_no_more_is_refunded_than_was_paid(account: Account) -> None:
-    """In parts, and not beyond."""
+    """In parts, until nothing is left."""
     intent = account.pay()
     account.client.v1.refunds.create({"payment_intent": intent.id, "amount": 1000})
     with pytest.raises(stripe.InvalidRequestError):
@@ -248,13 +250,13 @@ def test_no_more_is_refunded_than_was_paid(account: Account) -> None:
     assert failed.value.code == "charge_already_refunded"
 
 
-def test_events_are_signed_as_stripe_signs_them(account: Account) -> None:
-    """Stripe's own library accepts them, each delivery of a repeated one, and refuses a tampered one."""
+def test_webhooks_are_signed_as_stripe_signs_them(account: Account) -> None:
+    """Stripe's library accepts each delivery, duplicates too, and refuses a changed body."""
     received: list[tuple[bytes, str]] = []
     account.pay()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # The name that http.server looks for.
+        def do_POST(self) -> None:  # http.server requires this name.
             body = self.rfile.read(int(self.headers["Content-Length"]))
             received.append((body, self.headers["Stripe-Signature"]))
             self.send_response(200)
@@ -274,8 +276,8 @@ def test_events_are_signed_as_stripe_signs_them(account: Account) -> None:
         stripe.Webhook.construct_event(received[0][0] + b" ", received[0][1], "whsec_1")
 
 
-def test_an_answer_that_trickles_outlives_a_read_timeout(account: Account) -> None:
-    """Only the end of the client, or of the fault, ends it; the charge has happened."""
+def test_a_trickling_response_outlives_a_read_timeout(account: Account) -> None:
+    """The response breaks off when the fault ends; the charge has happened."""
     account.admin.add_fault(Fault.HANG_AFTER, seconds=3)
     account.client = account.client_with("sk_test_x", read_seconds=1)
     error = account.fails("key-1")
@@ -285,8 +287,8 @@ def test_an_answer_that_trickles_outlives_a_read_timeout(account: Account) -> No
     assert account.charges == 1
 
 
-def test_a_fault_meets_only_what_it_matches(account: Account) -> None:
-    """By any parameter of the request, past the first so many."""
+def test_a_fault_applies_only_to_matching_requests(account: Account) -> None:
+    """By any parameter, after the first `skip` matches."""
     account.admin.add_fault(Fault.RATE_LIMIT_429, {"amount": "4711"}, skip=1)
     statuses = [account.pay(amount=amount).status for amount in (1099, 4711)]
     assert statuses == ["succeeded", "succeeded"]

@@ -1,1 +1,6 @@
-"""Charges: the protocol (pure), its store, its worker, Stripe's PaymentIntents."""
+"""Charges: one order, one PaymentIntent, at most one charge.
+
+protocol ─► store (row) ─► worker (rules) ─► gateway    a charge, in reading order
+cancel                                                  a cancellation
+events, discrepancy, reconciler                         what Stripe says later
+"""

@@ -1,79 +1,78 @@
-"""A cancellation: stored first, then finished by whoever holds the row. CANCELED is said only on Stripe's word.
+"""A cancellation: stored first, then finished by whoever holds the row. CANCELED is answered only on Stripe's word.
 
-request_cancel ─► CANCELED, PAID or NEEDS_REVIEW already ──────────────────────────────────────► say so
+request_cancel ─► CANCELED, PAID or NEEDS_REVIEW already ─────────────────────────────────────► that is the answer
    │ from now on whoever holds the row cancels, and never confirms
-   ├─► the lease is free ─► claim ─► the worker: cancel at Stripe, which decides the race ─────► CANCELED or PAID
-   ├─► another holds it ─► cancel the PaymentIntent that the row names; Stripe decides the race ─► CANCELED
-   └─► it names none, the holder was faster, or Stripe does not answer ─► CANCELING: it ends by itself
+   ├─► the lease is free ─► claim ─► the worker cancels at Stripe, which decides the race ─────► CANCELED or PAID
+   ├─► another holds it ─► cancel the row's PaymentIntent without the lease; Stripe decides ───► CANCELED
+   └─► the row has none, the holder's confirm won, or Stripe does not answer ──────────────────► CANCELING
 
-Canceling beside the holder is safe. `canceled` is Stripe's last word on a PaymentIntent, and so is its reason: with the
-customer's, nobody ever creates a next generation. From then on the holder's confirm is refused, and what it retrieves
-says why. A restored row may name an older PaymentIntent: that one was canceled as abandoned, which is no answer.
+CANCELING ends by itself: the order service's message, or the reconciler, finishes the cancellation.
+
+Canceling without the lease is safe. The status `canceled` of a PaymentIntent is final, and so is its reason: with
+`requested_by_customer`, nobody creates a next generation. From then on Stripe refuses the holder's confirm, and the
+PaymentIntent that it retrieves says why. A restored row may name an older PaymentIntent: that one was canceled as
+abandoned, which cancels no order.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.questions import Cancellation
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import CancelReason, Finalize, FrozenRequest, Payment
-from onecharge.payments.charges.store import Claimed, PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker, Unfinished
-from onecharge.payments.leases import new_lease_owner
+from onecharge.payments.charges.protocol import TERMINAL_STATES, CancelReason, Finalize, FrozenRequest, Payment
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.leases import Claimed, new_lease_owner
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import Unfinished
 
 _ANSWERS = {
     PaymentState.CANCELED: Cancellation.CANCELED,
     PaymentState.SUCCEEDED: Cancellation.PAID,
     PaymentState.NEEDS_REVIEW: Cancellation.NEEDS_REVIEW,
 }
+"""Of each terminal state."""
 
 _TRIES = 2
-"""How often a row that its holder changes meanwhile is finalized beside it: it has little left to write."""
+"""How often to write CANCELED on a row that its holder keeps changing: the holder has little left to write."""
 
 
 @dataclass(frozen=True)
 class CancelPayment:
-    """Cancels payments through a store and a worker; `clock` gives the time in epoch seconds."""
+    """Cancels payments through a store and a worker."""
 
     store: PaymentStore
     worker: PaymentWorker | None
-    """None if the Stripe key cannot be read: then the request is stored, and somebody else finishes it."""
+    """None if the Stripe key cannot be read: then the request is stored, and finished later."""
     bounds: TimeBounds
-    clock: Callable[[], float]
-    logger: Logger
-    count: Callable[[str], None]
+    instruments: Instruments
 
     def __call__(self, order: OrderPlaced, *, correlation_id: str) -> tuple[Cancellation, Payment]:
-        """Cancel the order's payment, with the row as it is then. Idempotent."""
-        started_at = self.clock()
+        """Cancel the order's payment; returns the answer, and the row as it is then. Idempotent."""
+        started_at = self.instruments.clock()
         payment = self.store.request_cancel(
             FrozenRequest.of(order),
             attempt=order.attempt,
             payment_method=order.payment_method,
             correlation_id=correlation_id,
-            now=int(self.clock()),
+            now=self.instruments.now(),
         )
-        if payment.state not in _ANSWERS:
+        if payment.state not in TERMINAL_STATES:
             payment = self.finish(payment, deadline=self.bounds.deadline(started_at))
         cancellation = _ANSWERS.get(payment.state, Cancellation.CANCELING)
-        self.count(f"Cancellation.{cancellation}")
-        self.logger.info(
+        self.instruments.count(f"Cancellation.{cancellation}")
+        self.instruments.log(
             "cancellation requested",
-            extra={
-                "order_id": order.order_id,
-                "attempt": payment.attempt,
-                "correlation_id": correlation_id,
-                "cancellation": cancellation,
-            },
+            order_id=order.order_id,
+            attempt=payment.attempt,
+            correlation_id=correlation_id,
+            cancellation=cancellation,
         )
         return cancellation, payment
 
     def finish(self, payment: Payment, *, deadline: float) -> Payment:
-        """Cancel at Stripe, as far as it goes now; returns the row as it is then.
+        """Cancel at Stripe, as far as that is possible now; returns the row as it is then.
 
         Args:
             payment: with a cancellation requested.
@@ -83,17 +82,20 @@ class CancelPayment:
             return payment
         order_id = payment.request.order_id
         claim = self.store.claim_to_cancel(
-            order_id, owner=new_lease_owner(), now=int(self.clock()), lease_seconds=self.bounds.lease_seconds
+            order_id,
+            owner=new_lease_owner(),
+            now=self.instruments.now(),
+            lease_seconds=self.bounds.lease_seconds,
         )
         if isinstance(claim, Claimed):
-            result = self.worker.work(claim.payment, deadline=deadline)
-            return (self.store.read(order_id) or claim.payment) if isinstance(result, Unfinished) else result
-        return self._finish_beside_the_holder(self.worker, self.store.read(order_id) or payment, deadline)
+            result = self.worker.work(claim.row, deadline=deadline)
+            return (self.store.read(order_id) or claim.row) if isinstance(result, Unfinished) else result
+        return self._finish_without_lease(self.worker, self.store.read(order_id) or payment, deadline)
 
-    def _finish_beside_the_holder(self, worker: PaymentWorker, payment: Payment, deadline: float) -> Payment:
-        """Cancel the PaymentIntent that the row names, without its lease; CANCELED only if it still names that one."""
+    def _finish_without_lease(self, worker: PaymentWorker, payment: Payment, deadline: float) -> Payment:
+        """Cancel the row's PaymentIntent; write CANCELED only if the row still names that one."""
         canceled_id = payment.payment_intent_id
-        if payment.state in _ANSWERS or canceled_id is None or self.clock() >= deadline:
+        if payment.state in TERMINAL_STATES or canceled_id is None or self.instruments.clock() >= deadline:
             return payment
         intent = worker.gateway.cancel(canceled_id, CancelReason.BY_CUSTOMER).intent
         if intent is None or not intent.is_canceled_by_customer:
@@ -101,9 +103,9 @@ class CancelPayment:
         final = Finalize(PaymentState.CANCELED, intent.payment_intent_id, intent.generation)
         for _ in range(_TRIES):
             payment = self.store.read(payment.request.order_id) or payment
-            if payment.state in _ANSWERS or payment.payment_intent_id != canceled_id:
+            if payment.state in TERMINAL_STATES or payment.payment_intent_id != canceled_id:
                 return payment
-            if self.store.finalize_unclaimed(payment, final, now=int(self.clock())):
-                self.count("CanceledBesideHolder")
+            if self.store.finalize_unclaimed(payment, final, now=self.instruments.now()):
+                self.instruments.count("CanceledWithoutLease")
                 return replace(payment, state=PaymentState.CANCELED)
         return payment

@@ -1,54 +1,40 @@
-"""A charge after it was made: money that went back, or may have to, by us or by hand, shows on the payment's row.
+"""Events of a charge after it was made: its refunds and its dispute are recorded on the payment's row.
 
-An event is a hint. How much is refunded Stripe is asked: it may have become less, when a refund failed, and of two
-events nobody knows which is the newer. Whoever writes the row asks once more: another handler may have asked later, and
-found nothing to write before.
+An event is only a hint, since events may be late, duplicated or out of order. So the refunded amount is read from
+Stripe: it may also fall, when a refund fails. And it is read once more after each write, because another handler may
+have read a newer amount meanwhile, and found nothing to write.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from aws_lambda_powertools import Logger
-
-from onecharge.payments.charges.gateway import (
-    ChargeEvent,
-    ChargeEventType,
-    NoSuchPaymentIntent,
-    RefundEvent,
-    StripeGateway,
-)
+from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.stripe_events import ChargeEvent, ChargeEventType, EventDeferred, RefundEvent
 
 _TRIES = 4
 
 
-class ChargeEventDeferred(Exception):
-    """The row, or what Stripe shows, kept changing: the event is to be handled again."""
-
-
 @dataclass(frozen=True)
-class ChargeEventRecorder:
-    """Records through a store; Stripe says whose charge it is where the event does not."""
+class ChargeEventHandler:
+    """Records through a store; retrieves from Stripe what the event does not say."""
 
     store: PaymentStore
     gateway: StripeGateway
-    refunds: StripeRefunds
-    logger: Logger
-    count: Callable[[str], None]
+    instruments: Instruments
 
-    def record(self, event: ChargeEvent | RefundEvent) -> None:
-        """Record what follows from one event; late, duplicate and disordered ones change nothing.
+    def handle(self, event: ChargeEvent | RefundEvent) -> None:
+        """Record one event. Idempotent, and independent of the order of events.
 
         Raises:
-            ChargeEventDeferred: the row kept changing.
-            LookupInconclusive, stripe.StripeError: Stripe gave no answer.
-            BotoCoreError, ClientError: DynamoDB gave none.
+            EventDeferred: the row kept changing, or Stripe does not show the PaymentIntent that the event names.
+            LookupInconclusive, stripe.StripeError: Stripe did not answer, or refused.
+            BotoCoreError, ClientError: DynamoDB did not answer.
         """
         order_id = self._order_of(event)
         if order_id is None:
-            self.count("ChargeEventIgnored")
+            self.instruments.count("ChargeEventIgnored")
         elif isinstance(event, RefundEvent) or event.type is ChargeEventType.REFUNDED:
             self._record_refunded(event, order_id)
         else:
@@ -57,49 +43,50 @@ class ChargeEventRecorder:
     def _order_of(self, event: ChargeEvent | RefundEvent) -> str | None:
         if event.order_id is not None or event.payment_intent_id is None:
             return event.order_id
-        # A dispute names no order, and neither does a refund that was made by hand; the PaymentIntent does.
+        # A dispute names no order, nor does a refund that was made by hand; the PaymentIntent does.
         try:
             return self.gateway.order_of(event.payment_intent_id)
         except NoSuchPaymentIntent:
-            # The secret may be another account's for a while.
-            self.count("EventUnknownToStripe")
-            self.count("Alarm")
-            raise ChargeEventDeferred("Stripe has no such PaymentIntent") from None
+            # The API key may be another account's for a while.
+            self.instruments.count("EventUnknownToStripe")
+            self.instruments.count("Alarm")
+            raise EventDeferred("Stripe has no such PaymentIntent") from None
 
     def _record_refunded(self, event: ChargeEvent | RefundEvent, order_id: str) -> None:
         for _ in range(_TRIES):
-            # The row first: what Stripe shows is then newer than the revision that it is written on.
+            # Read the row first: what Stripe shows is then newer than the revision that it is written on.
             payment = self._row_of(event, order_id)
             if payment is None:
                 return
-            amount_refunded_minor = self.refunds.amount_refunded(str(payment.payment_intent_id))
+            amount_refunded_minor = self.gateway.amount_refunded(str(payment.payment_intent_id))
             if amount_refunded_minor == payment.amount_refunded_minor:
                 return
             if self.store.record_refunded(payment, amount_refunded_minor):
-                self.count("ChargeRefunded")
-        raise ChargeEventDeferred(order_id)
+                self.instruments.count("ChargeRefunded")
+        raise EventDeferred("the row kept changing")
 
     def _record_dispute(self, event: ChargeEvent, order_id: str) -> None:
         if event.dispute_status is not None and self._row_of(event, order_id) is not None:
             self.store.record_dispute(order_id, event.dispute_status)
         if event.type is ChargeEventType.DISPUTE_CREATED:
-            # Last, so that an event that is handled again because it failed is one alarm.
-            self.count("ChargeDisputed")
-            self.count("Alarm")
-            self.logger.error("charge disputed: answer it at Stripe", extra=_about(event, order_id))
+            # Last, so that an event that fails and is delivered again raises one alarm.
+            self.instruments.count("ChargeDisputed")
+            self.instruments.log("charge disputed: respond at Stripe", alarm=True, **_log_fields(event, order_id))
 
     def _row_of(self, event: ChargeEvent | RefundEvent, order_id: str) -> Payment | None:
-        """The order's row, if it names the PaymentIntent."""
+        """The order's row, if its PaymentIntent is the event's."""
         payment = self.store.read(order_id)
         if payment is not None and payment.payment_intent_id == event.payment_intent_id:
             return payment
-        # The figures of another PaymentIntent, as one that was charged beside it, are not the order's.
-        self.count("ChargeEventOfAnotherPaymentIntent")
-        self.logger.warning("the payment's row names another PaymentIntent", extra=_about(event, order_id))
+        # The order shows the refunds and the dispute of its own PaymentIntent only.
+        self.instruments.count("ChargeEventOfAnotherPaymentIntent")
+        self.instruments.logger.warning(
+            "event ignored: the payment's row names another PaymentIntent", extra=_log_fields(event, order_id)
+        )
         return None
 
 
-def _about(event: ChargeEvent | RefundEvent, order_id: str) -> dict[str, object]:
+def _log_fields(event: ChargeEvent | RefundEvent, order_id: str) -> dict[str, object]:
     return {
         "order_id": order_id,
         "event_id": event.event_id,

@@ -1,11 +1,11 @@
-"""The charge protocol: every decision about money, pure. No clock, no environment, no I/O.
+"""The charge protocol: every decision about a charge, pure. No clock, no environment, no I/O.
 
-    claim ─► ensure a PaymentIntent ─► decide by what it is ─┬─► confirm ─► finalize
+    claim ─► ensure a PaymentIntent ─► decide by its status ─┬─► confirm ─► finalize
              (22 hours old: look up all others)              ├─► cancel, then the next generation
                                                              └─► finalize, or wait
 
-One order has one PaymentIntent, which Stripe lets succeed once, for ever. Its id is written down before it is
-confirmed. docs/protocol.md says why each rule is as it is; tests/specification explores them all.
+One order has one PaymentIntent, which Stripe lets succeed at most once. Its id is written to the row before it is
+confirmed. docs/protocol.md gives the reason for each rule; testing/specification explores them all.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,13 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
 
 AUTHENTICATION_REQUIRED = "authentication_required"
-"""The code of a decline that says no more than that the customer has to act (Stripe documentation, "Decline codes")."""
+"""The code of a decline that only asks the customer to authenticate (Stripe documentation, "Decline codes")."""
+
+UNPAID_STATES = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.DECLINED)
+"""The payment can still be charged, and still be canceled."""
+
+TERMINAL_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
+"""The payment is over: no attempt claims it any more."""
 
 # ---------------------------------------------------------------- what is stored
 
@@ -45,10 +51,10 @@ class FrozenRequest:
         )
 
     def is_old(self, now: float) -> bool:
-        """Whether Stripe may have forgotten this order's idempotency keys.
+        """Whether Stripe may have removed this order's idempotency keys.
 
-        It keeps them for 24 hours; the two in between are for the order's clock and for the worker's. No money rests on
-        another clock.
+        It keeps them for 24 hours; the two in between are for the order's clock and for the worker's. No promise about
+        money depends on another clock.
         """
         return now - self.placed_at >= LOOKUP_AGE_SECONDS
 
@@ -59,20 +65,20 @@ class FrozenRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Payment:
-    """One row of the Payments table: one order, one PaymentIntent, the present attempt to confirm it."""
+    """One row of the Payments table: one order, one PaymentIntent, the current attempt to confirm it."""
 
     request: FrozenRequest
     attempt: int
     payment_method: str
-    """Of the present attempt."""
+    """Of the current attempt."""
     state: PaymentState
     generation: int = 0
-    """Of the PaymentIntent that is written down, or the next one to be created; 0, and one more after each cancel."""
+    """Of `payment_intent_id`, or of the PaymentIntent to create next: 0, and one more after each that was canceled."""
     payment_intent_id: str | None = None
     cancel_requested_at: int | None = None
-    """Since then, whoever holds the row cancels and never confirms."""
+    """From then on, whoever holds the row cancels and never confirms."""
     declined_charge_id: str | None = None
-    """The PaymentIntent's latest charge when an attempt was last declined, or was to be authenticated."""
+    """The PaymentIntent's latest charge when an attempt last ended as DECLINED or REQUIRES_ACTION."""
     lease_owner: str | None = None
     lease_expires_at: int = 0
     revision: int = 0
@@ -80,18 +86,31 @@ class Payment:
     claimed_at: int = 0
     """When the row was last claimed, for whichever attempt."""
     attempt_claimed_at: int = 0
-    """When the present attempt was first claimed; however often it is tried again, it is unfinished since then."""
+    """When the current attempt was first claimed: retries do not change it."""
     finalized_at: int | None = None
     last_emitted_at: int | None = None
     refused_at: int | None = None
-    """Since when Stripe refuses the request as invalid, which no retry mends."""
+    """Since when Stripe refuses the request as invalid: a permanent failure."""
     amount_refunded_minor: int = 0
     correlation_id: str = ""
 
+    @property
+    def key(self) -> dict[str, str]:
+        """The row's key attributes."""
+        return {"order_id": self.request.order_id}
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """What every log line about the row carries."""
+        return {
+            "order_id": self.request.order_id,
+            "attempt": self.attempt,
+            "correlation_id": self.correlation_id,
+            "payment_intent_id": self.payment_intent_id,
+        }
+
     def is_overdue(self, now: float) -> bool:
-        """Whether the attempt, or a cancellation that was requested later, is unfinished for so long that a person has
-        to see it.
-        """
+        """Whether the attempt, or a cancellation requested later, is unfinished for so long that it is an alarm."""
         return now - max(self.attempt_claimed_at, self.cancel_requested_at or 0) >= OVERDUE_SECONDS
 
     @property
@@ -105,7 +124,7 @@ class Payment:
 
 @dataclass(frozen=True)
 class FoundIntent:
-    """A PaymentIntent as Stripe shows it."""
+    """A PaymentIntent, as Stripe shows it."""
 
     payment_intent_id: str
     status: str
@@ -114,7 +133,7 @@ class FoundIntent:
     generation: int = 0
     customer_id: str = ""
     placed_at: int | None = None
-    """Of the order, as the metadata say; None for one that is not ours."""
+    """The order's, from the metadata; None for a PaymentIntent that is not ours."""
     payment_method: str | None = None
     cancellation_reason: str | None = None
     latest_charge: str | None = None
@@ -125,19 +144,24 @@ class FoundIntent:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be confirmed, and so has to be canceled before another one is."""
+        """Whether it can still be confirmed: it has to be canceled before another one is created."""
         return self.status in ("requires_payment_method", "requires_confirmation", "requires_action")
 
     @property
     def requires_action(self) -> bool:
-        """Whether it waits for its customer to authenticate."""
-        asks_again = self.status == "requires_payment_method" and self.error_code == AUTHENTICATION_REQUIRED
-        return self.status == "requires_action" or asks_again
+        """Whether it waits for the customer to authenticate."""
+        if self.status == "requires_payment_method":
+            return self.error_code == AUTHENTICATION_REQUIRED
+        return self.status == "requires_action"
 
     @property
     def is_canceled_by_customer(self) -> bool:
-        """The trace of a cancellation, which outlives the table."""
+        """Whether the order was canceled. Stripe keeps this, also if the table loses the row."""
         return self.status == "canceled" and self.cancellation_reason == CancelReason.BY_CUSTOMER
+
+    def has_other_money(self, request: FrozenRequest) -> bool:
+        """Whether its amount or currency is not what was frozen."""
+        return (self.amount_minor, self.currency) != (request.amount_minor, request.currency)
 
 
 class CancelReason(StrEnum):
@@ -152,27 +176,32 @@ class CancelReason(StrEnum):
 
 @dataclass(frozen=True)
 class Finalize:
-    """Write the attempt's last state; REQUIRES_ACTION is the customer's turn."""
+    """Write the attempt's last state; REQUIRES_ACTION waits for the customer."""
 
     state: PaymentState
     payment_intent_id: str | None = None
     generation: int | None = None
     code: str | None = None
-    """Stripe's decline code or error code; or why a person has to look."""
+    """Stripe's decline code or error code; of NEEDS_REVIEW, the reason."""
     advice_code: str | None = None
     declined_charge_id: str | None = None
     stripe_message: str | None = field(default=None, repr=False)
     stripe_request_id: str | None = None
 
+    @property
+    def alarm(self) -> bool:
+        """Whether a person has to see it."""
+        return self.state is PaymentState.NEEDS_REVIEW
+
 
 @dataclass(frozen=True)
 class Confirm:
-    """Confirm the PaymentIntent that is written down, with the attempt's payment method."""
+    """Confirm the row's PaymentIntent with the attempt's payment method."""
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Cancel the PaymentIntent, and decide by what it is then: Stripe decides the race."""
+    """Cancel the PaymentIntent, then decide by its final status: Stripe decides the race with a confirm."""
 
     reason: CancelReason
 
@@ -186,43 +215,43 @@ class Create:
 
 @dataclass(frozen=True)
 class CancelFound:
-    """Cancel what a lookup has found, as abandoned: what is merely found is never confirmed."""
+    """Cancel what a lookup has found, as abandoned: a PaymentIntent that was only found is never confirmed."""
 
     payment_intent_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Stripe is processing it: never a next generation beside it."""
+    """Stripe is processing it: no next generation is created beside it."""
 
 
 class Confirmed(Enum):
-    """What is known of the present attempt's confirm, from this invocation."""
+    """What this invocation knows of the current attempt's confirm."""
 
     NO = auto()
-    """It was not sent, or its answer says nothing: sent under its one key, it is answered once, or again."""
+    """It was not sent yet, or without a result: sending it under its one key is idempotent."""
     UNKNOWN = auto()
-    """It may have been sent, and whoever asks cannot send it."""
+    """Another worker may have sent it, and the caller must not send it: the reconciler."""
     ANSWERED = auto()
-    """Stripe has answered it, now or in a replay: what the PaymentIntent shows is this attempt's."""
+    """Stripe has answered it, now or as a replay: what the PaymentIntent shows is this attempt's result."""
     SPENT = auto()
-    """Its one key answers with a stored failure for ever: nothing is known, and it cannot be sent again."""
+    """Its one key replays a stored failure: the result is unknown, and the confirm cannot be sent again."""
 
 
 def decide(
     payment: Payment, intent: FoundIntent, *, confirmed: Confirmed = Confirmed.NO
 ) -> Finalize | Confirm | Cancel | Create | Wait:
-    """What to do with the PaymentIntent of a claimed row, by what it is."""
-    if _is_other_money(payment.request, intent):
+    """What to do next with the PaymentIntent of a claimed row, by its status."""
+    if intent.has_other_money(payment.request):
         return _review(intent, "amount or currency differs from the frozen request")
-    its_action = confirmed is Confirmed.ANSWERED or intent.payment_method in (None, payment.payment_method)
+    is_own_action = confirmed is Confirmed.ANSWERED or intent.payment_method in (None, payment.payment_method)
     match intent.status:
         case "succeeded":
             return _finalize(PaymentState.SUCCEEDED, intent)
         case "canceled" if intent.is_canceled_by_customer:
             return _finalize(PaymentState.CANCELED, intent)
         case "canceled":
-            # Never one more than Stripe's answers lead to: all workers have to come to the same keys.
+            # Not simply one more: every worker has to arrive at the same generation, and so at the same key.
             return Create(max(payment.generation, intent.generation + 1))
         case "processing":
             return Wait()
@@ -231,7 +260,7 @@ def decide(
         case _ if payment.cancel_requested_at is not None:
             return Cancel(CancelReason.BY_CUSTOMER)
         case "requires_action":
-            return _finalize(PaymentState.REQUIRES_ACTION, intent) if its_action else Cancel(CancelReason.ABANDONED)
+            return _finalize(PaymentState.REQUIRES_ACTION, intent) if is_own_action else Cancel(CancelReason.ABANDONED)
         case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirmed):
             state = PaymentState.REQUIRES_ACTION if intent.requires_action else PaymentState.DECLINED
             return _finalize(state, intent)
@@ -240,12 +269,12 @@ def decide(
 
 
 def is_decline_of(payment: Payment, intent: FoundIntent, confirmed: Confirmed) -> bool:
-    """Whether the decline that the PaymentIntent shows is the present attempt's.
+    """Whether the decline that the PaymentIntent shows belongs to the current attempt.
 
-    Whoever can confirm asks under the attempt's one key, which replays what it was answered: a page that is still open
-    may have tried another card, and a row that was lost or restored does not know of the attempts before. Where that
-    is no way, by the charge, and not by the payment method: the same card may be tried again, and test methods are
-    shown under other ids.
+    A worker that can confirm finds out by confirming: the attempt's one key replays its own answer. The PaymentIntent
+    alone does not say it: a page that is still open may have tried another card, and a row that was lost or restored
+    does not know earlier attempts. Who cannot confirm compares the charge, not the payment method: the same card may be
+    tried again, and Stripe shows test payment methods under other ids.
     """
     if confirmed in (Confirmed.NO, Confirmed.ANSWERED):
         return confirmed is Confirmed.ANSWERED
@@ -255,13 +284,13 @@ def is_decline_of(payment: Payment, intent: FoundIntent, confirmed: Confirmed) -
 def decide_after_lookup(
     payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]
 ) -> Finalize | CancelFound | Wait | None:
-    """What follows from everything else of the order, before `own` is written down; None: there is nothing else.
+    """What follows from the order's other PaymentIntents, before the id of `own` is written; None: nothing does.
 
-    Of two workers that each look up after their own PaymentIntent exists, the later one sees both. So whatever was
-    forgotten or restored, only one of them is left that can be confirmed.
+    Two workers look up after their own PaymentIntents exist: the later one sees both. So whatever keys were removed and
+    whatever rows were restored, only one PaymentIntent is left that can be confirmed.
 
     Args:
-        others: complete, or LookupInconclusive would have been raised.
+        others: all of them; a lookup that may be incomplete raises LookupInconclusive instead.
     """
     succeeded = [intent for intent in (*others, *([own] if own else ())) if intent.status == "succeeded"]
     still_open = tuple(intent.payment_intent_id for intent in others if intent.is_open)
@@ -269,7 +298,7 @@ def decide_after_lookup(
     if len(succeeded) > 1:
         return _review(succeeded[0], "several PaymentIntents of the order succeeded")
     if succeeded:
-        is_other = _is_other_money(payment.request, succeeded[0])
+        is_other = succeeded[0].has_other_money(payment.request)
         return _review(succeeded[0], "other money") if is_other else _finalize(PaymentState.SUCCEEDED, succeeded[0])
     if any(intent.status not in ("canceled", "processing") and not intent.is_open for intent in others):
         return Finalize(PaymentState.NEEDS_REVIEW, code="a PaymentIntent of an unexpected status")
@@ -282,7 +311,7 @@ def decide_after_lookup(
 
 def _finalize(state: PaymentState, intent: FoundIntent) -> Finalize:
     declined = state is PaymentState.DECLINED
-    # Also of an attempt that waits: a later one takes it over, and must not take its failed charge for its own.
+    # Also for REQUIRES_ACTION: a later attempt takes the row over, and must not take the failed charge for its own.
     open_for_another = declined or state is PaymentState.REQUIRES_ACTION
     return Finalize(
         state,
@@ -296,68 +325,3 @@ def _finalize(state: PaymentState, intent: FoundIntent) -> Finalize:
 
 def _review(intent: FoundIntent, why: str) -> Finalize:
     return Finalize(PaymentState.NEEDS_REVIEW, intent.payment_intent_id, intent.generation, code=why)
-
-
-def _is_other_money(request: FrozenRequest, intent: FoundIntent) -> bool:
-    return (intent.amount_minor, intent.currency) != (request.amount_minor, request.currency)
-
-
-# ---------------------------------------------------------------- what Stripe says unasked
-
-
-class Discrepancy(StrEnum):
-    """How a PaymentIntent that an event or the reconciler names differs from the row of its order."""
-
-    NONE = "row and Stripe agree, or a worker will see to it"
-    LOST_ROW = "a charge of which there is no row: the row is written anew"
-    PAID = "the PaymentIntent succeeded: the row becomes SUCCEEDED"
-    PAID_LATE = "it succeeded after the attempt was declined: the row becomes SUCCEEDED"
-    PAID_TWICE = "another PaymentIntent of the same order succeeded as well"
-    PAID_AFTER_CANCEL = "it succeeded although the order is canceled: it is refunded"
-    OTHER_MONEY = "it succeeded with another amount or currency than was frozen"
-    DECLINED = "the customer's bank declined: the row becomes DECLINED"
-    EXPIRED = "nobody acted in time: it is canceled, then the row becomes DECLINED"
-    CANCELED = "it was canceled for the customer: the row becomes CANCELED"
-    REVERSED = "the row says SUCCEEDED, and its PaymentIntent does not"
-
-
-def find_discrepancy(
-    payment: Payment | None, intent: FoundIntent, *, now: float, requires_action_seconds: int
-) -> Discrepancy:
-    """Compare: what Stripe says later wins, except that SUCCEEDED is never overwritten. Nothing is confirmed here."""
-    is_paid = intent.status == "succeeded"
-    if payment is None:
-        return Discrepancy.LOST_ROW if is_paid else Discrepancy.NONE
-    if is_paid:
-        return _of_a_success(payment, intent, now)
-    is_own = intent.payment_intent_id == payment.payment_intent_id
-    if is_own and payment.state is PaymentState.SUCCEEDED:
-        return Discrepancy.REVERSED
-    if is_own and payment.state is PaymentState.REQUIRES_ACTION:
-        expired = now - (payment.finalized_at or payment.claimed_at) >= requires_action_seconds
-        return _of_a_wait(intent, expired=expired)
-    return Discrepancy.NONE
-
-
-def _of_a_success(payment: Payment, intent: FoundIntent, now: float) -> Discrepancy:
-    is_own = intent.payment_intent_id == payment.payment_intent_id
-    if is_own and payment.state is PaymentState.PENDING and now < payment.lease_expires_at:
-        # Its holder finds out without help; if it crashes, its message comes back.
-        return Discrepancy.NONE
-    if payment.state is PaymentState.SUCCEEDED:
-        return Discrepancy.NONE if is_own else Discrepancy.PAID_TWICE
-    if payment.state is PaymentState.CANCELED:
-        return Discrepancy.PAID_AFTER_CANCEL
-    if _is_other_money(payment.request, intent):
-        return Discrepancy.NONE if payment.state is PaymentState.NEEDS_REVIEW else Discrepancy.OTHER_MONEY
-    return Discrepancy.PAID_LATE if payment.state is PaymentState.DECLINED else Discrepancy.PAID
-
-
-def _of_a_wait(intent: FoundIntent, *, expired: bool) -> Discrepancy:
-    if intent.is_canceled_by_customer:
-        return Discrepancy.CANCELED
-    if intent.status == "canceled":
-        return Discrepancy.DECLINED
-    if intent.requires_action:
-        return Discrepancy.EXPIRED if expired else Discrepancy.NONE
-    return Discrepancy.DECLINED if intent.status == "requires_payment_method" else Discrepancy.NONE

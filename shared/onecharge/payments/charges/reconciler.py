@@ -1,48 +1,49 @@
 """Reconciles payment rows with Stripe, for webhooks and scheduled runs.
 
-a webhook's or a listed event ─► handle_event ──┐  read the row's revision, then Stripe, then write on that revision
-a row that is unfinished ──────► reconcile ─────┴─► find_discrepancy ─► write what Stripe says, cancel, or alarm
+an event, from a webhook or listed ─► handle_event ─┐  read the row, then Stripe, then write on the row's revision
+an unfinished row ──────────────────► reconcile ────┴─► find_discrepancy ─► write what Stripe says, cancel, or alarm
 
 What Stripe says later wins: a success is written over DECLINED, whoever holds the row. Nothing is confirmed here, and
-nothing is created but the trace of a cancellation that was requested.
+nothing is created except to finish a cancellation that was requested.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from aws_lambda_powertools import Logger
+from typing import Any
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import CancelPayment
-from onecharge.payments.charges.gateway import PaymentIntentEvent, StripeGateway, StripeResponse
+from onecharge.payments.charges.discrepancy import Discrepancy, find_discrepancy
+from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import (
+    UNPAID_STATES,
     CancelReason,
     Confirmed,
-    Discrepancy,
     Finalize,
     FoundIntent,
     Payment,
     decide,
-    find_discrepancy,
 )
+from onecharge.payments.charges.rules import RULES
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.stripe_responses import RULES, ResponseKind
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
+from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import TimeBounds
 
 REQUIRES_ACTION_EXPIRED = "requires_action_expired"
-"""The code of an attempt for which nobody has authenticated in time."""
+"""The decline code of an attempt whose customer did not authenticate in time."""
 
 UNATTENDED_SECONDS = 1800
-"""A row that was claimed longer ago has nobody at work on it: a message backs off for 15 minutes at the most."""
-
-_UNPAID = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.DECLINED)
-
-RefundCanceledOrder = Callable[[Payment, FoundIntent], None]
-"""Gives back what was charged although the order is canceled."""
+"""A row that was claimed longer ago is unattended: a message backs off for 15 minutes at most."""
 
 
-class StripeUnavailable(Exception):
-    """Stripe gave no answer that says anything: the event, or the row, is reconciled later."""
+def refund_by_hand(_: Payment, __: FoundIntent) -> None:
+    """Without the refunds part: the alarm asks a person to refund it at Stripe."""
+
+
+class StripeUnavailable(EventDeferred):
+    """Stripe's response says nothing about the PaymentIntent: the event, or the row, is reconciled later."""
 
     def __init__(self, kind: ResponseKind) -> None:
         super().__init__(kind)
@@ -50,79 +51,83 @@ class StripeUnavailable(Exception):
 
     @property
     def needs_a_person(self) -> bool:
-        """Whether it does not pass by itself, as with a key of another account."""
+        """Whether it does not resolve by itself, as with an API key of another account."""
         return RULES[self.kind].alarm
 
 
-class RowChanged(Exception):
-    """Somebody has written the row since it was read: it is reconciled anew."""
+class RowChanged(EventDeferred):
+    """Another worker has written the row since it was read: it is reconciled again."""
 
 
 @dataclass(frozen=True)
 class Reconciler:
-    """Reconciles through a store and Stripe; `clock` gives the time in epoch seconds.
+    """Reconciles through a store and Stripe.
 
-    Every method is idempotent, and may raise what stops it halfway:
-        StripeUnavailable: Stripe gave no answer.
-        RowChanged: somebody else has written the row meanwhile.
-        BotoCoreError, ClientError: DynamoDB gave none.
+    Every method is idempotent, and may raise:
+        StripeUnavailable: Stripe did not answer, or refused.
+        RowChanged: another worker has written the row meanwhile.
+        BotoCoreError, ClientError: DynamoDB did not answer.
     """
 
     store: PaymentStore
     gateway: StripeGateway
     cancel: CancelPayment
-    refund_canceled_order: RefundCanceledOrder
     requires_action_seconds: int
     """How long a customer may take to authenticate."""
     bounds: TimeBounds
-    clock: Callable[[], float]
-    logger: Logger
-    count: Callable[[str], None]
+    instruments: Instruments
+    refund_canceled_order: Callable[[Payment, FoundIntent], object] = refund_by_hand
+    """Refunds a PaymentIntent that succeeded although its order is canceled."""
 
     def handle_event(self, event: PaymentIntentEvent) -> None:
-        """Bring the row of the event's order to what Stripe shows by now.
+        """Correct the row of the event's order by what Stripe shows now.
 
-        Late, duplicate and disordered events are harmless: an event is a snapshot, and so no more than a hint.
+        An event is a snapshot, and so only a hint: late, duplicate and disordered events are harmless.
         """
         payment = self.store.read(event.order_id)
         if self._compare(payment, event.intent) is not Discrepancy.NONE:
             self._compare_with_stripe(event.order_id, payment, event.intent.payment_intent_id)
 
     def reconcile(self, payment: Payment) -> bool:
-        """Finish what nobody else does. Returns whether the row is, or will be, finished without a person.
+        """Finish a row that nobody else finishes. Returns whether it is, or will be, finished without a person.
 
         Args:
             payment: an unfinished row, as it was read just now.
         """
-        if payment.state not in _UNPAID:
+        if payment.state not in UNPAID_STATES:
             return True
         if payment.cancel_requested_at is not None:
-            finished = self.cancel.finish(payment, deadline=self.bounds.deadline(self.clock()))
-            return finished.state not in _UNPAID
+            finished = self.cancel.finish(payment, deadline=self.bounds.deadline(self.instruments.clock()))
+            return finished.state not in UNPAID_STATES
         if payment.state is PaymentState.DECLINED or self._is_attended(payment):
             return True
         if payment.payment_intent_id is None:
-            # Nothing can be charged, and only a message may create: the order service publishes it again.
+            # Nothing can be charged, and only a message's worker creates: the order service republishes it.
             return False
-        intent = self._retrieved(payment.payment_intent_id)
+        intent = self._retrieve(payment.payment_intent_id)
         if intent is None:
-            self._report(payment.request.order_id, payment, "RowUnknownToStripe", "Stripe has no such PaymentIntent")
+            self._report(
+                payment.request.order_id,
+                payment,
+                "RowUnknownToStripe",
+                "Stripe has no such PaymentIntent",
+            )
             return False
         return self._correct(payment.request.order_id, payment, intent) or self._finish_unattended(payment, intent)
 
     def _is_attended(self, payment: Payment) -> bool:
-        """Whether a worker has the row, or a message will soon claim it again."""
-        return payment.state is PaymentState.PENDING and self.clock() < max(
+        """Whether a worker holds the row, or a message will soon claim it again."""
+        return payment.state is PaymentState.PENDING and self.instruments.clock() < max(
             payment.lease_expires_at, payment.claimed_at + UNATTENDED_SECONDS
         )
 
     def _finish_unattended(self, payment: Payment, intent: FoundIntent) -> bool:
-        """Finalize a row that nobody works on, if Stripe has decided its attempt; returns whether it waits rightly."""
+        """Finalize an unattended row if Stripe has decided its attempt; returns as `reconcile` does."""
         if payment.state is not PaymentState.PENDING:
             return payment.state is PaymentState.REQUIRES_ACTION
         decision = decide(payment, intent, confirmed=Confirmed.UNKNOWN)
         if not isinstance(decision, Finalize):
-            # It has to be confirmed, or canceled for the next generation: only a message's worker does that.
+            # Only a message's worker confirms, or cancels for the next generation.
             return False
         self._write(payment, decision)
         if decision.state is PaymentState.NEEDS_REVIEW:
@@ -133,17 +138,18 @@ class Reconciler:
     # ------------------------------------------------------------ one discrepancy
 
     def _compare_with_stripe(self, order_id: str, payment: Payment | None, payment_intent_id: str) -> None:
-        intent = self._retrieved(payment_intent_id)
+        intent = self._retrieve(payment_intent_id)
         if intent is not None:
             self._correct(order_id, payment, intent)
         elif payment is not None and payment.payment_intent_id == payment_intent_id:
-            # The event and the row name it: it is our key that belongs to another account.
+            # The event and the row name it: our API key belongs to another account.
             raise StripeUnavailable(ResponseKind.NOT_FOUND)
         else:
-            self._report(order_id, payment, "EventUnknownToStripe", "Stripe has no PaymentIntent as the event names")
+            self._report(order_id, payment, "EventUnknownToStripe", "Stripe has no such PaymentIntent")
 
     def _compare(self, payment: Payment | None, intent: FoundIntent) -> Discrepancy:
-        return find_discrepancy(payment, intent, now=self.clock(), requires_action_seconds=self.requires_action_seconds)
+        now = self.instruments.clock()
+        return find_discrepancy(payment, intent, now=now, requires_action_seconds=self.requires_action_seconds)
 
     def _correct(self, order_id: str, payment: Payment | None, intent: FoundIntent) -> bool:
         """Act on the discrepancy; False if there is none."""
@@ -159,7 +165,7 @@ class Reconciler:
                 if discrepancy is Discrepancy.PAID_LATE:
                     self._report(order_id, payment, "PaidAfterDecline", discrepancy, intent)
             case Discrepancy.DECLINED | Discrepancy.EXPIRED if payment.cancel_requested_at is not None:
-                # A declined row is not unfinished any more: it waits for `reconcile` to finish the cancellation.
+                # DECLINED would take the row out of the index: `reconcile` finishes the cancellation first.
                 return False
             case Discrepancy.DECLINED:
                 self._write(payment, _declined(intent))
@@ -180,7 +186,7 @@ class Reconciler:
         return True
 
     def _expire(self, order_id: str, payment: Payment, intent: FoundIntent) -> None:
-        """Cancel it first: a customer's page could still confirm an open one. Stripe decides the race."""
+        """Cancel the PaymentIntent first: the customer's page could still confirm it. Stripe decides the race."""
         canceled = _intent_of(self.gateway.cancel(intent.payment_intent_id, CancelReason.ABANDONED))
         if canceled is None or canceled.is_open:
             raise StripeUnavailable(ResponseKind.NO_ANSWER)
@@ -191,30 +197,32 @@ class Reconciler:
         if intent.placed_at is None:
             self._report(order_id, None, "ChargeWithoutRow", Discrepancy.LOST_ROW, intent)
             return
-        if not self.store.recover(order_id, intent, correlation_id="recovered", now=int(self.clock())):
+        if not self.store.recover(order_id, intent, correlation_id="recovered", now=self.instruments.now()):
             raise RowChanged
         self._report(order_id, None, "RowRecovered", Discrepancy.LOST_ROW, intent)
 
     def _write(self, payment: Payment, final: Finalize) -> None:
-        if not self.store.finalize_unclaimed(payment, final, now=int(self.clock())):
+        if not self.store.finalize_unclaimed(payment, final, now=self.instruments.now()):
             raise RowChanged
-        self.count(f"Reconciled.{final.state}")
-        self.logger.info(
-            "finalized as Stripe shows it",
-            extra={**_of(payment), "state": final.state, "payment_intent_id": final.payment_intent_id},
-        )
+        self.instruments.count(f"Reconciled.{final.state}")
+        about: dict[str, Any] = {
+            **payment.log_fields,
+            "payment_intent_id": final.payment_intent_id,
+            "state": final.state,
+        }
+        self.instruments.log("payment finalized as Stripe shows it", **about)
 
-    def _retrieved(self, payment_intent_id: str) -> FoundIntent | None:
+    def _retrieve(self, payment_intent_id: str) -> FoundIntent | None:
         return _intent_of(self.gateway.retrieve(payment_intent_id))
 
     def _report(
         self, order_id: str, payment: Payment | None, metric: str, message: str, intent: FoundIntent | None = None
     ) -> None:
-        """Raise an alarm: what should not happen did, or no rule can mend it."""
-        self.count(metric)
-        self.count("Alarm")
-        about = {"payment_intent_id": intent.payment_intent_id, "status_at_stripe": intent.status} if intent else {}
-        self.logger.error(message, extra={"order_id": order_id, **(_of(payment) if payment else {}), **about})
+        """Raise an alarm: something happened that should not, or that no rule can correct."""
+        self.instruments.count(metric)
+        row: dict[str, Any] = {**payment.log_fields, "state": payment.state} if payment else {}
+        at_stripe = {"payment_intent_id": intent.payment_intent_id, "status_at_stripe": intent.status} if intent else {}
+        self.instruments.log(message, alarm=True, **{"order_id": order_id} | row | at_stripe)
 
 
 def _as(state: PaymentState, intent: FoundIntent, *, code: str | None = None) -> Finalize:
@@ -228,7 +236,7 @@ def _as(state: PaymentState, intent: FoundIntent, *, code: str | None = None) ->
 
 
 def _declined(intent: FoundIntent) -> Finalize:
-    # Of a row that requires action, only its expiry cancels as abandoned, whoever notices it first.
+    # A PaymentIntent that requires action is canceled as abandoned only when it expires.
     expired = intent.cancellation_reason == CancelReason.ABANDONED
     return Finalize(
         PaymentState.DECLINED,
@@ -247,12 +255,3 @@ def _intent_of(response: StripeResponse) -> FoundIntent | None:
     if response.failure.kind is ResponseKind.NOT_FOUND:
         return None
     raise StripeUnavailable(response.failure.kind)
-
-
-def _of(payment: Payment) -> dict[str, object]:
-    return {
-        "order_id": payment.request.order_id,
-        "attempt": payment.attempt,
-        "correlation_id": payment.correlation_id,
-        "state": payment.state,
-    }

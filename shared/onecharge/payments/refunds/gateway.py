@@ -1,48 +1,49 @@
-"""Stripe's refunds, as the refund protocol sees them: requests go out, refunds or one kind of failure come back.
+"""Stripe's refunds, as the refund protocol needs them: a request returns a refund, or why there is none.
 
-Source: Stripe API reference, "Create a refund", "List all refunds", "The Refund object".
+find_refunds ─► create             a fresh refund: two requests
+
+This module knows Stripe's API; what its objects mean is decided in protocol.py. Source: Stripe API reference, "Create a
+refund", "List all refunds", "The Refund object".
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import stripe
 
 from onecharge.contract.events import ATTEMPTS_MAX
-from onecharge.payments.charges.gateway import LookupInconclusive
+from onecharge.payments.charges.gateway import list_refunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund
-from onecharge.payments.stripe_responses import Failure, classify, is_replay
+from onecharge.payments.stripe_responses import Failure, classify, is_replay, is_replayed, metadata_of
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
-    from stripe.params import RefundCreateParams, RefundListParams
-
-_LIST_PAGES_MAX = 20
-_PAGE_SIZE = 100
+    from stripe.params import RefundCreateParams
 
 
 @dataclass(frozen=True)
 class RefundResponse:
-    """What came back: a refund, or why there is none."""
+    """A refund, or why there is none."""
 
     refund: FoundRefund | None = None
     failure: Failure | None = None
     is_replay: bool = False
-    """The stored answer of an earlier request: it does not say what the refund is by now."""
+    """The stored response of an earlier request: it does not prove the refund's current status."""
 
 
 @dataclass(frozen=True)
 class StripeRefunds:
-    """Requests through one StripeClient, so of one account.
+    """Requests through one StripeClient, and so of one account.
 
-    What one account shows proves nothing about another: a lookup and the POST after it go through the same client.
+    What one account shows proves nothing about another: a lookup and the POST after it use the same client.
     """
 
     client: stripe.StripeClient
 
+    # ------------------------------------------------------------ one refund
+
     def create(self, request: FrozenRefund) -> RefundResponse:
-        """Refund what is frozen, under its one key."""
+        """Create the refund that was frozen. Idempotent by its one key."""
         parameters: RefundCreateParams = {
             "payment_intent": request.payment_intent_id,
             "amount": request.amount_minor,
@@ -52,49 +53,31 @@ class StripeRefunds:
                 "attempt": str(request.attempt),
             },
         }
-        # The SDK does not send it again: a refusal would hide a 500 before it, which Stripe may still execute.
+        # The SDK does not retry: a refusal of its second request would hide a 500 that Stripe may still execute.
         options: RequestOptions = {"idempotency_key": request.idempotency_key, "max_network_retries": 0}
         try:
             refund = self.client.v1.refunds.create(parameters, options)
         except stripe.StripeError as error:
             return RefundResponse(failure=classify(error), is_replay=is_replay(error.headers))
-        response = getattr(refund, "last_response", None)
-        return RefundResponse(
-            refund=_found(refund), is_replay=is_replay(response.headers) if response is not None else False
-        )
+        return RefundResponse(refund=found_refund(refund), is_replay=is_replayed(refund))
+
+    # ------------------------------------------------------------ lookup
 
     def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
-        """Every refund of this id: the list of a PaymentIntent's refunds is immediate and complete.
+        """Every refund of this id.
 
         Raises:
-            LookupInconclusive: the list is longer than is read in one go.
-            stripe.StripeError: Stripe gave no answer.
+            LookupInconclusive: there are more refunds than are read.
+            stripe.StripeError: Stripe did not answer, or refused.
         """
-        refunds = self._listed(payment_intent_id)
-        return [_found(refund) for refund in refunds if _metadata(refund).get("refund_id") == refund_id]
-
-    def amount_refunded(self, payment_intent_id: str) -> int:
-        """All that is refunded of a PaymentIntent now, by us or by hand; what failed is not. Raises as find_refunds."""
-        refunds = [_found(refund) for refund in self._listed(payment_intent_id)]
-        return sum(refund.amount_minor for refund in refunds if refund.status not in ("failed", "canceled"))
-
-    def _listed(self, payment_intent_id: str) -> Iterator[stripe.Refund]:
-        after: str | None = None
-        for _ in range(_LIST_PAGES_MAX):
-            parameters: RefundListParams = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
-            if after is not None:
-                parameters["starting_after"] = after
-            page = self.client.v1.refunds.list(parameters)
-            yield from page.data
-            if not page.has_more:
-                return
-            after = page.data[-1].id
-        raise LookupInconclusive
+        refunds = list_refunds(self.client, payment_intent_id)
+        return [found_refund(refund) for refund in refunds if metadata_of(refund).get("refund_id") == refund_id]
 
 
-def _found(refund: stripe.Refund) -> FoundRefund:
-    # The SDK's objects have no attribute for what an answer leaves out.
-    attempt = _metadata(refund).get("attempt", "")
+def found_refund(refund: stripe.Refund) -> FoundRefund:
+    """What the protocol needs to know of a refund that the SDK returned."""
+    # The SDK's objects have no attribute for what a response leaves out.
+    attempt = metadata_of(refund).get("attempt", "")
     is_attempt = attempt.isdecimal() and 1 <= int(attempt) <= ATTEMPTS_MAX
     return FoundRefund(
         stripe_refund_id=refund.id,
@@ -105,8 +88,3 @@ def _found(refund: stripe.Refund) -> FoundRefund:
         attempt=int(attempt) if is_attempt else 1,
         created=getattr(refund, "created", 0),
     )
-
-
-def _metadata(made: Any) -> dict[str, str]:
-    metadata = getattr(made, "metadata", None)
-    return metadata.to_dict() if metadata is not None else {}

@@ -1,0 +1,89 @@
+"""What a design is: one Lambda function behind an SQS queue, written against boto3's and stripe's clients.
+
+A design knows nothing of the simulator. All of them share what AWS's documentation advises ("Creating and configuring
+an Amazon SQS event source mapping"): a visibility timeout of six times the function timeout, maxReceiveCount 5, a DLQ,
+partial batch responses. All but ours also share `max_network_retries=2` of stripe's client.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+DAY_SECONDS = 24 * 3600
+
+Record = Mapping[str, Any]
+"""One record of the event that Lambda receives from a queue or a stream."""
+
+Handler = Callable[[dict[str, Any], Any], Any]
+"""A Lambda function's handler: `handler(event, context)`."""
+
+
+@dataclass(frozen=True)
+class Clients:
+    """What a function creates at its cold start: clients, clock, logger."""
+
+    dynamodb: Any
+    stripe: Any
+    now: Callable[[], int]
+    log_exception: Callable[[], None]
+    """Logs the exception that is being handled."""
+    queue: Any
+    """Only onecharge uses it: it changes the visibility timeout of its messages."""
+
+
+ColdStart = Callable[[Clients], Handler]
+"""The code outside the handler, run once; returns the handler."""
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """One way to avoid double charges. `keys` names the key attributes of its tables."""
+
+    name: str
+    title: str
+    """The column's heading, in at most two lines."""
+    start: ColdStart
+    keys: Mapping[str, tuple[str, ...]]
+    ttl_attribute: str = "expires_at"
+    stripe_retries: int = 2
+    max_receive_count: int = 5
+    fifo: bool = False
+    outbox: str | None = None
+    """The table whose stream invokes `relay` for each insert."""
+    relay: ColdStart | None = None
+    excluded_faults: Mapping[str, str] = field(default_factory=dict)
+    """Faults that cannot occur with this design's messaging, by name, and why."""
+
+
+def each_record(clients: Clients, process: Callable[[Record], None]) -> Handler:
+    """The loop of AWS's "Implementing partial batch responses": a record that raises is reported as failed."""
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        failures = []
+        for record in event["Records"]:
+            try:
+                process(record)
+            except Exception:
+                clients.log_exception()
+                failures.append({"itemIdentifier": record["messageId"]})
+        return {"batchItemFailures": failures}
+
+    return handler
+
+
+def order_in(record: Record) -> dict[str, Any]:
+    """The order in a message."""
+    order: dict[str, Any] = json.loads(record["body"])["data"]
+    return order
+
+
+def payment_of(order: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the PaymentIntent that pays for the order: created and confirmed in one request."""
+    return {
+        "amount": order["amount_minor"],
+        "currency": order["currency"].lower(),
+        "payment_method": order["payment_method"],
+        "confirm": True,
+        "metadata": {"order_id": order["order_id"], "customer_id": order["customer_id"]},
+    }

@@ -1,0 +1,87 @@
+"""POST /stripe/events: the route that Stripe's webhook endpoint calls. Stripe only needs to know whether to send again.
+
+verify the signature ─┬─► handle the event ─┬─► 200
+                      │                     └─► an outage: 503, and Stripe sends it again
+                      └─► not from Stripe: 400
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import stripe
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
+
+from onecharge.payments.charges.reconciler import StripeUnavailable
+from onecharge.payments.event_handler import OUTAGES
+from onecharge.payments.instruments import Instruments
+from onecharge.runtime.problems import Problem
+from stripe_webhook.signature import NotFromStripe, verified
+
+
+class WebhookRoute:
+    """The route.
+
+    Args:
+        secret: returns the endpoint's signing secret as it is now.
+        receive: returns what handles a verified event, with the Stripe key as it is now.
+    """
+
+    def __init__(
+        self,
+        *,
+        secret: Callable[[], str],
+        receive: Callable[[], Callable[[stripe.Event], None]],
+        instruments: Instruments,
+    ) -> None:
+        self._secret = secret
+        self._receive = receive
+        self._instruments = instruments
+        self.resolver = APIGatewayHttpResolver()
+        self.resolver.post("/stripe/events")(self.receive)
+        self.resolver.exception_handler(NotFromStripe)(self._refuse)
+        self.resolver.exception_handler([*OUTAGES])(self._unavailable)
+        self.resolver.exception_handler(Exception)(self._failed)
+
+    def receive(self) -> Response[dict[str, Any]]:
+        """Handle one event."""
+        event = verified(self._body(), self.resolver.current_event.headers.get("stripe-signature"), self._secret())
+        if event is None:
+            self._instruments.count("EventIgnored")
+            self._instruments.logger.info("thin event ignored", extra={"correlation_id": self._correlation_id()})
+        else:
+            self._receive()(event)
+        return Response(HTTPStatus.OK.value, content_types.APPLICATION_JSON, {"received": True})
+
+    def _body(self) -> str:
+        try:
+            return self.resolver.current_event.decoded_body or ""
+        except ValueError:  # Neither Base64 nor UTF-8.
+            raise NotFromStripe from None
+
+    def _refuse(self, _: NotFromStripe) -> Response[str]:
+        self._instruments.count("SignatureRefused")
+        self._instruments.logger.warning("signature refused", extra={"correlation_id": self._correlation_id()})
+        return self._problem(HTTPStatus.BAD_REQUEST, "not-from-stripe", "The signature is not Stripe's.")
+
+    def _unavailable(self, error: Exception) -> Response[str]:
+        self._instruments.count("WebhookDeferred")
+        account = isinstance(error, stripe.AuthenticationError | stripe.PermissionError)
+        if account or (isinstance(error, StripeUnavailable) and error.needs_a_person):
+            self._instruments.count("Alarm")
+        self._instruments.logger.warning(
+            "webhook deferred: Stripe sends it again",
+            extra={"error": type(error).__name__, "correlation_id": self._correlation_id()},
+        )
+        return self._problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", "The event was not handled. Send it again.")
+
+    def _failed(self, _: Exception) -> Response[str]:
+        self._instruments.count("Alarm")
+        self._instruments.logger.exception("request failed", extra={"correlation_id": self._correlation_id()})
+        return self._problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "The event was not handled. Send it again.")
+
+    def _problem(self, status: HTTPStatus, kind: str, detail: str) -> Response[str]:
+        return Problem(status, kind, detail).response(self._correlation_id())
+
+    def _correlation_id(self) -> str:
+        return self.resolver.current_event.request_context.request_id

@@ -1,0 +1,199 @@
+"""What the demo sends to a running stack: orders, duplicates, poison, and what the customers do next."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from rich.progress import Progress, TaskID
+
+from local.demo_plan import Channel, FollowUp, Plan, PlannedOrder
+from local.stack import Stack
+from local.stripe_standin.admin import StandInAdmin
+
+_CLIENTS = 4
+_ALL_RECEIVED_SECONDS = 150
+_EVENT_TYPE = {"event_type": {"DataType": "String", "StringValue": "onecharge.order.placed"}}
+
+
+@dataclass
+class Bars:
+    """The progress bars."""
+
+    progress: Progress
+    placed: TaskID
+    delivered: TaskID
+    finalized: TaskID
+
+
+@dataclass
+class Traffic:
+    """Everything that is sent to a running stack, and counts of the responses."""
+
+    stack: Stack
+    plan: Plan
+    bars: Bars
+    orders: dict[str, PlannedOrder] = field(default_factory=dict)
+    deliveries: int = 0
+    order_deliveries: int = 0
+    retries_replayed: int = 0
+    malformed_refused: int = 0
+    is_over: Event = field(default_factory=Event)
+
+    def __post_init__(self) -> None:
+        self.http = requests.Session()
+        self.http.mount("http://", HTTPAdapter(pool_maxsize=_CLIENTS))
+        self.sns, self.sqs = self.stack.aws.client("sns"), self.stack.aws.client("sqs")
+
+    def post(self, headers: dict[str, str], body: str) -> requests.Response:
+        return self.http.post(f"{self.stack.api_url}/orders", data=body, headers=headers, timeout=60)
+
+    def place(self, order: PlannedOrder) -> tuple[str, int]:
+        """Place an order as its client does, with retries; returns its id, and how many got the same response."""
+        headers, body = {"Idempotency-Key": order.idempotency_key}, json.dumps(order.body)
+        responses = [self.post(headers, body) for _ in range(1 + order.client_retries)]
+        responses[0].raise_for_status()
+        replayed = sum(response.text == responses[0].text for response in responses[1:])
+        self.bars.progress.advance(self.bars.placed)
+        return responses[0].json()["order_id"], replayed
+
+    def place_all(self) -> None:
+        with _clients() as clients:
+            for order, (order_id, replayed) in zip(
+                self.plan.orders, clients.map(self.place, self.plan.orders), strict=True
+            ):
+                self.orders[order_id] = order
+                self.retries_replayed += replayed
+            responses = clients.map(lambda request: self.post(*request), self.plan.malformed)
+            self.malformed_refused = sum(400 <= response.status_code < 500 for response in responses)
+
+    def deliver(self, body: str, channel: Channel) -> None:
+        """Deliver a duplicate to the payments queue, under a new message id."""
+        if channel is Channel.TOPIC:
+            self.sns.publish(TopicArn=self.stack.order_events_topic_arn, Message=body, MessageAttributes=_EVENT_TYPE)
+        else:
+            self.sqs.send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
+        self.deliveries += 1
+        self.bars.progress.advance(self.bars.delivered)
+
+    def poison_all(self) -> None:
+        for poison in self.plan.poison:
+            for channel in poison.deliveries:
+                self.deliver(poison.body, channel)
+
+    @contextmanager
+    def tapped(self) -> Iterator[str]:
+        """A queue of the demo's own, subscribed to the topic: it receives each message that the system publishes."""
+        url = self.sqs.create_queue(QueueName="demo-tap")["QueueUrl"]
+        arn = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        subscription = self.sns.subscribe(
+            TopicArn=self.stack.order_events_topic_arn,
+            Protocol="sqs",
+            Endpoint=arn,
+            Attributes={"RawMessageDelivery": "true"},
+            ReturnSubscriptionArn=True,
+        )
+        yield url
+        self.sns.unsubscribe(SubscriptionArn=subscription["SubscriptionArn"])
+
+    @contextmanager
+    def multiplied(self, tap_url: str) -> Iterator[None]:
+        """Deliver duplicates in a thread until all are delivered; if the block fails, the thread ends with it."""
+        with ThreadPoolExecutor(1) as tap:
+            multiplying = tap.submit(self.multiply, tap_url)
+            try:
+                yield
+                multiplying.result()
+            finally:
+                self.is_over.set()
+
+    def multiply(self, tap_url: str) -> None:
+        """Deliver each message that the tap receives as often as the plan says; ends when it has received all."""
+        by_key = {(o.body["customer_id"], o.body["payment_method"], o.amount_minor): o for o in self.plan.orders}
+        waiting = set(by_key)
+        deadline = time.monotonic() + _ALL_RECEIVED_SECONDS
+        while waiting and not self.is_over.is_set() and time.monotonic() < deadline:
+            answer = self.sqs.receive_message(QueueUrl=tap_url, MaxNumberOfMessages=10, WaitTimeSeconds=1)
+            for message in answer.get("Messages", []):
+                self.sqs.delete_message(QueueUrl=tap_url, ReceiptHandle=message["ReceiptHandle"])
+                key = _identity(message["Body"])
+                if key not in waiting:
+                    continue
+                waiting.remove(key)
+                self.deliveries += 1
+                self.order_deliveries += 1 + len(by_key[key].extra_deliveries)
+                self.bars.progress.advance(self.bars.delivered)
+                for channel in by_key[key].extra_deliveries:
+                    self.deliver(message["Body"], channel)
+
+    # ------------------------------------------------------------ once the queues are idle
+
+    def follow_up(self, admin: StandInAdmin) -> None:
+        """What the customers do next: another card, 3-D Secure, a cancellation, or a refund."""
+        at_the_bank = set()
+        for order_id, order in self.orders.items():
+            match order.follow_up:
+                case FollowUp.ANOTHER_CARD:
+                    self.ask(f"{order_id}/payments", {"payment_method": "pm_card_visa"})
+                case FollowUp.CANCEL:
+                    self.ask(f"{order_id}/cancel", {})
+                case FollowUp.REFUND:
+                    for _ in range(2):
+                        self.ask(f"{order_id}/refunds", {"amount": order.refunded_minor})
+                case FollowUp.AT_THE_BANK:
+                    at_the_bank.add(order_id)
+        for intent in admin.ledger().payment_intents:
+            if intent["metadata"].get("order_id") in at_the_bank and intent["status"] == "requires_action":
+                admin.authenticate(intent["id"], succeed=True)
+        is_theirs = [event["data"]["object"]["metadata"].get("order_id") in at_the_bank for event in admin.events()]
+        # Each twice, and the newest first.
+        indexes = [index for index, theirs in enumerate(is_theirs) if theirs for _ in range(2)]
+        admin.deliver_webhooks(order=indexes[::-1])
+
+    def ask(self, path: str, body: dict[str, Any]) -> None:
+        headers = {"Idempotency-Key": f"demo-{path}"}
+        url = f"{self.stack.api_url}/orders/{path}"
+        self.http.post(url, json=body, headers=headers, timeout=60)
+
+    def follow_ups_shown(self) -> int:
+        """How many orders show what their customers did next."""
+        shown = {
+            order_id: self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=60).json()
+            for order_id, order in self.orders.items()
+            if order.follow_up
+        }
+        return sum(
+            shown[order_id]["status"] == ("CANCELED" if order.follow_up is FollowUp.CANCEL else "PAID")
+            and sum(each["amount"] for each in shown[order_id]["refunds"] if each["status"] == "SUCCEEDED")
+            == order.refunded_minor
+            for order_id, order in self.orders.items()
+            if order.follow_up
+        )
+
+    def count_follow_ups(self, what: FollowUp) -> int:
+        return sum(order.follow_up is what for order in self.plan.orders)
+
+
+@contextmanager
+def _clients() -> Iterator[ThreadPoolExecutor]:
+    """Concurrent clients; when the block fails, they finish the present request and start no other."""
+    clients = ThreadPoolExecutor(_CLIENTS)
+    try:
+        yield clients
+    finally:
+        clients.shutdown(cancel_futures=True)
+
+
+def _identity(body: str) -> tuple[str, str, int] | None:
+    """Which planned order a message is about; None for poison."""
+    try:
+        data = json.loads(body)["data"]
+        return data["customer_id"], data["payment_method"], data["amount_minor"]
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,94 @@
+"""What the programs of this folder share: they stop on signals, and what stops them is one line that says what to do.
+
+Nothing is left behind, and the next run works.
+"""
+
+import errno
+import io
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+import requests
+from botocore.exceptions import BotoCoreError
+from rich.console import Console
+
+from local.processes import StartupError
+
+STOPPED, NOT_STARTED = 130, 2
+"""Exit codes: somebody stopped it; it could not start, or could not go on."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_WHAT_TO_DO = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EROFS: "make it writable",
+    errno.EACCES: "make it writable",
+    errno.EPERM: "make it writable",
+    errno.ENOTDIR: "remove the file that has the name of a folder",
+    errno.EEXIST: "remove the file that has the name of a folder",
+}
+
+
+class Stopped(Exception):
+    """Somebody pressed Ctrl-C, sent SIGTERM, or closed the terminal."""
+
+
+def stop_on_signals() -> None:
+    """From now on SIGINT, SIGTERM and SIGHUP raise Stopped, so that everything that was started is ended in order.
+
+    SIGHUP stays ignored where it is: `nohup` means it.
+    """
+
+    def stop(*_: object) -> None:
+        # A second signal while tidying up would leave things behind.
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped
+
+    for each in _SIGNALS:
+        if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN:
+            signal.signal(each, stop)
+
+
+def run_in_terminal(program: Callable[[Console], int], *, soft_wrap: bool = False) -> int:
+    """Run a program until it ends, is stopped or cannot go on.
+
+    Returns:
+        The exit code: the program's own, STOPPED or NOT_STARTED.
+    """
+    console = _console(soft_wrap)
+    stop_on_signals()
+    try:
+        return program(console)
+    except Stopped:
+        # The terminal may be the thing that is gone.
+        with suppress(OSError):
+            console.print("stopped")
+        return STOPPED
+    except (StartupError, BotoCoreError, OSError) as reason:
+        console.print(f"not started: {explain(reason)}", style="red", markup=False, highlight=False, soft_wrap=True)
+        return NOT_STARTED
+
+
+def explain(reason: Exception) -> str:
+    """Why it did not start, and what to do."""
+    match reason:
+        case StartupError():
+            return str(reason)
+        case BotoCoreError() | requests.RequestException():
+            return f"a part of the local stack does not answer ({reason}): aws.log in its work folder says why"
+        case OSError(errno=number, strerror=text, filename=name):
+            what_to_do = _WHAT_TO_DO.get(number or 0, "see that it is as it should be")
+            return f"{name or 'the work folder'}: {text}; {what_to_do}"
+        case _:
+            return repr(reason)
+
+
+def _console(soft_wrap: bool) -> Console:
+    """A console that shows a question mark where the terminal's encoding lacks a character."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    return Console(soft_wrap=soft_wrap)

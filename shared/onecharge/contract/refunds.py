@@ -1,0 +1,126 @@
+"""Refunds between the two services: their states and their events.
+
+event             type                         published by publish_events from     consumed by
+RefundRequested   onecharge.refund.requested   the OrderRefunds table's stream      refund_charge
+RefundOutcome     onecharge.refund.*           the Refunds table's stream           update_order
+
+RefundStatus   in the order service's OrderRefunds table; its transitions: onecharge.orders.refunds
+RefundState    in the payment service's Refunds table: the refund at Stripe
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from onecharge.contract.events import (
+    ORDER_SERVICE,
+    PAYMENT_SERVICE,
+    CloudEvent,
+    OrderFact,
+    OrderServiceEvent,
+)
+from onecharge.contract.money import AmountMinor, Currency, require_chargeable
+
+RefundId = Annotated[str, Field(pattern=r"^rfd_[0-9a-f]{32}$")]
+
+
+class RefundState(StrEnum):
+    """The state of a refund at Stripe.
+
+    PENDING ─► SUCCEEDED | FAILED | NEEDS_REVIEW        SUCCEEDED ─► FAILED, when the bank returns it
+    """
+
+    PENDING = "PENDING"
+    SUCCEEDED = "SUCCEEDED"
+    """Stripe has accepted it: the money is on its way back."""
+    FAILED = "FAILED"
+    """No money has moved, or the bank returned it: the amount can be refunded again."""
+    NEEDS_REVIEW = "NEEDS_REVIEW"
+
+
+class RefundStatus(StrEnum):
+    """The status of a refund."""
+
+    PENDING = "PENDING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    """The customer has no money back; the amount can be refunded again."""
+    NEEDS_REVIEW = "NEEDS_REVIEW"
+
+
+class RefundEventType(StrEnum):
+    """The CloudEvents `type` of a refund's events."""
+
+    REQUESTED = "onecharge.refund.requested"
+    SUCCEEDED = "onecharge.refund.succeeded"
+    FAILED = "onecharge.refund.failed"
+    NEEDS_REVIEW = "onecharge.refund.needs_review"
+
+
+RefundOutcomeType = Literal[RefundEventType.SUCCEEDED, RefundEventType.FAILED, RefundEventType.NEEDS_REVIEW]
+
+
+class RefundRequested(OrderFact):
+    """A part of a paid order is to be refunded, and is reserved for it: one refund for each refund id.
+
+    `attempt` is the one that paid the order.
+    """
+
+    refund_id: RefundId
+    amount_minor: AmountMinor
+    currency: Currency
+    requested_at: AwareDatetime
+
+    @model_validator(mode="after")
+    def _can_be_refunded(self) -> Self:
+        require_chargeable(self.amount_minor, self.currency)
+        return self
+
+
+class RefundOutcome(OrderFact):
+    """The result of one refund; the event's type names the outcome."""
+
+    refund_id: RefundId
+    amount_minor: AmountMinor
+    currency: Currency
+    stripe_refund_id: str | None = Field(default=None, max_length=255)
+    failure_code: str | None = Field(default=None, max_length=255)
+    occurred_at: AwareDatetime
+
+
+class RefundRequestedEvent(OrderServiceEvent[RefundRequested]):
+    """`onecharge.refund.requested`."""
+
+    type: Literal[RefundEventType.REQUESTED] = RefundEventType.REQUESTED
+
+    @classmethod
+    def of(cls, refund: RefundRequested, *, correlation_id: str) -> Self:
+        """The one event of this refund: its id is the same each time."""
+        return cls(
+            id=f"{refund.refund_id}:requested",
+            source=ORDER_SERVICE,
+            subject=refund.order_id,
+            time=refund.requested_at,
+            correlationid=correlation_id,
+            data=refund,
+        )
+
+
+class RefundOutcomeEvent(CloudEvent[RefundOutcome]):
+    """`onecharge.refund.succeeded`, `.failed` or `.needs_review`."""
+
+    type: RefundOutcomeType
+
+    @classmethod
+    def of(cls, event_type: RefundOutcomeType, outcome: RefundOutcome, *, revision: int, correlation_id: str) -> Self:
+        """The one event of this revision of the refund's row: its id is the same each time."""
+        return cls(
+            id=f"{outcome.refund_id}:{event_type.rpartition('.')[2]}:{revision}",
+            source=PAYMENT_SERVICE,
+            type=event_type,
+            subject=outcome.order_id,
+            time=outcome.occurred_at,
+            correlationid=correlation_id,
+            data=outcome,
+        )

@@ -1,0 +1,99 @@
+"""A refund that a customer requests: the item of the OrderRefunds table, its states, and its event.
+
+    refund_order ─► PENDING; then each outcome of the refund moves it (update_order):
+
+    PENDING ─► SUCCEEDED | FAILED | NEEDS_REVIEW
+    NEEDS_REVIEW ─► SUCCEEDED | FAILED
+    SUCCEEDED ─► FAILED
+
+refund_order (orders_api) stores the refund in one transaction with the reservation of its amount on the order, so that
+no more is requested than was paid. update_order writes the outcome; with FAILED it releases the reservation. The item
+is the outbox: its stream publishes RefundRequested, and republish publishes it again while it is PENDING.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from onecharge.contract.events import Attempt, CorrelationId, OrderId
+from onecharge.contract.money import AmountMinor, Currency
+from onecharge.contract.refunds import (
+    RefundEventType,
+    RefundId,
+    RefundOutcomeType,
+    RefundRequested,
+    RefundRequestedEvent,
+    RefundStatus,
+)
+from onecharge.orders.schema import Timestamp
+from onecharge.runtime.dynamodb import from_item
+
+
+@dataclass(frozen=True)
+class RefundTransition:
+    """A move of a refund to `status`. A refund that has none of the origins ignores it."""
+
+    status: RefundStatus
+    origins: frozenset[RefundStatus]
+
+    @property
+    def ends_waiting(self) -> bool:
+        """Nothing is waited for in this status, so the item may expire."""
+        return self.status is not RefundStatus.NEEDS_REVIEW
+
+
+REFUND_OUTCOMES: Mapping[RefundOutcomeType, RefundTransition] = {
+    RefundEventType.SUCCEEDED: RefundTransition(
+        RefundStatus.SUCCEEDED, frozenset({RefundStatus.PENDING, RefundStatus.NEEDS_REVIEW})
+    ),
+    # A bank may return a refund that had succeeded (Stripe documentation, "Refunds", failed refunds).
+    RefundEventType.FAILED: RefundTransition(
+        RefundStatus.FAILED, frozenset({RefundStatus.PENDING, RefundStatus.NEEDS_REVIEW, RefundStatus.SUCCEEDED})
+    ),
+    RefundEventType.NEEDS_REVIEW: RefundTransition(RefundStatus.NEEDS_REVIEW, frozenset({RefundStatus.PENDING})),
+}
+"""The move that each outcome of a refund makes (update_order)."""
+
+
+class StoredRefund(BaseModel):
+    """An item of the OrderRefunds table.
+
+    It may have more attributes, which are never read back: `failure_code`, `expires_at`.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    # Written by refund_order, and never changed.
+    order_id: OrderId
+    refund_id: RefundId
+    attempt: Attempt
+    """The attempt that paid the order."""
+    amount_minor: AmountMinor
+    currency: Currency
+    asked_for: str
+    """The amount in the request: a retry asks for the same, and not for what is left by then."""
+    requested_at: Timestamp
+    correlation_id: CorrelationId
+
+    # Written by refund_order, then by update_order.
+    status: RefundStatus
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any]) -> Self:
+        """Read an item of the table or its stream. Raises ValueError if it breaks the schema."""
+        return cls.model_validate(from_item(item))
+
+    def requested_event(self) -> RefundRequestedEvent:
+        """The event of the refund, the same each time. Raises ValueError if it can be none."""
+        requested = RefundRequested(
+            order_id=self.order_id,
+            refund_id=self.refund_id,
+            attempt=self.attempt,
+            amount_minor=self.amount_minor,
+            currency=self.currency,
+            requested_at=datetime.fromisoformat(self.requested_at),
+        )
+        return RefundRequestedEvent.of(requested, correlation_id=self.correlation_id)

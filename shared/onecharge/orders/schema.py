@@ -1,0 +1,203 @@
+"""The item of the Orders table: its attributes, who writes them, and the event that it is published as.
+
+The stored item is the outbox (transactional outbox pattern): the table's stream carries each write to publish_events,
+so that no second write can be lost between "stored" and "published".
+
+    new_order_item ─► item ─► StoredOrder.from_item ─► .placed_event() ─► OrderPlacedEvent
+
+The same item makes the same event each time, whether publish_events or republish publishes it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Protocol, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from onecharge.contract.events import (
+    Attempt,
+    CorrelationId,
+    CustomerId,
+    OrderId,
+    OrderPlaced,
+    OrderPlacedEvent,
+    PaymentMethodId,
+)
+from onecharge.contract.money import AmountMinor, Currency
+from onecharge.contract.states import OrderStatus
+from onecharge.runtime.dynamodb import from_item, to_item
+
+RETENTION_SECONDS = 430 * 24 * 3600
+"""How long an order or a refund is kept after its status became final; one that waits does not expire. The payment
+service keeps its rows for 500 days after their last final state, so they outlive every order that can ask."""
+
+
+class Payable(Protocol):
+    """What is to be paid: a request of a customer, or a document that is due."""
+
+    @property
+    def customer_id(self) -> str: ...
+
+    @property
+    def amount_minor(self) -> int: ...
+
+    @property
+    def currency(self) -> str: ...
+
+    @property
+    def payment_method(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for two that mean the same."""
+
+
+def _iso_8601(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+Timestamp = Annotated[str, AfterValidator(_iso_8601)]
+"""A time as it is stored: ISO 8601 in UTC, as text, which DynamoDB's indexes sort by time."""
+
+
+class AttemptOutcome(BaseModel):
+    """The result of one attempt, in the attribute `outcomes`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    status: OrderStatus
+    decline_code: str | None = None
+    advice_code: str | None = None
+
+
+class StoredOrder(BaseModel):
+    """An item of the Orders table.
+
+    An item may have more attributes, which are never read back: `items`, `document_id`, `due_date`, `expires_at`.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    # Written when the order is placed (orders_api, place_due_orders), and never changed.
+    order_id: OrderId
+    customer_id: CustomerId
+    amount_minor: AmountMinor
+    currency: Currency
+    fingerprint: str
+    """Of what was ordered: a retry with another body has another one."""
+    placed_at: Timestamp
+    correlation_id: CorrelationId
+
+    # Written when the order is placed, and by each new attempt (pay_again).
+    attempt: Attempt
+    """The number of the present attempt."""
+    payment_method: PaymentMethodId
+    attempt_placed_at: Timestamp | None = None
+    """When the present attempt was made; None for a customer's first one, which was made at `placed_at`."""
+    attempt_keys: Mapping[str, str] = {}
+    """The digest of every idempotency key that made an attempt, and of what it was used for. No key is ever
+    forgotten, so that a late retry is replayed and never charged."""
+
+    # Written by each move (onecharge.orders.transitions).
+    status: OrderStatus
+
+    # Written by cancel_order.
+    cancel_requested_at: Timestamp | None = None
+
+    # Written by update_order.
+    outcomes: Mapping[int, AttemptOutcome] = {}
+    """The result of each attempt that has one, by its number."""
+    paid_attempt: int | None = None
+    """The attempt that paid the order: the present one, or an earlier one that succeeded late."""
+    refused_payment_methods: tuple[str, ...] = ()
+    """Those that the card's issuer advised not to try again (`do_not_try_again`)."""
+    stripe_refunded_minor: int = 0
+    """Stripe's total of all refunds, also of those made in the Dashboard, as far as it was published."""
+    dispute_status: str | None = None
+
+    # Written by refund_order, and by update_order when a refund fails.
+    reserved_minor: int = Field(default=0, validation_alias="refunded_minor")
+    """The sum of the refunds that succeeded or may succeed."""
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any]) -> Self:
+        """Read an item of the table or its stream. Raises ValueError if it breaks the schema."""
+        return cls.model_validate(from_item(item))
+
+    @property
+    def refunded_minor(self) -> int:
+        """What is refunded or being refunded: our reservations, or Stripe's total if that is larger."""
+        return max(self.reserved_minor, self.stripe_refunded_minor)
+
+    @property
+    def waiting_since(self) -> datetime:
+        """When what the order waits for began: its cancellation, its present attempt, or the order itself."""
+        since = self.attempt_placed_at or self.placed_at
+        since = (self.status is OrderStatus.CANCELING and self.cancel_requested_at) or since
+        return datetime.fromisoformat(since)
+
+    @property
+    def present_attempt(self) -> OrderPlaced:
+        """The data of its events. Raises ValueError if it cannot be charged."""
+        return OrderPlaced(
+            order_id=self.order_id,
+            attempt=self.attempt,
+            customer_id=self.customer_id,
+            amount_minor=self.amount_minor,
+            currency=self.currency,
+            payment_method=self.payment_method,
+            # The order's, for every attempt and republication: the age of the order decides whether the payment
+            # service may create a PaymentIntent without a lookup.
+            placed_at=datetime.fromisoformat(self.placed_at),
+        )
+
+    def placed_event(self) -> OrderPlacedEvent:
+        """The event of its present attempt, the same each time. Raises ValueError if it cannot be charged."""
+        return OrderPlacedEvent.of(self.present_attempt, correlation_id=self.correlation_id)
+
+
+def new_order_item(
+    order_id: str, payable: Payable, *, correlation_id: str, now: datetime, **details: Any
+) -> Mapping[str, Any]:
+    """The item of a new order, PENDING with its first attempt; the details are stored with it."""
+    return to_item(
+        {
+            "order_id": order_id,
+            "status": OrderStatus.PENDING,
+            "attempt": 1,
+            # Empty, since an update can set an element only of a map or list that exists.
+            "outcomes": {},
+            "attempt_keys": {},
+            "refused_payment_methods": [],
+            "customer_id": payable.customer_id,
+            "amount_minor": payable.amount_minor,
+            "currency": payable.currency,
+            "payment_method": payable.payment_method,
+            "fingerprint": payable.fingerprint,
+            "placed_at": now.isoformat(),
+            "correlation_id": correlation_id,
+            **details,
+        }
+    )
+
+
+def order_id_for(*what: str) -> str:
+    """The id of the order that is placed for this: always the same, so that the order is placed once.
+
+    A customer's order is for (customer id, idempotency key). Whatever else places orders uses another number of parts,
+    so that no key can be chosen that gives the id of another's order. The id reveals nothing of the parts.
+    """
+    return f"ord_{digest_of(*what)}"
+
+
+def digest_of(*what: str) -> str:
+    """128 bits of SHA-256, in hexadecimal."""
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
+
+
+def expires_at(final_since: datetime) -> int:
+    """When an item expires whose status is final since then, in epoch seconds."""
+    return int(final_since.timestamp()) + RETENTION_SECONDS

@@ -1,0 +1,118 @@
+"""The Orders table: the reads and writes that several functions share.
+
+    put_if_new     orders_api (place_order)                      place_due_orders has it in a transaction: new_order_put
+    find           orders_api, republish, update_order
+    move           orders_api (pay_again, cancel_order), update_order
+
+Every write is one conditional write, so that of two at once one wins and the other reads why it lost.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from onecharge.contract.states import OrderStatus
+from onecharge.orders.schema import StoredOrder, expires_at
+from onecharge.orders.transitions import Transition
+from onecharge.runtime.dynamodb import setting, to_item
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import PutTypeDef
+
+
+class NoSuchOrder(Exception):
+    """The table has no order of this id."""
+
+
+class OrderStatusConflict(Exception):
+    """The order was not moved: its status, its attempt, or another condition of the write forbids it."""
+
+    def __init__(self, item: Mapping[str, Any]) -> None:
+        super().__init__(item["status"]["S"])
+        self.status = OrderStatus(item["status"]["S"])
+        self._item = item
+
+    @property
+    def order(self) -> StoredOrder:
+        """The order as it is. Raises ValueError if its item breaks the schema."""
+        return StoredOrder.from_item(self._item)
+
+
+@dataclass(frozen=True)
+class OrderStore:
+    """The table through boto3's client. Every method makes exactly one request."""
+
+    client: "DynamoDBClient"
+    table: str
+
+    def put_if_new(self, item: Mapping[str, Any]) -> StoredOrder | None:
+        """Store a new order. Returns None, or the order that has this id already, which stays as it is."""
+        try:
+            self.client.put_item(**new_order_put(self.table, item))
+        except self.client.exceptions.ConditionalCheckFailedException as refused:
+            return StoredOrder.from_item(_item_of(refused))
+        return None
+
+    def find(self, order_id: str) -> StoredOrder | None:
+        """The order as it is, read consistently. Raises ValueError if its item breaks the schema."""
+        answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
+        return StoredOrder.from_item(answer["Item"]) if "Item" in answer else None
+
+    def move(
+        self,
+        order_id: str,
+        transition: Transition,
+        *,
+        at: datetime,
+        changes: Mapping[str, str],
+        names: Mapping[str, str] | None = None,
+        values: Mapping[str, Any] | None = None,
+        conditions: Sequence[str] = (),
+    ) -> Mapping[str, Any]:
+        """Move the order and make the changes (path: expression) in one write; returns the item as it is now.
+
+        A status that ends the waiting lets the item expire, counted from `at`; any other one keeps it.
+
+        Raises:
+            NoSuchOrder: there is none.
+            OrderStatusConflict: its status is not among the transition's origins, or another condition failed.
+        """
+        origins = {f":origin_{index}": origin for index, origin in enumerate(sorted(transition.origins))}
+        expiry = {":expires_at": expires_at(at)} if transition.ends_waiting else {}
+        bound = {":status": transition.status, **origins, **expiry, **(values or {})}
+        update = setting({"#status": ":status", **changes})
+        try:
+            answer = self.client.update_item(
+                TableName=self.table,
+                Key=to_item({"order_id": order_id}),
+                UpdateExpression=update + (", expires_at = :expires_at" if expiry else " REMOVE expires_at"),
+                ConditionExpression=" AND ".join([f"#status IN ({', '.join(origins)})", *conditions]),
+                ExpressionAttributeNames={"#status": "status", **(names or {})},
+                ExpressionAttributeValues=to_item(bound),
+                ReturnValues="ALL_NEW",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except self.client.exceptions.ConditionalCheckFailedException as refused:
+            raise OrderStatusConflict(_item_of(refused)) from None
+        return answer["Attributes"]
+
+
+def new_order_put(table: str, item: Mapping[str, Any]) -> "PutTypeDef":
+    """The Put of a new order, for a transaction or alone: it fails, showing the order, if there is one already."""
+    return {
+        "TableName": table,
+        "Item": item,
+        "ConditionExpression": "attribute_not_exists(order_id)",
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def _item_of(refused: "ClientError") -> Mapping[str, Any]:
+    """The item that refused the write (ReturnValuesOnConditionCheckFailure). Raises NoSuchOrder."""
+    if "Item" not in refused.response:
+        raise NoSuchOrder from None
+    item: Mapping[str, Any] = refused.response["Item"]  # type: ignore[typeddict-item]  # with ALL_OLD
+    return item

@@ -1,0 +1,58 @@
+"""The payment service's parts, put together in one place for all its functions.
+
+PaymentService   what outlives an invocation: the Payments table, the Stripe account, clock, logger and metrics
+   └─ charges()  what works with the Stripe key as it is now: gateway, worker, cancellation
+reconciliation.py and refunds/service.py put their parts together on top of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import boto3
+
+from onecharge.payments.charges.cancel import CancelPayment
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charges.worker import PaymentWorker
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.stripe_client import StripeAccount
+from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.aws import client_config
+
+
+@dataclass(frozen=True)
+class Charges:
+    """The parts that charge, over one store and one gateway."""
+
+    store: PaymentStore
+    gateway: StripeGateway
+    bounds: TimeBounds
+    instruments: Instruments
+
+    @property
+    def worker(self) -> PaymentWorker:
+        return PaymentWorker(store=self.store, gateway=self.gateway, instruments=self.instruments)
+
+    @property
+    def cancel(self) -> CancelPayment:
+        return CancelPayment(store=self.store, worker=self.worker, bounds=self.bounds, instruments=self.instruments)
+
+
+class PaymentService:
+    """Everything that outlives an invocation. Reads PAYMENTS_TABLE, STRIPE_SECRET_ARN and STRIPE_API_BASE."""
+
+    def __init__(self, environment: Mapping[str, str], *, bounds: TimeBounds, instruments: Instruments) -> None:
+        self.bounds = bounds
+        self.instruments = instruments
+        config = client_config()
+        self.dynamodb = boto3.client("dynamodb", config=config)
+        self.store = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
+        self.stripe = StripeAccount(environment, config=config, bounds=bounds)
+
+    def charges(self) -> Charges:
+        """The parts over a client with the Stripe key as it is now.
+
+        Raises:
+            GetParameterError: the key cannot be read: an outage.
+        """
+        return Charges(self.store, StripeGateway(self.stripe.client()), self.bounds, self.instruments)

@@ -1,0 +1,141 @@
+"""Works on a claimed row until it is final or has to wait. One skeleton: charges and refunds differ in their jobs.
+
+claimed row ─► job.run ─┬─► Final ───────────────► finalize the row ─► report the outcome
+                        ├─► Release ─────────────► release the lease ─► Unfinished: the message is delivered again
+                        └─► LeaseLost ───────────► Unfinished: another worker has the row, and nothing is written
+
+Whoever claims a row (a delivery, a cancellation, the reconciler) passes it to `work`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.leases import LeasedRow, LeasedTable, LeaseLost
+
+
+class FinalState(Protocol):
+    """The last state of a row, and what is reported of it."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def code(self) -> str | None: ...
+    @property
+    def alarm(self) -> bool:
+        """Whether a person has to see it."""
+
+    @property
+    def stripe_request_id(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """The lease is released, and the row waits for another delivery."""
+
+    why: str
+
+
+class Release(Exception):
+    """Nothing more can be done now: release the lease, and say why.
+
+    Args:
+        kept: attributes to write to the row with it, as what Stripe answered.
+    """
+
+    def __init__(self, why: str, *, alarm: bool = False, kept: Mapping[str, str | int] | None = None) -> None:
+        super().__init__(why)
+        self.why, self.alarm, self.kept = why, alarm, kept or {}
+
+
+class Job[Row, Final](ABC):
+    """One invocation's work on one claimed row.
+
+    Args:
+        deadline: epoch seconds, after which no further request to Stripe is begun.
+    """
+
+    def __init__(self, row: Row, instruments: Instruments, deadline: float) -> None:
+        self.row = row
+        """As it was last written."""
+        self._instruments = instruments
+        self._deadline = deadline
+
+    @abstractmethod
+    def run(self) -> Final:
+        """Do what is to be done at Stripe. Raises Release, LeaseLost."""
+
+    def _check_time(self) -> None:
+        """Called before each request to Stripe."""
+        if self._instruments.clock() >= self._deadline:
+            raise Release("too little time left")
+
+
+@dataclass(frozen=True)
+class Worker[Row: LeasedRow, Final: FinalState](ABC):
+    """Works on the rows of one store."""
+
+    store: LeasedTable[Row, Final]
+    instruments: Instruments
+
+    subject: ClassVar[str]
+    """The prefix of its metrics: `Payment.SUCCEEDED`."""
+
+    @abstractmethod
+    def job(self, row: Row, *, deadline: float) -> Job[Row, Final]:
+        """The work on this row."""
+
+    def is_overdue(self, row: Row) -> bool:
+        """Whether the row is unfinished for so long that a person has to see it."""
+        return False
+
+    def work(self, row: Row, *, deadline: float) -> Row | Unfinished:
+        """Work on a claimed row.
+
+        Args:
+            deadline: epoch seconds, after which no further request to Stripe is begun.
+
+        Returns:
+            The row as it was finalized, or why it is not.
+        """
+        job = self.job(row, deadline=deadline)
+        try:
+            final = job.run()
+            finalized = self.store.finalize(job.row, final, now=self.instruments.now())
+        except Release as release:
+            return self._release(job.row, release)
+        except LeaseLost:
+            # The present owner sends the same requests under the same keys, and finalizes what Stripe answers.
+            self.instruments.count("LeaseLost")
+            self._log(job.row, "lease lost: nothing was written")
+            return Unfinished("lease lost")
+        self._report(finalized, final)
+        return finalized
+
+    def _release(self, row: Row, release: Release) -> Unfinished:
+        is_overdue = self.is_overdue(row)
+        if is_overdue:
+            self.instruments.count(f"{self.subject}Overdue")
+        self.instruments.count(f"{self.subject}.UNKNOWN")
+        self._log(row, f"{self.subject.lower()} not finished", alarm=release.alarm or is_overdue, why=release.why)
+        try:
+            self.store.release_lease(row, **release.kept)
+        except LeaseLost:
+            self.instruments.count("LeaseLost")
+        return Unfinished(release.why)
+
+    def _report(self, row: Row, final: Final) -> None:
+        self.instruments.count(f"{self.subject}.{final.state}")
+        self._log(
+            row,
+            f"{self.subject.lower()} finalized",
+            alarm=final.alarm,
+            state=final.state,
+            code=final.code,
+            stripe_request_id=final.stripe_request_id,
+        )
+
+    def _log(self, row: Row, message: str, *, alarm: bool = False, **details: object) -> None:
+        self.instruments.log(message, alarm=alarm, **{**row.log_fields, **details})

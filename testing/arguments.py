@@ -1,0 +1,42 @@
+"""What the command lines of this project share: one line for a wrong argument, which says what it has to be."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser whose errors are one line, in the words of make's arguments: `SEED=abc`, not `--seed abc`."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def seed(text: str) -> int:
+    """SEED=…: any whole number from 0."""
+    return _whole_number("SEED", text, minimum=0)
+
+
+def at_least(minimum: int, name: str) -> Callable[[str], int]:
+    """NAME=…: a whole number that is not below the minimum."""
+    return lambda text: _whole_number(name, text, minimum=minimum)
+
+
+def seed_or_schedule(text: str) -> tuple[int, int | None]:
+    """SEED=seed, or SEED=seed:number for one schedule; gives the seed and the schedule's number, or none."""
+    first, colon, number = text.partition(":")
+    try:
+        return seed(first), seed(number) if colon else None
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"SEED={text} has to be a whole number, as SEED=7, or seed:number for one schedule, as SEED=7:42"
+        ) from None
+
+
+def _whole_number(name: str, text: str, *, minimum: int) -> int:
+    # Not int(): that would take "1_000", " 7" and digits of other scripts.
+    if text.isascii() and text.isdigit() and int(text) >= minimum:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{name}={text} has to be a whole number from {minimum}")

@@ -1,0 +1,201 @@
+"""A client of orders_api: it sends HTTP API events to the routes, and reads what they respond and store."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+import boto3
+import pytest
+
+from onecharge.contract.questions import (
+    CancelAnswer,
+    Cancellation,
+    CancelQuestion,
+    ClientSecretAnswer,
+    ClientSecretQuestion,
+)
+from onecharge.orders.store import OrderStore
+from onecharge.runtime.dynamodb import to_item
+from orders_api.dependencies import Dependencies
+from orders_api.http import COMMON_PROBLEMS
+from orders_api.refund_store import OrderRefundStore
+from orders_api.responses import ProblemDetails
+from orders_api.routes import ROUTES, resolver_of
+from testing.harness import LambdaContext, Log, Sample, create_table
+
+NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
+
+OTHER_CARD = {"payment_method": "pm_card_mastercard"}
+
+
+def order(**changes: Any) -> dict[str, Any]:
+    """The body of POST /orders: 25 euro."""
+    return {
+        "customer_id": "cus_1",
+        "currency": "eur",
+        "payment_method": "pm_card_visa",
+        "items": [{"sku": "mug", "quantity": 2, "unit_amount": 1250}],
+        **changes,
+    }
+
+
+def line(**changes: Any) -> dict[str, Any]:
+    """The body of POST /orders with one line."""
+    return order(items=[{"sku": "mug", "quantity": 1, "unit_amount": 1250, **changes}])
+
+
+class PaymentAnswers:
+    """The payment service's answers: to each cancellation the next of `answers`, to every client secret `secret`."""
+
+    def __init__(self) -> None:
+        self.answers: list[str | Exception] = []
+        self.asked: list[CancelQuestion] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.secret: str | Exception | None = None
+        self.asked_for_secrets: list[ClientSecretQuestion] = []
+
+    def ask(self, question: CancelQuestion | ClientSecretQuestion, answer: type) -> CancelAnswer | ClientSecretAnswer:
+        if isinstance(question, CancelQuestion):
+            self.asked.append(question)
+            self.meanwhile()
+            return CancelAnswer(cancellation=Cancellation(_or_raise(self.answers.pop(0))))
+        self.asked_for_secrets.append(question)
+        return ClientSecretAnswer(client_secret=_or_raise(self.secret))
+
+
+def _or_raise[Answer](answer: Answer | Exception) -> Answer:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+class Overtaken:
+    """A DynamoDB client that calls something else just before each transaction."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.meanwhile = client, list[Callable[[], object]]()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "transact_write_items" and self.meanwhile:
+            self.meanwhile.pop(0)()
+        return getattr(self.client, name)
+
+
+class Client:
+    """Every response is also checked against the description of its route."""
+
+    def __init__(self, table: str, sample: Sample, context: LambdaContext, log: Log) -> None:
+        self.dynamodb = boto3.client("dynamodb")
+        self.table, self.sample, self.context, self.log = table, sample, context, log
+        self.payments, self.now = PaymentAnswers(), NOW
+        self.counted: Counter[str] = Counter()
+        self.orders = OrderStore(self.dynamodb, table)
+        self.overtaken = Overtaken(self.dynamodb)
+        refunds_table = create_table(self.dynamodb, "refunds", "OrderRefundsTable")
+        payments: Any = self.payments
+        count: Any = lambda name: self.counted.update([name])  # noqa: E731
+        self.resolver = resolver_of(
+            Dependencies(
+                orders=self.orders,
+                cancellations=payments,
+                client_secrets=payments,
+                refunds=OrderRefundStore(self.overtaken, refunds_table, table),  # type: ignore[arg-type]  # Passes on.
+                logger=log.logger,
+                count=count,
+                clock=lambda: self.now,
+            )
+        )
+
+    def send(self, event: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
+        answer = self.resolver.resolve(event, self.context)
+        status, body = answer["statusCode"], json.loads(answer["body"])
+        _require_described(event["requestContext"]["http"], status, body)
+        return status, body, answer["headers"]
+
+    def post(self, body: Any, key: str | None = "key-1") -> tuple[int, dict[str, Any], dict[str, str]]:
+        event = self.sample("orders_api/place_order")
+        event["body"] = body if isinstance(body, str) else json.dumps(body)
+        if key is None:
+            del event["headers"]["idempotency-key"]
+        else:
+            event["headers"]["idempotency-key"] = key
+        return self.send(event)
+
+    def to(self, path: str, body: Any = None, *, key: str = "key-2") -> tuple[int, dict[str, Any], dict[str, str]]:
+        """POST to a path below /orders."""
+        event = self.sample("orders_api/pay_again")
+        event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{path}"
+        event["headers"]["idempotency-key"] = key
+        event["body"] = json.dumps(body or {})
+        return self.send(event)
+
+    def get(self, path: str, **query: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+        event = self.sample("orders_api/list_orders")
+        event["rawPath"] = event["requestContext"]["http"]["path"] = path
+        event["queryStringParameters"], event["rawQueryString"] = query, urlencode(query)
+        return self.send(event)
+
+    def placed(self, **changes: Any) -> str:
+        """The id of a new order."""
+        return str(self.post(order(**changes), key=f"key-{len(self.stored())}")[1]["order_id"])
+
+    def paid(self) -> str:
+        """The id of a new order of 2500 that is paid."""
+        order_id = self.placed()
+        self.set_status(order_id, "PAID", _1={"status": "PAID"})
+        return order_id
+
+    def requires_action(self) -> str:
+        """The id of a new order whose customer has to act."""
+        order_id = self.placed()
+        self.set_status(order_id, "REQUIRES_ACTION", _1={"status": "REQUIRES_ACTION"})
+        return order_id
+
+    def set_status(self, order_id: str, status: str, **outcomes: dict[str, str]) -> None:
+        """Move the order as update_order does; `_1` is the outcome of attempt 1."""
+        self.dynamodb.update_item(
+            TableName=self.table,
+            Key={"order_id": {"S": order_id}},
+            UpdateExpression="SET #status = :status, outcomes = :outcomes",
+            ExpressionAttributeNames={"#status": "status"},
+            ExpressionAttributeValues=to_item(
+                {":status": status, ":outcomes": {name.strip("_"): each for name, each in outcomes.items()}}
+            ),
+        )
+
+    def set_attributes(self, order_id: str, **changes: Any) -> None:
+        """Set attributes of the order, as update_order does, or as no code should."""
+        self.dynamodb.update_item(
+            TableName=self.table,
+            Key={"order_id": {"S": order_id}},
+            UpdateExpression="SET " + ", ".join(f"{name} = :{name}" for name in changes),
+            ExpressionAttributeValues=to_item({f":{name}": value for name, value in changes.items()}),
+        )
+
+    def stored(self) -> list[dict[str, Any]]:
+        return self.dynamodb.scan(TableName=self.table)["Items"]
+
+    def published_by(self, problem: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+        """All that anybody can read of a request: the response, the log, and what was printed."""
+        printed = capsys.readouterr()
+        return json.dumps(problem) + self.log.text + printed.out + printed.err
+
+
+def _require_described(http: dict[str, str], status: int, body: dict[str, Any]) -> None:
+    """The response is in its route's description: the kind of the problem under this status, or the model."""
+    [route] = [
+        each
+        for each in ROUTES
+        if each.method == http["method"] and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each.path), http["path"])
+    ]
+    if status == route.status or (status == 202 and route.is_sometimes_accepted):
+        route.response.model_validate(body)
+    else:
+        ProblemDetails.model_validate(body)
+        kinds = {**route.problems, **COMMON_PROBLEMS}[HTTPStatus(status)]
+        assert body["type"].removeprefix("urn:onecharge:problem:") in kinds

@@ -1,0 +1,91 @@
+"""A client of a deployed stack: it places orders over HTTP, waits, and compares with Stripe's ledger."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import requests
+
+from local.stack import Stack
+from local.stripe_standin.admin import LedgerCharge, StandInAdmin
+
+DECLINED_CARD = "pm_card_visa_chargeDeclinedInsufficientFunds"
+THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
+_PATIENCE_SECONDS = 90
+
+
+def eventually[Seen](see: Callable[[], Seen], wanted: Callable[[Seen], bool]) -> Seen:
+    """What `see` returns once it is as wanted, or what it returned last when the time is up."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        seen = see()
+        if wanted(seen) or time.monotonic() > deadline:
+            return seen
+        time.sleep(0.3)
+
+
+class Shop:
+    """A shop that uses the API of a deployed stack, and reads Stripe's ledger."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack, self.stripe, self.http = stack, StandInAdmin(stack.stripe_api_base), requests.Session()
+
+    def send(self, body: Any, key: str | None) -> requests.Response:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        data = body if isinstance(body, str) else json.dumps(body)
+        return self.http.post(f"{self.stack.api_url}/orders", data=data, headers=headers, timeout=_PATIENCE_SECONDS)
+
+    def order(self, key: str | None = None, **changes: Any) -> requests.Response:
+        body = {
+            "customer_id": "cus_e2e",
+            "currency": "eur",
+            "payment_method": "pm_card_visa",
+            "items": [{"sku": "mug", "quantity": 2, "unit_amount": 1250}],
+            **changes,
+        }
+        return self.send(body, key or str(uuid4()))
+
+    def get(self, order_id: str) -> requests.Response:
+        return self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=_PATIENCE_SECONDS)
+
+    def decided_status(self, order_id: str) -> str:
+        return eventually(lambda: str(self.get(order_id).json()["status"]), lambda status: status != "PENDING")
+
+    def charges(self, order_id: str) -> list[LedgerCharge]:
+        return self.stripe.ledger().charges_of(order_id)
+
+    def stored_orders(self) -> int:
+        return int(self.stack.aws.client("dynamodb").scan(TableName=self.stack.orders_table)["Count"])
+
+    def post(self, path: str, key: str | None = None, **body: Any) -> requests.Response:
+        """A request about an order: `post(f"{order_id}/cancel")`."""
+        headers = {"Idempotency-Key": key or str(uuid4())}
+        return self.http.post(
+            f"{self.stack.api_url}/orders/{path}", json=body, headers=headers, timeout=_PATIENCE_SECONDS
+        )
+
+    def placed(self, payment_method: str, status: str) -> str:
+        """The id of a new order, once it has this status."""
+        order_id = str(self.order(payment_method=payment_method).json()["order_id"])
+        assert self.decided_status(order_id) == status
+        return order_id
+
+    def deliver(self, *bodies: str, group: str = "g", deduplication_id: str | None = None) -> None:
+        """Send messages to the payments queue, as a redrive does; group and deduplication id are for FIFO alone."""
+        sqs, url = self.stack.aws.client("sqs"), self.stack.payments_queue_url
+        for body in bodies:
+            fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id or str(uuid4())}
+            sqs.send_message(QueueUrl=url, MessageBody=body, **(fifo if url.endswith(".fifo") else {}))
+
+    def log(self) -> str:
+        """All that the functions have logged, as CloudWatch Logs has it."""
+        logs = self.stack.aws.client("logs")
+        groups = logs.describe_log_groups(logGroupNamePrefix="/aws/lambda/onecharge-local-")["logGroups"]
+        return "\n".join(
+            event["message"]
+            for group in groups
+            for page in logs.get_paginator("filter_log_events").paginate(logGroupName=group["logGroupName"])
+            for event in page["events"]
+        )

@@ -1,0 +1,12 @@
+"""docs/openapi.json against the schema of OpenAPI 3.1, by a validator that has an environment of its own."""
+
+import subprocess
+
+from local import openapi
+from testing.harness import PROJECT
+
+
+def test_the_document_is_valid() -> None:
+    """By the schema of OpenAPI 3.1."""
+    validator = PROJECT / ".venv/opt/openapi/bin/openapi-spec-validator"
+    subprocess.run([validator, "--schema", "3.1", openapi.DOCUMENT], check=True, timeout=120)

@@ -1,0 +1,112 @@
+"""GET /orders/{order_id}: the status of an order, its attempts, and why each was declined."""
+
+import pytest
+
+from orders_api.declines import message_for
+from testing.orders_api import OTHER_CARD, Client, order
+
+
+def test_an_order_is_shown(client: Client) -> None:
+    """What POST responded, and more."""
+    _, placed, _ = client.post(order())
+    event = client.sample("orders_api/get_order")
+    event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{placed['order_id']}"
+    status, found, _ = client.send(event)
+    assert (status, placed.items() <= found.items()) == (200, True)
+
+
+@pytest.mark.parametrize("order_id", ["ord_" + "0" * 32, "4242424242424242", "%00", "ord_'", "\x00", "\ud800"])
+def test_an_unknown_order_is_not_found(client: Client, order_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """404, and the id in the request is not repeated."""
+    event = client.sample("orders_api/get_order")
+    event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{order_id}"
+    status, problem, headers = client.send(event)
+    assert (status, headers["Content-Type"]) == (404, "application/problem+json")
+    assert order_id not in client.published_by(problem, capsys)
+
+
+def test_an_order_shows_its_attempts(client: Client) -> None:
+    """Each with its status, its decline code, and a message that a shop can show."""
+    order_id = client.placed()
+    assert client.get(f"/orders/{order_id}")[1]["attempts"] == [{"attempt": 1, "status": "PENDING"}]
+    client.set_status(
+        order_id, "PAYMENT_DECLINED", _1={"status": "PAYMENT_DECLINED", "decline_code": "insufficient_funds"}
+    )
+    [attempt] = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert (attempt["status"], attempt["decline_code"]) == ("PAYMENT_DECLINED", "insufficient_funds")
+    assert attempt["message"] == "This card has insufficient funds. Please try another card."
+
+
+DECLINES = {
+    "authentication_required": "Your bank wants you to confirm this payment. Please try again.",
+    "duplicate_transaction": "A payment of the same amount with this card was made very recently. "
+    "Please check it before you try again.",
+    "issuer_not_available": "The bank that issued this card could not be reached. Please try again later.",
+    "payment_method_used": "The card's details can be used only once. Please enter them again.",
+    "reenter_transaction": "The bank could not process the payment. Please try again.",
+    "requires_action_expired": "The payment was not confirmed in time. Please try again.",
+}
+
+
+@pytest.mark.parametrize(("code", "words"), DECLINES.items())
+def test_a_decline_has_a_message_of_its_own(client: Client, code: str, words: str) -> None:
+    """If the same card may succeed, the message does not ask for another one."""
+    order_id = client.placed()
+    client.set_status(order_id, "PAYMENT_DECLINED", _1={"status": "PAYMENT_DECLINED", "decline_code": code})
+    [attempt] = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert (attempt["decline_code"], attempt["message"]) == (code, words)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "amount_too_large",
+        "amount_too_small",
+        "currency_not_supported",
+        "payment_method_of_another_customer",
+        "payment_method_unactivated",
+        "payment_method_unknown",
+        "payment_method_used",
+        "requires_action_expired",
+    ],
+)
+def test_each_code_of_the_payment_service_has_a_message(code: str) -> None:
+    """None of them is shown as a declined card."""
+    assert message_for(code) != message_for(None)
+
+
+@pytest.mark.parametrize("code", ["fraudulent", "lost_card", "stolen_card", "a_code_of_tomorrow"])
+def test_the_suspicion_of_an_issuer_is_not_shown(client: Client, code: str) -> None:
+    """The customer reads only that the card was declined."""
+    order_id = client.placed()
+    client.set_status(order_id, "PAYMENT_DECLINED", _1={"status": "PAYMENT_DECLINED", "decline_code": code})
+    [attempt] = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert attempt["message"] == "The card was declined. Please try another card."
+
+
+def test_an_attempt_shows_the_advice(client: Client) -> None:
+    """Stripe's, for the shop, beside the decline code."""
+    order_id = client.placed()
+    outcome = {"status": "PAYMENT_DECLINED", "decline_code": "do_not_honor", "advice_code": "try_again_later"}
+    client.set_status(order_id, "PAYMENT_DECLINED", _1=outcome)
+    [attempt] = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert (attempt["decline_code"], attempt["advice_code"]) == ("do_not_honor", "try_again_later")
+
+
+def test_an_earlier_attempt_that_succeeded_late_has_paid(client: Client) -> None:
+    """The present attempt is shown as CANCELED: nothing confirms it any more."""
+    order_id = client.placed()
+    client.set_status(order_id, "PAYMENT_DECLINED")
+    client.to(f"{order_id}/payments", OTHER_CARD)
+    client.set_status(order_id, "PAID", _1={"status": "PAID"})
+    client.set_attributes(order_id, paid_attempt=1)
+    attempts = client.get(f"/orders/{order_id}")[1]["attempts"]
+    assert [(each["attempt"], each["status"]) for each in attempts] == [(1, "PAID"), (2, "CANCELED")]
+
+
+def test_a_dispute_is_shown(client: Client) -> None:
+    """With Stripe's status; an order without a dispute has no such field."""
+    order_id = client.paid()
+    assert "dispute_status" not in client.get(f"/orders/{order_id}")[1]
+    client.set_attributes(order_id, dispute_status="needs_response")
+    assert client.get(f"/orders/{order_id}")[1]["dispute_status"] == "needs_response"

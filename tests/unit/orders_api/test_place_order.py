@@ -1,0 +1,199 @@
+"""POST /orders: an order is stored once for each customer and key; a bad request is refused and not repeated."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from onecharge.contract.money import MINIMUM_MINOR
+from testing.orders_api import Client, line, order
+
+
+def test_an_order_is_accepted(client: Client) -> None:
+    """202 with the order's id, status, amount and currency, and its Location."""
+    status, body, headers = client.post(order())
+    assert (status, body["status"], body["amount"], body["currency"]) == (202, "PENDING", 2500, "EUR")
+    assert headers["Location"] == f"/orders/{body['order_id']}"
+    assert len(client.stored()) == 1
+
+
+def test_a_retry_is_replayed_and_stores_nothing(client: Client) -> None:
+    """Even with other white space, and after the order has been paid."""
+    first = client.post(order())
+    client.set_status(first[1]["order_id"], "PAID")
+    again = client.post(json.dumps(order(), indent=4))
+    assert again[:2] == first[:2]
+    assert again[2]["Idempotent-Replayed"] == "true"
+    assert [item["status"]["S"] for item in client.stored()] == ["PAID"]
+
+
+def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
+    """422, and the first order does not change."""
+    client.post(order())
+    status, body, _ = client.post(order(currency="usd"))
+    assert (status, body["type"]) == (422, "urn:onecharge:problem:idempotency-key-reused")
+    assert [item["currency"]["S"] for item in client.stored()] == ["EUR"]
+
+
+def test_two_customers_may_use_the_same_key(client: Client) -> None:
+    """The order's id derives from both."""
+    first, second = client.post(order()), client.post(order(customer_id="cus_2"))
+    assert first[1]["order_id"] != second[1]["order_id"]
+
+
+BAD_BODIES: dict[str, Any] = {
+    "invalid JSON": '{"customer_id": ',
+    "no JSON object": "[]",
+    "an empty body": "",
+    "deeply nested": "[" * 100_000,
+    "unknown currency": order(currency="xxx"),
+    "amount zero": line(unit_amount=0),
+    "a negative amount": line(unit_amount=-1),
+    "a fractional amount": line(unit_amount=10.5),
+    "a float that is whole": line(unit_amount=10.0),
+    "a huge amount": line(unit_amount=10**12),
+    "an amount of 5,000 digits": json.dumps(line()).replace("1250", "9" * 5000),
+    "a huge total": line(unit_amount=99_999_999, quantity=2),
+    "an amount as text": line(unit_amount="1250"),
+    "a fils that Stripe cannot charge": order(
+        currency="kwd", items=[{"sku": "mug", "quantity": 1, "unit_amount": 1255}]
+    ),
+    "quantity zero": line(quantity=0),
+    "quantity true": line(quantity=True),
+    "no items": order(items=[]),
+    "no customer": {name: value for name, value in order().items() if name != "customer_id"},
+    "an unknown field": order(coupon="HELLO"),
+    "NaN": json.dumps(line(unit_amount=float("nan"))),
+    "a lone surrogate": line(sku="\ud800"),
+    "an unknown field named by a lone surrogate": order(**{"\udfff": 1}),
+    "NUL": line(sku="\x00"),
+    "a byte order mark": "\ufeff" + json.dumps(order()),
+}
+
+
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES.keys())
+def test_a_body_that_cannot_be_charged_is_refused(client: Client, body: Any) -> None:
+    """400 as problem+json (RFC 9457), and nothing is stored."""
+    status, problem, headers = client.post(body)
+    assert (status, headers["Content-Type"]) == (400, "application/problem+json")
+    assert problem.keys() >= {"type", "title", "status", "detail", "correlation_id"}
+    assert client.stored() == []
+
+
+def test_each_error_has_a_pointer(client: Client) -> None:
+    """A JSON Pointer and a sentence for each."""
+    _, problem, _ = client.post(order(currency="xxx", items=[{"sku": "mug", "quantity": 1, "unit_amount": 0}]))
+    assert [error["pointer"] for error in problem["errors"]] == ["/currency", "/items/0/unit_amount"]
+
+
+@pytest.mark.parametrize("key", [None, "", " ", "a" * 256, "zwei Wörter"])
+def test_the_idempotency_key_is_required(client: Client, key: str | None) -> None:
+    """A missing, empty, over-long or unprintable key: 400, and nothing is stored."""
+    status, problem, _ = client.post(order(), key=key)
+    assert (status, problem["type"]) == (400, "urn:onecharge:problem:idempotency-key-missing")
+    assert client.stored() == []
+
+
+CARD = "4242424242424242"
+
+
+WITH_A_CARD: dict[str, tuple[Any, str]] = {
+    "payment method": (order(payment_method=CARD), "key-1"),
+    "sku": (line(sku=f"card {CARD}"), "key-1"),
+    "spaced": (line(sku="4242 4242 4242 4242"), "key-1"),
+    "escaped": (json.dumps(line(sku="X")).replace("X", "".join(f"\\u{ord(digit):04x}" for digit in CARD)), "key-1"),
+    "a number": (line(unit_amount=int(CARD)), "key-1"),
+    "a field's name": (order(**{CARD: 1}), "key-1"),
+    "invalid JSON": ("{" + CARD, "key-1"),
+    "the idempotency key": (order(), f"key-{CARD}"),
+    "after a word": (line(sku="Visa4242-4242-4242-4242"), "key-1"),
+    "an escaped slash": (json.dumps(line(sku="X")).replace("X", r"4242\/4242\/4242\/4242"), "key-1"),
+    "spaced dashes": (line(sku="4242 - 4242 - 4242 - 4242"), "key-1"),
+    "a field that is there twice": (json.dumps(line()).replace('"sku"', f'"sku": "{CARD}", "sku"'), "key-1"),
+    "a field's name, with dashes": (order(**{"x4242-4242-4242-4242": 1}), "key-1"),
+    "JSON within JSON": (line(sku=json.dumps({"card": "4242/4242/4242/4242"}).replace("/", r"\/")), "key-1"),
+}
+
+
+@pytest.mark.parametrize(("body", "key"), WITH_A_CARD.values(), ids=WITH_A_CARD.keys())
+def test_a_card_number_is_refused_and_never_repeated(
+    client: Client, body: Any, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """400, nothing is stored, and neither the response nor any log line has a digit of it."""
+    status, problem, _ = client.post(body, key=key)
+    assert (status, problem["type"]) == (400, "urn:onecharge:problem:card-number")
+    assert client.stored() == []
+    assert client.log.lines[-1]["message"] == "request refused"
+    assert "4242" not in client.published_by(problem, capsys)
+
+
+@pytest.mark.parametrize(
+    "query", ["card=4242%204242%204242%204242", "4242+4242+4242+4242=", "a=4242%2D4242-4242%2D4242"]
+)
+def test_a_card_number_in_the_query_is_refused(client: Client, query: str) -> None:
+    """Whatever its encoding."""
+    event = client.sample("orders_api/place_order")
+    event["rawQueryString"] = query
+    status, problem, _ = client.send(event)
+    assert (status, problem["type"]) == (400, "urn:onecharge:problem:card-number")
+    assert client.stored() == []
+
+
+@pytest.mark.parametrize(("currency", "minimum"), [*MINIMUM_MINOR.items(), ("ZAR", 1)])
+def test_an_amount_below_the_minimum_is_refused(client: Client, currency: str, minimum: int) -> None:
+    """400 for one minor unit less than Stripe charges in that currency, which it names; the minimum is accepted."""
+    items = [{"sku": "mug", "quantity": 1, "unit_amount": minimum}]
+    assert client.post(order(currency=currency, items=items))[0] == 202
+    if minimum > 1:
+        less = [{**items[0], "unit_amount": minimum - 1}]
+        status, problem, _ = client.post(order(currency=currency, items=less), key="key-2")
+        assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
+        assert f"at least {minimum} minor units of {currency}" in problem["errors"][0]["detail"]
+        assert len(client.stored()) == 1
+
+
+@pytest.mark.parametrize("payment_method", ["card_1MvoiELkdIwHu7ix", "src_1MvoiELkdIwHu7ix", "tok_visa"])
+def test_only_payment_methods_are_accepted(client: Client, payment_method: str) -> None:
+    """400 for the ids of Stripe's older objects, for a new order and for another attempt."""
+    assert client.post(order(payment_method=payment_method))[0] == 400
+    order_id = client.placed()
+    client.set_status(order_id, "PAYMENT_DECLINED")
+    assert client.to(f"{order_id}/payments", {"payment_method": payment_method})[0] == 400
+    assert client.stored()[0]["attempt"]["N"] == "1"
+
+
+def test_what_is_refused_is_not_repeated(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither the response nor the log has the values and unknown names of a bad request."""
+    _, problem, _ = client.post(order(currency="secret-1", **{"secret-2": "secret-3"}))
+    assert "secret" not in client.published_by(problem, capsys)
+
+
+def test_a_body_in_base64_is_read(client: Client) -> None:
+    """As API Gateway sends a content type that it takes for binary."""
+    event = client.sample("orders_api/place_order")
+    event["body"], event["isBase64Encoded"] = base64.b64encode(json.dumps(order()).encode()).decode(), True
+    assert client.send(event)[0] == 202
+
+
+def test_a_body_that_is_no_text_is_refused(client: Client) -> None:
+    """Bytes that are not UTF-8: 400, not 500."""
+    event = client.sample("orders_api/place_order")
+    event["body"], event["isBase64Encoded"] = base64.b64encode(b"\xff\xfe").decode(), True
+    assert client.send(event)[0] == 400
+
+
+def test_an_unavailable_table_is_503_try_again(client: Client) -> None:
+    """503; a retry with the same key is safe."""
+    client.dynamodb.delete_table(TableName=client.table)
+    status, problem, _ = client.post(order())
+    assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
+
+
+def test_the_correlation_id_is_the_request_id(client: Client) -> None:
+    """It is in the response, in the item and in the log: one id is enough to follow an order."""
+    _, _, headers = client.post(order())
+    request_id = client.sample("orders_api/place_order")["requestContext"]["requestId"]
+    assert headers["X-Correlation-Id"] == request_id
+    assert client.stored()[0]["correlation_id"]["S"] == request_id
+    assert client.log.lines[-1]["correlation_id"] == request_id

@@ -1,0 +1,40 @@
+"""Whatever AWS account the shell has, tests and local runs know nothing of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from local.aws_account import forget_aws_account
+from testing.harness import PROJECT
+
+_CLIENT = """
+import os, pathlib
+from local.aws_account import forget_aws_account
+from local.emulator import Emulator
+forget_aws_account(os.environ)
+print(Emulator("http://127.0.0.1:9", pathlib.Path()).client("sqs").meta.endpoint_url)
+"""
+
+
+def test_all_that_names_an_account_is_removed() -> None:
+    """Profile, keys, region and endpoint; the rest stays."""
+    environment = {"AWS_PROFILE": "work", "AWS_ENDPOINT_URL_SQS": "http://x", "AWS_REGION": "x", "PATH": "/bin"}
+    forget_aws_account(environment)
+    no_file = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    assert environment == {"PATH": "/bin", **no_file}
+
+
+def test_a_profile_that_does_not_exist_fails_no_client(tmp_path: Path) -> None:
+    """Nor does a configuration file that nobody can parse."""
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/config").write_text("this is no configuration")
+    environment = {"AWS_PROFILE": "nonexistent", "HOME": str(tmp_path), "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run([sys.executable, "-c", _CLIENT], env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("http://127.0.0.1:9\n", "")
+
+
+def test_these_tests_have_forgotten_it() -> None:
+    """Before the first of them makes a client."""
+    assert "AWS_PROFILE" not in os.environ
+    assert os.environ["AWS_CONFIG_FILE"] == os.devnull

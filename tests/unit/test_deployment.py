@@ -1,0 +1,72 @@
+"""All local runs of a project share one build, one at a time; a build that fails says what it needs."""
+
+from pathlib import Path
+
+import pytest
+
+from local.deployment import Sam
+from local.processes import StartupError
+
+# It writes what it is called with, as `sam build` writes its folders: dependencies where it runs.
+_SAM = """#!/bin/sh
+while test $# -gt 0; do case "$1" in --build-dir) build="$2";; esac; shift; done
+mkdir "$build" busy || exit 1
+sleep 0.2
+echo "$PWD" >"$build/built-in"; echo built >"$build/template.yaml"; echo x >>deps
+rmdir busy
+"""
+_FAILS = """#!/bin/sh
+echo ' Running PythonPipBuilder:ResolveDependencies'
+echo 'Build Failed'
+echo '{}'
+exit 1
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "my shop (Zoë's)"
+    folder.mkdir()
+    return folder
+
+
+def sam(project: Path, script: str, work_dir: str) -> Sam:
+    program = project / "sam"
+    program.write_text(script)
+    program.chmod(0o755)
+    (project / work_dir).mkdir(parents=True, exist_ok=True)
+    return Sam(program, Path("/usr/bin/python3"), project, project / work_dir)
+
+
+def test_two_runs_share_the_dependencies(project: Path) -> None:
+    """Each build throws away the dependencies of all builds but its own; so there is one, and each run has a copy."""
+    for work_dir in (".local", ".local/demo"):
+        template = sam(project, _SAM, work_dir).build()
+        assert template.read_text() == "built\n"
+        assert template.is_relative_to(project / work_dir)
+    assert (project / ".local/sam/deps").read_text() == "x\nx\n"
+
+
+def test_a_later_build_leaves_the_copies_alone(project: Path) -> None:
+    """The first run goes on with what was built for it."""
+    first = sam(project, _SAM, ".local").build()
+    sam(project, _SAM.replace("echo built", "echo built later"), ".local/demo").build()
+    assert first.read_text() == "built\n"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "advice"),
+    [
+        ("Error: PythonPipBuilder:ResolveDependencies - {stripe==16.1.0(wheel)}", ": it needs the package index; run "),
+        ("Error: [Errno 28] No space left on device", ": free some space"),
+        ("Error: Template file not found", "sam-build.log)"),
+    ],
+)
+def test_a_build_that_fails_says_what_to_do(project: Path, sentence: str, advice: str) -> None:
+    """In the last line; the log's own lines are above it."""
+    with pytest.raises(StartupError) as failed:
+        sam(project, _FAILS.format(sentence), ".local").build()
+    *log, last_line = str(failed.value).splitlines()
+    assert sentence in log
+    assert last_line.startswith("`sam build` failed, as its log above says")
+    assert advice in last_line

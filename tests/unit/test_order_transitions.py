@@ -1,0 +1,54 @@
+"""The state machines of orders and refunds: drawn once, and the drawing is what the code does."""
+
+import re
+
+import pytest
+
+from onecharge.contract.states import OrderStatus
+from onecharge.orders import refunds, transitions
+from onecharge.orders.cancellations import CANCELLATIONS
+from onecharge.orders.refunds import REFUND_OUTCOMES
+from onecharge.orders.transitions import OPEN, OUTCOMES, PAY_AGAIN, WAITING, Transition
+
+OUTCOME_EDGES = {(str(origin), str(each.status)) for each in OUTCOMES.values() for origin in each.origins}
+
+
+def edges_of(drawing: str) -> set[tuple[str, str]]:
+    """`A ─► B | C` as A to B and A to C, from every line that has such a form and no other."""
+    lines = re.findall(r"^ +([A-Z_]+) ─► ([A-Z_]+(?: \| [A-Z_]+)*)$", drawing, re.MULTILINE)
+    return {(origin, target) for origin, targets in lines for target in targets.split(" | ")}
+
+
+def test_the_drawing_has_every_outcome_of_a_payment() -> None:
+    """From each status to each that update_order may give it, and no other."""
+    assert edges_of(transitions.__doc__ or "") == OUTCOME_EDGES
+
+
+def test_no_outcome_leads_back() -> None:
+    """The outcomes make no cycle, so that an order ends, however often and in whichever order they arrive."""
+    reachable = OUTCOME_EDGES
+    for _ in OrderStatus:
+        reachable = reachable | {(a, d) for a, b in reachable for c, d in OUTCOME_EDGES if b == c}
+    assert {origin for origin, target in reachable if origin == target} == set()
+
+
+@pytest.mark.parametrize(
+    "transition", [PAY_AGAIN, *CANCELLATIONS.values(), *OUTCOMES.values()], ids=lambda each: each.status
+)
+def test_a_paid_order_is_never_moved(transition: Transition) -> None:
+    """And a CANCELED one only to CANCELED."""
+    assert OrderStatus.PAID not in transition.origins
+    assert OrderStatus.CANCELED not in transition.origins or transition.status is OrderStatus.CANCELED
+
+
+def test_what_waits_may_still_become_paid_or_canceled() -> None:
+    """Every status that is not terminal can; only one that nothing waits for expires."""
+    assert set(OrderStatus) - OPEN == {OrderStatus.PAID, OrderStatus.CANCELED}
+    moves = [PAY_AGAIN, *CANCELLATIONS.values(), *OUTCOMES.values()]
+    assert not {each.status for each in moves if each.ends_waiting} & {*WAITING, OrderStatus.NEEDS_REVIEW}
+
+
+def test_the_drawing_of_refunds_has_every_outcome() -> None:
+    """Of a refund, from each status to each that update_order may give it."""
+    edges = {(str(origin), str(each.status)) for each in REFUND_OUTCOMES.values() for origin in each.origins}
+    assert edges_of(refunds.__doc__ or "") == edges

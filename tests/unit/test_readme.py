@@ -1,0 +1,89 @@
+"""The commands of README.md work when they are pasted into a fresh shell, and answer what README.md shows."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local.__main__ import _EXAMPLE
+from onecharge.orders.schema import order_id_for
+from testing.harness import PROJECT
+
+README = (PROJECT / "README.md").read_text()
+API_URL = "http://127.0.0.1:4566/_aws/execute-api/ab12/$default"
+# Instead of curl: one line for each word that it was called with.
+_STUBS = """
+curl() { printf '%s\\n' "$@"; }
+aws() { echo "arn:$4"; }
+make() { echo "make $1"; }
+"""
+
+
+def block(containing: str) -> str:
+    """The one block of shell commands that holds the text."""
+    [found] = [each for each in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if containing in each]
+    return str(found)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with a hostile name, as `make install` and `make local` leave it."""
+    folder = tmp_path / "my shop (Zoë's)"
+    for path in (".venv/bin", ".venv/opt/sam/bin", ".local"):
+        (folder / path).mkdir(parents=True)
+    (folder / ".venv/bin/python").symlink_to(sys.executable)
+    (folder / ".venv/opt/sam/bin/sam").write_text('#!/bin/sh\nprintf "%s\\n" sam "$@"\n')
+    (folder / ".venv/opt/sam/bin/sam").chmod(0o755)
+    (folder / ".local/stack.json").write_text(json.dumps({"api_url": API_URL}))
+    return folder
+
+
+def paste(commands: str, checkout: Path) -> list[str]:
+    """Run them in a fresh shell, which has no variables, and stops at the first mistake."""
+    done = subprocess.run(
+        ["bash", "-euc", _STUBS + commands],
+        cwd=checkout,
+        env={"PATH": "/usr/bin:/bin", "STRIPE_SECRET_KEY": "sk_test_x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_the_order_goes_to_the_stack_that_runs(checkout: Path) -> None:
+    """Its address is read from stack.json; the dollar in it is no variable."""
+    assert f"{API_URL}/orders" in paste(block("curl -i"), checkout)
+
+
+def test_the_order_has_the_id_that_is_shown() -> None:
+    """It derives from the customer and the key of the command."""
+    commands = block("curl -i")
+    [customer_id] = re.findall(r'"customer_id": "(\w+)"', commands)
+    [key] = re.findall(r"Idempotency-Key: ([\w-]+)", commands)
+    order_id = order_id_for(customer_id, key)
+    assert f"# Location: /orders/{order_id}\n" in commands
+    [shown] = re.findall(r'"order_id":"(\w+)…"', commands)
+    assert order_id.startswith(shown)
+
+
+def test_the_printed_order_goes_to_the_stack_that_runs(checkout: Path) -> None:
+    """`make local` prints the address in quotes, since it holds a dollar."""
+    assert f"{API_URL}/orders" in paste(_EXAMPLE.format(api_url=API_URL), checkout)
+
+
+def test_the_deployment_finds_sam(checkout: Path) -> None:
+    """In a fresh shell, whose PATH has no environment of ours; the secrets' ARNs are passed on."""
+    said = paste(block("sam deploy"), checkout)
+    assert said[:3] == ["make install", "sam", "build"]
+    assert said[3:5] == ["sam", "deploy"]
+    assert "StripeSecretArn=arn:onecharge/stripe" in said
+    assert "StripeWebhookSecretArn=arn:onecharge/stripe-webhook" in said
+
+
+def test_sam_local_finds_sam(checkout: Path) -> None:
+    assert "sam" in paste(block("sam local invoke"), checkout)
