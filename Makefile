@@ -108,7 +108,7 @@ test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all t
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--cov)
 
 deep: $(VENV)/.dev ## Explore more than `make test`: more schedules, each mutant in all scenarios.
-	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation tests/specification
+	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation
 
 
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
@@ -126,7 +126,7 @@ survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied mo
 	  $(if $(WRITE),--write)
 
 shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].
-	@$(PY) -m benchmarks.shape . $(BEFORE)
+	@$(PY) -m benchmarks.shape . $(if $(BEFORE),"$(BEFORE)")
 
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
 
@@ -163,4 +163,4 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@for each in dev emulator openapi sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 
 clean: ## Remove everything that was installed or built.
-	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .coverage

@@ -23,8 +23,15 @@ _SERVERS = (STANDARD, FIFO, "ministack", "dynamodb_local")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of one server run in one of the parallel processes, which starts that server once."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """All tests of one server run in one of the parallel processes, which starts that server once.
+
+    With --deep only those tests run that explore more then.
+    """
+    if config.getoption("--deep"):
+        shallow = [item for item in items if "is_deep" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=shallow)
+        items[:] = [item for item in items if item not in shallow]
     for item in items:
         given = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
         default = STANDARD if "stack" in getattr(item, "fixturenames", ()) else None

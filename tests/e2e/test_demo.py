@@ -11,23 +11,7 @@ from rich.console import Console
 from local import demo
 from local.demo_plan import Plan, make_plan
 from local.deployment import Sam
-
-BREAKS = {
-    "charges/store.py": (
-        '_CLAIMABLE = f"{_ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"\n',
-        '_CLAIMABLE = f"{_ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT} OR attribute_exists(order_id)"\n',
-    ),
-    "charges/worker.py": (
-        "        if self.payment.payment_intent_id is None:\n            return self._ensure",
-        "        if True:\n            return self._ensure",
-    ),
-    "charges/protocol.py": (
-        'return f"order:{self.order_id}:{generation}"',
-        'return __import__("uuid").uuid4().hex',
-    ),
-}
-"""Without the condition every delivery claims; without the id in the row, and with a random key, every delivery creates
-a PaymentIntent and confirms it."""
+from testing.broken_protocol import BREAKS, PAYMENTS
 
 ORDERS = 4
 
@@ -43,7 +27,7 @@ def a_plan_of_duplicates_alone(orders: int, seed: int) -> Plan:
 def build_broken(sam: Sam, build: Callable[[Sam], Path] = Sam.build) -> Path:
     """`sam build`, and then the layer's files are replaced by broken ones; the originals may be hard links."""
     template = build(sam)
-    payments = sam.build_dir / "SharedLayer/python/onecharge/payments"
+    payments = sam.build_dir / "SharedLayer/python" / PAYMENTS
     for name, (right, wrong) in BREAKS.items():
         source = (payments / name).read_text()
         assert source.count(right) == 1
