@@ -165,14 +165,28 @@ class PaymentService:
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
-        secret = None
+        ask: Callable[[OrderPlacedEvent], str | None] = self._client_secret_at_stripe
         # optional: authentication
+        ask = self._ask_for_client_secret
+        # end optional
+        return ask(event)
+
+    # optional: authentication
+    def _ask_for_client_secret(self, event: OrderPlacedEvent) -> str | None:
         question = ClientSecretQuestion(
             order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
         )
-        secret = AnswerClientSecret(self.store, self.gateway, self._instruments())(question).client_secret
-        # end optional
-        return secret
+        return AnswerClientSecret(self.store, self.gateway, self._instruments())(question).client_secret
+
+    # end optional
+
+    def _client_secret_at_stripe(self, event: OrderPlacedEvent) -> str | None:
+        """Without the part that hands it out: a customer authenticates by whatever way the shop has."""
+        payment = self.store.read(event.data.order_id)
+        if payment is None or payment.state is not PaymentState.REQUIRES_ACTION or payment.cancel_requested_at:
+            return None
+        response = self.gateway.retrieve(str(payment.payment_intent_id))
+        return response.intent.client_secret if response.intent and response.intent.requires_action else None
 
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook; whether it was acknowledged."""
