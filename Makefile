@@ -20,7 +20,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local unit test deep check format lint types validate specification simulate mutants survival shape openapi sam-local machines requirements clean
+.PHONY: help install demo local unit test deep check format lint types validate specification simulate mutants survival costs shape openapi sam-local machines requirements clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -98,7 +98,7 @@ local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BA
 	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,HOST,host)
 
 # Some tests mostly wait, so there is one process more than cores. Tests of one server share a process (tests/conftest.py).
-PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1))) --dist loadgroup
+PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 
 unit: $(VENV)/.dev ## Run the unit tests: no SAM CLI, no emulator, no npm [PYTEST_ARGS=…].
 	@$(PY) -m pytest -q $(PARALLEL) tests/unit $(PYTEST_ARGS)
@@ -124,6 +124,9 @@ mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other:
 survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
+
+costs: $(VENV)/.dev ## Say what a million paid orders cost on AWS, line by line.
+	@$(PY) -m benchmarks.costs
 
 shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].
 	@$(PY) -m benchmarks.shape . $(if $(BEFORE),"$(BEFORE)")

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -22,21 +23,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _SERVERS = (STANDARD, FIFO, "ministack", "dynamodb_local")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All tests of one server run in one of the parallel processes, which starts that server once.
-
-    With --deep only those tests run that explore more then.
-    """
+    """With --deep only those tests run that explore more then."""
     if config.getoption("--deep"):
         shallow = [item for item in items if "is_deep" not in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=shallow)
         items[:] = [item for item in items if item not in shallow]
-    for item in items:
-        given = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-        default = STANDARD if "stack" in getattr(item, "fixturenames", ()) else None
-        if server := next((name for name in _SERVERS if name in given), default):
-            item.add_marker(pytest.mark.xdist_group(server))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of a stack runs on the standard one, unless it says otherwise; its id names the stack."""
+    chosen = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    if "stack" in metafunc.fixturenames and "stack" not in chosen:
+        metafunc.parametrize("stack", [STANDARD], indirect=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All tests of one server run in one of the parallel processes, which starts that server once.
+
+    The server is known by the test's id: `--dist loadgroup` has no effect with this version of pytest.
+    """
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class OneProcessForEachServer(LoadScopeScheduling):  # type: ignore[misc]  # It has no types.
+        def _split_scope(self, nodeid: str) -> str:
+            parameters = set() if "tests/unit/" in nodeid else set(nodeid.partition("[")[2].rstrip("]").split("-"))
+            return next((server for server in _SERVERS if server in parameters), nodeid)
+
+    return OneProcessForEachServer(config, log)
 
 
 @pytest.fixture

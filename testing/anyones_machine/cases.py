@@ -120,7 +120,7 @@ def wrong_python(checkout: Checkout) -> tuple[Result, str]:
 
 def foreign_python_path(checkout: Checkout) -> tuple[Result, str]:
     with folder_with(checkout, "boto3.py", "raise SystemExit('a foreign boto3 was imported')") as foreign:
-        return checkout.make("test", "PYTEST_ARGS=-q tests/unit/test_money.py", env={"PYTHONPATH": str(foreign)}), ""
+        return checkout.make("test", "PYTEST_ARGS=tests/unit/test_money.py", env={"PYTHONPATH": str(foreign)}), ""
 
 
 def old_java(checkout: Checkout) -> tuple[Result, str]:
@@ -131,7 +131,7 @@ def old_java(checkout: Checkout) -> tuple[Result, str]:
     with folder_with(checkout, "java", script) as foreign:
         path = f"{foreign}:{os.environ['PATH']}"
         return checkout.make(
-            "test", "PYTEST_ARGS=-q tests/contract/test_store.py -k dynamodb_local", env={"PATH": path}
+            "test", "PYTEST_ARGS=tests/contract/test_store.py -k dynamodb_local", env={"PATH": path}
         ), ""
 
 
