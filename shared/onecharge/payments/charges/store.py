@@ -60,8 +60,8 @@ _EVERY_CLAIM_SETS = {
     "claimed_at": ":now",
     "revision": "if_not_exists(revision, :zero) + :one",
     "unfinished_shard": ":shard",
-    # The index's sort key: `claimed_at` once more, so that the row that was claimed last is visited last. A final state
-    # removes it, and the row leaves the index. `attempt_claimed_at` has the attempt's age.
+    # The index's sort key: `claimed_at` once more, so that the row that was claimed last is visited last. Every final
+    # state but REQUIRES_ACTION removes both keys: the row leaves the index. `attempt_claimed_at` has the attempt's age.
     "unfinished_claimed_at": ":now",
 }
 _FROZEN = ("amount_minor", "currency", "customer_id", "placed_at", "correlation_id")
