@@ -16,7 +16,7 @@ from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.contract.questions import Cancellation
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.events import ChargeEventHandler
+from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FoundIntent, Payment
 from onecharge.payments.charges.reconciler import Reconciler

@@ -10,8 +10,8 @@ from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.processed_events import ProcessedEvents
+from stripe_webhook.http_route import WebhookRoute
 from stripe_webhook.receive import ReceiveStripeEvent
-from stripe_webhook.route import WebhookRoute
 from testing.fake_stripe import THREE_D_SECURE
 from testing.harness import LambdaContext, Log, Sample
 from testing.payment_service import T0, PaymentService

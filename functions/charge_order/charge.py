@@ -43,5 +43,6 @@ class ChargeOrder:
 def differs(event: OrderPlacedEvent, payment: Payment) -> bool:
     """Whether the message has other data than the row has frozen."""
     same_attempt = payment.attempt == event.data.attempt
+    # "": a recovered row has no payment method.
     other_method = same_attempt and payment.payment_method not in ("", event.data.payment_method)
     return FrozenRequest.of(event.data) != payment.request or other_method

@@ -115,13 +115,13 @@ class OrderRefundStore:
     def _reservation(self, refund: StoredRefund, order: StoredOrder) -> "UpdateTypeDef":
         """The only place that decides that no more is refunded than was paid."""
         is_paid = "#status = :paid"
-        is_left = "(attribute_not_exists(refunded_minor) OR refunded_minor <= :most)"
+        is_left = "(attribute_not_exists(reserved_minor) OR reserved_minor <= :most)"
         # Stripe's total includes refunds made in the Dashboard. What is left was computed from this total, or more is.
         stripe_shows_no_more = "(attribute_not_exists(stripe_refunded_minor) OR stripe_refunded_minor <= :stripe)"
         return {
             "TableName": self.orders_table,
             "Key": to_item({"order_id": order.order_id}),
-            "UpdateExpression": "SET refunded_minor = if_not_exists(refunded_minor, :zero) + :amount",
+            "UpdateExpression": "SET reserved_minor = if_not_exists(reserved_minor, :zero) + :amount",
             "ConditionExpression": " AND ".join([is_paid, is_left, stripe_shows_no_more]),
             "ExpressionAttributeNames": {"#status": "status"},
             "ExpressionAttributeValues": expression_values(

@@ -80,7 +80,7 @@ class DueDocument(BaseModel):
 
     @property
     def order_id(self) -> str:
-        """The id of the one order of this document and due date."""
+        """The id of the one order of this document and due date. Three parts: a customer's order has two."""
         return order_id_for("due", self.document_id, self.due_date)
 
     @property

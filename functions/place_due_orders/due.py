@@ -131,7 +131,7 @@ class PlaceDueOrders:
             document,
             correlation_id=self._correlation_id(document),
             # The due date, whenever it is ordered: an order placed again after a restore of the tables keeps its age,
-            # by which the payment service decides to look its PaymentIntents up first.
+            # by which the payment service decides whether to look up its other PaymentIntents.
             now=datetime.combine(date.fromisoformat(document.due_date), time.min, UTC),
             attempt_placed_at=self.clock().isoformat(),
             document_id=document.document_id,

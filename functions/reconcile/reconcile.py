@@ -123,7 +123,7 @@ class ReconcileCharges:
         """The shard's oldest row that the current round has not visited; and the cursor after it."""
         return self.store.unfinished(
             str(shard),
-            since_before=checkpoint.round_started_at - UNATTENDED_SECONDS,
+            claimed_before=checkpoint.round_started_at - UNATTENDED_SECONDS,
             after=checkpoint.after_row if shard == checkpoint.shard else None,
             limit=1,
         )

@@ -1,6 +1,6 @@
 """stripe_webhook: reconciles payments when Stripe sends an event. This file only puts the parts together.
 
-POST /stripe/events ─► route.py ─► signature.py ─► receive.py ─► payments/event_handler.py
+POST /stripe/events ─► http_route.py ─► signature.py ─► receive.py ─► payments/event_handler.py
 """
 
 import time
@@ -18,8 +18,8 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from stripe_webhook.http_route import WebhookRoute
 from stripe_webhook.receive import ReceiveStripeEvent
-from stripe_webhook.route import WebhookRoute
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -116,8 +116,8 @@ class UpdateRefund:
         return {
             "TableName": self.orders.table,
             "Key": to_item({"order_id": event.data.order_id}),
-            "UpdateExpression": "SET refunded_minor = refunded_minor - :amount",
-            "ConditionExpression": "refunded_minor >= :amount",
+            "UpdateExpression": "SET reserved_minor = reserved_minor - :amount",
+            "ConditionExpression": "reserved_minor >= :amount",
             "ExpressionAttributeValues": expression_values(amount=event.data.amount_minor),
         }
 

@@ -12,7 +12,7 @@ from onecharge.payments.charges.protocol import (
     Cancel,
     CancelReason,
     Confirm,
-    Confirmed,
+    ConfirmResult,
     Create,
     Finalize,
     FoundIntent,
@@ -228,15 +228,19 @@ def _overlooks_the_request(payment: Payment, intent: FoundIntent, **given: Any) 
     return decide(replace(payment, cancel_requested_at=None), intent, **given)
 
 
-def _every_decline_is_ours(payment: Payment, intent: FoundIntent, *, confirmed: Confirmed = Confirmed.NO) -> Decision:
+def _every_decline_is_ours(
+    payment: Payment, intent: FoundIntent, *, confirm_result: ConfirmResult = ConfirmResult.NONE_YET
+) -> Decision:
     """As if it were known by its payment method, which the attempt before may have had as well."""
     known = replace(payment, declined_charge_id="another")
-    return decide(known, intent, confirmed=confirmed)
+    return decide(known, intent, confirm_result=confirm_result)
 
 
-def _no_decline_is_final(payment: Payment, intent: FoundIntent, *, confirmed: Confirmed = Confirmed.NO) -> Decision:
+def _no_decline_is_final(
+    payment: Payment, intent: FoundIntent, *, confirm_result: ConfirmResult = ConfirmResult.NONE_YET
+) -> Decision:
     """A decline is tried again, with what Stripe stores under the key or not."""
-    decision = decide(payment, intent, confirmed=confirmed)
+    decision = decide(payment, intent, confirm_result=confirm_result)
     declined = isinstance(decision, Finalize) and decision.state is PaymentState.DECLINED
     return Cancel(CancelReason.ABANDONED) if declined else decision
 
@@ -302,7 +306,7 @@ class _ConfirmsBeforeItIsWritten(ChargeJob):
         if confirmed.failure or confirmed.intent is None:
             return self._not_created(confirmed, generation)
         self.row = self._store.write_payment_intent(self.row, intent_id, generation)
-        return self._act_on(confirmed.intent, Confirmed.ANSWERED)
+        return self._act_on(confirmed.intent, ConfirmResult.ANSWERED)
 
 
 # ---------------------------------------------------------------- deliveries, webhooks, the reconciler

@@ -20,7 +20,7 @@ from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent, Re
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.refunds.events import RefundEventHandler
+from onecharge.payments.refunds.event_handler import RefundEventHandler
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore

@@ -13,7 +13,7 @@ from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.questions import ClientSecretQuestion
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.events import ChargeEventHandler
+from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FoundIntent, Payment
 from onecharge.payments.charges.reconciler import Reconciler
@@ -57,7 +57,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     STRIPE_EVENTS: ("event_id",),
 }
 INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    PAYMENTS: {UNFINISHED: ("unfinished_shard", "unfinished_since")}
+    PAYMENTS: {UNFINISHED: ("unfinished_shard", "unfinished_claimed_at")}
 }
 MESSAGE = ORDER_EVENT
 REQUIRES_ACTION_SECONDS = 12 * 3600

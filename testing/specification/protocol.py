@@ -158,7 +158,7 @@ def _retrieve(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
 
 
 def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> Iterator[Step]:
-    """`confirmed` says what is known of this attempt's confirm: "answered", "spent" (a stored failure), or nothing."""
+    """`confirmed` says what is known of this attempt's confirm: "answered", "unusable" (stored failure), or nothing."""
     by_customer = ("by_customer", *(["abandoned"] if "abandoned taken for canceled" in broken else []))
     # The row may name a canceled one, and the generation after a stored failure: that is the next one, none is skipped.
     following = max(w.row.generation, intent.generation + 1)
@@ -222,11 +222,11 @@ def _confirm(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     index, attempt = w.row.intent, w.row.attempt
     key: Key = ("confirm", index, attempt, *([w.id] if "a second confirm key" in broken else []))
     for what, after, answer, is_replay in send_with_key(s, key, lambda s: confirm(s, index, attempt)):
-        label, spent = f"confirms {index}: {what}", answer in ("500", "unexpected state")
+        label, unusable = f"confirms {index}: {what}", answer in ("500", "unexpected state")
         if answer == "500" and not is_replay:
             yield label, finish(after, w)
-        elif spent or (is_replay and "no retrieve after a replayed confirm" not in broken):
-            yield label, move_to(after, w, "retrieve", confirmed="spent" if spent else "answered")
+        elif unusable or (is_replay and "no retrieve after a replayed confirm" not in broken):
+            yield label, move_to(after, w, "retrieve", confirmed="unusable" if unusable else "answered")
         else:
             intent = after.intents[index]._replace(status=str(answer))
             yield from _decide(after, w._replace(confirmed="answered"), intent, label, broken)

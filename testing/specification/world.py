@@ -62,7 +62,7 @@ class Worker(NamedTuple):
     intent: int = -1  # The PaymentIntent that its id will replace in the row; the reconciler's: the one it asks about.
     own: Intent | None = None  # The PaymentIntent that it is to write down, as Stripe has shown it.
     seen: int = 0  # How many PaymentIntents there were when it looked up; 0 is no lookup, -1 one that a mutant skips.
-    confirmed: str = ""  # "answered" or "spent", once Stripe has replayed or refused this attempt's confirm.
+    confirmed: str = ""  # "answered" or "unusable", once Stripe has replayed or refused this attempt's confirm.
     outcome: str = ""
     is_fooled: bool = False  # The table was restored since it read the row: revisions prove nothing to it.
 

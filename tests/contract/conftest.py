@@ -109,7 +109,7 @@ def payments(dynamodb: Any) -> str:
     name = f"payments-{uuid4()}"
     if isinstance(dynamodb, MemoryDynamoDB):
         dynamodb.keys = {name: ("order_id",)}
-        dynamodb.indexes = {name: {UNFINISHED: ("unfinished_shard", "unfinished_since")}}
+        dynamodb.indexes = {name: {UNFINISHED: ("unfinished_shard", "unfinished_claimed_at")}}
         return name
     return create_table(dynamodb, name, "PaymentsTable")
 

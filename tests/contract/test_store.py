@@ -481,13 +481,13 @@ def test_reads_are_strongly_consistent(store: PaymentStore) -> None:
 # ---------------------------------------------------------------- the index of unfinished rows
 
 
-def unfinished(store: PaymentStore, *, since_before: int, limit: int = 100) -> list[str]:
+def unfinished(store: PaymentStore, *, claimed_before: int, limit: int = 100) -> list[str]:
     """All unfinished rows, shard by shard, page by page."""
     found: list[str] = []
     for shard in range(UNFINISHED_SHARDS):
         after: dict[str, Any] | None = None
         while True:
-            page, after = store.unfinished(str(shard), since_before=since_before, after=after, limit=limit)
+            page, after = store.unfinished(str(shard), claimed_before=claimed_before, after=after, limit=limit)
             assert len(page) <= limit
             found += page
             if after is None:
@@ -510,15 +510,15 @@ def test_the_index_contains_unfinished_rows_only(store: PaymentStore) -> None:
     for name, order_id in ids.items():
         ends[name](claimed(store, request=replace(REQUEST, order_id=order_id)))
     waiting = {ids[name] for name in ("pending", "released", "requires action", "declined, canceling")}
-    assert set(unfinished(store, since_before=T0)) == waiting
-    assert unfinished(store, since_before=T0 - 1) == []
+    assert set(unfinished(store, claimed_before=T0)) == waiting
+    assert unfinished(store, claimed_before=T0 - 1) == []
 
 
 def test_the_index_is_paged_oldest_first(store: PaymentStore) -> None:
     """Each row once."""
     for number in range(30):
         claim(store, request=replace(REQUEST, order_id=f"ord_{number:032x}"), at=T0 - number)
-    found = unfinished(store, since_before=T0, limit=2)
+    found = unfinished(store, claimed_before=T0, limit=2)
     assert sorted(found) == [f"ord_{number:032x}" for number in range(30)]
     for shard in range(UNFINISHED_SHARDS):
         of_shard = [int(order_id[4:], 16) for order_id in found if shard_of(order_id) == str(shard)]

@@ -91,8 +91,8 @@ def test_a_charge_that_nobody_finalized_is_reconciled(shop: Shop, stack: Stack) 
         TableName=stack.charges_table,
         Key=key,
         UpdateExpression=(
-            "SET #state = :pending, claimed_at = :long_ago, unfinished_since = :long_ago, unfinished_shard = :shard "
-            "REMOVE finalized_at, expires_at"
+            "SET #state = :pending, claimed_at = :long_ago, "
+            "unfinished_claimed_at = :long_ago, unfinished_shard = :shard REMOVE finalized_at, expires_at"
         ),
         ExpressionAttributeNames={"#state": "state"},
         ExpressionAttributeValues={

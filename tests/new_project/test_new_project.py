@@ -39,7 +39,7 @@ STAYS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "shared/onecharge/orders/schema.py",
             f"{PAYMENTS}/event_handler.py",
             f"{PAYMENTS}/stripe_events.py",
-            f"{PAYMENTS}/charges/events.py",
+            f"{PAYMENTS}/charges/event_handler.py",
             f"{PAYMENTS}/charges/gateway.py",
             f"{PAYMENTS}/charges/protocol.py",
             f"{PAYMENTS}/charges/row.py",

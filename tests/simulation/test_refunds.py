@@ -9,7 +9,7 @@ import pytest
 
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.refunds.discrepancy import Discrepancy
-from onecharge.payments.refunds.events import RefundEventHandler
+from onecharge.payments.refunds.event_handler import RefundEventHandler
 from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
 from onecharge.payments.refunds.worker import RefundJob, RefundWorker

@@ -13,7 +13,7 @@ from onecharge.payments.charges.protocol import (
     CancelFound,
     CancelReason,
     Confirm,
-    Confirmed,
+    ConfirmResult,
     Create,
     Finalize,
     FoundIntent,
@@ -91,7 +91,7 @@ def test_an_order_is_old_at_23_hours(age: int, is_old: bool) -> None:
 )
 def test_what_it_is_finalizes_the_attempt(shown: FoundIntent, state: PaymentState) -> None:
     """With the PaymentIntent's id; other money than was frozen is for a person, and never confirmed."""
-    decision = decide(payment(), shown, confirmed=Confirmed.UNKNOWN)
+    decision = decide(payment(), shown, confirm_result=ConfirmResult.UNKNOWN)
     assert decided_state(decision) is state
     assert isinstance(decision, Finalize)
     assert decision.payment_intent_id == "pi_1"
@@ -102,7 +102,7 @@ def test_a_decline_carries_what_a_shop_can_show() -> None:
     shown = intent(
         "requires_payment_method", error_code="lost_card", advice_code="do_not_try_again", latest_charge="ch_1"
     )
-    decision = decide(payment(generation=2), replace(shown, generation=2), confirmed=Confirmed.ANSWERED)
+    decision = decide(payment(generation=2), replace(shown, generation=2), confirm_result=ConfirmResult.ANSWERED)
     assert decision == Finalize(
         PaymentState.DECLINED,
         payment_intent_id="pi_1",
@@ -120,10 +120,10 @@ def test_what_is_open_and_untried_is_confirmed(status: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
-@pytest.mark.parametrize("confirmed", [Confirmed.ANSWERED, Confirmed.SPENT])
-def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str, confirmed: Confirmed) -> None:
+@pytest.mark.parametrize("confirm_result", [ConfirmResult.ANSWERED, ConfirmResult.KEY_UNUSABLE])
+def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str, confirm_result: ConfirmResult) -> None:
     """There is never a second confirm key for the same attempt and PaymentIntent."""
-    assert decide(payment(), intent(status), confirmed=confirmed) == Cancel(CancelReason.ABANDONED)
+    assert decide(payment(), intent(status), confirm_result=confirm_result) == Cancel(CancelReason.ABANDONED)
 
 
 @pytest.mark.parametrize("reason", ["abandoned", "automatic", None])
@@ -134,20 +134,22 @@ def test_a_canceled_one_is_followed_by_the_next_generation(reason: str | None, o
     assert decide(payment(generation=of_row), shown) == Create(max(of_row, of_intent + 1))
 
 
-@pytest.mark.parametrize("confirmed", Confirmed)
+@pytest.mark.parametrize("confirm_result", ConfirmResult)
 @pytest.mark.parametrize("cancel_requested_at", [None, T0])
-def test_what_stripe_is_processing_is_waited_for(confirmed: Confirmed, cancel_requested_at: int | None) -> None:
+def test_what_stripe_is_processing_is_waited_for(
+    confirm_result: ConfirmResult, cancel_requested_at: int | None
+) -> None:
     """There is never a next generation beside it, not even to cancel."""
     row = payment(cancel_requested_at=cancel_requested_at)
-    assert decide(row, intent("processing"), confirmed=confirmed) == Wait()
+    assert decide(row, intent("processing"), confirm_result=confirm_result) == Wait()
 
 
-@pytest.mark.parametrize("confirmed", Confirmed)
+@pytest.mark.parametrize("confirm_result", ConfirmResult)
 @pytest.mark.parametrize("status", OPEN)
-def test_an_open_one_is_canceled_once_that_is_requested(status: str, confirmed: Confirmed) -> None:
+def test_an_open_one_is_canceled_once_that_is_requested(status: str, confirm_result: ConfirmResult) -> None:
     """For the customer, and never confirmed, whatever was declined before."""
     shown = intent(status, error_code="lost_card", latest_charge="ch_1")
-    decision = decide(payment(cancel_requested_at=T0), shown, confirmed=confirmed)
+    decision = decide(payment(cancel_requested_at=T0), shown, confirm_result=confirm_result)
     assert decision == Cancel(CancelReason.BY_CUSTOMER)
 
 
@@ -163,43 +165,45 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
     shown = intent("requires_action", payment_method="pm_of_attempt_1")
     row = payment(attempt=2, payment_method="pm_of_attempt_2")
     assert decide(row, shown) == Cancel(CancelReason.ABANDONED)
-    assert decided_state(decide(row, shown, confirmed=Confirmed.ANSWERED)) is PaymentState.REQUIRES_ACTION
+    assert decided_state(decide(row, shown, confirm_result=ConfirmResult.ANSWERED)) is PaymentState.REQUIRES_ACTION
 
 
 @pytest.mark.parametrize(
-    ("known", "latest", "confirmed", "is_own"),
+    ("known", "latest", "confirm_result", "is_own"),
     [
         # Another's, if an open page or a row that was lost stands between: its one key says.
-        (None, "ch_1", Confirmed.NO, False),
-        ("ch_1", "ch_2", Confirmed.NO, False),
-        ("ch_1", "ch_1", Confirmed.NO, False),
-        (None, None, Confirmed.NO, False),
-        (None, "ch_1", Confirmed.UNKNOWN, True),
-        ("ch_1", "ch_2", Confirmed.UNKNOWN, True),
-        ("ch_1", "ch_1", Confirmed.UNKNOWN, False),
-        ("ch_1", "ch_1", Confirmed.ANSWERED, True),
-        (None, None, Confirmed.ANSWERED, True),
+        (None, "ch_1", ConfirmResult.NONE_YET, False),
+        ("ch_1", "ch_2", ConfirmResult.NONE_YET, False),
+        ("ch_1", "ch_1", ConfirmResult.NONE_YET, False),
+        (None, None, ConfirmResult.NONE_YET, False),
+        (None, "ch_1", ConfirmResult.UNKNOWN, True),
+        ("ch_1", "ch_2", ConfirmResult.UNKNOWN, True),
+        ("ch_1", "ch_1", ConfirmResult.UNKNOWN, False),
+        ("ch_1", "ch_1", ConfirmResult.ANSWERED, True),
+        (None, None, ConfirmResult.ANSWERED, True),
         # A stored failure proves nothing: the decline may be the attempt's before.
-        ("ch_1", "ch_1", Confirmed.SPENT, False),
-        ("ch_1", "ch_2", Confirmed.SPENT, True),
+        ("ch_1", "ch_1", ConfirmResult.KEY_UNUSABLE, False),
+        ("ch_1", "ch_2", ConfirmResult.KEY_UNUSABLE, True),
     ],
 )
-def test_whose_decline_it_is(known: str | None, latest: str | None, confirmed: Confirmed, is_own: bool) -> None:
+def test_whose_decline_it_is(
+    known: str | None, latest: str | None, confirm_result: ConfirmResult, is_own: bool
+) -> None:
     """This attempt's if its confirm has been answered; by the charge only where the confirm cannot be sent."""
     shown = intent("requires_payment_method", error_code="lost_card", latest_charge=latest)
     row = payment(attempt=2, declined_charge_id=known)
-    assert is_decline_of(row, shown, confirmed) is is_own
-    decision = decide(row, shown, confirmed=confirmed)
+    assert is_decline_of(row, shown, confirm_result) is is_own
+    decision = decide(row, shown, confirm_result=confirm_result)
     if is_own:
         assert decided_state(decision) is PaymentState.DECLINED
     else:
-        assert decision == (Confirm() if confirmed is Confirmed.NO else Cancel(CancelReason.ABANDONED))
+        assert decision == (Confirm() if confirm_result is ConfirmResult.NONE_YET else Cancel(CancelReason.ABANDONED))
 
 
 def test_whoever_waits_is_known_to_the_attempt_after_it() -> None:
     """A decline that asks for authentication is not taken for the answer to another card."""
     waits = intent("requires_payment_method", error_code="authentication_required", latest_charge="ch_1")
-    first = decide(payment(), waits, confirmed=Confirmed.ANSWERED)
+    first = decide(payment(), waits, confirm_result=ConfirmResult.ANSWERED)
     assert isinstance(first, Finalize)
     assert first.state is PaymentState.REQUIRES_ACTION
     assert decide(payment(attempt=2, declined_charge_id=first.declined_charge_id), waits) == Confirm()

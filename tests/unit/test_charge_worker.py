@@ -141,7 +141,7 @@ def test_row_lost_in_generation_2(service: ChargeHarness) -> None:
 
 
 def test_a_key_used_with_other_parameters_is_looked_up(service: ChargeHarness) -> None:
-    """What was made of it is canceled, its generation is spent, and somebody hears of it."""
+    """What was made of it is canceled, the next generation follows, and an alarm is raised."""
     service.stripe.add(ORDER_ID, intent("requires_payment_method", payment_intent_id="pi_other"))
     service.stripe.stored[CREATE_0] = ("other parameters", service.stripe.retrieve("pi_other"))
     service.stripe.requests.clear()
@@ -151,7 +151,7 @@ def test_a_key_used_with_other_parameters_is_looked_up(service: ChargeHarness) -
     assert "Alarm" in service.counted
 
 
-def test_a_spent_key_before_a_stored_failure_is_not_forgotten(service: ChargeHarness) -> None:
+def test_other_parameters_before_a_stored_failure_are_not_forgotten(service: ChargeHarness) -> None:
     """No key leads to what an earlier release has charged: it is looked up, however many generations that takes."""
     service.stripe.add(ORDER_ID, intent("requires_payment_method", payment_intent_id="pi_other"))
     service.stripe.show("pi_other", status="succeeded")

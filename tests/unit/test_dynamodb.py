@@ -6,7 +6,7 @@ import pytest
 from boto3.dynamodb.types import TypeSerializer
 
 from onecharge.contract.states import OrderStatus
-from onecharge.runtime.dynamodb import expression_values, from_item, setting, to_item
+from onecharge.runtime.dynamodb import expression_values, from_item, set_expression, to_item
 
 VALUES: dict[str, Any] = {
     "text": "a",
@@ -40,6 +40,6 @@ def test_none_is_not_stored() -> None:
 
 def test_an_update_expression_sets_each_attribute() -> None:
     """In the order in which they are given."""
-    assert setting({"#state": ":state", "revision": "revision + :one"}) == (
+    assert set_expression({"#state": ":state", "revision": "revision + :one"}) == (
         "SET #state = :state, revision = revision + :one"
     )

@@ -1,12 +1,18 @@
 """Metrics: CloudWatch's embedded metric format, once for each flush."""
 
+import ast
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from aws_lambda_powertools import Metrics
 
 from onecharge.runtime.metrics import Counts
+from testing.harness import PROJECT
+
+MODULES = [ast.parse(path.read_text()) for name in ("functions", "shared") for path in (PROJECT / name).rglob("*.py")]
 
 
 @pytest.fixture
@@ -34,3 +40,72 @@ def test_a_flush_of_nothing_writes_nothing(counts: Counts, capsys: pytest.Captur
     """Powertools would warn of it in the log of each invocation."""
     counts.flush()
     assert capsys.readouterr().out == ""
+
+
+# ---------------------------------------------------------------- docs/metrics.md
+
+
+def subjects() -> Iterator[str]:
+    """Of the workers, each of which counts its own metrics."""
+    for module in MODULES:
+        for each in ast.walk(module):
+            match each:
+                case ast.Assign([ast.Name("subject")], ast.Constant(str(subject))):
+                    yield subject
+
+
+def pattern_of(name: ast.expr) -> Iterator[str]:
+    """A metric's name as an expression has it, as a regular expression; a part in braces is only known at run time."""
+    match name:
+        case ast.Constant(str(text)):
+            yield re.escape(text)
+        case ast.IfExp(_, one, other):
+            yield from pattern_of(one)
+            yield from pattern_of(other)
+        case ast.JoinedStr(parts):
+            yield "".join(map(_pattern_of_part, parts))
+        case ast.Name("metric"):
+            pass  # A parameter: `passed_on` finds what is given for it.
+        case _:
+            pytest.fail(f"line {name.lineno}: not a name of a metric that a test can read: {ast.unparse(name)}")
+
+
+def _pattern_of_part(part: ast.expr) -> str:
+    if isinstance(part, ast.Constant):
+        return re.escape(str(part.value))
+    is_subject = isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "self.subject"
+    return f"({'|'.join(subjects())})" if is_subject else r"\{\w+\}"
+
+
+def passed_on(module: ast.Module) -> Iterator[ast.expr]:
+    """What the module's calls give for a parameter called `metric`, and its default."""
+    for function in ast.walk(module):
+        if isinstance(function, ast.FunctionDef) and "metric" in (names := [each.arg for each in function.args.args]):
+            index = names.index("metric")
+            without_default = len(names) - len(function.args.defaults)
+            yield from function.args.defaults[index - without_default :][:1] if index >= without_default else []
+            for call in (each for each in ast.walk(module) if isinstance(each, ast.Call)):
+                if isinstance(call.func, ast.Attribute) and call.func.attr == function.name:
+                    yield from call.args[index - 1 : index]  # The first is self.
+
+
+def counted() -> set[str]:
+    """The names of all metrics that the code counts, as regular expressions."""
+    found = set[str]()
+    for module in MODULES:
+        for call in (each for each in ast.walk(module) if isinstance(each, ast.Call)):
+            if re.search(r"\b_?(counts?|gauge)$", ast.unparse(call.func)):
+                found.update(pattern_of(call.args[0]))
+        for name in passed_on(module):
+            found.update(pattern_of(name))
+    return found
+
+
+def test_every_metric_is_documented_and_no_other() -> None:
+    """docs/metrics.md has one entry for each name that the code counts."""
+    rows = [line.split("|")[1] for line in (PROJECT / "docs/metrics.md").read_text().splitlines() if line[:3] == "| `"]
+    documented = [name for row in rows for name in re.findall(r"`(.+?)`", row)]
+    patterns = counted()
+    assert sorted(set(documented)) == sorted(documented)
+    assert [name for name in documented if not any(re.fullmatch(each, name) for each in patterns)] == []
+    assert [each for each in patterns if not any(re.fullmatch(each, name) for name in documented)] == []

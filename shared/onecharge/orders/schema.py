@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Protocol, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from onecharge.contract.events import (
     Attempt,
@@ -51,7 +51,7 @@ class Payable(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """The same for two that mean the same."""
+        """Digest of the content, independent of white space and key order."""
 
 
 def _iso_8601(text: str) -> str:
@@ -87,7 +87,7 @@ class StoredOrder(BaseModel):
     amount_minor: AmountMinor
     currency: Currency
     fingerprint: str
-    """Of what was ordered: a retry with another body has another one."""
+    """Payable.fingerprint: distinguishes a retry from another request with the same idempotency key."""
     placed_at: Timestamp
     correlation_id: CorrelationId
 
@@ -122,7 +122,7 @@ class StoredOrder(BaseModel):
 
     # optional: refunds
     # Written by refund_order, and by update_order when a refund fails.
-    reserved_minor: int = Field(default=0, validation_alias="refunded_minor")
+    reserved_minor: int = 0
     """The sum of the refunds that succeeded or may succeed."""
     # end optional
 
@@ -140,10 +140,12 @@ class StoredOrder(BaseModel):
 
     @property
     def waiting_since(self) -> datetime:
-        """When what the order waits for was asked for."""
-        since = self.attempt_placed_at or self.placed_at
-        since = (self.status is OrderStatus.CANCELING and self.cancel_requested_at) or since  # optional: cancel
-        return datetime.fromisoformat(since)
+        """Since when it waits for the payment service."""
+        # optional: cancel
+        if self.status is OrderStatus.CANCELING and self.cancel_requested_at is not None:
+            return datetime.fromisoformat(self.cancel_requested_at)
+        # end optional
+        return datetime.fromisoformat(self.attempt_placed_at or self.placed_at)
 
     @property
     def present_attempt(self) -> OrderPlaced:
@@ -155,8 +157,8 @@ class StoredOrder(BaseModel):
             amount_minor=self.amount_minor,
             currency=self.currency,
             payment_method=self.payment_method,
-            # The order's, for every attempt and republication: the age of the order decides whether the payment
-            # service may create a PaymentIntent without a lookup.
+            # The order's, for every attempt and republication: the order's age decides whether the payment service
+            # looks up the order's other PaymentIntents before it uses a new one.
             placed_at=datetime.fromisoformat(self.placed_at),
         )
 
@@ -193,8 +195,8 @@ def new_order_item(
 def order_id_for(*what: str) -> str:
     """The id of the order that is placed for this: always the same, so that the order is placed once.
 
-    A customer's order is for (customer id, idempotency key). Whatever else places orders uses another number of parts,
-    so that no key can be chosen that gives the id of another's order. The id reveals nothing of the parts.
+    A customer's order hashes two parts, the customer id and the idempotency key. Whatever else places orders hashes
+    another number of parts, so the ids never collide, whatever key is chosen. The id reveals nothing of the parts.
     """
     return f"ord_{digest_of(*what)}"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, expires_at
 from onecharge.orders.transitions import Transition
-from onecharge.runtime.dynamodb import setting, to_item
+from onecharge.runtime.dynamodb import set_expression, to_item
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -83,7 +83,7 @@ class OrderStore:
         origins = {f":origin_{index}": origin for index, origin in enumerate(sorted(transition.origins))}
         expiry = {":expires_at": expires_at(at)} if transition.ends_waiting else {}
         bound = {":status": transition.status, **origins, **expiry, **(values or {})}
-        update = setting({"#status": ":status", **changes})
+        update = set_expression({"#status": ":status", **changes})
         try:
             answer = self.client.update_item(
                 TableName=self.table,

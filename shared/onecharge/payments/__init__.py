@@ -1,6 +1,6 @@
 """The payment service: what its functions share.
 
-charges/                protocol, rules, row, store, worker, gateway, events, discrepancy
+charges/                protocol, rules, row, store, worker, gateway, event_handler, discrepancy
 refunds/                the same for refunds  # optional: refunds
 leases, worker, delivery                what is done with a row, a job and a message
 stripe_client, stripe_responses, stripe_events, event_handler           Stripe's side

@@ -47,7 +47,7 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: FinalState](
     """
     instruments = worker.instruments
     if isinstance(claim, Claimed | AlreadyFinal) and differs(event, claim.row):
-        log_delivery(instruments, event, "message differs from the frozen request, which holds", alarm=True)
+        log_delivery(instruments, event, "message differs from the frozen request: its data is ignored", alarm=True)
     match claim:
         case Claimed(row):
             result = worker.work(row, deadline=bounds.deadline(started_at))
@@ -80,7 +80,7 @@ def require_past(field: str, at: datetime, instruments: Instruments) -> None:
 def log_delivery(
     instruments: Instruments, event: CloudEvent[Any], message: str, *, alarm: bool = False, **details: object
 ) -> None:
-    """Write the log line of a delivery that is not worked on."""
+    """Write a log line about a delivery."""
     instruments.log(
         message,
         alarm=alarm,
@@ -93,9 +93,9 @@ def log_delivery(
 
 
 def _wait(instruments: Instruments, event: CloudEvent[Any], lease_expires_at: int, bounds: TimeBounds) -> Disposition:
-    """Not acknowledged: if the holder crashes, this delivery is the one that is worked on."""
+    """The message stays in the queue: if the holder crashes, its next delivery claims the row."""
     seconds = lease_expires_at - instruments.now() + 1
-    # A holder whose clock is far ahead hides no message for longer than a lease.
+    # If the holder's clock is ahead, wait at most one lease.
     wait_seconds = min(max(1, seconds), bounds.lease_seconds)
     instruments.count("DuplicateWaiting")
     log_delivery(instruments, event, "duplicate waits for the lease", wait_seconds=wait_seconds)

@@ -13,7 +13,7 @@ import stripe
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.payments.charges.events import ChargeEventHandler
+from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.reconciler import Reconciler, RowChanged
 from onecharge.payments.stripe_events import ChargeEvent, EventDeferred, PaymentIntentEvent, RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import LookupInconclusive

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onecharge.runtime.dynamodb import expression_values, setting, to_item
+from onecharge.runtime.dynamodb import expression_values, set_expression, to_item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 PENDING = "PENDING"
-"""How PaymentState and RefundState both spell it: unfinished."""
+"""How PaymentState and RefundState both spell it: the only state that is not final."""
 
 ROW_IS_NEW = "attribute_not_exists(order_id)"
 LEASE_IS_FREE = "lease_expires_at <= :now"
@@ -29,7 +29,10 @@ _IS_OWNER = "lease_owner = :ours AND #state = :pending"
 
 
 class LeaseLost(Exception):
-    """Another worker has claimed the row since, or somebody has finalized it: nothing was written."""
+    """Nothing was written: another worker has claimed the row since, or somebody has finalized it.
+
+    PaymentStore.finalize also raises it if a cancellation was requested meanwhile.
+    """
 
 
 class NoSuchRow(Exception):
@@ -79,7 +82,7 @@ class HeldByAnother:
 
 @dataclass(frozen=True)
 class AlreadyFinal[Row]:
-    """The row is finalized, or waits for the customer: this delivery is a duplicate."""
+    """The row's state is final (charges/protocol.py): this delivery is a duplicate."""
 
     row: Row
 
@@ -115,7 +118,7 @@ class Changes:
     @property
     def expression(self) -> str:
         """The update expression."""
-        return setting(self.sets) + (f" REMOVE {', '.join(self.removes)}" if self.removes else "")
+        return set_expression(self.sets) + (f" REMOVE {', '.join(self.removes)}" if self.removes else "")
 
 
 @dataclass(frozen=True)
@@ -139,16 +142,16 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
         """End the lease early, so that the next delivery need not wait for it. Raises LeaseLost.
 
         Args:
-            kept: attributes to write with it, as what Stripe answered.
+            kept: attributes to write with it, such as Stripe's error message.
         """
         self._write_as_owner(row, released(kept))
 
     def finalize(self, row: Row, final: Final, *, now: int) -> Row:
-        """Write the last state, and release the lease. Raises LeaseLost."""
+        """Write the final state, and release the lease. Raises LeaseLost."""
         return self._write_as_owner(row, self._final_changes(final, now))
 
     def _write_as_owner(self, row: Row, changes: Changes, *, only_if: str = "") -> Row:
-        """Change the row as its lease owner; returns it as it is then. Raises LeaseLost."""
+        """Change the row as its lease owner; returns it after the write. Raises LeaseLost."""
         try:
             answer = self.client.update_item(
                 TableName=self.table,

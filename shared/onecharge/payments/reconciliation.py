@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from onecharge.payments.charges.events import ChargeEventHandler
+from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.event_handler import StripeEventHandler
 from onecharge.payments.instruments import Instruments

@@ -1,9 +1,12 @@
-"""Every duration of the charge protocol, derived in one place from the function's timeout.
+"""The durations of the charge protocol: what follows from the function's timeout, and what Stripe's limits ask for.
 
     one try at Stripe x tries  <  one record  <  function timeout  <  lease  <  visibility timeout (template.yaml, 6 x)
 
 A lease that outlives the function means that the former owner has ended when the next one claims the row. These bounds
 save time and cost. No promise about money depends on them, except for the 22 hours.
+
+Elsewhere: RequiresActionSeconds (template.yaml), BACKOFF_CAP_SECONDS (runtime/consumer.py), REEMIT_AFTER_SECONDS
+(delivery.py), UNATTENDED_SECONDS (charges/reconciler.py).
 """
 
 from dataclasses import dataclass
@@ -13,9 +16,10 @@ STRIPE_RETRIES = 1
 Further retries are the queue's: while a message waits, no function is billed."""
 
 LOOKUP_AGE_SECONDS = 22 * 3600
-"""Stripe may remove an idempotency key once it is 24 h old (Stripe documentation, "Idempotent requests"). An order this
-old that has no PaymentIntent is looked up first. Of the two hours between, one is for the clock that set `placed_at`,
-and one for the clock that reads it a day later: they may be wrong in opposite directions."""
+"""Stripe may remove an idempotency key once it is 24 h old (Stripe documentation, "Idempotent requests"). If an
+order is this old, its other PaymentIntents are looked up before a new one is used. Of the two hours between, one is for
+the clock that set `placed_at`, and one for the clock that reads it a day later: they may be wrong in opposite
+directions."""
 
 SEARCH_LAG_SECONDS = 3600
 """How far Stripe's search may lag behind (Stripe documentation, "Search": up to an hour during outages). What is
@@ -33,7 +37,7 @@ OVERDUE_SECONDS = 24 * 3600
 
 RETENTION_SECONDS = 500 * 24 * 3600
 """A row's time to live after its last final state: longer than the order's (430 days after its last attempt), so that
-whatever can still ask for a payment finds its row. A row that is not final has none, and does not expire."""
+whatever can still ask for a payment finds its row. An unfinished row has none, and does not expire."""
 
 _START_RESERVE_SECONDS = 4.0
 _DYNAMODB_RESERVE_SECONDS = 3.0

@@ -2,7 +2,7 @@
 
 claimed row ─► job.run ─┬─► Final ───────────────► finalize the row ─► report the outcome
                         ├─► Release ─────────────► release the lease ─► Unfinished: the message is delivered again
-                        └─► LeaseLost ───────────► Unfinished: another worker has the row, and nothing is written
+                        └─► LeaseLost ───────────► Unfinished: a write was refused, and nothing was written
 
 Whoever claims a row (a delivery, a cancellation, the reconciler) passes it to `work`.
 """
@@ -17,7 +17,7 @@ from onecharge.payments.leases import LeasedRow, LeasedTable, LeaseLost
 
 
 class FinalState(Protocol):
-    """The last state of a row, and what is reported of it."""
+    """The final state of a row, and what is reported of it."""
 
     @property
     def state(self) -> str: ...
@@ -33,7 +33,7 @@ class FinalState(Protocol):
 
 @dataclass(frozen=True)
 class Unfinished:
-    """The lease is released, and the row waits for another delivery."""
+    """The row is not final: the message is delivered again, or the reconciler visits the row."""
 
     why: str
 
@@ -42,7 +42,7 @@ class Release(Exception):
     """Nothing more can be done now: release the lease, and say why.
 
     Args:
-        kept: attributes to write to the row with it, as what Stripe answered.
+        kept: attributes to write to the row with it, such as Stripe's error message.
     """
 
     def __init__(self, why: str, *, alarm: bool = False, kept: Mapping[str, str | int] | None = None) -> None:
@@ -107,10 +107,11 @@ class Worker[Row: LeasedRow, Final: FinalState](ABC):
         except Release as release:
             return self._release(job.row, release)
         except LeaseLost:
-            # The present owner sends the same requests under the same keys, and finalizes what Stripe answers.
+            # The present owner sends the same requests under the same keys, and finalizes what Stripe answers. After a
+            # cancellation request this worker is still the owner: the next claim, once its lease has expired, cancels.
             self.instruments.count("LeaseLost")
-            self._log(job.row, "lease lost: nothing was written")
-            return Unfinished("lease lost")
+            self._log(job.row, "write refused: lease lost, or cancellation requested")
+            return Unfinished("lease lost, or cancellation requested")
         self._report(finalized, final)
         return finalized
 

@@ -20,7 +20,7 @@ def from_item(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _deserialized(value) for name, value in item.items()}
 
 
-def setting(changes: Mapping[str, str]) -> str:
+def set_expression(changes: Mapping[str, str]) -> str:
     """The update expression that sets each attribute to its value: `{"attempt": ":n"}` as `SET attempt = :n`."""
     return "SET " + ", ".join(f"{name} = {value}" for name, value in changes.items())
 

@@ -68,7 +68,7 @@ def test_no_more_is_refunded_than_was_paid(client: Client, amount: int) -> None:
 def test_refunds_made_in_the_dashboard_count(client: Client, by_hand: int, reserved: int, shown: int) -> None:
     """The larger of our reservations and Stripe's total is shown, and no more than the rest can be refunded."""
     order_id = client.paid()
-    client.set_attributes(order_id, refunded_minor=reserved, stripe_refunded_minor=by_hand)
+    client.set_attributes(order_id, reserved_minor=reserved, stripe_refunded_minor=by_hand)
     assert client.get(f"/orders/{order_id}")[1]["amount_refunded"] == shown
     assert client.to(f"{order_id}/refunds", {"amount": 2501 - shown}, key="a")[0] == 409
     assert client.to(f"{order_id}/refunds", key="b")[1]["amount"] == 2500 - shown

@@ -61,7 +61,11 @@ class StripeGateway:
     # ------------------------------------------------------------ one PaymentIntent
 
     def create(self, request: FrozenRequest, generation: int) -> StripeResponse:
-        """Create the generation's PaymentIntent, without `confirm`: no money moves. Idempotent by its key."""
+        """Create the generation's PaymentIntent, without `confirm`: no money moves. Idempotent by its key.
+
+        Changing these parameters makes Stripe answer idempotency_error for keys in flight: the next generation and a
+        lookup then follow (docs/protocol.md, rule 2).
+        """
         parameters: PaymentIntentCreateParams = {
             "amount": request.amount_minor,
             "currency": request.currency.lower(),

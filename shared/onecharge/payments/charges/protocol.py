@@ -6,6 +6,12 @@
 
 One order has one PaymentIntent, which Stripe lets succeed at most once. Its id is written to the row before it is
 confirmed. docs/protocol.md gives the reason for each rule; testing/specification explores them all.
+
+    generation   the number of the order's PaymentIntent: 0, and one more after each that was canceled, or whose create
+                 cannot be sent again under its key (a stored failure, other parameters)
+    final        of a state: this attempt has ended. Every state but PENDING; Stripe's later word may still change it
+    terminal     of a state: no attempt follows. TERMINAL_STATES; the others, UNPAID_STATES, can still be charged
+    unfinished   of a row: PENDING, REQUIRES_ACTION, or a cancellation is requested. The reconciler visits it
 """
 
 from collections.abc import Sequence
@@ -24,7 +30,7 @@ UNPAID_STATES = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentStat
 """The payment can still be charged, and still be canceled."""
 
 TERMINAL_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
-"""The payment is over: no attempt claims it any more."""
+"""No attempt follows: none claims the row any more."""
 
 # ---------------------------------------------------------------- what is stored
 
@@ -53,8 +59,8 @@ class FrozenRequest:
     def is_old(self, now: float) -> bool:
         """Whether Stripe may have removed this order's idempotency keys.
 
-        It keeps them for 24 hours; the two in between are for the order's clock and for the worker's. No promise about
-        money depends on another clock.
+        Stripe keeps them for 24 hours. We stop relying on them at 22: one hour of error for each of two clocks, the one
+        that set `placed_at` and the worker's. Only here does safety depend on clocks.
         """
         return now - self.placed_at >= LOOKUP_AGE_SECONDS
 
@@ -73,7 +79,7 @@ class Payment:
     """Of the current attempt."""
     state: PaymentState
     generation: int = 0
-    """Of `payment_intent_id`, or of the PaymentIntent to create next: 0, and one more after each that was canceled."""
+    """Of `payment_intent_id`, or of the PaymentIntent to create next."""
     payment_intent_id: str | None = None
     cancel_requested_at: int | None = None
     """From then on, whoever holds the row cancels and never confirms."""
@@ -176,7 +182,7 @@ class CancelReason(StrEnum):
 
 @dataclass(frozen=True)
 class Finalize:
-    """Write the attempt's last state; REQUIRES_ACTION waits for the customer."""
+    """Write the attempt's final state; REQUIRES_ACTION waits for the customer."""
 
     state: PaymentState
     payment_intent_id: str | None = None
@@ -225,26 +231,27 @@ class Wait:
     """Stripe is processing it: no next generation is created beside it."""
 
 
-class Confirmed(Enum):
-    """What this invocation knows of the current attempt's confirm."""
+class ConfirmResult(Enum):
+    """What this invocation knows of the result of the current attempt's confirm."""
 
-    NO = auto()
-    """It was not sent yet, or without a result: sending it under its one key is idempotent."""
+    NONE_YET = auto()
+    """It was not sent, or Stripe's answer was lost: sending it (again) under its one key is idempotent."""
     UNKNOWN = auto()
     """Another worker may have sent it, and the caller must not send it: the reconciler."""
     ANSWERED = auto()
     """Stripe has answered it, now or as a replay: what the PaymentIntent shows is this attempt's result."""
-    SPENT = auto()
+    KEY_UNUSABLE = auto()
     """Its one key replays a stored failure: the result is unknown, and the confirm cannot be sent again."""
 
 
 def decide(
-    payment: Payment, intent: FoundIntent, *, confirmed: Confirmed = Confirmed.NO
+    payment: Payment, intent: FoundIntent, *, confirm_result: ConfirmResult = ConfirmResult.NONE_YET
 ) -> Finalize | Confirm | Cancel | Create | Wait:
     """What to do next with the PaymentIntent of a claimed row, by its status."""
     if intent.has_other_money(payment.request):
         return _review(intent, "amount or currency differs from the frozen request")
-    is_own_action = confirmed is Confirmed.ANSWERED or intent.payment_method in (None, payment.payment_method)
+    # Whether the 3-D Secure challenge that the PaymentIntent may wait for is this attempt's.
+    is_own_action = confirm_result is ConfirmResult.ANSWERED or intent.payment_method in (None, payment.payment_method)
     match intent.status:
         case "succeeded":
             return _finalize(PaymentState.SUCCEEDED, intent)
@@ -261,23 +268,24 @@ def decide(
             return Cancel(CancelReason.BY_CUSTOMER)
         case "requires_action":
             return _finalize(PaymentState.REQUIRES_ACTION, intent) if is_own_action else Cancel(CancelReason.ABANDONED)
-        case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirmed):
+        case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirm_result):
             state = PaymentState.REQUIRES_ACTION if intent.requires_action else PaymentState.DECLINED
             return _finalize(state, intent)
         case _:
-            return Confirm() if confirmed is Confirmed.NO else Cancel(CancelReason.ABANDONED)
+            # Undecided: confirm. If the confirm cannot be sent (again), replace the PaymentIntent.
+            return Confirm() if confirm_result is ConfirmResult.NONE_YET else Cancel(CancelReason.ABANDONED)
 
 
-def is_decline_of(payment: Payment, intent: FoundIntent, confirmed: Confirmed) -> bool:
+def is_decline_of(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> bool:
     """Whether the decline that the PaymentIntent shows belongs to the current attempt.
 
     A worker that can confirm finds out by confirming: the attempt's one key replays its own answer. The PaymentIntent
     alone does not say it: a page that is still open may have tried another card, and a row that was lost or restored
-    does not know earlier attempts. Who cannot confirm compares the charge, not the payment method: the same card may be
-    tried again, and Stripe shows test payment methods under other ids.
+    does not know earlier attempts. A caller that cannot confirm compares the charge, not the payment method: the same
+    card may be tried again, and Stripe shows test payment methods under other ids.
     """
-    if confirmed in (Confirmed.NO, Confirmed.ANSWERED):
-        return confirmed is Confirmed.ANSWERED
+    if confirm_result in (ConfirmResult.NONE_YET, ConfirmResult.ANSWERED):
+        return confirm_result is ConfirmResult.ANSWERED
     return intent.latest_charge != payment.declined_charge_id
 
 
@@ -286,8 +294,8 @@ def decide_after_lookup(
 ) -> Finalize | CancelFound | Wait | None:
     """What follows from the order's other PaymentIntents, before the id of `own` is written; None: nothing does.
 
-    Two workers look up after their own PaymentIntents exist: the later one sees both. So whatever keys were removed and
-    whatever rows were restored, only one PaymentIntent is left that can be confirmed.
+    Two workers look up after their own PaymentIntents exist: the later one sees both. So only one PaymentIntent is left
+    that can be confirmed, even if keys expired or rows were restored.
 
     Args:
         others: all of them; a lookup that may be incomplete raises LookupInconclusive instead.

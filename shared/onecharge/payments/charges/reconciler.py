@@ -18,7 +18,7 @@ from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import (
     UNPAID_STATES,
     CancelReason,
-    Confirmed,
+    ConfirmResult,
     Finalize,
     FoundIntent,
     Payment,
@@ -125,7 +125,7 @@ class Reconciler:
         """Finalize an unattended row if Stripe has decided its attempt; returns as `reconcile` does."""
         if payment.state is not PaymentState.PENDING:
             return payment.state is PaymentState.REQUIRES_ACTION
-        decision = decide(payment, intent, confirmed=Confirmed.UNKNOWN)
+        decision = decide(payment, intent, confirm_result=ConfirmResult.UNKNOWN)
         if not isinstance(decision, Finalize):
             # Only a message's worker confirms, or cancels for the next generation.
             return False

@@ -1,4 +1,4 @@
-"""A payment as an item of the Payments table, in both directions: its attributes, and what a last state changes."""
+"""A payment as an item of the Payments table, in both directions: its attributes, and what a final state changes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -60,7 +60,7 @@ def payment_of(item: Mapping[str, Any]) -> Payment:
 
 
 def final_changes(final: Finalize, now: int) -> Changes:
-    """What a last state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
+    """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
     optional = {
         "payment_intent_id": final.payment_intent_id,
         "generation": final.generation,
@@ -82,7 +82,7 @@ def final_changes(final: Finalize, now: int) -> Changes:
     if final.state is PaymentState.REQUIRES_ACTION:
         return Changes(sets, values, removes)
     values["expires_at"] = now + RETENTION_SECONDS
-    removes += ["unfinished_shard", "unfinished_since"]
+    removes += ["unfinished_shard", "unfinished_claimed_at"]
     return Changes({**sets, "expires_at": ":expires_at"}, values, removes)
 
 

@@ -1,8 +1,8 @@
 """The Payments table: one row for each order, the payment service's own state of it.
 
-claim                   one conditional write: a new row, an unfinished attempt whose lease is free, or a later attempt
+claim                   one conditional write: a new row, a PENDING attempt whose lease is free, or a later attempt
 write_payment_intent    on the lease owner, and on the id that it replaces: before any money can move
-finalize                on the lease owner, the attempt, and unfinished
+finalize                on the lease owner, the attempt, and PENDING
 finalize_unclaimed      on the revision that was read: for webhooks and scheduled runs, which claim nothing
 
          claim              write_payment_intent   finalize
@@ -40,7 +40,7 @@ from onecharge.payments.leases import (
 from onecharge.runtime.dynamodb import expression_values, from_item, to_item
 
 UNFINISHED = "unfinished"
-"""The sparse index of the rows that wait: only they have its key attributes."""
+"""The sparse index of the unfinished rows: only they have its key attributes."""
 UNFINISHED_SHARDS = 8
 """The index's partitions: each takes 1,000 writes a second (Amazon DynamoDB Developer Guide, "Sharding")."""
 
@@ -60,14 +60,16 @@ _EVERY_CLAIM_SETS = {
     "claimed_at": ":now",
     "revision": "if_not_exists(revision, :zero) + :one",
     "unfinished_shard": ":shard",
-    # The index's order: the row that was claimed last is visited last. `attempt_claimed_at` has the attempt's age.
-    "unfinished_since": ":now",
+    # The index's sort key: `claimed_at` once more, so that the row that was claimed last is visited last. Every final
+    # state but REQUIRES_ACTION removes both keys: the row leaves the index. `attempt_claimed_at` has the attempt's age.
+    "unfinished_claimed_at": ":now",
 }
 _FROZEN = ("amount_minor", "currency", "customer_id", "placed_at", "correlation_id")
 _FIRST_CLAIM_SETS = {
     **{name: f"if_not_exists({name}, :{name})" for name in _FROZEN},
     "generation": "if_not_exists(generation, :zero)",
 }
+# One attribute for each attempt: row.attempt_names.
 _ATTEMPT_SETS = {
     "#method": "if_not_exists(#method, :method)",
     "#attempt_claimed_at": "if_not_exists(#attempt_claimed_at, :now)",
@@ -115,7 +117,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
     def request_cancel(
         self, request: FrozenRequest, *, attempt: int, payment_method: str, correlation_id: str, now: int
     ) -> Payment:
-        """Write that the order is to be canceled, whoever holds the row, unless the payment is over; as it is then."""
+        """Request the cancellation, whoever holds the row, unless its state is terminal; returns the row after that."""
         sets = {
             "cancel_requested_at": "if_not_exists(cancel_requested_at, :now)",
             "attempt": "if_not_exists(attempt, :attempt)",
@@ -125,7 +127,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             "claimed_at": "if_not_exists(claimed_at, :now)",
             "revision": "if_not_exists(revision, :zero) + :one",
             "unfinished_shard": ":shard",
-            "unfinished_since": "if_not_exists(unfinished_since, :now)",
+            "unfinished_claimed_at": "if_not_exists(unfinished_claimed_at, :now)",
         }
         values = {
             **frozen(request, correlation_id),
@@ -155,11 +157,12 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
                 only_if=f"attribute_exists(cancel_requested_at) AND {_IS_UNPAID} AND {LEASE_IS_FREE}",
             )
         except NoSuchRow:
+            # The row was lost since the request was written: nothing to claim, and nobody's lease to wait for.
             return HeldByAnother(now)
         if is_claimed:
             return Claimed(payment)
-        is_over = payment.state in TERMINAL_STATES
-        return AlreadyFinal(payment) if is_over else HeldByAnother(payment.lease_expires_at)
+        is_terminal = payment.state in TERMINAL_STATES
+        return AlreadyFinal(payment) if is_terminal else HeldByAnother(payment.lease_expires_at)
 
     # ------------------------------------------------------------ as the lease owner
 
@@ -185,10 +188,11 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         )
 
     def finalize(self, row: Payment, final: Finalize, *, now: int) -> Payment:
-        """Write the attempt's last state, and release the lease.
+        """Write the attempt's final state, and release the lease.
 
         Raises:
-            LeaseLost: also if a cancellation was requested, and this state would leave the payment unpaid.
+            LeaseLost: the lease is lost; or a cancellation was requested, and this state is not terminal. Then the
+                worker still has the lease, which ends by itself: the next claim finds the request, and cancels.
         """
         changes = final_changes(final, now)
         only_if = "attempt = :attempt"
@@ -229,19 +233,19 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         return payment if is_written else None
 
     def unfinished(
-        self, shard: str, *, since_before: int, after: dict[str, Any] | None, limit: int
+        self, shard: str, *, claimed_before: int, after: dict[str, Any] | None, limit: int
     ) -> tuple[list[str], dict[str, Any] | None]:
-        """One page of a shard's orders that were unfinished before then, the oldest first; and the cursor of the next.
+        """One page of a shard's unfinished orders, the one claimed longest ago first; and the cursor of the next.
 
         Args:
-            since_before: epoch seconds.
+            claimed_before: epoch seconds, when the row was last claimed at the latest.
             after: the cursor; None for the first page.
         """
         answer = self.client.query(
             TableName=self.table,
             IndexName=UNFINISHED,
-            KeyConditionExpression="unfinished_shard = :shard AND unfinished_since <= :before",
-            ExpressionAttributeValues=expression_values(shard=shard, before=since_before),
+            KeyConditionExpression="unfinished_shard = :shard AND unfinished_claimed_at <= :before",
+            ExpressionAttributeValues=expression_values(shard=shard, before=claimed_before),
             Limit=limit,
             **({"ExclusiveStartKey": to_item(after)} if after else {}),  # type: ignore[arg-type]  # One argument.
         )

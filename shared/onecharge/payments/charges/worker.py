@@ -19,7 +19,7 @@ from onecharge.payments.charges.protocol import (
     CancelFound,
     CancelReason,
     Confirm,
-    Confirmed,
+    ConfirmResult,
     Create,
     Finalize,
     FoundIntent,
@@ -63,8 +63,8 @@ class ChargeJob(Job[Payment, Finalize]):
         self._store = worker.store
         self._gateway = worker.gateway
         self._created = 0
-        self._spent_key = False
-        """A create's key was used with other parameters: there may be a PaymentIntent that no key leads to."""
+        self._key_has_other_parameters = False
+        """The key of a create was used with other parameters: there may be a PaymentIntent that no key leads to."""
 
     def run(self) -> Finalize:
         if self.row.payment_intent_id is None:
@@ -92,16 +92,16 @@ class ChargeJob(Job[Payment, Finalize]):
 
     def _not_created(self, response: StripeResponse, generation: int) -> Finalize:
         failure = _failure_of(response)
-        if failure.kind is ResponseKind.STORED_FAILURE and self._spent_key:
-            # Not in the next delivery: it would not know of the spent key, and would not look up.
+        if failure.kind is ResponseKind.STORED_FAILURE and self._key_has_other_parameters:
+            # Only this invocation knows that a key before has other parameters, and so has to look up: go on now.
             return self._ensure(generation + 1)
         if failure.kind is ResponseKind.STORED_FAILURE:
-            # This key replays the failure: what Stripe may still create under it is an orphan that nobody confirms.
-            # The row names a canceled PaymentIntent, or none: the next delivery creates the next generation's.
+            # Otherwise store the next number, and release. This key replays the failure: what Stripe may still create
+            # under it is an orphan that nobody confirms. The row names a canceled PaymentIntent, or none.
             raise Release("stored failure: the next generation follows", kept={"generation": generation + 1})
         if RULES[failure.kind].action is NextAction.LOOK_UP:
             self._alarm(failure)
-            self._spent_key = True
+            self._key_has_other_parameters = True
             return self._ensure(generation + 1)
         if RULES[failure.kind].action in (NextAction.DECLINE, NextAction.REFUSE):
             return self._create_refused(failure)
@@ -113,15 +113,15 @@ class ChargeJob(Job[Payment, Finalize]):
         if found is not None:
             return found
         is_permanent = RULES[failure.kind].action is NextAction.DECLINE
-        # With no PaymentIntent, nothing can be charged, and CANCELED needs none at Stripe; unless a deploy of ours
-        # would let the create succeed.
+        # Stripe refuses permanently: nothing exists to charge, so CANCELED needs no PaymentIntent as its trace. If only
+        # our request is at fault, a deploy may let the create succeed: retry.
         return (
             Finalize(PaymentState.CANCELED) if self.row.cancel_requested_at and is_permanent else self._failed(failure)
         )
 
     def _must_look_up(self) -> bool:
         """Whether there may be a PaymentIntent of the order that its keys do not lead to."""
-        return self._spent_key or self.row.request.is_old(self._instruments.now())
+        return self._key_has_other_parameters or self.row.request.is_old(self._instruments.now())
 
     def _look_up(self, own: FoundIntent | None) -> Finalize | None:
         """Look up the order's other PaymentIntents, and cancel those that are open. None: `own` can be used."""
@@ -148,15 +148,15 @@ class ChargeJob(Job[Payment, Finalize]):
 
     # ------------------------------------------------------------ its status decides
 
-    def _act_on(self, intent: FoundIntent, confirmed: Confirmed = Confirmed.NO) -> Finalize:
-        decision = decide(self.row, intent, confirmed=confirmed)
+    def _act_on(self, intent: FoundIntent, confirm_result: ConfirmResult = ConfirmResult.NONE_YET) -> Finalize:
+        decision = decide(self.row, intent, confirm_result=confirm_result)
         match decision:
             case Finalize():
                 return decision
             case Confirm():
                 return self._confirm()
             case Cancel(reason):
-                return self._act_on(self._cancel(intent.payment_intent_id, reason), confirmed)
+                return self._act_on(self._cancel(intent.payment_intent_id, reason), confirm_result)
             case Create(generation):
                 return self._ensure(generation)
             case Wait():
@@ -170,7 +170,7 @@ class ChargeJob(Job[Payment, Finalize]):
         intent, failure = response.intent, response.failure
         action = RULES[failure.kind].action if failure else NextAction.RETRIEVE
         if failure and action is NextAction.LOOK_UP:
-            # The key was used with another payment method, so what the PaymentIntent shows is this attempt's result.
+            # The key is this attempt's, so its confirm was already sent, with another payment method: read the result.
             self._alarm(failure)
         elif failure and action is NextAction.DECLINE:
             # A payment method may be consumed because this PaymentIntent succeeded with it.
@@ -181,7 +181,7 @@ class ChargeJob(Job[Payment, Finalize]):
         if intent is None or response.is_replay:
             intent = self._retrieve(str(self.row.payment_intent_id))
         # Also for an error: the PaymentIntent decides whether it was a decline.
-        return self._act_on(intent, _confirmed_by(failure))
+        return self._act_on(intent, _confirm_result(failure))
 
     def _retrieve(self, payment_intent_id: str) -> FoundIntent:
         self._check_time()
@@ -224,11 +224,13 @@ class ChargeJob(Job[Payment, Finalize]):
         self._instruments.log(failure.kind, alarm=True, **self.row.log_fields, stripe_request_id=failure.request_id)
 
 
-def _confirmed_by(failure: Failure | None) -> Confirmed:
-    """What the response to a confirm proves; a refusal or a stored failure proves nothing about the payment method."""
+def _confirm_result(failure: Failure | None) -> ConfirmResult:
+    """What the response to a confirm proves about this attempt."""
     kind = failure.kind if failure else None
-    spent = (ResponseKind.STORED_FAILURE, ResponseKind.UNEXPECTED_STATE)
-    return Confirmed.SPENT if kind in spent else Confirmed.ANSWERED
+    # Stripe stores UNEXPECTED_STATE too: somebody else confirmed or canceled first, this confirm was not executed, and
+    # its one key replays that from now on, even if the PaymentIntent is open again.
+    unusable = (ResponseKind.STORED_FAILURE, ResponseKind.UNEXPECTED_STATE)
+    return ConfirmResult.KEY_UNUSABLE if kind in unusable else ConfirmResult.ANSWERED
 
 
 def _failure_of(response: StripeResponse) -> Failure:

@@ -6,7 +6,7 @@ import stripe
 
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.canceled_orders import RefundCanceledOrder
-from onecharge.payments.refunds.events import RefundEventHandler
+from onecharge.payments.refunds.event_handler import RefundEventHandler
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.refunds.worker import RefundWorker

@@ -1,7 +1,7 @@
 """The Refunds table: one row for each refund, the payment service's own state of it.
 
-claim                one conditional write: a new row, or an unfinished one whose lease is free
-finalize             on the lease owner, and unfinished
+claim                one conditional write: a new row, or a PENDING one whose lease is free
+finalize             on the lease owner, and PENDING
 finalize_unclaimed   on the revision that was read: for webhooks and scheduled runs, which claim nothing
 
          claim                    finalize
