@@ -1,10 +1,10 @@
 """The event that a stream record is published as: pure, and the same event for the same record every time.
 
-    Orders table        ─► an order that is PENDING              ─► OrderPlaced       ─► SNS order-events
-    Orders table        ─► an order that is CANCELING            ─► CancelRequested   ─► SNS order-events  # optional: cancel
-    OrderRefunds table  ─► a refund that is PENDING              ─► RefundRequested   ─► SNS order-events  # optional: refunds
-    Payments table      ─► the outcome of an attempt to pay      ─► PaymentOutcome    ─► SNS payment-events
-    Refunds table       ─► the outcome of a refund               ─► RefundOutcome     ─► SNS payment-events  # optional: refunds
+    Orders ─► an order that is PENDING ─► OrderPlaced ─► SNS order-events
+    Orders ─► an order that is CANCELING ─► CancelRequested ─► SNS order-events  # optional: cancel
+    OrderRefunds ─► a refund that is PENDING ─► RefundRequested ─► SNS order-events  # optional: refunds
+    Payments ─► the outcome of an attempt to pay ─► PaymentOutcome ─► SNS payment-events
+    Refunds ─► the outcome of a refund ─► RefundOutcome ─► SNS payment-events  # optional: refunds
 
 TABLES has one line for each table. The ARN of a record's stream names its table; no attribute of the item does.
 """
