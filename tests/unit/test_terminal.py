@@ -50,10 +50,21 @@ def waiting(*before: str) -> Iterator["subprocess.Popen[str]"]:
     """A program of ours that is up, and waits."""
     env = {**os.environ, "PYTHONPATH": str(PROJECT)}
     command = [*before, sys.executable, "-c", _WAITS]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as program:
-        assert program.stdout
-        assert program.stdout.readline() == "up\n"
-        yield program
+    with subprocess.Popen(
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Also where the tests run under `nohup`.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    ) as program:
+        try:
+            assert program.stdout
+            assert program.stdout.readline() == "up\n"
+            yield program
+        finally:
+            program.kill()
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
