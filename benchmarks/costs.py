@@ -25,13 +25,13 @@ class Cost:
         return self.units_for_each_order * self.dollars_for_a_million
 
 
-MEMORY_GB = 0.5
-"""template.yaml, MemorySize: 512."""
+MEMORY_GB = 1.0
+"""charge_order's MemorySize in template.yaml."""
 
 FOR_EACH_ORDER = [
     Cost("API Gateway", 1, 1.00, "one request to the HTTP API"),
     Cost("Lambda, requests", 5, 0.20, "orders_api, publish_events twice, charge_order, update_order"),
-    Cost("Lambda, time", 1.0 * MEMORY_GB, 13.3334, "one second at 512 MB, nearly all of it waiting for Stripe"),
+    Cost("Lambda, time", 1.0 * MEMORY_GB, 13.3334, "one second of charge_order, which mostly waits for Stripe"),
     Cost("DynamoDB, Orders", 7, 0.625, "2 writes; by_customer has 2, by_status 3: a changed key is two writes"),
     Cost("DynamoDB, Payments", 5, 0.625, "claim, PaymentIntent's id, finalize; `unfinished` is entered and left"),
     Cost("SNS", 2, 0.50, "the order placed and its outcome; deliveries to SQS are free"),

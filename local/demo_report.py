@@ -137,7 +137,7 @@ def show(report: Report, console: Console) -> None:
     row("messages delivered to the payments queue", report.deliveries, report.deliveries == report.deliveries_planned)
     row("  of them duplicates of an order", report.duplicates_ignored)
     row("Stripe responses lost after the charge", report.faults_met, report.faults_met == report.faults_planned)
-    row("  workers killed at their timeout by one", report.workers_killed, report.workers_killed >= 1)
+    row("  with a worker killed at its timeout", report.workers_killed, report.workers_killed >= 1)
     row("requests to Stripe", report.stripe_requests)
     row("  replayed, by their idempotency key", report.stripe_replays)
     table.add_section()
@@ -155,7 +155,7 @@ def show(report: Report, console: Console) -> None:
     row("orders canceled by their customers", report.canceled)  # optional: cancel
     row("orders refunded in part, requested twice", report.refunded)  # optional: refunds
     row(
-        "orders that show what their customers did",
+        "later actions of customers, shown by the API",
         report.follow_ups,
         report.follow_ups_shown == report.follow_ups,
     )

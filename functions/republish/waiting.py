@@ -24,7 +24,8 @@ INDEX = "by_status"
 DAY_SECONDS = 24 * 3600
 
 FIRST_WAIT_SECONDS = 15 * 60
-"""An order is paid within seconds; one that has waited this long is published again."""
+"""An order is paid within seconds; one that has waited this long is published again. Not before the payment service's
+REEMIT_AFTER_SECONDS (payments/delivery.py): an earlier duplicate makes a final row emit nothing."""
 
 Key = Mapping[str, str]
 """The key attributes of an item and of the index."""
