@@ -16,6 +16,9 @@ from local.processes import StartupError, free_port, running
 from local.terminal import explain
 from testing.harness import PROJECT
 
+_PATIENCE_SECONDS = 120
+"""A bound for what ends in a second, on a machine that is busy."""
+
 _WAITS = """
 import signal
 from contextlib import contextmanager
@@ -146,20 +149,24 @@ def test_nothing_outlives_a_kill(tmp_path: Path) -> None:
         "import pathlib, time\n"
         "from local.processes import running\n"
         "command = ['sh', '-c', 'sleep 300 & echo $! >child; echo $$ >leader; wait']\n"
-        f"with running(command, env={{}}, log=None, cwd=pathlib.Path({str(tmp_path)!r})):\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "with running(command, env={}, log=None, cwd=folder):\n"
+        "    (folder / 'watched').write_text('1\\n')\n"
         "    time.sleep(300)\n"
     )
     with subprocess.Popen([sys.executable, "-c", source], env={**os.environ, "PYTHONPATH": str(PROJECT)}) as killed:
-        pids = [await_pid(tmp_path / name) for name in ("child", "leader")]
+        # Between its start and its watcher's, a program is nobody's: the watcher has to be there.
+        await_number(tmp_path / "watched")
+        pids = [await_number(tmp_path / name) for name in ("child", "leader")]
         killed.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while any(is_alive(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
-def await_pid(path: Path) -> int:
-    deadline = time.monotonic() + 30
+def await_number(path: Path) -> int:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while not (path.exists() and path.read_text().endswith("\n")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
