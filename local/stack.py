@@ -23,6 +23,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 class Stack:
     """Where everything is; `.local/stack.json` holds the same."""
 
+    stack_name: str
     aws_endpoint_url: str
     api_url: str
     payments_queue_url: str
@@ -125,6 +126,7 @@ def running_stack(
             )
         # end optional
         yield Stack(
+            stack_name=STACK_NAME,
             aws_endpoint_url=emulator.endpoint_url,
             api_url=api_url,
             payments_queue_url=outputs["PaymentsQueueUrl"],

@@ -47,13 +47,14 @@ RULES = [
     *(Rule(name, [CONTRACT, RUNTIME, ORDERS], "A function of the order service.") for name in ORDER_SERVICE),
     *(Rule(name, [CONTRACT, RUNTIME, PAYMENTS], "A function of the payment service.") for name in PAYMENT_SERVICE),
     *(Rule(name, [CONTRACT, RUNTIME, ORDERS, PAYMENTS], "It publishes for both services.") for name in PUBLISHERS),
-    Rule("testing", [*PRODUCT, "local"], "What tests share; a test is nobody's library."),
+    Rule("ops", PRODUCT, "It works on a stack with the product's own rules and stores; a fake is none of its parts."),
+    Rule("testing", [*PRODUCT, "local", "ops"], "What tests share; a test is nobody's library."),
     Rule("local", [*PRODUCT, "testing"], "It runs the product; a test is nobody's library."),
     # optional: original
     Rule("benchmarks", [*PRODUCT, "testing", "local"], "They measure the product; a test is nobody's library."),
     Rule("new_project", [], "It reads the project's files, and runs none of them."),
     # end optional
-    Rule("tests", [*PRODUCT, "testing", "local", "benchmarks", "new_project"], "They test everything."),
+    Rule("tests", [*PRODUCT, "testing", "local", "ops", "benchmarks", "new_project"], "They test everything."),
 ]
 """The rule of the longest package name that matches a module applies to it."""
 
@@ -82,7 +83,7 @@ PRODUCT_MODULES = modules_in("onecharge", "shared") | {
 }
 MODULES = PRODUCT_MODULES | {
     name: path
-    for folder in ("testing", "local", "benchmarks", "new_project", "tests")
+    for folder in ("testing", "local", "ops", "benchmarks", "new_project", "tests")
     for name, path in modules_in(folder).items()
 }
 OURS = {name.split(".")[0] for name in MODULES}

@@ -1,0 +1,5 @@
+"""The command of whoever operates a stack: what is wrong with an order, what waits, and what mends it.
+
+__main__ ─► command_line ─► one module a command ─► output
+                 └─► connection: the stack's resources by their logical ids, its Stripe account
+"""

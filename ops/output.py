@@ -1,0 +1,89 @@
+"""What a command has found, as tables for a person or as one JSON document for a script.
+
+Nothing leaves without passing `redacted`: API keys, signing secrets, client secrets and card numbers are never printed,
+whatever a row or an error message of Stripe's holds.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from onecharge.orders.card_numbers import holds_card_number
+from ops.errors import ExitStatus
+
+REDACTED = "[redacted]"
+_SECRETS = re.compile(
+    # Stripe API reference, "Authentication"; "PaymentIntent", `client_secret`; documentation, "Webhook signatures".
+    r"\b(?:sk|rk|pk)_(?:test|live)_\w+|\bwhsec_[\w+/=]+|\b\w+_secret_\w+|\bek_(?:test|live)_\w+"
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a title; a value that is None is shown as nothing."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    styles: Sequence[str | None] = ()
+    """The color of each row, as rich names it; none if there are fewer."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a command has found or done."""
+
+    document: Mapping[str, Any]
+    """All of it, for scripts: what --json prints."""
+    parts: Sequence[Table | str]
+    """The same for a person: tables, and lines between them."""
+    status: ExitStatus = ExitStatus.OK
+
+
+def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
+    """Write it to a terminal or a file; colors only on a terminal, and not with NO_COLOR."""
+    if as_json:
+        out.write(json.dumps(_redacted_values(report.document), indent=2, default=str, ensure_ascii=False) + "\n")
+        return
+    is_terminal = out.isatty()
+    # In a file or a pipe no line is folded: a script or an editor reads it.
+    console = Console(file=out, force_terminal=is_terminal, no_color=not is_terminal or None, highlight=False)
+    if not is_terminal:
+        console.width = 10_000
+    for part in report.parts:
+        if isinstance(part, Table):
+            console.print(_as_rich(part))
+        else:
+            console.print(Text(redacted(part)), soft_wrap=True)
+
+
+def redacted(text: str) -> str:
+    """The text without anything that nobody may see."""
+    shown = _SECRETS.sub(REDACTED, text)
+    return REDACTED if holds_card_number(shown) else shown
+
+
+def _redacted_values(value: Any) -> Any:
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, Mapping):
+        return {redacted(str(name)): _redacted_values(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_redacted_values(each) for each in value]
+    return value
+
+
+def _as_rich(table: Table) -> RichTable:
+    made = RichTable(title=Text(table.title), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns:
+        made.add_column(column, overflow="fold")
+    for index, row in enumerate(table.rows):
+        style = table.styles[index] if index < len(table.styles) else None
+        made.add_row(*("" if value is None else Text(redacted(str(value))) for value in row), style=style)
+    return made
