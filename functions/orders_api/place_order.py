@@ -19,6 +19,7 @@ from onecharge.contract.events import CustomerId, PaymentMethodId
 from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.schema import StoredOrder, digest_of, new_order_item, order_id_for
 from onecharge.orders.store import OrderStore
+from onecharge.runtime.tracing import order_span
 from orders_api.dependencies import Dependencies
 from orders_api.http import BAD_BODY, REPLAYED, JsonResponse, KeyReused, Request, Route, key_reused, parse
 from orders_api.responses import AcceptedOrder, accepted_order
@@ -89,15 +90,17 @@ def store_order(
     Raises:
         KeyReused: the customer used this key before, for an order with another body.
     """
+    order_id = order_id_for(wanted.customer_id, idempotency_key)
     item = new_order_item(
-        order_id_for(wanted.customer_id, idempotency_key),
+        order_id,
         wanted,
         correlation_id=correlation_id,
         now=now,
         items=[line.model_dump() for line in wanted.items],
         attempt_keys={digest_of(idempotency_key): wanted.fingerprint},
     )
-    earlier = orders.put_if_new(item)
+    with order_span("POST /orders", order_id):
+        earlier = orders.put_if_new(item)
     if earlier is None:
         return StoredOrder.from_item(item), True
     if earlier.fingerprint != wanted.fingerprint:

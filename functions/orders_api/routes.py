@@ -17,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.orders.store import NoSuchOrder
 from onecharge.runtime.problems import Problem
+from onecharge.runtime.tracing import order_span
 from orders_api.cancel_order import ROUTE as CANCEL_ORDER
 from orders_api.dependencies import Dependencies
 from orders_api.get_order import ROUTE as GET_ORDER
@@ -54,7 +55,9 @@ def resolver_of(deps: Dependencies) -> APIGatewayHttpResolver:
 
 def _handler(route: Route, resolver: APIGatewayHttpResolver, deps: Dependencies) -> Callable[..., Response[Any]]:
     def handle(**path_parameters: str) -> Response[Any]:
-        return route.handler(Request(resolver.current_event), deps, **path_parameters)
+        # The order that POST /orders creates has no id yet: place_order.py begins its trace.
+        with order_span(f"{route.method} {route.path}", path_parameters.get("order_id")):
+            return route.handler(Request(resolver.current_event), deps, **path_parameters)
 
     return handle
 

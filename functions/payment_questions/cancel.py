@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from onecharge.contract.questions import CancelAnswer, CancelQuestion
 from onecharge.payments.charges.cancel import CancelPayment
+from onecharge.runtime.tracing import order_span
 
 
 @dataclass(frozen=True)
@@ -19,5 +20,6 @@ class AnswerCancel:
 
     def __call__(self, question: CancelQuestion) -> CancelAnswer:
         """Answer one question. Idempotent."""
-        cancellation, _ = self.cancel(question.order, correlation_id=question.correlation_id)
+        with order_span("cancel", question.order.order_id):
+            cancellation, _ = self.cancel(question.order, correlation_id=question.correlation_id)
         return CancelAnswer(cancellation=cancellation)

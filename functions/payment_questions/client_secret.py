@@ -10,6 +10,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
+from onecharge.runtime.tracing import order_span
 
 
 class ClientSecretUnknown(Exception):
@@ -31,7 +32,8 @@ class AnswerClientSecret:
         Raises:
             ClientSecretUnknown: there may be a secret, but Stripe does not return it now.
         """
-        return ClientSecretAnswer(client_secret=self._client_secret(question))
+        with order_span("client secret", question.order_id):
+            return ClientSecretAnswer(client_secret=self._client_secret(question))
 
     def _client_secret(self, question: ClientSecretQuestion) -> str | None:
         payment = self.store.read(question.order_id)

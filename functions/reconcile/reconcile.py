@@ -25,6 +25,7 @@ from onecharge.payments.stripe_events import PaymentIntentEvent, StripeEvent, St
 from onecharge.payments.stripe_responses import classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
+from onecharge.runtime.tracing import order_span
 from reconcile.checkpoint import FailedEvent, ReconcileCheckpoint
 
 FIRST_RUN_SECONDS = 24 * 3600
@@ -138,9 +139,10 @@ class ReconcileCharges:
     def _visit_row(self, order_id: str) -> None:
         payment: Payment | None = None
         try:
-            payment = self.store.read(order_id)
-            if payment is None or self.handler.reconciler.reconcile(payment):
-                return
+            with order_span("reconcile row", order_id):
+                payment = self.store.read(order_id)
+                if payment is None or self.handler.reconciler.reconcile(payment):
+                    return
         except Exception as error:  # A row that fails does not block the others.
             self._report("ReconcileFailed", "row not reconciled: the next round retries", error, order_id=order_id)
         if payment is not None and payment.is_overdue(self.instruments.now()):

@@ -17,6 +17,7 @@ from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.reconciler import Reconciler, RowChanged
 from onecharge.payments.stripe_events import ChargeEvent, EventDeferred, PaymentIntentEvent, RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import LookupInconclusive
+from onecharge.runtime.tracing import order_span
 
 OUTAGES = (EventDeferred, LookupInconclusive, stripe.StripeError, BotoCoreError, ClientError, GetParameterError)
 """What may stop the handling of an event halfway: the event has to be delivered again."""
@@ -36,6 +37,10 @@ class StripeEventHandler:
 
     def handle(self, event: StripeEvent) -> None:
         """Handle one event. Raises OUTAGES: it has to be delivered again."""
+        with order_span("stripe event", event.order_id):
+            self._handle(event)
+
+    def _handle(self, event: StripeEvent) -> None:
         match event:
             case PaymentIntentEvent():
                 self._reconcile(event)

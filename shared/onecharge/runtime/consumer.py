@@ -38,6 +38,7 @@ from pydantic import TypeAdapter, ValidationError
 from onecharge.contract.events import CloudEvent
 from onecharge.runtime.aws import BATCH_SIZE, client_config
 from onecharge.runtime.queues import Delivery, Queue
+from onecharge.runtime.tracing import order_span
 from onecharge.runtime.validation import reason_of
 
 if TYPE_CHECKING:
@@ -219,7 +220,8 @@ class Consumer[Event: CloudEvent[Any]]:
 
     def _disposition_of(self, event: Event, delivery: Delivery) -> Disposition:
         try:
-            return self._handle(event)
+            with order_span(event.type, event.subject):
+                return self._handle(event)
         except PoisonMessage:
             raise
         except Exception:  # No order fails because of an error of ours: SQS delivers the message again.
