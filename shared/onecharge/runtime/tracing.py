@@ -1,9 +1,9 @@
 """One trace for each order, from the HTTP request to Stripe: whichever function works on it, however late.
 
-An order's id holds 128 bits in hexadecimal, and so does the id of an OpenTelemetry trace: the order's trace has the
-same. Nothing about traces is stored or sent along, so a redelivery, a webhook days later and a scheduled run come into
-the same trace, which X-Ray propagation does not reach: it ends at a DynamoDB stream, and a batch from SQS is a trace of
-its own with links.
+An order's id holds 128 bits in hexadecimal, as does the id of an OpenTelemetry trace: the order's trace has the same.
+Nothing about traces is stored or sent along, so a redelivery, a scheduled run and an event of Stripe's days later come
+into the same trace. X-Ray's own propagation does not reach so far: it ends at a DynamoDB stream, and for a batch from
+SQS it begins a new trace, with links to the others.
 
     with order_span("onecharge.order.placed", order_id):
         ...     # what OpenTelemetry records meanwhile, such as a request to Stripe, is part of the order's trace
