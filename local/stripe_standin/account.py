@@ -11,6 +11,7 @@ from local.stripe_standin.messages import Request
 from local.stripe_standin.schedule import Schedule
 
 if TYPE_CHECKING:
+    from local.stripe_standin.balance import BalanceTransaction
     from local.stripe_standin.charges import Charge
     from local.stripe_standin.disputes import Dispute
     from local.stripe_standin.payment_intents import PaymentIntent
@@ -67,6 +68,7 @@ class Account:
     charges: "dict[str, Charge]" = field(default_factory=dict)
     refunds: "dict[str, Refund]" = field(default_factory=dict)
     disputes: "dict[str, Dispute]" = field(default_factory=dict)
+    balance_transactions: "dict[str, BalanceTransaction]" = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     executing: Request | None = None
     """The request that causes the current events; None while Stripe acts by itself."""

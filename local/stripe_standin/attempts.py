@@ -6,7 +6,7 @@ Source: Stripe API reference, "Confirm a PaymentIntent"; Stripe documentation, "
 from collections.abc import Mapping
 from typing import Any
 
-from local.stripe_standin import payment_methods
+from local.stripe_standin import balance, payment_methods
 from local.stripe_standin.account import Account
 from local.stripe_standin.cards import CardBehavior, Declines, RequiresAuthentication, Succeeds
 from local.stripe_standin.charges import Charge
@@ -95,6 +95,7 @@ def _charge(
     """Take the money. Nothing else does."""
     charge = pending or _new_charge(account, intent, method, key)
     charge.pending = False
+    balance.book_charge(account, charge.id, charge.amount, charge.currency)
     intent.latest_charge, intent.status = charge.id, "succeeded"
     method.used_up = method.customer is None
     account.emit("charge.succeeded", charge.as_json())

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from local.stripe_standin import balance
 from local.stripe_standin.account import Account
 from local.stripe_standin.cards import Declines
 from local.stripe_standin.errors import missing
@@ -51,7 +52,7 @@ class Charge:
             "amount": self.amount,
             "amount_captured": self.amount if paid else 0,
             "amount_refunded": self.amount_refunded,
-            "balance_transaction": f"txn_{self.id[3:]}" if paid else None,
+            "balance_transaction": balance.id_for(self.id) if paid else None,
             "billing_details": {**NO_BILLING_DETAILS, "address": dict(NO_ADDRESS)},
             "calculated_statement_descriptor": "ONECHARGE",
             "captured": paid,

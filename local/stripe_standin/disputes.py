@@ -1,9 +1,11 @@
 """Disputes; an admin call or a test card opens them. Source: Stripe API reference, "The Dispute object"."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from local.stripe_standin import balance
 from local.stripe_standin.account import Account
+from local.stripe_standin.balance import BalanceTransaction
 from local.stripe_standin.charges import Charge
 from local.stripe_standin.errors import invalid, missing
 from local.stripe_standin.messages import Request
@@ -30,13 +32,14 @@ class Dispute:
     reason: str
     created: int
     status: str = "needs_response"
+    booked: list[BalanceTransaction] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "object": "dispute",
             "amount": self.amount,
-            "balance_transactions": [],
+            "balance_transactions": [each.as_json() for each in self.booked],
             "charge": self.charge.id,
             "created": self.created,
             "currency": self.charge.currency,
@@ -67,6 +70,7 @@ def open_dispute(account: Account, charge: Charge, reason: str = "fraudulent", a
     dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now)
     account.disputes[dispute.id] = dispute
     charge.disputed = True
+    dispute.booked.append(balance.book_dispute(account, dispute.id, dispute.amount, charge.currency))
     account.emit("charge.dispute.created", dispute.as_json())
     return dispute
 
@@ -76,6 +80,9 @@ def close_dispute(account: Account, dispute: Dispute, status: str) -> Dispute:
     if status not in ("won", "lost") or dispute.status in ("won", "lost"):
         raise invalid("Only an open dispute can be closed, as won or lost.", param="status")
     before, dispute.status = dispute.status, status
+    if status == "won":
+        currency = dispute.charge.currency
+        dispute.booked.append(balance.book_dispute_reversal(account, dispute.id, dispute.amount, currency))
     account.emit("charge.dispute.closed", dispute.as_json(), {"status": before})
     return dispute
 

@@ -18,7 +18,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from local.stripe_standin import charges, confirmation, disputes, lists, payment_intents, payment_methods, refunds
+from local.stripe_standin import (
+    balance,
+    charges,
+    confirmation,
+    disputes,
+    lists,
+    payment_intents,
+    payment_methods,
+    refunds,
+)
 from local.stripe_standin.account import API_VERSION, Account, Behavior, Ids
 from local.stripe_standin.errors import ApiError, invalid
 from local.stripe_standin.messages import Request, Response, Ticket
@@ -51,6 +60,8 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("GET", f"charges/{_ID}"): charges.retrieve,
     ("GET", "disputes"): lists.disputes,
     ("GET", f"disputes/{_ID}"): disputes.retrieve,
+    ("GET", "balance_transactions"): lists.balance_transactions,
+    ("GET", f"balance_transactions/{_ID}"): balance.retrieve,
     ("GET", "events"): lists.events,
     ("GET", f"events/{_ID}"): lists.event,
 }

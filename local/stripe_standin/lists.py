@@ -57,6 +57,10 @@ def disputes(account: Account, request: Request) -> dict[str, Any]:
     return _list(request, account.disputes.values(), "payment_intent", "charge")
 
 
+def balance_transactions(account: Account, request: Request) -> dict[str, Any]:
+    return _list(request, account.balance_transactions.values(), "currency", "source", "type")
+
+
 def events(account: Account, request: Request) -> dict[str, Any]:
     wanted = set(values(request.parameters, "types"))
     matching = [_Event(event) for event in account.events if not wanted or event["type"] in wanted]
@@ -172,5 +176,7 @@ def _find(account: Account, identifier: str) -> dict[str, Any] | None:
         account.payment_methods,
         account.charges,
         account.refunds,
+        account.disputes,
+        account.balance_transactions,
     )
     return next((kind[identifier].as_json() for kind in known if identifier in kind), None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from local.stripe_standin import payment_intents
+from local.stripe_standin import balance, payment_intents
 from local.stripe_standin.account import Account
 from local.stripe_standin.amounts import display, positive_amount
 from local.stripe_standin.cards import LateRefund
@@ -38,14 +38,14 @@ class Refund:
 
     def as_json(self) -> dict[str, Any]:
         failed = {
-            "failure_balance_transaction": f"txn_{self.id[3:]}_failure",
+            "failure_balance_transaction": balance.id_for(self.id, "_failure"),
             "failure_reason": self.failure_reason,
         }
         return {
             "id": self.id,
             "object": "refund",
             "amount": self.amount,
-            "balance_transaction": f"txn_{self.id[3:]}",
+            "balance_transaction": balance.id_for(self.id),
             "charge": self.charge.id,
             "created": self.created,
             "currency": self.charge.currency,
@@ -108,6 +108,7 @@ def fail(account: Account, refund: Refund, reason: str = _FAILURE_REASON) -> Ref
     before = {"failure_balance_transaction": None, "failure_reason": None, "status": refund.status}
     refund.status, refund.failure_reason = "failed", reason
     refund.charge.amount_refunded -= refund.amount
+    balance.book_refund_failure(account, refund.id, refund.amount, refund.charge.currency)
     _emit_update(account, refund, before)
     account.emit("refund.failed", refund.as_json())
     return refund
@@ -118,6 +119,7 @@ def _apply(account: Account, refund: Refund) -> None:
     before = {"amount_refunded": charge.amount_refunded, "refunded": False}
     account.refunds[refund.id] = refund
     charge.amount_refunded += refund.amount
+    balance.book_refund(account, refund.id, refund.amount, charge.currency)
     account.emit("refund.created", refund.as_json())
     account.emit("charge.refunded", charge.as_json(), before)
     later = {LateRefund.SUCCEEDS: succeed, LateRefund.FAILS: fail}

@@ -99,6 +99,9 @@ class Recorder:
         dispute = next(iter(self.account.disputes.values()))
         self.recorded.append(("Dispute", dispute.as_json()))
         disputes.close_dispute(self.account, dispute, "lost")
+        disputed = self.pay("pm_card_createDispute")
+        won = next(each for each in self.account.disputes.values() if each.charge.payment_intent == disputed)
+        disputes.close_dispute(self.account, won, "won")
 
     def _record_errors(self, intents: Mapping[str, str]) -> None:
         paid = intents["pm_card_visa"]
@@ -117,11 +120,17 @@ class Recorder:
         ]
         self.send("PaymentMethod", "POST", f"payment_methods/{method}/attach", {"customer": "cus_1"})
         self.send("PaymentMethod", "GET", f"payment_methods/{method}")
-        lists = {"payment_intents": "PaymentIntent", "refunds": "Refund", "charges": "Charge", "disputes": "Dispute"}
+        lists = {
+            **{"payment_intents": "PaymentIntent", "refunds": "Refund", "charges": "Charge", "disputes": "Dispute"},
+            "balance_transactions": "BalanceTransaction",
+        }
         for path, type_ in lists.items():
             self.send(f"ApiList<Stripe.{type_}>", "GET", path, {"limit": "100"})
         expanded = {"limit": "100", "expand[0]": "data.latest_charge", "expand[1]": "data.payment_method"}
         self.send("ApiList<Stripe.PaymentIntent>", "GET", "payment_intents", expanded)
+        sources = {"limit": "100", "expand[0]": "data.source"}
+        booked = self.send("ApiList<Stripe.BalanceTransaction>", "GET", "balance_transactions", sources)["data"]
+        self.send("BalanceTransaction", "GET", f"balance_transactions/{booked[0]['id']}")
         query = {"query": "metadata['order_id']:'ord_1'", "limit": "1"}
         self.send("ApiSearchResult<Stripe.PaymentIntent>", "GET", "payment_intents/search", query)
 
@@ -209,7 +218,7 @@ def test_every_status_and_event_type_is_recorded(recorded: list[tuple[str, Mappi
         ),
         "charge": ["succeeded", "failed", "pending"],
         "refund": ["succeeded", "pending", "failed"],
-        "dispute": ["needs_response", "lost"],
+        "dispute": ["needs_response", "lost", "won"],
         "payment_method": [None],
     }
     assert statuses >= {(name, status) for name, wanted in expected.items() for status in wanted}
@@ -249,6 +258,7 @@ def test_a_wrong_object_does_not_compile(
         ("PaymentIntents", "Code", _values_of(None, "code")),
         ("Charges", "Status", _values_of("charge", "status")),
         ("Disputes", "Status", _values_of("dispute", "status")),
+        ("BalanceTransactions", "Type", _values_of("balance_transaction", "type")),
     ],
 )
 def test_enum_values_are_stripes(official_types: Path, resource: str, type_: str, values: set[str]) -> None:
