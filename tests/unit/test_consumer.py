@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from threading import Barrier
 from typing import Any
 from uuid import uuid4
@@ -48,7 +49,11 @@ class Sqs:
         for body in bodies:
             self.client.send_message(QueueUrl=self.queue.url, MessageBody=body)
         received = self.client.receive_message(
-            QueueUrl=self.queue.url, MaxNumberOfMessages=10, AttributeNames=["All"], VisibilityTimeout=60
+            QueueUrl=self.queue.url,
+            MaxNumberOfMessages=10,
+            AttributeNames=["All"],
+            MessageAttributeNames=["All"],
+            VisibilityTimeout=60,
         )
         return {
             "Records": [
@@ -57,7 +62,10 @@ class Sqs:
                     "receiptHandle": message["ReceiptHandle"],
                     "body": message["Body"],
                     "attributes": message["Attributes"],
-                    "messageAttributes": {},
+                    "messageAttributes": {
+                        name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
+                        for name, each in message.get("MessageAttributes", {}).items()
+                    },
                     "eventSource": "aws:sqs",
                 }
                 for message in received.get("Messages", [])
@@ -204,6 +212,27 @@ def test_poison_goes_straight_to_the_dlq(
     assert consume(sqs.receive(spoiled), lambda _: pytest.fail("handled")) == []
     assert sqs.dead_letters() == [(spoiled, reason)]
     assert "42424242" not in log.text
+
+
+def test_a_dead_letter_has_all_that_it_takes_to_send_it_back(sqs: Sqs, consume: Consume) -> None:
+    """Where it came from, its id, time and receive count there, and the attributes that it had; ten at the most."""
+    given = {f"given_{index}": {"DataType": "String", "StringValue": "x"} for index in range(8)}
+    sent = sqs.client.send_message(QueueUrl=sqs.queue.url, MessageBody="{", MessageAttributes=given)
+    event = sqs.receive()
+    [record] = event["Records"]
+    assert consume(event, lambda _: pytest.fail("handled")) == []
+    received = sqs.client.receive_message(QueueUrl=sqs.queue.dlq_url, MessageAttributeNames=["All"])
+    [dead] = received["Messages"]
+    attributes = {name: each["StringValue"] for name, each in dead["MessageAttributes"].items()}
+    sent_at = datetime.fromisoformat(attributes.pop("original_sent_at"))
+    assert round(sent_at.timestamp() * 1000) == int(record["attributes"]["SentTimestamp"])
+    assert attributes == {
+        "reason": "message: json_invalid",
+        "source_queue": sqs.queue.url.rpartition("/")[2],
+        "original_message_id": sent["MessageId"],
+        "original_receive_count": "1",
+        **{f"given_{index}": "x" for index in range(5)},
+    }
 
 
 def test_a_consumer_ignores_fields_that_it_does_not_know(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:

@@ -1,6 +1,9 @@
 """One SQS queue and its dead-letter queue, through boto3's client."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -8,6 +11,24 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.type_defs import SendMessageRequestTypeDef
+
+_ATTRIBUTES_MAX = 10
+"""Message attributes of one message, at the most (Amazon SQS Developer Guide, "Message quotas")."""
+
+
+class DeadLetterAttribute(StrEnum):
+    """The message attributes of a message that a function has sent to a DLQ."""
+
+    REASON = "reason"
+    """The rule that the message breaks."""
+    SOURCE_QUEUE = "source_queue"
+    """The name of the queue that it was received from: where it is sent back to."""
+    ORIGINAL_MESSAGE_ID = "original_message_id"
+    """Its id in that queue, which the function's log lines have."""
+    ORIGINAL_SENT_AT = "original_sent_at"
+    """When it was sent to that queue, ISO 8601 in UTC."""
+    ORIGINAL_RECEIVE_COUNT = "original_receive_count"
+    """How often it had been received."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +41,10 @@ class Delivery:
     receive_count: int
     """How often the message has been received, this time included (ApproximateReceiveCount)."""
     body: str
+    sent_at: str = ""
+    """When the message was sent to its queue, ISO 8601 in UTC."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """Its message attributes that are strings: SNS passes on those that the event was published with."""
     # optional: fifo
     group: str | None = None
     """The message group id; on a FIFO queue every message has one."""
@@ -33,6 +58,12 @@ class Delivery:
             receipt_handle=record.receipt_handle,
             receive_count=int(record.attributes.approximate_receive_count),
             body=record.body,
+            sent_at=datetime.fromtimestamp(int(record.attributes.sent_timestamp) / 1000, UTC).isoformat(),
+            attributes={
+                name: attribute.string_value
+                for name, attribute in record.message_attributes.items()
+                if attribute.data_type == "String" and attribute.string_value
+            },
             group=record.attributes.message_group_id,  # optional: fifo
         )
 
@@ -60,14 +91,24 @@ class Queue:
         )
 
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """Send the message's body to the DLQ, with the reason and the message id as message attributes."""
+        """Send the message's body to the DLQ, with the reason and all that it takes to send it back to its queue.
+
+        SQS keeps none of this of a message that is sent to a DLQ, as opposed to one that it moves there itself: such a
+        message has a new id and a new time, and no source queue that StartMessageMoveTask could move it back to.
+        """
+        ours: dict[str, str] = {
+            DeadLetterAttribute.REASON: reason,
+            DeadLetterAttribute.SOURCE_QUEUE: self.url.rpartition("/")[2],
+            DeadLetterAttribute.ORIGINAL_MESSAGE_ID: delivery.message_id,
+            DeadLetterAttribute.ORIGINAL_SENT_AT: delivery.sent_at,
+            DeadLetterAttribute.ORIGINAL_RECEIVE_COUNT: str(delivery.receive_count),
+        }
+        given = [(name, value) for name, value in delivery.attributes.items() if name not in ours]
+        kept = [(str(name), value) for name, value in (*ours.items(), *given) if value][:_ATTRIBUTES_MAX]
         message: SendMessageRequestTypeDef = {
             "QueueUrl": self.dlq_url,
             "MessageBody": delivery.body,
-            "MessageAttributes": {
-                "reason": {"DataType": "String", "StringValue": reason},
-                "original_message_id": {"DataType": "String", "StringValue": delivery.message_id},
-            },
+            "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in kept},
         }
         # optional: fifo
         # The message stays in its group, and sending it twice within five minutes adds it once.
