@@ -288,6 +288,15 @@ def test_a_replayed_success_is_looked_up(service: Service) -> None:
     assert (service.row["state"], service.refunded) == ("FAILED", [])
 
 
+@pytest.mark.parametrize(("hours", "overdue"), [(23, 0), (25, 1)])
+def test_a_refund_that_is_unfinished_for_a_day_is_an_alarm(service: Service, hours: int, overdue: int) -> None:
+    """In each delivery: an outage alone is none."""
+    service.reached_through(Answers("503"))
+    service.passes(hours * HOUR)
+    assert service.deliver() == BackOff()
+    assert (service.counted.count("RefundOverdue"), service.counted.count("Alarm")) == (overdue, overdue)
+
+
 # ---------------------------------------------------------------- one delivery, many deliveries
 
 

@@ -37,7 +37,7 @@ from typing import Self
 from onecharge.contract.refunds import RefundRequested, RefundState
 from onecharge.payments.refunds.rules import RULES, NextAction, RefundResponseKind, kind_of
 from onecharge.payments.stripe_responses import Failure, ResponseKind
-from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
+from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS, REFUSED_SECONDS
 
 SPENT_KEY_SECONDS = 24 * 3600
 """How long a refund whose key is spent is looked up before it is NEEDS_REVIEW: Stripe may still execute it."""
@@ -107,6 +107,10 @@ class Refund:
     def attempt(self) -> int:
         """The attempt that paid the order."""
         return self.request.attempt
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the refund is unfinished for so long after it was requested that it is an alarm."""
+        return now - self.request.requested_at >= OVERDUE_SECONDS
 
     @property
     def key(self) -> dict[str, str]:

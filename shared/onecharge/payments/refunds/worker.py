@@ -32,6 +32,10 @@ class RefundWorker(Worker[Refund, Finalize]):
     def job(self, row: Refund, *, deadline: float) -> "RefundJob":
         return RefundJob(self, row, deadline)
 
+    def is_overdue(self, row: Refund) -> bool:
+        """Also of a refund that nobody has requested, of a canceled order: republish does not know it."""
+        return row.is_overdue(self.instruments.now())
+
 
 class RefundJob(Job[Refund, Finalize]):
     """One invocation's work on one refund."""
