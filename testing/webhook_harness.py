@@ -37,13 +37,33 @@ class WatchedIo(NoFaults):
 
 
 @dataclass
+class SigningSecrets:
+    """The endpoint's secrets, as the route has cached them, and as they are."""
+
+    cached: tuple[str, ...]
+    actual: tuple[str, ...]
+    read: int = 0
+
+    def with_previous(self) -> tuple[str, ...]:
+        return self.cached
+
+    def read_anew(self) -> bool:
+        self.read += 1
+        is_other = self.cached != self.actual
+        self.cached = self.actual
+        return is_other
+
+
+@dataclass
 class WebhookHarness:
     """The function behind its route, with a Payments table and a Stripe in memory."""
 
     log: Log
     sample: Sample
     io: WatchedIo = field(default_factory=WatchedIo)
-    secret: str = STRIPE_WEBHOOK_SECRET
+    secrets: SigningSecrets = field(
+        default_factory=lambda: SigningSecrets((STRIPE_WEBHOOK_SECRET,), (STRIPE_WEBHOOK_SECRET,))
+    )
 
     def __post_init__(self) -> None:
         keys = {"payments": ("order_id",), "refunds": ("order_id", "refund_id"), "stripe-events": ("event_id",)}
@@ -55,9 +75,7 @@ class WebhookHarness:
             processed=ProcessedEvents(self.dynamodb, "stripe-events"),  # type: ignore[arg-type]  # Its methods, in memory.
             instruments=self.payments.instruments,
         )
-        self.route = WebhookRoute(
-            secret=lambda: self.secret, receive=lambda: receive, instruments=self.payments.instruments
-        )
+        self.route = WebhookRoute(secret=self.secrets, receive=lambda: receive, instruments=self.payments.instruments)
 
     # ------------------------------------------------------------ what has happened before
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
 from onecharge.contract.events import Contract
 from onecharge.contract.questions import (
@@ -20,6 +19,7 @@ from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.secrets import SecretUnavailable
 from payment_questions.cancel import AnswerCancel  # optional: cancel
 from payment_questions.client_secret import AnswerClientSecret  # optional: authentication
 
@@ -72,7 +72,7 @@ class Application:
         deadline = self._service.bounds.deadline(time.time())
         try:
             charges = self._service.charges()
-        except GetParameterError:
+        except SecretUnavailable:
             self.counts("Alarm")
             self._logger.exception("the Stripe key cannot be read")
             return None

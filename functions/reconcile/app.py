@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents  # optional: webhook
@@ -16,6 +15,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.secrets import SecretUnavailable
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import ReconcileCharges
 
@@ -48,7 +48,7 @@ class Application:
         """One run, which ends before the invocation does."""
         try:
             charges = self._reconciliation.service.charges()
-        except GetParameterError:
+        except SecretUnavailable:
             self.counts("ReconcileInterrupted")
             self.counts("Alarm")
             self._logger.exception("the Stripe key cannot be read")

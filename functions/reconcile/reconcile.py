@@ -16,13 +16,11 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS, StripeUnavailable
-from onecharge.payments.charges.rules import RULES
+from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
 from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore
-from onecharge.payments.event_handler import OUTAGES, StripeEventHandler
+from onecharge.payments.event_handler import OUTAGES, StripeEventHandler, needs_a_person
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_events import PaymentIntentEvent, StripeEvent, StripeEvents
-from onecharge.payments.stripe_responses import classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.tracing import order_span
@@ -264,7 +262,7 @@ class ReconcileCharges:
 
     def _report(self, metric: str, message: str, error: Exception, **about: object) -> None:
         self.instruments.count(metric)
-        if _needs_a_person(error):
+        if needs_a_person(error):
             self.instruments.count("Alarm")
         unexpected = None if isinstance(error, OUTAGES) else error
         details = {**about, "error": type(error).__name__}
@@ -274,15 +272,6 @@ class ReconcileCharges:
 
     def _has_time(self, reserve: float = 0) -> bool:
         return self.seconds_left() - reserve >= self.step_seconds
-
-
-def _needs_a_person(error: Exception) -> bool:
-    """Whether it does not resolve by itself."""
-    if isinstance(error, StripeUnavailable):
-        return error.needs_a_person
-    if isinstance(error, stripe.StripeError):
-        return RULES[classify(error).kind].alarm
-    return not isinstance(error, OUTAGES)
 
 
 def _waits_since(payment: Payment) -> int:

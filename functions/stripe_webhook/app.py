@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.utilities.parameters import SecretsProvider
 
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
@@ -18,15 +17,12 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.secrets import Secret
 from stripe_webhook.http_route import WebhookRoute
 from stripe_webhook.receive import ReceiveStripeEvent
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-WEBHOOK_SECRET_MAX_AGE_SECONDS = 300
-"""How long a rolled signing secret is still used. Stripe signs with the old one as well for as long as was chosen, and
-sends again for days the events that were refused meanwhile."""
 
 
 class Application:
@@ -39,12 +35,10 @@ class Application:
         self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
         dynamodb = self._reconciliation.service.dynamodb
         self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
-        self._secrets = SecretsProvider(boto3_client=boto3.client("secretsmanager", config=client_config()))
-        self._secret_arn = environment["STRIPE_WEBHOOK_SECRET_ARN"]
-        self.route = WebhookRoute(secret=self._secret, receive=self._receive, instruments=self._instruments)
-
-    def _secret(self) -> str:
-        return str(self._secrets.get(self._secret_arn, max_age=WEBHOOK_SECRET_MAX_AGE_SECONDS)).strip()
+        # While a secret is rotated Stripe signs with both, or two endpoints send with one each.
+        secretsmanager = boto3.client("secretsmanager", config=client_config())
+        secret = Secret(secretsmanager, environment["STRIPE_WEBHOOK_SECRET_ARN"], has_previous=True)
+        self.route = WebhookRoute(secret=secret, receive=self._receive, instruments=self._instruments)
 
     def _receive(self) -> ReceiveStripeEvent:
         """With the Stripe key as it is now."""

@@ -2,35 +2,43 @@
 
 verify the signature ─┬─► handle the event ─┬─► 200
                       │                     └─► an outage: 503, and Stripe sends it again
-                      └─► not from Stripe: 400
+                      └─► not from Stripe: 400, after the secret was read anew, in case that it was rotated
 """
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import stripe
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
 
-from onecharge.payments.charges.reconciler import StripeUnavailable
-from onecharge.payments.event_handler import OUTAGES
+from onecharge.payments.event_handler import OUTAGES, needs_a_person
 from onecharge.payments.instruments import Instruments
 from onecharge.runtime.problems import Problem
 from stripe_webhook.signature import NotFromStripe, verified
+
+
+class SigningSecrets(Protocol):
+    """The endpoint's signing secret; runtime.secrets.Secret is one."""
+
+    def with_previous(self) -> tuple[str, ...]:
+        """Every secret that Stripe may sign with now."""
+
+    def read_anew(self) -> bool:
+        """Read it once more, unless that was done a short time ago; returns whether there are others now."""
 
 
 class WebhookRoute:
     """The route.
 
     Args:
-        secret: returns the endpoint's signing secret as it is now.
         receive: returns what handles a verified event, with the Stripe key as it is now.
     """
 
     def __init__(
         self,
         *,
-        secret: Callable[[], str],
+        secret: SigningSecrets,
         receive: Callable[[], Callable[[stripe.Event], None]],
         instruments: Instruments,
     ) -> None:
@@ -45,13 +53,21 @@ class WebhookRoute:
 
     def receive(self) -> Response[dict[str, Any]]:
         """Handle one event."""
-        event = verified(self._body(), self.resolver.current_event.headers.get("stripe-signature"), self._secret())
+        event = self._verified(self._body(), self.resolver.current_event.headers.get("stripe-signature"))
         if event is None:
             self._instruments.count("EventIgnored")
             self._instruments.logger.info("thin event ignored", extra={"correlation_id": self._correlation_id()})
         else:
             self._receive()(event)
         return Response(HTTPStatus.OK.value, content_types.APPLICATION_JSON, {"received": True})
+
+    def _verified(self, body: str, header: str | None) -> stripe.Event | None:
+        try:
+            return verified(body, header, self._secret.with_previous())
+        except NotFromStripe:
+            if not self._secret.read_anew():
+                raise
+            return verified(body, header, self._secret.with_previous())
 
     def _body(self) -> str:
         try:
@@ -66,8 +82,7 @@ class WebhookRoute:
 
     def _unavailable(self, error: Exception) -> Response[str]:
         self._instruments.count("WebhookDeferred")
-        account = isinstance(error, stripe.AuthenticationError | stripe.PermissionError)
-        if account or (isinstance(error, StripeUnavailable) and error.needs_a_person):
+        if needs_a_person(error):
             self._instruments.count("Alarm")
         self._instruments.logger.warning(
             "webhook deferred: Stripe sends it again",

@@ -411,18 +411,35 @@ def test_the_body_is_verified_as_it_came(endpoint: WebhookHarness, encoded: bool
     assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
-def test_a_secret_that_was_rolled_is_the_one_that_counts(endpoint: WebhookHarness) -> None:
-    """It is asked for with every request; while Stripe signs with both, either of them is good."""
+def test_while_stripe_signs_with_two_secrets_either_is_good(endpoint: WebhookHarness) -> None:
+    """Whether ours is the old one still, or the new one by now; and once Stripe signs with the new one alone."""
     event = endpoint.paid_at_the_bank()
     now = int(time.time())
     both = ",".join(
         [signature(body_of(event), STRIPE_WEBHOOK_SECRET, now), signature(body_of(event), "whsec_new", now)]
     )
     assert endpoint.send(event, header=both) == 200
-    endpoint.secret = "whsec_new"
+    endpoint.secrets.cached = endpoint.secrets.actual = ("whsec_new",)
     assert endpoint.send(event, header=both) == 200
     assert endpoint.send(event) == 400
     assert endpoint.send(event, secret="whsec_new") == 200
+
+
+def test_two_endpoints_may_send_while_the_secret_is_rotated(endpoint: WebhookHarness) -> None:
+    """Each signs with its own secret: ours are the new one and the former one."""
+    event = endpoint.paid_at_the_bank()
+    endpoint.secrets.cached = endpoint.secrets.actual = ("whsec_new", STRIPE_WEBHOOK_SECRET)
+    assert endpoint.send(event, secret="whsec_new") == 200
+    assert endpoint.send(event) == 200
+    assert endpoint.send(event, secret="whsec_guessed") == 400
+
+
+def test_a_secret_that_was_rotated_a_moment_ago_refuses_no_event(endpoint: WebhookHarness) -> None:
+    """The first event that it does not verify has it read anew."""
+    event = endpoint.paid_at_the_bank()
+    endpoint.secrets.actual = ("whsec_new",)
+    assert endpoint.send(event, secret="whsec_new") == 200
+    assert (endpoint.secrets.read, "SignatureRefused" in endpoint.counted) == (1, False)
 
 
 def test_nothing_sensitive_is_logged(endpoint: WebhookHarness, capsys: pytest.CaptureFixture[str]) -> None:

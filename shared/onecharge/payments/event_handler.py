@@ -10,17 +10,27 @@ from dataclasses import dataclass
 from typing import assert_never
 
 import stripe
-from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.payments.charges.event_handler import ChargeEventHandler
-from onecharge.payments.charges.reconciler import Reconciler, RowChanged
+from onecharge.payments.charges.reconciler import Reconciler, RowChanged, StripeUnavailable
+from onecharge.payments.charges.rules import RULES
 from onecharge.payments.stripe_events import ChargeEvent, EventDeferred, PaymentIntentEvent, RefundEvent, StripeEvent
-from onecharge.payments.stripe_responses import LookupInconclusive
+from onecharge.payments.stripe_responses import LookupInconclusive, classify
+from onecharge.runtime.secrets import SecretUnavailable
 from onecharge.runtime.tracing import order_span
 
-OUTAGES = (EventDeferred, LookupInconclusive, stripe.StripeError, BotoCoreError, ClientError, GetParameterError)
+OUTAGES = (EventDeferred, LookupInconclusive, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
 """What may stop the handling of an event halfway: the event has to be delivered again."""
+
+
+def needs_a_person(error: Exception) -> bool:
+    """Whether what stopped the handling of an event does not resolve by itself."""
+    if isinstance(error, StripeUnavailable):
+        return error.needs_a_person
+    if isinstance(error, stripe.StripeError):
+        return RULES[classify(error).kind].alarm
+    return not isinstance(error, OUTAGES)
 
 
 def no_refunds(_: RefundEvent) -> None:

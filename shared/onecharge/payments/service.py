@@ -54,6 +54,6 @@ class PaymentService:
         """The parts over a client with the Stripe key as it is now.
 
         Raises:
-            GetParameterError: the key cannot be read: an outage.
+            SecretUnavailable: the key cannot be read: an outage.
         """
         return Charges(self.store, StripeGateway(self.stripe.client()), self.bounds, self.instruments)

@@ -1,19 +1,19 @@
 """The client for Stripe's API, with the account's key as it is now: an Application outlives a rotation of the key."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import boto3
 import requests
 import stripe
-from aws_lambda_powertools.utilities.parameters import SecretsProvider
 from requests.adapters import HTTPAdapter
 
+from onecharge.payments.stripe_responses import KEY_REPLACED, REFUSED_KEY_STATUSES
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
 from onecharge.runtime.aws import BATCH_SIZE
+from onecharge.runtime.secrets import Secret, SecretUnavailable
 
 if TYPE_CHECKING:
     from botocore.config import Config
@@ -21,18 +21,30 @@ if TYPE_CHECKING:
 STRIPE_VERSION = "2026-10-28.endive"
 """Stated explicitly, so that an upgrade of the SDK is no silent upgrade of the API."""
 
-API_KEY_MAX_AGE_SECONDS = 300
-"""How long a rotated key is still used; meanwhile charges are retried, and none is failed."""
+LIVE_KEY = "_live_"
+"""In every API key of live mode, secret or restricted (Stripe documentation, "API keys")."""
 
 
-def stripe_client(api_key: str, *, api_base: str, bounds: TimeBounds) -> stripe.StripeClient:
-    """One client for all threads: one connection pool, bounded timeouts, and no usage telemetry."""
+def stripe_client(
+    api_key: str, *, api_base: str, bounds: TimeBounds, is_replaced: Callable[[str], bool] = lambda _: False
+) -> stripe.StripeClient:
+    """One client for all threads: one connection pool, bounded timeouts, and no usage telemetry.
+
+    Args:
+        is_replaced: whether the API key, which Stripe has just refused, was replaced by another one.
+    """
     stripe.enable_telemetry = False  # It writes a file in the home directory.
     # The SDK logs two lines for each request at INFO; one line of ours for each delivery says more.
     logging.getLogger("stripe").setLevel(logging.WARNING)
     session = requests.Session()
     session.mount("https://", HTTPAdapter(pool_connections=1, pool_maxsize=BATCH_SIZE))
     session.mount("http://", HTTPAdapter(pool_connections=1, pool_maxsize=BATCH_SIZE))
+
+    def mark_replaced_key(response: requests.Response, *_: object, **__: object) -> None:
+        if response.status_code in REFUSED_KEY_STATUSES and is_replaced(api_key):
+            response.headers[KEY_REPLACED] = "true"
+
+    session.hooks["response"].append(mark_replaced_key)
     return stripe.StripeClient(
         api_key,
         stripe_version=STRIPE_VERSION,
@@ -46,22 +58,40 @@ def stripe_client(api_key: str, *, api_base: str, bounds: TimeBounds) -> stripe.
 
 
 class StripeAccount:
-    """The account whose key a secret holds. The secret is read at most every API_KEY_MAX_AGE_SECONDS."""
+    """The account whose key a secret holds.
+
+    A key that Stripe refuses (401, 403) has the secret read anew at once. If it holds another key by now, the response
+    is classified as KEY_REPLACED: the request was not executed, nothing is wrong, and its retry uses the new key. The
+    request itself is never sent again with the new key: a delivery that has looked something up at one account must not
+    continue at another one.
+    """
 
     def __init__(self, environment: Mapping[str, str], *, config: "Config", bounds: TimeBounds) -> None:
-        self._secrets = SecretsProvider(boto3_client=boto3.client("secretsmanager", config=config))
-        self._secret_arn = environment["STRIPE_SECRET_ARN"]
-        self._lock = Lock()
+        client = boto3.client("secretsmanager", config=config)
+        self._secret = Secret(client, environment["STRIPE_SECRET_ARN"])
         self._client_for = lru_cache(maxsize=1)(
-            partial(stripe_client, api_base=environment["STRIPE_API_BASE"], bounds=bounds)
+            partial(
+                stripe_client, api_base=environment["STRIPE_API_BASE"], bounds=bounds, is_replaced=self._is_replaced
+            )
         )
 
     def client(self) -> stripe.StripeClient:
         """The client with the current key; the same one as long as the key does not change.
 
         Raises:
-            GetParameterError: the key cannot be read: an outage.
+            SecretUnavailable: the key cannot be read: an outage.
         """
-        with self._lock:  # Ten records of a cold start read the secret once.
-            api_key = self._secrets.get(self._secret_arn, max_age=API_KEY_MAX_AGE_SECONDS)
-            return self._client_for(str(api_key).strip())
+        return self._client_for(self._secret.current())
+
+    def is_live(self) -> bool:
+        """Whether the key is one of live mode: real money. Raises SecretUnavailable."""
+        return LIVE_KEY in self._secret.current()
+
+    def _is_replaced(self, api_key: str) -> bool:
+        """Whether the secret holds another key than the one that Stripe has refused."""
+        try:
+            if self._secret.current() == api_key:
+                self._secret.read_anew()
+            return self._secret.current() != api_key
+        except SecretUnavailable:
+            return False

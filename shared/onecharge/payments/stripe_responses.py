@@ -17,6 +17,10 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 
 IDEMPOTENT_REPLAYED = "idempotent-replayed"
 
+KEY_REPLACED = "onecharge-key-replaced"
+"""A header of ours on a response that refuses an API key which is no longer the secret's; stripe_client.py sets it."""
+REFUSED_KEY_STATUSES = (401, 403)
+
 
 class LookupInconclusive(Exception):
     """Stripe has more to show than was read, or than time allowed: something of the order may be missing."""
@@ -33,6 +37,7 @@ class ResponseKind(StrEnum):
     AMOUNT_REFUSED = "an amount below Stripe's minimum or above its maximum, or a currency that it does not take"
     UNEXPECTED_STATE = "400 payment_intent_unexpected_state"
     OTHER_PARAMETERS = "400 idempotency_error: the key was used with other parameters"
+    KEY_REPLACED = "401 or 403 of an API key that was replaced since"
     ACCOUNT = "401, 403, wrong mode, account not activated, unsupported version, a rate limit in a 400"
     NOT_FOUND = "404 of the object itself"
     INVALID = "another 4xx"
@@ -137,7 +142,9 @@ def _kind_and_code(error: stripe.StripeError, details: Any, code: str | None) ->
         return ResponseKind.DECLINED, getattr(details, "decline_code", None) or code
     if status == 402:
         return (ResponseKind.STORED_FAILURE if is_replay(error.headers) else ResponseKind.RETRYABLE), code
-    if status in (401, 403) or code in _ACCOUNT_CODES:
+    if status in REFUSED_KEY_STATUSES and KEY_REPLACED in (error.headers or {}):
+        return ResponseKind.KEY_REPLACED, code
+    if status in REFUSED_KEY_STATUSES or code in _ACCOUNT_CODES:
         return ResponseKind.ACCOUNT, code
     if isinstance(error, stripe.IdempotencyError) or kind == "idempotency_error":
         return ResponseKind.OTHER_PARAMETERS, code

@@ -39,6 +39,7 @@ RULES: Mapping[ResponseKind, Rule] = {
     ResponseKind.AMOUNT_REFUSED: Rule(NextAction.DECLINE),
     ResponseKind.UNEXPECTED_STATE: Rule(NextAction.RETRIEVE),
     ResponseKind.OTHER_PARAMETERS: Rule(NextAction.LOOK_UP, alarm=True),
+    ResponseKind.KEY_REPLACED: Rule(NextAction.RETRY),
     ResponseKind.ACCOUNT: Rule(NextAction.RETRY, alarm=True),
     ResponseKind.NOT_FOUND: Rule(NextAction.RETRY, alarm=True),
     ResponseKind.INVALID: Rule(NextAction.REFUSE, alarm=True),

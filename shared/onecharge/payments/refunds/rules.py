@@ -19,6 +19,7 @@ class RefundResponseKind(StrEnum):
     REFUSED = "charge_already_refunded, charge_disputed, more than is left, an amount that Stripe does not take"
     UNKNOWN = "no answer, 409, 424, 429, 500, 502, 503, 504"
     KEY_SPENT = "any of these with Idempotent-Replayed, 400 idempotency_error"
+    KEY_REPLACED = "401 or 403 of an API key that was replaced since"
     ACCOUNT = "401, 403, 404, wrong mode, account not activated, too little balance, a rate limit in a 400"
     INVALID = "another 4xx"
 
@@ -62,6 +63,7 @@ RULES: Mapping[RefundResponseKind, Rule] = {
     RefundResponseKind.REFUSED: Rule(NextAction.LOOK_UP_THEN_FAIL, RefundState.FAILED, alarm=True),
     RefundResponseKind.UNKNOWN: Rule(NextAction.RETRY),
     RefundResponseKind.KEY_SPENT: Rule(NextAction.LOOK_UP_ONLY, RefundState.NEEDS_REVIEW, alarm=True),
+    RefundResponseKind.KEY_REPLACED: Rule(NextAction.RETRY),
     RefundResponseKind.ACCOUNT: Rule(NextAction.RETRY, alarm=True),
     RefundResponseKind.INVALID: Rule(NextAction.REFUSE, RefundState.NEEDS_REVIEW, alarm=True),
 }
@@ -72,6 +74,7 @@ _KIND_OF: Mapping[ResponseKind, RefundResponseKind] = {
     ResponseKind.STORED_FAILURE: RefundResponseKind.KEY_SPENT,
     ResponseKind.OTHER_PARAMETERS: RefundResponseKind.KEY_SPENT,
     ResponseKind.AMOUNT_REFUSED: RefundResponseKind.REFUSED,
+    ResponseKind.KEY_REPLACED: RefundResponseKind.KEY_REPLACED,
     ResponseKind.ACCOUNT: RefundResponseKind.ACCOUNT,
     # The API key may be another account's: no refund is failed for it.
     ResponseKind.NOT_FOUND: RefundResponseKind.ACCOUNT,
