@@ -47,14 +47,17 @@ class Log:
 
 
 @cache
-def load_template() -> dict[str, Any]:
-    """template.yaml, with CloudFormation's short forms (`!Ref x`) read as plain text. Parsed once: read it only."""
+def load_template(name: str = "template.yaml") -> dict[str, Any]:
+    """A template, with CloudFormation's short forms (`!Ref x`) as plain text, or a list. Parsed once: read it only."""
 
     class Loader(yaml.SafeLoader):
         pass
 
-    Loader.add_multi_constructor("!", lambda loader, suffix, node: f"{suffix} {node.value}")
-    loaded = yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+    def short_form(loader: Any, suffix: str, node: yaml.Node) -> Any:
+        return {suffix: loader.construct_sequence(node, deep=True)} if suffix == "Join" else f"{suffix} {node.value}"
+
+    Loader.add_multi_constructor("!", short_form)
+    loaded = yaml.load((PROJECT / name).read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
     return dict(loaded)
 
 

@@ -1,0 +1,67 @@
+"""Why a person has to act: the cause of the metric `Alarm`, which is its dimension in CloudWatch.
+
+Each cause has one CloudWatch alarm of its name in monitoring.yaml, and one entry of its name in docs/runbook.md: causes
+that ask for the same action are one. tests/unit/test_monitoring.py compares the three.
+"""
+
+from enum import StrEnum
+from typing import Self
+
+
+class Cause(StrEnum):
+    """What a person has to act on."""
+
+    STRIPE_ACCOUNT = "StripeAccount"
+    """Stripe refuses our API key, or does not know what our rows name: it is another account's."""
+    STRIPE_KEY_UNREADABLE = "StripeKeyUnreadable"
+    """The secret with the API key cannot be read."""
+    REQUEST_REFUSED = "RequestRefused"
+    """Stripe refuses a request of ours, or its idempotency key: our code or its configuration is at fault."""
+    STRIPE_INCONCLUSIVE = "StripeInconclusive"
+    """What Stripe shows allows no decision."""
+    MONEY_DIFFERS = "MoneyDiffers"
+    """Stripe charged what our rows do not say."""
+    ROW_LOST = "RowLost"
+    """A paid PaymentIntent has no row."""
+    PAID_AFTER_DECLINE = "PaidAfterDecline"
+    """A payment succeeded after its attempt was declined."""
+    NEEDS_REVIEW = "NeedsReview"
+    """No rule can finish it: a person decides."""
+    # optional: refunds
+    REFUND_FAILED = "RefundFailed"
+    """A refund failed, or was returned: the customer does not get the money."""
+    # end optional
+    OVERDUE = "Overdue"
+    """Something waits for its outcome for a day."""
+    CHARGE_DISPUTED = "ChargeDisputed"
+    """A customer disputes a charge."""
+    RECONCILE_BEHIND = "ReconcileBehind"
+    """Reconciliation is an hour behind, or gave up an event."""
+    UNPUBLISHABLE = "Unpublishable"
+    """An item cannot be published as an event."""
+    ITEM_UNREADABLE = "ItemUnreadable"
+    """An item of the Orders table breaks the schema."""
+    MESSAGE_DIFFERS = "MessageDiffers"
+    """A message has other data than its row has frozen."""
+    # optional: due
+    DUE_DOCUMENT = "DueDocument"
+    """A due document is invalid, or was not ordered in time."""
+    # end optional
+    UNEXPECTED_ERROR = "UnexpectedError"
+    """An error that the code does not expect."""
+
+
+class Alarm(str):
+    """The name of the metric that counts it: `Alarm`, with the cause as its dimension.
+
+    It is a metric's name wherever one is counted; onecharge.runtime.metrics writes the dimension.
+    """
+
+    __slots__ = ("cause",)
+
+    cause: Cause
+
+    def __new__(cls, cause: Cause) -> Self:
+        name = super().__new__(cls, "Alarm")
+        name.cause = cause
+        return name
