@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from local.stripe_standin.payment_intents import PaymentIntent
     from local.stripe_standin.payment_methods import PaymentMethod
     from local.stripe_standin.refunds import Refund
+    from local.stripe_standin.webhook_endpoints import WebhookEndpoint
 
 API_VERSION = "2026-10-28.endive"
 """The account's default API version, which the objects follow; stripe-python pins the same one."""
@@ -69,6 +70,7 @@ class Account:
     refunds: "dict[str, Refund]" = field(default_factory=dict)
     disputes: "dict[str, Dispute]" = field(default_factory=dict)
     balance_transactions: "dict[str, BalanceTransaction]" = field(default_factory=dict)
+    webhook_endpoints: "dict[str, WebhookEndpoint]" = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     executing: Request | None = None
     """The request that causes the current events; None while Stripe acts by itself."""

@@ -1,6 +1,6 @@
 """A client for the stand-in's admin API: read the ledger, inject faults, move the clock."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,12 +152,22 @@ class StandInAdmin:
         """Assign an API key to an account, which sees nothing of other accounts; with None the key is refused."""
         self._send("POST", "api_keys", {"api_key": api_key, "account": account})
 
+    def restrict_api_key(self, api_key: str, permissions: Iterable[str]) -> None:
+        """Give the key these permissions and no other, as `payment_intent_write`; its other requests get a 403."""
+        self._send("POST", "api_keys", {"api_key": api_key, "permissions": sorted(permissions)})
+
+    def permissions_used(self) -> Mapping[str, Sequence[str]]:
+        """By API key, the permissions that its requests have needed."""
+        used: Mapping[str, Sequence[str]] = self._send("GET", "api_keys")["used"]
+        return used
+
     def events(self) -> list[Mapping[str, Any]]:
         """All events, oldest first; `deliver_webhooks` takes their indexes."""
         return list(self._send("GET", "webhooks")["events"])
 
     def deliver_webhooks(self, order: Sequence[int] | None = None) -> list[int]:
-        """Send events to the webhook URL, by index, in this order; all if None. Returns the HTTP statuses."""
+        """Send events to the webhook URL and to the endpoints, by index, in this order; all if None. Returns the HTTP
+        statuses."""
         response = self._send("POST", "webhooks/deliver", {} if order is None else {"order": list(order)})
         return list(response["statuses"])
 

@@ -50,8 +50,13 @@ def handle_admin_request(standin: "StandIn", method: str, path: str, body: dict[
         case "POST", ["keys", "delete"]:
             return {"deleted": sum(account.keys.delete(body.get("key")) for account in _accounts(standin.engine))}
         case "POST", ["api_keys"]:
-            standin.engine.assign_key(body["api_key"], body.get("account"))
+            if "permissions" in body:
+                standin.engine.api_keys.restrict(body["api_key"], body["permissions"])
+            else:
+                standin.engine.assign_key(body["api_key"], body.get("account"))
             return {}
+        case "GET", ["api_keys"]:
+            return {"used": standin.engine.api_keys.used}
         case "POST", parts:
             return _change_object(standin.engine, parts, body)
     raise _unknown(path)

@@ -27,10 +27,12 @@ from local.stripe_standin import (
     payment_intents,
     payment_methods,
     refunds,
+    webhook_endpoints,
 )
 from local.stripe_standin.account import API_VERSION, Account, Behavior, Ids
 from local.stripe_standin.errors import ApiError, invalid
 from local.stripe_standin.messages import Request, Response, Ticket
+from local.stripe_standin.permissions import ApiKeys
 from local.stripe_standin.rate_limits import RateLimits
 from local.stripe_standin.schedule import Schedule
 
@@ -64,6 +66,11 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("GET", f"balance_transactions/{_ID}"): balance.retrieve,
     ("GET", "events"): lists.events,
     ("GET", f"events/{_ID}"): lists.event,
+    ("POST", "webhook_endpoints"): webhook_endpoints.create,
+    ("GET", "webhook_endpoints"): lists.webhook_endpoints,
+    ("GET", f"webhook_endpoints/{_ID}"): webhook_endpoints.retrieve,
+    ("POST", f"webhook_endpoints/{_ID}"): webhook_endpoints.update,
+    ("DELETE", f"webhook_endpoints/{_ID}"): webhook_endpoints.delete,
 }
 _CAN_STAY_PROCESSING = (confirmation.create, confirmation.confirm)
 
@@ -75,6 +82,7 @@ class StripeEngine:
         self._clock = clock
         self._ids = Ids(seed)
         self._account_of_key: dict[str, str | None] = {}
+        self.api_keys = ApiKeys()
         self.schedule = Schedule()
         self.behavior = Behavior()
         self.rate_limits = RateLimits(clock)
@@ -92,10 +100,11 @@ class StripeEngine:
         return identified, headers
 
     def begin(self, request: Request) -> Ticket | Response:
-        """Returns a ticket, or the response that ends the request: 401, 429, 400, 409, or a replay."""
+        """Returns a ticket, or the response that ends the request: 401, 403, 429, 400, 409, or a replay."""
         self.run_due()
         try:
             account = self._account_for(request)
+            self.api_keys.check(request, account.id)
             self._check_rate(account, request)
             self._check_version(request)
             replay = account.keys.begin(request, self._clock())

@@ -67,6 +67,10 @@ def events(account: Account, request: Request) -> dict[str, Any]:
     return _list(request, matching, "type", other=r"types\[\d*\]")
 
 
+def webhook_endpoints(account: Account, request: Request) -> dict[str, Any]:
+    return _list(request, account.webhook_endpoints.values())
+
+
 def event(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     allow(request)
     for each in account.events:

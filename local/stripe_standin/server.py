@@ -156,15 +156,22 @@ class StandIn(ThreadingHTTPServer):
 
     def _deliver_webhooks(self, events: list[dict[str, Any]], order: Sequence[int] | None) -> dict[str, Any]:
         """Send events, each delivery with a new signature. `order` lists indexes, in any order, with duplicates."""
-        if self.webhook_url is None:
+        with self.lock:
+            endpoints = list(self.engine.account.webhook_endpoints.values())
+        if self.webhook_url is None and not endpoints:
             raise invalid("Set webhook_url first.", param="webhook_url")
         statuses = []
         for event in [events[index] for index in (range(len(events)) if order is None else order)]:
-            payload = json.dumps(event)
-            header = signature(payload, self.webhook_secret, int(self.now()))
-            headers = {"Stripe-Signature": header, "Content-Type": "application/json"}
-            statuses.append(requests.post(self.webhook_url, payload, headers=headers, timeout=30).status_code)
+            given = [(self.webhook_url, self.webhook_secret)] if self.webhook_url else []
+            created = [(each.url, each.secret) for each in endpoints if each.gets(event["type"])]
+            statuses += [self._deliver(event, url, secret) for url, secret in given + created]
         return {"statuses": statuses}
+
+    def _deliver(self, event: dict[str, Any], url: str, secret: str) -> int:
+        payload = json.dumps(event)
+        header = signature(payload, secret, int(self.now()))
+        headers = {"Stripe-Signature": header, "Content-Type": "application/json"}
+        return requests.post(url, payload, headers=headers, timeout=30).status_code
 
 
 class _Handler(BaseHTTPRequestHandler):

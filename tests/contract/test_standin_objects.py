@@ -131,8 +131,16 @@ class Recorder:
         sources = {"limit": "100", "expand[0]": "data.source"}
         booked = self.send("ApiList<Stripe.BalanceTransaction>", "GET", "balance_transactions", sources)["data"]
         self.send("BalanceTransaction", "GET", f"balance_transactions/{booked[0]['id']}")
+        self._record_webhook_endpoints()
         query = {"query": "metadata['order_id']:'ord_1'", "limit": "1"}
         self.send("ApiSearchResult<Stripe.PaymentIntent>", "GET", "payment_intents/search", query)
+
+    def _record_webhook_endpoints(self) -> None:
+        parameters = {"url": "https://shop.example/stripe/events", "enabled_events[0]": "charge.refunded"}
+        made = self.send("WebhookEndpoint", "POST", "webhook_endpoints", parameters)
+        self.send("WebhookEndpoint", "POST", f"webhook_endpoints/{made['id']}", {"disabled": "true"})
+        self.send("ApiList<Stripe.WebhookEndpoint>", "GET", "webhook_endpoints", {"limit": "100"})
+        self.send("DeletedWebhookEndpoint", "DELETE", f"webhook_endpoints/{made['id']}")
 
 
 def _event_type(type_: str) -> str:

@@ -1,0 +1,87 @@
+"""Webhook endpoints: made, listed, changed and deleted through the API; their secrets are returned once."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+import stripe
+
+from local.stripe_standin.account import API_VERSION
+from testing.standin_account import Account
+
+
+class Receiver(ThreadingHTTPServer):
+    """Keeps the signature header and the body of each request."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, str]] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/stripe/events"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.received.append((self.headers["Stripe-Signature"], body))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    server = Receiver()
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_the_secret_is_in_the_response_to_the_create_only(account: Account) -> None:
+    """Nobody can read it later."""
+    endpoints = account.client.v1.webhook_endpoints
+    made = endpoints.create({"url": "https://shop.example/hook", "enabled_events": ["charge.refunded"]})
+    assert made.secret is not None
+    assert made.secret.startswith("whsec_")
+    [listed] = endpoints.list().data
+    assert not hasattr(listed, "secret")
+    assert not hasattr(endpoints.retrieve(made.id), "secret")
+
+
+def test_an_endpoint_gets_its_events_signed_with_its_secret(account: Account, receiver: Receiver) -> None:
+    """The types that are enabled, while it is."""
+    endpoints = account.client.v1.webhook_endpoints
+    made = endpoints.create({"url": receiver.url, "enabled_events": ["payment_intent.succeeded"]})
+    account.pay()
+    assert account.admin.deliver_webhooks() == [200]
+    [(header, body)] = receiver.received
+    stripe.WebhookSignature.verify_header(body, header, str(made.secret), 300)
+    assert '"payment_intent.succeeded"' in body
+    endpoints.update(made.id, {"disabled": True})
+    assert account.admin.deliver_webhooks() == []
+    endpoints.update(made.id, {"disabled": False, "enabled_events": ["*"]})
+    assert len(account.admin.deliver_webhooks()) == len(account.event_types())
+    endpoints.delete(made.id)
+    assert endpoints.list().data == []
+
+
+def test_the_api_version_of_an_endpoint_cannot_be_changed(account: Account) -> None:
+    """Stripe refuses the parameter."""
+    endpoints = account.client.v1.webhook_endpoints
+    parameters: Any = {"url": "https://shop.example/hook", "enabled_events": ["*"], "api_version": API_VERSION}
+    made = endpoints.create(parameters)
+    assert made.api_version == API_VERSION
+    other: Any = {"api_version": "2025-09-30.clover"}
+    with pytest.raises(stripe.InvalidRequestError, match="unknown parameter"):
+        endpoints.update(made.id, other)
