@@ -39,6 +39,7 @@ STAYS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "shared/onecharge/orders/schema.py",
             f"{PAYMENTS}/event_handler.py",
             f"{PAYMENTS}/stripe_events.py",
+            f"{PAYMENTS}/stripe_permissions.py",
             f"{PAYMENTS}/charges/event_handler.py",
             f"{PAYMENTS}/charges/gateway.py",
             f"{PAYMENTS}/charges/protocol.py",
@@ -75,6 +76,7 @@ STAYS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "the same rules, whether a webhook delivers an event or a scheduled run lists it": (
             f"{PAYMENTS}/event_handler.py",
             f"{PAYMENTS}/stripe_events.py",
+            f"{PAYMENTS}/stripe_permissions.py",
             f"{PAYMENTS}/charges/discrepancy.py",
             f"{PAYMENTS}/charges/reconciler.py",
             f"{PAYMENTS}/charges/store.py",
