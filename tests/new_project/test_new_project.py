@@ -76,7 +76,6 @@ STAYS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "the same rules, whether a webhook delivers an event or a scheduled run lists it": (
             f"{PAYMENTS}/event_handler.py",
             f"{PAYMENTS}/stripe_events.py",
-            f"{PAYMENTS}/stripe_permissions.py",
             f"{PAYMENTS}/charges/discrepancy.py",
             f"{PAYMENTS}/charges/reconciler.py",
             f"{PAYMENTS}/charges/store.py",
