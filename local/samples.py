@@ -76,6 +76,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "unsigned": 400,
     },
     # end optional
+    "check_release": {
+        "self_check": {},
+    },
     "reconcile": {
         "scheduled": None,
     },

@@ -15,11 +15,13 @@ from charge_order.charge import ChargeOrder
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import Event, OrderPlacedEvent, event_adapter
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.self_check import queue_probe, table_probe
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
@@ -58,6 +60,11 @@ class Application:
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
+        self.probes = {
+            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
+            "PAYMENTS_QUEUE_URL": queue_probe(environment["PAYMENTS_QUEUE_URL"]),
+            "STRIPE_SECRET_ARN": payment_intents_probe(self._service.stripe),
+        }
 
 
 @lambda_handler(Application)

@@ -12,6 +12,7 @@ from onecharge.orders.store import OrderStore
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.self_check import function_probe, table_probe
 from orders_api.dependencies import Dependencies
 from orders_api.payments import PaymentQuestions
 from orders_api.refund_store import OrderRefundStore
@@ -46,6 +47,15 @@ class Application:
             clock=lambda: datetime.now(UTC),
         )
         self.resolver = resolver_of(dependencies)
+        self.probes = {
+            "ORDERS_TABLE": table_probe(orders_table, "order_id"),
+            # optional: refunds
+            "ORDER_REFUNDS_TABLE": table_probe(environment["ORDER_REFUNDS_TABLE"], "order_id", "refund_id"),
+            # end optional
+            # optional: cancel | authentication
+            "PAYMENT_QUESTIONS_FUNCTION": function_probe(environment["PAYMENT_QUESTIONS_FUNCTION"]),
+            # end optional
+        }
 
 
 @lambda_handler(Application)

@@ -15,11 +15,13 @@ from onecharge.contract.questions import (
 )
 from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import SecretUnavailable
+from onecharge.runtime.self_check import table_probe
 from payment_questions.cancel import AnswerCancel  # optional: cancel
 from payment_questions.client_secret import AnswerClientSecret  # optional: authentication
 
@@ -47,6 +49,10 @@ class Application:
             bounds=bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"])),
             instruments=Instruments(time.time, self._logger, self.counts),
         )
+        self.probes = {
+            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
+            "STRIPE_SECRET_ARN": payment_intents_probe(self._service.stripe),
+        }
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """The answer, as JSON. It is never logged: it may be a client secret."""

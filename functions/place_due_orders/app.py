@@ -28,6 +28,7 @@ class Application:
             environment["DUE_DOCUMENTS_TABLE"],
             environment["ORDERS_TABLE"],
         )
+        self.probes = {"DUE_DOCUMENTS_TABLE": lambda: self._documents.page("1970-01-01", after=None, limit=1)}
 
     def place_due_orders(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""

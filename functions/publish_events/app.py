@@ -17,6 +17,7 @@ from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, Event
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.self_check import topic_probe
 from onecharge.runtime.topics import Topic
 from publish_events.mapping import PublishedTables
 
@@ -88,6 +89,8 @@ class Application:
             logger=logger,
             counts=self.counts,
         )
+        topics = ("ORDER_EVENTS_TOPIC_ARN", "PAYMENT_EVENTS_TOPIC_ARN")
+        self.probes = {name: topic_probe(environment[name]) for name in topics}
 
 
 @lambda_handler(Application)

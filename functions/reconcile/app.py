@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.probes import events_probe
 from onecharge.payments.processed_events import ProcessedEvents  # optional: webhook
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.stripe_events import StripeEvents
@@ -16,6 +17,7 @@ from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import SecretUnavailable
+from onecharge.runtime.self_check import table_probe
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import ReconcileCharges
 
@@ -43,6 +45,13 @@ class Application:
         dynamodb = self._reconciliation.service.dynamodb
         self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])  # optional: webhook
         self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"], ReconcileCheckpoint)
+        self.probes = {
+            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
+            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),  # optional: refunds
+            "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),  # optional: webhook
+            "RECONCILIATION_TABLE": table_probe(environment["RECONCILIATION_TABLE"], "name"),
+            "STRIPE_SECRET_ARN": events_probe(self._reconciliation.service.stripe),
+        }
 
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""

@@ -12,6 +12,7 @@ from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.probes import refunds_probe
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
@@ -19,6 +20,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.self_check import queue_probe, table_probe
 from refund_charge.refund import RefundCharge
 
 if TYPE_CHECKING:
@@ -47,6 +49,11 @@ class Application:
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
+        self.probes = {
+            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
+            "REFUNDS_QUEUE_URL": queue_probe(environment["REFUNDS_QUEUE_URL"]),
+            "STRIPE_SECRET_ARN": refunds_probe(self._service.stripe),
+        }
 
     def _refund_charge(self) -> RefundCharge:
         bounds, instruments = self._service.bounds, self._service.instruments

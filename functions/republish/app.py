@@ -12,6 +12,7 @@ from onecharge.runtime.aws import client_config
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.self_check import table_probe, topic_probe
 from onecharge.runtime.topics import Topic
 from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import Source, WaitingOrders
@@ -39,6 +40,14 @@ class Application:
         self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)
         sns = boto3.client("sns", config=config)
         self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
+        self.probes = {
+            "ORDERS_TABLE": table_probe(environment["ORDERS_TABLE"], "order_id"),
+            # optional: refunds
+            "ORDER_REFUNDS_TABLE": table_probe(environment["ORDER_REFUNDS_TABLE"], "order_id", "refund_id"),
+            # end optional
+            "REPUBLICATION_TABLE": table_probe(environment["REPUBLICATION_TABLE"], "name"),
+            "ORDER_EVENTS_TOPIC_ARN": topic_probe(environment["ORDER_EVENTS_TOPIC_ARN"]),
+        }
 
     def republish(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation times out."""

@@ -11,6 +11,7 @@ import boto3
 from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.time_bounds import TimeBounds
@@ -18,6 +19,7 @@ from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import Secret
+from onecharge.runtime.self_check import table_probe
 from stripe_webhook.http_route import WebhookRoute
 from stripe_webhook.receive import ReceiveStripeEvent
 
@@ -39,6 +41,13 @@ class Application:
         secretsmanager = boto3.client("secretsmanager", config=client_config())
         secret = Secret(secretsmanager, environment["STRIPE_WEBHOOK_SECRET_ARN"], has_previous=True)
         self.route = WebhookRoute(secret=secret, receive=self._receive, instruments=self._instruments)
+        self.probes = {
+            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
+            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),  # optional: refunds
+            "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),
+            "STRIPE_SECRET_ARN": payment_intents_probe(self._reconciliation.service.stripe),
+            "STRIPE_WEBHOOK_SECRET_ARN": secret.current,
+        }
 
     def _receive(self) -> ReceiveStripeEvent:
         """With the Stripe key as it is now."""

@@ -5,6 +5,7 @@ A function's app.py defines `Application`, the only place where its parts are pu
     class Application:
         def __init__(self, environment: Mapping[str, str]) -> None:
             self.counts = Counts(Metrics())
+            self.probes = {"ORDERS_TABLE": table_probe(environment["ORDERS_TABLE"], "order_id")}
             ...
 
     @lambda_handler(Application)
@@ -15,9 +16,10 @@ A function's app.py defines `Application`, the only place where its parts are pu
 import os
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.self_check import SELF_CHECK, Probe, run_probes
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -26,19 +28,22 @@ type Handler[Result] = Callable[[dict[str, Any], "LambdaContext"], Result]
 """What Lambda invokes, with the event and the context."""
 
 
-class HasCounts(Protocol):
+class ApplicationParts(Protocol):
     """An application: everything that lives as long as the execution environment, its metrics included."""
 
     counts: Counts
+    probes: Mapping[str, Probe]
+    """What its self-check tries, by name."""
 
 
-def lambda_handler[App: HasCounts, Result](
+def lambda_handler[App: ApplicationParts, Result](
     build: Callable[[Mapping[str, str]], App],
 ) -> Callable[[Callable[[App, dict[str, Any], "LambdaContext"], Result]], Handler[Result]]:
     """Make a function that takes its application as first argument a handler that Lambda can invoke.
 
     The application is built at the first invocation and reused by the later ones: importing the module reads no
-    environment variable. The metrics are flushed after each invocation, whether or not it raises.
+    environment variable. The metrics are flushed after each invocation, whether or not it raises. The event SELF_CHECK is
+    answered with the outcome of the application's probes.
 
     Args:
         build: makes the application from the environment variables; usually the class itself.
@@ -52,6 +57,8 @@ def lambda_handler[App: HasCounts, Result](
         @wraps(invoke)
         def handler(event: dict[str, Any], context: "LambdaContext") -> Result:
             reused = application()
+            if event == SELF_CHECK:
+                return cast("Result", run_probes(reused.probes))  # What only check_release asks for, it alone reads.
             try:
                 return invoke(reused, event, context)
             finally:
