@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from local.aws_account import forget_aws_account
 from local.emulator import CREDENTIALS, Emulator
 from local.processes import StartupError, running, tail
@@ -77,10 +79,14 @@ class Sam:
     def deploy(self, emulator: Emulator, parameters: Mapping[str, str]) -> Mapping[str, str]:
         """Deploy what was built to the emulator; returns the stack's outputs. Raises StartupError."""
         emulator.client("s3").create_bucket(Bucket=ARTIFACTS_BUCKET)
+        given = {"Architecture": self.architecture_here(), "Profile": "local", **parameters}
+        # A new file: the built one is linked to those of other runs.
+        template = self.build_dir / "deployed.yaml"
+        template.write_text(with_defaults((self.build_dir / "template.yaml").read_text(), given))
         self._run(
             "deploy",
-            ["--template-file", str(self.build_dir / "template.yaml")],
-            {"Architecture": self.architecture_here(), "Profile": "local", **parameters},
+            ["--template-file", str(template)],
+            given,
             cwd=self.project,
             env={"AWS_ENDPOINT_URL": emulator.endpoint_url, **CREDENTIALS},
         )
@@ -120,6 +126,19 @@ class Sam:
             "AWS_DEFAULT_REGION": CREDENTIALS["AWS_DEFAULT_REGION"],
             "AWS_MAX_ATTEMPTS": "1",
         }
+
+
+def with_defaults(built: str, given: Mapping[str, str]) -> str:
+    """A shim for one gap of the emulator: what SAM's transform resolves by itself, as whether CodeDeploy is used, it
+    resolves with the defaults of the parameters there, and with the given values on AWS. So these become the defaults.
+
+    Args:
+        built: a template as `sam build` writes it, without YAML's short forms of CloudFormation's functions.
+    """
+    template = yaml.safe_load(built)
+    for name, value in given.items():
+        template["Parameters"][name]["Default"] = value
+    return yaml.safe_dump(template, sort_keys=False)
 
 
 def _why_it_failed(command: str, log: Path) -> str:

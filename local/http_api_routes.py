@@ -37,7 +37,7 @@ def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
 
 
 def routes_of(template: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Each route of a transformed template: logical id of its API, route key, logical id of its function."""
+    """Each route of a transformed template: logical id of its API, route key, logical id of its function's alias."""
     for name, resource in template["Resources"].items():
         if resource["Type"] != "AWS::ApiGatewayV2::Api":
             continue
@@ -45,7 +45,7 @@ def routes_of(template: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             for method in sorted(_METHODS.keys() & methods.keys()):
                 uri = methods[method]["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
                 route_key = "$default" if path == "/$default" else f"{_METHODS[method]} {path}"
-                yield name, route_key, uri.split("${")[-1].split(".Arn}")[0]
+                yield name, route_key, uri.split("${")[-1].partition("}")[0].removesuffix(".Arn")
 
 
 def _functions(template: Mapping[str, Any]) -> set[str]:
@@ -53,5 +53,8 @@ def _functions(template: Mapping[str, Any]) -> set[str]:
 
 
 def _function_arn(emulator: Emulator, physical_ids: Mapping[str, str], logical_id: str) -> str:
+    """The physical id of an alias is its ARN; that of a function is its name."""
+    if physical_ids[logical_id].startswith("arn:"):
+        return physical_ids[logical_id]
     function = emulator.client("lambda").get_function(FunctionName=physical_ids[logical_id])
     return str(function["Configuration"]["FunctionArn"])

@@ -32,7 +32,7 @@ class Application:
         self.probes: Mapping[str, Probe] = {}  # It is no part of the way of an order, and is not deployed gradually.
         config = Config(connect_timeout=1, read_timeout=SELF_CHECK_SECONDS, retries={"total_max_attempts": 1})
         self.check = CheckRelease(
-            codedeploy=boto3.client("codedeploy", config=client_config()),  # type: ignore[call-overload]  # No types.
+            codedeploy=boto3.client("codedeploy", config=client_config()),
             functions=boto3.client("lambda", config=config),
             logger=Logger(),
         )

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 class Deployments(Protocol):
     """What is used of boto3's CodeDeploy client, whose types are not installed."""
 
-    def list_deployment_targets(self, *, deploymentId: str) -> dict[str, Any]: ...  # noqa: N803  # boto3's names.
+    def list_deployment_targets(self, *, deploymentId: str) -> dict[str, Any]: ...  # boto3's names.
 
-    def batch_get_deployment_targets(self, *, deploymentId: str, targetIds: list[str]) -> dict[str, Any]: ...  # noqa: N803
+    def batch_get_deployment_targets(self, *, deploymentId: str, targetIds: list[str]) -> dict[str, Any]: ...
 
     def put_lifecycle_event_hook_execution_status(
         self,
         *,
-        deploymentId: str,  # noqa: N803
-        lifecycleEventHookExecutionId: str,  # noqa: N803
+        deploymentId: str,
+        lifecycleEventHookExecutionId: str,
         status: Literal["Succeeded", "Failed"],
     ) -> object: ...
 

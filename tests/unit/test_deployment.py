@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
-from local.deployment import Sam
+from local.deployment import Sam, with_defaults
 from local.processes import StartupError
 
 # It writes what it is called with, as `sam build` writes its folders: dependencies where it runs.
@@ -70,3 +71,15 @@ def test_a_build_that_fails_says_what_to_do(project: Path, sentence: str, advice
     assert sentence in log
     assert last_line.startswith("`sam build` failed, as its log above says")
     assert advice in last_line
+
+
+def test_the_emulator_gets_the_given_values_as_defaults() -> None:
+    """SAM's transform sees only these there. All else stays, so what is deployed is the template."""
+    built = {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Parameters": {"Profile": {"Type": "String", "Default": "live"}, "LogLevel": {"Type": "String"}},
+        "Resources": {"A": {"Type": "B", "Properties": {"C": {"Ref": "Profile"}}}},
+    }
+    deployed = yaml.safe_load(with_defaults(yaml.safe_dump(built), {"Profile": "local"}))
+    assert deployed["Parameters"].pop("Profile") == {"Type": "String", "Default": "local"}
+    assert deployed == {**built, "Parameters": {"LogLevel": {"Type": "String"}}}

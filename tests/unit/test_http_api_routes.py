@@ -27,6 +27,14 @@ def test_each_path_and_method_is_a_route() -> None:
     ]
 
 
+def test_a_route_to_an_alias() -> None:
+    """SAM names the alias in the integration, without `.Arn`: an alias's physical id is its ARN."""
+    template = api({"/orders": {"post": "Place"}})
+    integration = template["Resources"]["Api"]["Properties"]["Body"]["paths"]["/orders"]["post"]
+    integration["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"] = "arn:…/functions/${PlaceAliaslive}/invocations"
+    assert list(routes_of(template)) == [("Api", "POST /orders", "PlaceAliaslive")]
+
+
 def test_catch_all_routes() -> None:
     """ANY means every method, $default every path."""
     any_method = "x-amazon-apigateway-any-method"

@@ -32,8 +32,10 @@ class ApplicationParts(Protocol):
     """An application: everything that lives as long as the execution environment, its metrics included."""
 
     counts: Counts
-    probes: Mapping[str, Probe]
-    """What its self-check tries, by name."""
+
+    @property
+    def probes(self) -> Mapping[str, Probe]:
+        """What its self-check tries, by name."""
 
 
 def lambda_handler[App: ApplicationParts, Result](
@@ -42,8 +44,8 @@ def lambda_handler[App: ApplicationParts, Result](
     """Make a function that takes its application as first argument a handler that Lambda can invoke.
 
     The application is built at the first invocation and reused by the later ones: importing the module reads no
-    environment variable. The metrics are flushed after each invocation, whether or not it raises. The event SELF_CHECK is
-    answered with the outcome of the application's probes.
+    environment variable. The metrics are flushed after each invocation, whether or not it raises. The event SELF_CHECK
+    is answered with the outcome of the application's probes.
 
     Args:
         build: makes the application from the environment variables; usually the class itself.

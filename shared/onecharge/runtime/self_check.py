@@ -39,7 +39,7 @@ _NOBODY = "self-check"
 
 
 def run_probes(probes: Mapping[str, Probe]) -> dict[str, str]:
-    """For each probe `ok`, or what kind of error it raised. Never the error's text, which may hold an address or a key."""
+    """For each probe `ok`, or the kind of error that it raised. Never its text, which may hold an address or a key."""
     return {name: _outcome(probe) for name, probe in probes.items()}
 
 
