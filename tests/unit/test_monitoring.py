@@ -97,9 +97,10 @@ def test_cloudwatch_takes_the_range_that_is_evaluated(name: str) -> None:
 
 # optional: original
 def test_every_function_and_queue_is_watched() -> None:
-    """A new one without an alarm would fail unseen."""
+    """A new one without an alarm would fail unseen. If check_release fails, so does the deployment that waits for it."""
     template = load_template()["Resources"]
     functions = {name for name, each in template.items() if each["Type"] == "AWS::Serverless::Function"}
+    functions.remove("CheckReleaseFunction")
     queues = {name for name, each in template.items() if each["Type"] == "AWS::SQS::Queue"}
     watched: dict[str, set[Any]] = {"FunctionName": set(), "QueueName": set()}
     for alarm in METRIC_ALARMS.values():

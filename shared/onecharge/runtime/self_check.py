@@ -97,6 +97,3 @@ def function_probe(function: str) -> Probe:
 
 
 # end optional
-def secret_probe(secrets: "SecretsProvider", arn: str) -> Probe:
-    """Reads the secret anew: a copy that is still cached proves nothing."""
-    return lambda: secrets.get(arn, force_fetch=True)
