@@ -13,7 +13,9 @@ from pydantic_core import PydanticCustomError
 from onecharge.contract.events import CustomerId, OrderId
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import expression_values, from_item, to_item
+from onecharge.runtime.metrics import Alarm
 from orders_api.dependencies import Dependencies
 from orders_api.http import JsonResponse, Request, Route, invalid_request
 from orders_api.responses import OrderList, order_view
@@ -86,8 +88,11 @@ def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
     page = read_page(deps.orders, query)
     for order_id in page.unreadable:
         deps.count("OrderUnreadable")
-        deps.count("Alarm")
-        deps.logger.error("order left out of a list: its item breaks the schema", extra={"order_id": order_id})
+        deps.count(Alarm(Cause.ITEM_UNREADABLE))
+        deps.logger.error(
+            "order left out of a list: its item breaks the schema",
+            extra={"order_id": order_id, "cause": Cause.ITEM_UNREADABLE},
+        )
     cursor = page.end.encoded() if page.end else None
     return request.respond(HTTPStatus.OK, OrderList(orders=[*map(order_view, page.orders)], next_cursor=cursor))
 

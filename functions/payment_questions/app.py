@@ -79,7 +79,6 @@ class Application:
         try:
             charges = self._service.charges()
         except SecretUnavailable:
-            self.counts("Alarm")
             self._logger.exception("the Stripe key cannot be read")
             return None
         return replace(charges, gateway=replace(charges.gateway, has_time=lambda: time.time() < deadline))

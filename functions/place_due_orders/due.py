@@ -14,6 +14,8 @@ from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.orders.schema import new_order_item
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.metrics import Alarm
 from place_due_orders.documents import DocumentState, DueDocument, InvalidDocument
 from place_due_orders.store import DocumentChanged, DueDocumentStore, Item, Placed, PlacedBefore
 
@@ -105,8 +107,11 @@ class PlaceDueOrders:
             )
         except Exception:
             self.count("DueDocumentFailed")
-            self.count("Alarm")
-            self.logger.exception("document failed unexpectedly: the next run retries it", extra={"due_date": due_date})
+            self.count(Alarm(Cause.UNEXPECTED_ERROR))
+            self.logger.exception(
+                "document failed unexpectedly: the next run retries it",
+                extra={"due_date": due_date, "cause": Cause.UNEXPECTED_ERROR},
+            )
 
     def _order(self, item: Item, due_date: str) -> None:
         try:
@@ -158,12 +163,17 @@ class PlaceDueOrders:
         if not self.documents.mark(item, {"state": DocumentState.INVALID, "reason": reason}):
             return
         self.count("DueDocumentInvalid")
-        self.count("Alarm")
+        self.count(Alarm(Cause.DUE_DOCUMENT))
         # Without its id, which may be what is wrong with it. The table has it, as INVALID.
-        self.logger.error("document is INVALID: correct it", extra={"due_date": due_date, "reason": reason})
+        self.logger.error(
+            "document is INVALID: correct it",
+            extra={"due_date": due_date, "reason": reason, "cause": Cause.DUE_DOCUMENT},
+        )
 
     def _report(self, due_date: str) -> None:
         if next(self._not_done(due_date), None) is not None:
             self.count("DueDateMissed")
-            self.count("Alarm")
-            self.logger.error("due too long ago: order it or withdraw it", extra={"due_date": due_date})
+            self.count(Alarm(Cause.DUE_DOCUMENT))
+            self.logger.error(
+                "due too long ago: order it or withdraw it", extra={"due_date": due_date, "cause": Cause.DUE_DOCUMENT}
+            )

@@ -14,9 +14,10 @@ import boto3
 from aws_lambda_powertools import Logger, Metrics
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, Event
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.metrics import Counts
+from onecharge.runtime.metrics import Alarm, Counts
 from onecharge.runtime.self_check import topic_probe
 from onecharge.runtime.topics import Topic
 from publish_events.mapping import PublishedTables
@@ -67,9 +68,10 @@ class Publisher:
 
     def _report_unpublishable(self, order_id: str, error: str) -> None:
         """Reported with each retry, until the item is corrected."""
-        self.counts("Alarm")
+        self.counts(Alarm(Cause.UNPUBLISHABLE))
         self.logger.error(
-            "unpublishable: no retry helps, correct the item", extra={"order_id": order_id, "error": error}
+            "unpublishable: no retry helps, correct the item",
+            extra={"order_id": order_id, "error": error, "cause": Cause.UNPUBLISHABLE},
         )
 
 

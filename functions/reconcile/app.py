@@ -59,7 +59,6 @@ class Application:
             charges = self._reconciliation.service.charges()
         except SecretUnavailable:
             self.counts("ReconcileInterrupted")
-            self.counts("Alarm")
             self._logger.exception("the Stripe key cannot be read")
             return
         run = ReconcileCharges(

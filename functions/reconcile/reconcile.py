@@ -18,11 +18,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
 from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore
-from onecharge.payments.event_handler import OUTAGES, StripeEventHandler, needs_a_person
+from onecharge.payments.event_handler import OUTAGES, StripeEventHandler, cause_of
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_events import PaymentIntentEvent, StripeEvent, StripeEvents
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.tracing import order_span
 from reconcile.checkpoint import FailedEvent, ReconcileCheckpoint
 
@@ -146,7 +148,7 @@ class ReconcileCharges:
         if payment is not None and payment.is_overdue(self.instruments.now()):
             self.instruments.count("AbandonedPayment")
             message = "abandoned payment: unfinished for a day, and no message claims it"
-            self.instruments.log(message, alarm=True, **payment.log_fields, state=payment.state)
+            self.instruments.log(message, alarm=Cause.OVERDUE, **payment.log_fields, state=payment.state)
 
     # ------------------------------------------------------------ Stripe ─► rows
 
@@ -168,7 +170,7 @@ class ReconcileCharges:
                 self._report_failed(failed, event, error)
                 checkpoint = replace(checkpoint, failed=(*others, replace(failed, attempts=failed.attempts + 1)))
             else:
-                self.instruments.count("Alarm")
+                self.instruments.count(Alarm(Cause.RECONCILE_BEHIND))
                 self._report_failed(
                     failed, event, error, "EventAbandoned", "event abandoned: find it at Stripe by its id"
                 )
@@ -234,7 +236,7 @@ class ReconcileCharges:
         if max(round_seconds, events_seconds) > ROUND_OVERDUE_SECONDS:
             self.instruments.count("ReconcileOverdue")
             message = "reconciliation is behind: no round was completed for an hour"
-            self.instruments.log(message, alarm=True, **lag, round_seconds=round_seconds)
+            self.instruments.log(message, alarm=Cause.RECONCILE_BEHIND, **lag, round_seconds=round_seconds)
         self.instruments.log("reconciled", **lag, failed_events=len(checkpoint.failed))
 
     def _rows_behind_seconds(self, checkpoint: ReconcileCheckpoint, now: int) -> int:
@@ -262,10 +264,11 @@ class ReconcileCharges:
 
     def _report(self, metric: str, message: str, error: Exception, **about: object) -> None:
         self.instruments.count(metric)
-        if needs_a_person(error):
-            self.instruments.count("Alarm")
+        cause = cause_of(error)
+        if cause:
+            self.instruments.count(Alarm(cause))
         unexpected = None if isinstance(error, OUTAGES) else error
-        details = {**about, "error": type(error).__name__}
+        details = {**about, "error": type(error).__name__} | ({"cause": cause} if cause else {})
         self.instruments.logger.warning(message, extra=details, exc_info=unexpected)
 
     # ------------------------------------------------------------ time

@@ -14,7 +14,9 @@ from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.events import Event
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.topics import Topic
 from republish.waiting import (
     DAY_SECONDS,
@@ -109,7 +111,7 @@ class RepublishOrders:
         is_stuck = waiting_seconds >= DAY_SECONDS
         if is_stuck:
             self.count("WaitingForADay")
-            self.count("Alarm")
+            self.count(Alarm(Cause.OVERDUE))
         before_seconds = checkpoint.round_before_at - waiting.since
         if republications_due(waiting_seconds) <= republications_due(before_seconds):
             return None
@@ -147,7 +149,8 @@ class RepublishOrders:
 
     def _report_unpublishable(self, order_id: str, error: str) -> None:
         """Raises the alarm in every round, until somebody has corrected the item; the others are published."""
-        self.count("Alarm")
+        self.count(Alarm(Cause.UNPUBLISHABLE))
         self.logger.error(
-            "unpublishable: no retry helps, correct the item", extra={"order_id": order_id, "error": error}
+            "unpublishable: no retry helps, correct the item",
+            extra={"order_id": order_id, "error": error, "cause": Cause.UNPUBLISHABLE},
         )

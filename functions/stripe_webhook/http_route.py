@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import stripe
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
 
-from onecharge.payments.event_handler import OUTAGES, needs_a_person
+from onecharge.payments.event_handler import OUTAGES, cause_of
 from onecharge.payments.instruments import Instruments
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.problems import Problem
 from stripe_webhook.signature import NotFromStripe, verified
 
@@ -82,17 +84,21 @@ class WebhookRoute:
 
     def _unavailable(self, error: Exception) -> Response[str]:
         self._instruments.count("WebhookDeferred")
-        if needs_a_person(error):
-            self._instruments.count("Alarm")
+        cause = cause_of(error)
+        if cause:
+            self._instruments.count(Alarm(cause))
         self._instruments.logger.warning(
             "webhook deferred: Stripe sends it again",
-            extra={"error": type(error).__name__, "correlation_id": self._correlation_id()},
+            extra={"error": type(error).__name__, "cause": cause, "correlation_id": self._correlation_id()},
         )
         return self._problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", "The event was not handled. Send it again.")
 
     def _failed(self, _: Exception) -> Response[str]:
-        self._instruments.count("Alarm")
-        self._instruments.logger.exception("request failed", extra={"correlation_id": self._correlation_id()})
+        cause = Cause.UNEXPECTED_ERROR
+        self._instruments.count(Alarm(cause))
+        self._instruments.logger.exception(
+            "request failed", extra={"cause": cause, "correlation_id": self._correlation_id()}
+        )
         return self._problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "The event was not handled. Send it again.")
 
     def _problem(self, status: HTTPStatus, kind: str, detail: str) -> Response[str]:

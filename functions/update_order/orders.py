@@ -10,8 +10,10 @@ from onecharge.contract.events import EventType, PaymentOutcome, PaymentOutcomeE
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.store import OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import OUTCOMES, Transition
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Disposition, Done
 from onecharge.runtime.dynamodb import expression_values, to_item
+from onecharge.runtime.metrics import Alarm
 
 CLOSED_DISPUTES = ("lost", "warning_closed", "won")
 """Stripe's statuses of a dispute that is over (Stripe API reference, "Dispute", `status`)."""
@@ -104,10 +106,10 @@ class UpdateOrder:
     def _report_canceled_order_charged(self, event: PaymentOutcomeEvent) -> None:
         """Impossible by design. The payment service refunds it by itself; a person has to find the cause."""
         self.count("CanceledOrderCharged")
-        self.count("Alarm")
+        self.count(Alarm(Cause.MONEY_DIFFERS))
         self.logger.error(
             "a canceled order was charged: the payment service refunds it, find the cause",
-            extra={"payment_intent_id": event.data.payment_intent_id, **_ids_of(event)},
+            extra={"payment_intent_id": event.data.payment_intent_id, "cause": Cause.MONEY_DIFFERS, **_ids_of(event)},
         )
 
 

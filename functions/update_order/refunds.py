@@ -11,8 +11,10 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import REFUND_OUTCOMES, RefundTransition
 from onecharge.orders.schema import expires_at
 from onecharge.orders.store import OrderStore
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Disposition, Done
 from onecharge.runtime.dynamodb import expression_values, to_item
+from onecharge.runtime.metrics import Alarm
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef, UpdateTypeDef
@@ -128,10 +130,10 @@ class UpdateRefund:
     def _report_returned(self, event: RefundOutcomeEvent) -> None:
         """The customer expects the money and does not get it: a person has to find another way."""
         self.count("RefundReturned")
-        self.count("Alarm")
+        self.count(Alarm(Cause.REFUND_FAILED))
         self.logger.error(
             "a refund failed after it had succeeded: refund its amount again, or in another way",
-            extra={"failure_code": event.data.failure_code, **_ids_of(event)},
+            extra={"failure_code": event.data.failure_code, "cause": Cause.REFUND_FAILED, **_ids_of(event)},
         )
 
     def _log(self, message: str, event: RefundOutcomeEvent, status: RefundStatus) -> None:

@@ -13,6 +13,7 @@ from onecharge.payments.leases import AlreadyFinal, Claimed, HeldByAnother, Leas
 from onecharge.payments.refunds.protocol import Finalize, FrozenRefund, Refund
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.time_bounds import RETENTION_SECONDS
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import from_item, to_item
 from testing.harness import create_table
 from testing.simulation.dynamodb import MemoryDynamoDB
@@ -22,7 +23,7 @@ T0 = 1_800_000_000
 LEASE_SECONDS = 35
 REQUEST = FrozenRefund("ord_" + "a" * 32, "rfd_" + "b" * 32, 1, 1000, "EUR", "pi_1", T0)
 SUCCEEDED = Finalize(RefundState.SUCCEEDED, "re_1")
-FAILED = Finalize(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm=True)
+FAILED = Finalize(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm=Cause.REFUND_FAILED)
 
 
 @pytest.fixture

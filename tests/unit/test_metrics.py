@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from aws_lambda_powertools import Metrics
 
-from onecharge.runtime.metrics import Counts
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.metrics import Alarm, Counts, Metric
 from testing.harness import PROJECT
 
 MODULES = [ast.parse(path.read_text()) for name in ("functions", "shared") for path in (PROJECT / name).rglob("*.py")]
@@ -34,6 +35,38 @@ def test_a_flush_writes_what_was_recorded_since_the_last(counts: Counts, capsys:
     counts("OrderPlaced")
     counts.flush()
     assert json.loads(capsys.readouterr().out)["OrderPlaced"] == [1]
+
+
+def test_a_metric_of_its_own_dimensions_has_a_line_of_its_own(
+    counts: Counts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the dimension `service`: its alarm is one for all functions. The line still says which function."""
+    counts(Metric("StripeSeconds", {"endpoint": "GET /v1/x"}, {"status": "2xx"}, value=0.3, about={"id": "req_1"}))
+    counts("OrderPlaced")
+    counts.flush()
+    _, line = map(json.loads, capsys.readouterr().out.splitlines())
+    [described] = line["_aws"]["CloudWatchMetrics"]
+    assert described == {
+        "Namespace": "onecharge",
+        "Dimensions": [["endpoint"], ["status"]],
+        "Metrics": [{"Name": "StripeSeconds", "Unit": "Count"}],
+    }
+    about = {"endpoint": "GET /v1/x", "status": "2xx", "StripeSeconds": 0.3, "service": "test", "id": "req_1"}
+    assert line == {"_aws": line["_aws"]} | about
+    counts.flush()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_an_alarm_is_counted_by_its_cause(counts: Counts, capsys: pytest.CaptureFixture[str], cause: Cause) -> None:
+    """By its name alone it is the metric `Alarm`."""
+    alarm = Alarm(cause)
+    assert (alarm, alarm.cause) == ("Alarm", cause)
+    counts(alarm)
+    counts.flush()
+    line = json.loads(capsys.readouterr().out)
+    assert (line["Alarm"], line["cause"]) == (1, cause.value)
+    assert line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [["cause"]]
 
 
 def test_a_flush_of_nothing_writes_nothing(counts: Counts, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,6 +97,10 @@ def pattern_of(name: ast.expr) -> Iterator[str]:
             yield from pattern_of(other)
         case ast.JoinedStr(parts):
             yield "".join(map(_pattern_of_part, parts))
+        case ast.Call(ast.Name("Alarm")):
+            yield "Alarm"
+        case ast.Call():
+            pass  # Makes a Metric of its own dimensions: `own_metrics` finds its name.
         case ast.Name("metric"):
             pass  # A parameter: `passed_on` finds what is given for it.
         case _:
@@ -89,9 +126,18 @@ def passed_on(module: ast.Module) -> Iterator[ast.expr]:
                     yield from call.args[index - 1 : index]  # The first is self.
 
 
+def own_metrics() -> Iterator[str]:
+    """The names of the metrics that have dimensions of their own, instead of the service."""
+    for module in MODULES:
+        for each in ast.walk(module):
+            match each:
+                case ast.Call(ast.Name("Metric"), [ast.Constant(str(name)), *_]):
+                    yield name
+
+
 def counted() -> set[str]:
     """The names of all metrics that the code counts, as regular expressions."""
-    found = set[str]()
+    found = set(own_metrics())
     for module in MODULES:
         for call in (each for each in ast.walk(module) if isinstance(each, ast.Call)):
             if re.search(r"\b_?(counts?|gauge)$", ast.unparse(call.func)):

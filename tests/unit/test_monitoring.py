@@ -37,6 +37,22 @@ def test_every_cause_has_one_alarm_of_its_name() -> None:
     assert watched == {cause.value: cause.value for cause in Cause}
 
 
+def test_every_alarm_is_counted_with_its_cause_and_every_cause_is_counted() -> None:
+    """Without a cause it would be in no CloudWatch alarm; an unused cause would be an alarm that never comes."""
+    sources = [path for folder in ("functions", "shared") for path in (PROJECT / folder).rglob("*.py")]
+    code = "\n".join(path.read_text() for path in sources if path.name != "alarms.py")
+    assert re.findall(r"""counts?\(["']Alarm["']\)""", code) == []
+    assert {cause for cause in Cause if f"Cause.{cause.name}" not in code} == set()
+
+
+def test_every_metric_of_ours_that_is_watched_is_counted() -> None:
+    """docs/metrics.md has what the code counts; a misspelt name would never be in ALARM."""
+    documented = re.findall(r"`([^`]+)`", (PROJECT / "docs/metrics.md").read_text())
+    watched = {each["MetricName"] for each in METRIC_ALARMS.values() if not each["Namespace"].startswith("AWS/")}
+    assert watched - set(documented) == set()
+    assert "Alarm" in watched
+
+
 @pytest.mark.parametrize("name", ALARMS)
 def test_an_alarm_is_named_after_its_stack_and_names_its_entry(name: str) -> None:
     """Two stacks in one account do not overwrite each other's alarms; whoever is woken knows where to read."""
@@ -97,7 +113,7 @@ def test_cloudwatch_takes_the_range_that_is_evaluated(name: str) -> None:
 
 # optional: original
 def test_every_function_and_queue_is_watched() -> None:
-    """A new one without an alarm would fail unseen. If check_release fails, so does the deployment that waits for it."""
+    """A new one without an alarm would fail unseen; check_release is a deployment's, which fails with it."""
     template = load_template()["Resources"]
     functions = {name for name, each in template.items() if each["Type"] == "AWS::Serverless::Function"}
     functions.remove("CheckReleaseFunction")

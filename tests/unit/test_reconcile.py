@@ -3,6 +3,7 @@
 DynamoDB is moto's, with the sparse index of template.yaml; Stripe is in memory.
 """
 
+import json
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
 from onecharge.payments.charges.store import UNFINISHED_SHARDS, shard_of
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
+from onecharge.runtime.alarms import Cause
 from reconcile import reconcile as reconcile_module
 from reconcile.app import Application
 from reconcile.reconcile import (
@@ -611,8 +613,10 @@ def test_the_checkpoint_is_read_as_it_was_written(scheduled: ReconcileHarness, p
     assert scheduled.checkpoint == written == replace(checkpoint, version=checkpoint.version + 1)
 
 
-def test_a_stripe_key_that_cannot_be_read_is_an_alarm(aws: None, lambda_context: LambdaContext) -> None:
-    """The next run tries again."""
+def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
+    aws: None, lambda_context: LambdaContext, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of its own cause, whichever function reads it. The next run tries again."""
     application = Application(
         {
             "PAYMENTS_TABLE": "payments",
@@ -625,7 +629,9 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(aws: None, lambda_context:
             "FUNCTION_TIMEOUT_SECONDS": "240",
         }
     )
-    counted: list[str] = []
-    application.counts = counted.append  # type: ignore[assignment]  # All that is asked of it.
     application.reconcile(lambda_context)
-    assert counted == ["ReconcileInterrupted", "Alarm"]
+    capsys.readouterr()
+    application.counts.flush()
+    interrupted, alarm = map(json.loads, capsys.readouterr().out.splitlines())
+    assert interrupted["ReconcileInterrupted"] == [1]
+    assert (alarm["Alarm"], alarm["cause"]) == (1, Cause.STRIPE_KEY_UNREADABLE)

@@ -69,7 +69,7 @@ def test_a_duplicate_costs_one_read(endpoint: WebhookHarness) -> None:
     endpoint.send(event)
     assert endpoint.send(event) == 200
     assert (endpoint.io.asked, endpoint.stripe.asked) == (["dynamodb GetItem"], [])
-    assert endpoint.counted == ["Reconciled.SUCCEEDED", "EventProcessed", "EventReplayed"]
+    assert endpoint.counted == ["Reconciled.SUCCEEDED", "MoneyCharged", "EventProcessed", "EventReplayed"]
 
 
 def test_a_row_that_a_worker_holds_is_left_to_it(endpoint: WebhookHarness) -> None:
@@ -95,7 +95,7 @@ def test_a_late_success_is_written_over_a_decline(endpoint: WebhookHarness) -> N
     endpoint.counted.clear()
     assert endpoint.send(endpoint.stripe.becomes("pi_0", "succeeded")) == 200
     assert endpoint.row.state is PaymentState.SUCCEEDED
-    assert endpoint.counted == ["Reconciled.SUCCEEDED", "PaidAfterDecline", "Alarm", "EventProcessed"]
+    assert endpoint.counted == ["Reconciled.SUCCEEDED", "MoneyCharged", "PaidAfterDecline", "Alarm", "EventProcessed"]
 
 
 def test_a_lost_row_is_recovered(endpoint: WebhookHarness) -> None:

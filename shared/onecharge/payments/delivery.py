@@ -23,6 +23,7 @@ from onecharge.payments.leases import (
 )
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, TimeBounds
 from onecharge.payments.worker import FinalState, Unfinished, Worker
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 
 REEMIT_AFTER_SECONDS = 15 * 60
@@ -47,7 +48,12 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: FinalState](
     """
     instruments = worker.instruments
     if isinstance(claim, Claimed | AlreadyFinal) and differs(event, claim.row):
-        log_delivery(instruments, event, "message differs from the frozen request: its data is ignored", alarm=True)
+        log_delivery(
+            instruments,
+            event,
+            "message differs from the frozen request: its data is ignored",
+            alarm=Cause.MESSAGE_DIFFERS,
+        )
     match claim:
         case Claimed(row):
             result = worker.work(row, deadline=bounds.deadline(started_at))
@@ -78,7 +84,7 @@ def require_past(field: str, at: datetime, instruments: Instruments) -> None:
 
 
 def log_delivery(
-    instruments: Instruments, event: CloudEvent[Any], message: str, *, alarm: bool = False, **details: object
+    instruments: Instruments, event: CloudEvent[Any], message: str, *, alarm: Cause | None = None, **details: object
 ) -> None:
     """Write a log line about a delivery."""
     instruments.log(

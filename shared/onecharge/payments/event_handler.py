@@ -17,6 +17,7 @@ from onecharge.payments.charges.reconciler import Reconciler, RowChanged, Stripe
 from onecharge.payments.charges.rules import RULES
 from onecharge.payments.stripe_events import ChargeEvent, EventDeferred, PaymentIntentEvent, RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import LookupInconclusive, classify
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import SecretUnavailable
 from onecharge.runtime.tracing import order_span
 
@@ -24,13 +25,13 @@ OUTAGES = (EventDeferred, LookupInconclusive, stripe.StripeError, BotoCoreError,
 """What may stop the handling of an event halfway: the event has to be delivered again."""
 
 
-def needs_a_person(error: Exception) -> bool:
-    """Whether what stopped the handling of an event does not resolve by itself."""
+def cause_of(error: Exception) -> Cause | None:
+    """Why what stopped the handling of an event does not resolve by itself, if so."""
     if isinstance(error, StripeUnavailable):
-        return error.needs_a_person
+        return error.cause
     if isinstance(error, stripe.StripeError):
         return RULES[classify(error).kind].alarm
-    return not isinstance(error, OUTAGES)
+    return None if isinstance(error, OUTAGES) else Cause.UNEXPECTED_ERROR
 
 
 def no_refunds(_: RefundEvent) -> None:

@@ -6,6 +6,9 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.metrics import Alarm
+
 
 @dataclass(frozen=True)
 class Instruments:
@@ -21,10 +24,11 @@ class Instruments:
         """The time in whole epoch seconds, as it is stored."""
         return int(self.clock())
 
-    def log(self, message: str, *, alarm: bool = False, **details: Any) -> None:
+    def log(self, message: str, *, alarm: Cause | None = None, **details: Any) -> None:
         """Write one log line with these details, without those that are None; an alarm is an error that is counted."""
         if alarm:
-            self.count("Alarm")
+            self.count(Alarm(alarm))
         write = self.logger.error if alarm else self.logger.info
+        given = {"cause": alarm, **details}
         # The line's location is the caller, not this method.
-        write(message, stacklevel=3, extra={name: value for name, value in details.items() if value is not None})
+        write(message, stacklevel=3, extra={name: value for name, value in given.items() if value is not None})

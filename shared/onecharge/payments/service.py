@@ -18,7 +18,10 @@ from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.secrets import SecretUnavailable
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,17 @@ class PaymentService:
         config = client_config()
         self.dynamodb = boto3.client("dynamodb", config=config)
         self.store = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
-        self.stripe = StripeAccount(environment, config=config, bounds=bounds)
+        self.stripe = StripeAccount(environment, config=config, bounds=bounds, count=instruments.count)
 
     def charges(self) -> Charges:
         """The parts over a client with the Stripe key as it is now.
 
         Raises:
-            SecretUnavailable: the key cannot be read: an outage.
+            SecretUnavailable: the key cannot be read: an outage, counted as an alarm.
         """
-        return Charges(self.store, StripeGateway(self.stripe.client()), self.bounds, self.instruments)
+        try:
+            client = self.stripe.client()
+        except SecretUnavailable:
+            self.instruments.count(Alarm(Cause.STRIPE_KEY_UNREADABLE))
+            raise
+        return Charges(self.store, StripeGateway(client), self.bounds, self.instruments)

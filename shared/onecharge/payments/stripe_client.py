@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import boto3
 import requests
 import stripe
-from requests.adapters import HTTPAdapter
 
+from onecharge.payments.stripe_metrics import MeasuredAdapter
 from onecharge.payments.stripe_responses import KEY_REPLACED, REFUSED_KEY_STATUSES
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
 from onecharge.runtime.aws import BATCH_SIZE
@@ -26,19 +26,25 @@ LIVE_KEY = "_live_"
 
 
 def stripe_client(
-    api_key: str, *, api_base: str, bounds: TimeBounds, is_replaced: Callable[[str], bool] = lambda _: False
+    api_key: str,
+    *,
+    api_base: str,
+    bounds: TimeBounds,
+    is_replaced: Callable[[str], bool] = lambda _: False,
+    count: Callable[[str], None] = lambda _: None,
 ) -> stripe.StripeClient:
     """One client for all threads: one connection pool, bounded timeouts, and no usage telemetry.
 
     Args:
         is_replaced: whether the API key, which Stripe has just refused, was replaced by another one.
+        count: takes the metric of each request; called on several threads.
     """
     stripe.enable_telemetry = False  # It writes a file in the home directory.
     # The SDK logs two lines for each request at INFO; one line of ours for each delivery says more.
     logging.getLogger("stripe").setLevel(logging.WARNING)
     session = requests.Session()
-    session.mount("https://", HTTPAdapter(pool_connections=1, pool_maxsize=BATCH_SIZE))
-    session.mount("http://", HTTPAdapter(pool_connections=1, pool_maxsize=BATCH_SIZE))
+    session.mount("https://", MeasuredAdapter(count, pool_connections=1, pool_maxsize=BATCH_SIZE))
+    session.mount("http://", MeasuredAdapter(count, pool_connections=1, pool_maxsize=BATCH_SIZE))
 
     def mark_replaced_key(response: requests.Response, *_: object, **__: object) -> None:
         if response.status_code in REFUSED_KEY_STATUSES and is_replaced(api_key):
@@ -66,12 +72,23 @@ class StripeAccount:
     continue at another one.
     """
 
-    def __init__(self, environment: Mapping[str, str], *, config: "Config", bounds: TimeBounds) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        config: "Config",
+        bounds: TimeBounds,
+        count: Callable[[str], None] = lambda _: None,
+    ) -> None:
         client = boto3.client("secretsmanager", config=config)
         self._secret = Secret(client, environment["STRIPE_SECRET_ARN"])
         self._client_for = lru_cache(maxsize=1)(
             partial(
-                stripe_client, api_base=environment["STRIPE_API_BASE"], bounds=bounds, is_replaced=self._is_replaced
+                stripe_client,
+                api_base=environment["STRIPE_API_BASE"],
+                bounds=bounds,
+                is_replaced=self._is_replaced,
+                count=count,
             )
         )
 

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.leases import LeasedRow, LeasedTable, LeaseLost
+from onecharge.runtime.alarms import Cause
 
 
 class FinalState(Protocol):
@@ -24,8 +25,8 @@ class FinalState(Protocol):
     @property
     def code(self) -> str | None: ...
     @property
-    def alarm(self) -> bool:
-        """Whether a person has to see it."""
+    def alarm(self) -> Cause | None:
+        """Why a person has to see it, if so."""
 
     @property
     def stripe_request_id(self) -> str | None: ...
@@ -45,7 +46,7 @@ class Release(Exception):
         kept: attributes to write to the row with it, such as Stripe's error message.
     """
 
-    def __init__(self, why: str, *, alarm: bool = False, kept: Mapping[str, str | int] | None = None) -> None:
+    def __init__(self, why: str, *, alarm: Cause | None = None, kept: Mapping[str, str | int] | None = None) -> None:
         super().__init__(why)
         self.why, self.alarm, self.kept = why, alarm, kept or {}
 
@@ -116,11 +117,11 @@ class Worker[Row: LeasedRow, Final: FinalState](ABC):
         return finalized
 
     def _release(self, row: Row, release: Release) -> Unfinished:
-        is_overdue = self.is_overdue(row)
-        if is_overdue:
+        overdue = Cause.OVERDUE if self.is_overdue(row) else None
+        if overdue:
             self.instruments.count(f"{self.subject}Overdue")
         self.instruments.count(f"{self.subject}.UNKNOWN")
-        self._log(row, f"{self.subject.lower()} not finished", alarm=release.alarm or is_overdue, why=release.why)
+        self._log(row, f"{self.subject.lower()} not finished", alarm=release.alarm or overdue, why=release.why)
         try:
             self.store.release_lease(row, **release.kept)
         except LeaseLost:
@@ -138,5 +139,5 @@ class Worker[Row: LeasedRow, Final: FinalState](ABC):
             stripe_request_id=final.stripe_request_id,
         )
 
-    def _log(self, row: Row, message: str, *, alarm: bool = False, **details: object) -> None:
+    def _log(self, row: Row, message: str, *, alarm: Cause | None = None, **details: object) -> None:
         self.instruments.log(message, alarm=alarm, **{**row.log_fields, **details})

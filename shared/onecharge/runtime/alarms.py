@@ -5,7 +5,6 @@ that ask for the same action are one. tests/unit/test_monitoring.py compares the
 """
 
 from enum import StrEnum
-from typing import Self
 
 
 class Cause(StrEnum):
@@ -49,19 +48,3 @@ class Cause(StrEnum):
     # end optional
     UNEXPECTED_ERROR = "UnexpectedError"
     """An error that the code does not expect."""
-
-
-class Alarm(str):
-    """The name of the metric that counts it: `Alarm`, with the cause as its dimension.
-
-    It is a metric's name wherever one is counted; onecharge.runtime.metrics writes the dimension.
-    """
-
-    __slots__ = ("cause",)
-
-    cause: Cause
-
-    def __new__(cls, cause: Cause) -> Self:
-        name = super().__new__(cls, "Alarm")
-        name.cause = cause
-        return name

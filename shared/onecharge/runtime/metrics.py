@@ -1,9 +1,71 @@
 """CloudWatch metrics of one invocation, counted on several threads with Powertools Metrics."""
 
+import json
+import time
+from collections.abc import Mapping
 from threading import Lock
+from typing import Any, Self
 
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
+
+from onecharge.runtime.alarms import Cause
+
+
+class Metric(str):
+    """The name of a metric, with what it is counted with: whoever only counts by name takes it as its name.
+
+    It has dimensions of its own instead of `service`: an alarm or a graph is then one for all functions.
+
+    Args:
+        dimensions: sets of them; CloudWatch keeps, and bills, one metric for each set of names and values.
+        about: what else its line in the log says.
+    """
+
+    __slots__ = ("about", "dimensions", "unit", "value")
+
+    value: float
+    unit: MetricUnit
+    dimensions: tuple[Mapping[str, str], ...]
+    about: Mapping[str, Any]
+
+    def __new__(
+        cls,
+        name: str,
+        *dimensions: Mapping[str, str],
+        value: float = 1,
+        unit: MetricUnit = MetricUnit.Count,
+        about: Mapping[str, Any] | None = None,
+    ) -> Self:
+        metric = super().__new__(cls, name)
+        metric.dimensions, metric.value, metric.unit, metric.about = dimensions, value, unit, about or {}
+        return metric
+
+    def line(self, *, namespace: str, service: str, timestamp_ms: int) -> dict[str, Any]:
+        """Its line in the log (Amazon CloudWatch User Guide, "Specification: Embedded metric format")."""
+        described = {
+            "Namespace": namespace,
+            "Dimensions": [[*names] for names in self.dimensions],
+            "Metrics": [{"Name": str(self), "Unit": self.unit.value}],
+        }
+        line: dict[str, Any] = {"_aws": {"Timestamp": timestamp_ms, "CloudWatchMetrics": [described]}}
+        for names in self.dimensions:
+            line |= names
+        return {**line, str(self): self.value, "service": service, **self.about}
+
+
+class Alarm(Metric):
+    """The metric `Alarm` of one cause."""
+
+    __slots__ = ()
+
+    def __new__(cls, cause: Cause) -> Self:
+        return super().__new__(cls, "Alarm", {"cause": cause})
+
+    @property
+    def cause(self) -> str:
+        """Why a person has to act."""
+        return self.dimensions[0]["cause"]
 
 
 class Counts:
@@ -13,11 +75,15 @@ class Counts:
         self._metrics = metrics
         # Powertools keeps its metrics in dictionaries and does not lock them.
         self._lock = Lock()
+        self._lines: list[dict[str, Any]] = []
 
     def __call__(self, name: str) -> None:
         """Count one occurrence of the metric of that name."""
         with self._lock:
-            self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
+            if isinstance(name, Metric):
+                self._lines.append(self._line(name))
+            else:
+                self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
 
     def gauge(self, name: str, seconds: float) -> None:
         """Record a duration as the metric of that name."""
@@ -29,3 +95,13 @@ class Counts:
         with self._lock:
             if self._metrics.metric_set:
                 self._metrics.flush_metrics()
+            for line in self._lines:
+                print(json.dumps(line, separators=(",", ":")))  # noqa: T201  # As Powertools writes its own.
+            self._lines.clear()
+
+    def _line(self, counted: Metric) -> dict[str, Any]:
+        return counted.line(
+            namespace=str(self._metrics.namespace),
+            service=str(self._metrics.service),
+            timestamp_ms=int(time.time() * 1000),
+        )

@@ -12,6 +12,8 @@ from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_events import ChargeEvent, ChargeEventType, EventDeferred, RefundEvent
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.metrics import Alarm
 
 _TRIES = 4
 
@@ -49,7 +51,7 @@ class ChargeEventHandler:
         except NoSuchPaymentIntent:
             # The API key may be another account's for a while.
             self.instruments.count("EventUnknownToStripe")
-            self.instruments.count("Alarm")
+            self.instruments.count(Alarm(Cause.STRIPE_ACCOUNT))
             raise EventDeferred("Stripe has no such PaymentIntent") from None
 
     def _record_refunded(self, event: ChargeEvent | RefundEvent, order_id: str) -> None:
@@ -71,7 +73,9 @@ class ChargeEventHandler:
         if event.type is ChargeEventType.DISPUTE_CREATED:
             # Last, so that an event that fails and is delivered again raises one alarm.
             self.instruments.count("ChargeDisputed")
-            self.instruments.log("charge disputed: respond at Stripe", alarm=True, **_log_fields(event, order_id))
+            self.instruments.log(
+                "charge disputed: respond at Stripe", alarm=Cause.CHARGE_DISPUTED, **_log_fields(event, order_id)
+            )
 
     def _row_of(self, event: ChargeEvent | RefundEvent, order_id: str) -> Payment | None:
         """The order's row, if its PaymentIntent is the event's."""

@@ -22,6 +22,7 @@ from typing import Self
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
+from onecharge.runtime.alarms import Cause
 
 AUTHENTICATION_REQUIRED = "authentication_required"
 """The code of a decline that only asks the customer to authenticate (Stripe documentation, "Decline codes")."""
@@ -31,6 +32,10 @@ UNPAID_STATES = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentStat
 
 TERMINAL_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
 """No attempt follows: none claims the row any more."""
+
+OTHER_MONEY = "amount or currency differs from the frozen request"
+SEVERAL_SUCCEEDED = "several PaymentIntents of the order succeeded"
+"""Reasons of NEEDS_REVIEW with which a customer may have paid too much."""
 
 # ---------------------------------------------------------------- what is stored
 
@@ -195,9 +200,11 @@ class Finalize:
     stripe_request_id: str | None = None
 
     @property
-    def alarm(self) -> bool:
-        """Whether a person has to see it."""
-        return self.state is PaymentState.NEEDS_REVIEW
+    def alarm(self) -> Cause | None:
+        """Why a person has to see it, if so."""
+        if self.state is not PaymentState.NEEDS_REVIEW:
+            return None
+        return Cause.MONEY_DIFFERS if self.code in (OTHER_MONEY, SEVERAL_SUCCEEDED) else Cause.NEEDS_REVIEW
 
 
 @dataclass(frozen=True)
@@ -249,7 +256,7 @@ def decide(
 ) -> Finalize | Confirm | Cancel | Create | Wait:
     """What to do next with the PaymentIntent of a claimed row, by its status."""
     if intent.has_other_money(payment.request):
-        return _review(intent, "amount or currency differs from the frozen request")
+        return _review(intent, OTHER_MONEY)
     # Whether the 3-D Secure challenge that the PaymentIntent may wait for is this attempt's.
     is_own_action = confirm_result is ConfirmResult.ANSWERED or intent.payment_method in (None, payment.payment_method)
     match intent.status:
@@ -304,10 +311,10 @@ def decide_after_lookup(
     still_open = tuple(intent.payment_intent_id for intent in others if intent.is_open)
     canceled = [intent for intent in others if intent.is_canceled_by_customer]
     if len(succeeded) > 1:
-        return _review(succeeded[0], "several PaymentIntents of the order succeeded")
+        return _review(succeeded[0], SEVERAL_SUCCEEDED)
     if succeeded:
         is_other = succeeded[0].has_other_money(payment.request)
-        return _review(succeeded[0], "other money") if is_other else _finalize(PaymentState.SUCCEEDED, succeeded[0])
+        return _review(succeeded[0], OTHER_MONEY) if is_other else _finalize(PaymentState.SUCCEEDED, succeeded[0])
     if any(intent.status not in ("canceled", "processing") and not intent.is_open for intent in others):
         return Finalize(PaymentState.NEEDS_REVIEW, code="a PaymentIntent of an unexpected status")
     if any(intent.status == "processing" for intent in others):

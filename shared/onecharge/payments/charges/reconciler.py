@@ -16,6 +16,7 @@ from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.charges.discrepancy import Discrepancy, find_discrepancy
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import (
+    OTHER_MONEY,
     UNPAID_STATES,
     CancelReason,
     ConfirmResult,
@@ -27,9 +28,11 @@ from onecharge.payments.charges.protocol import (
 from onecharge.payments.charges.rules import RULES
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.money_metrics import money_charged
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.alarms import Cause
 
 REQUIRES_ACTION_EXPIRED = "requires_action_expired"
 """The decline code of an attempt whose customer did not authenticate in time."""
@@ -50,8 +53,8 @@ class StripeUnavailable(EventDeferred):
         self.kind = kind
 
     @property
-    def needs_a_person(self) -> bool:
-        """Whether it does not resolve by itself, as with an API key of another account."""
+    def cause(self) -> Cause | None:
+        """Why it does not resolve by itself, if so: as with an API key of another account."""
         return RULES[self.kind].alarm
 
 
@@ -110,6 +113,7 @@ class Reconciler:
                 payment.request.order_id,
                 payment,
                 "RowUnknownToStripe",
+                Cause.STRIPE_ACCOUNT,
                 "Stripe has no such PaymentIntent",
             )
             return False
@@ -130,9 +134,9 @@ class Reconciler:
             # Only a message's worker confirms, or cancels for the next generation.
             return False
         self._write(payment, decision)
-        if decision.state is PaymentState.NEEDS_REVIEW:
+        if decision.alarm:
             why = str(decision.code)
-            self._report(payment.request.order_id, payment, "UnattendedNeedsReview", why, intent)
+            self._report(payment.request.order_id, payment, "UnattendedNeedsReview", decision.alarm, why, intent)
         return True
 
     # ------------------------------------------------------------ one discrepancy
@@ -145,7 +149,9 @@ class Reconciler:
             # The event and the row name it: our API key belongs to another account.
             raise StripeUnavailable(ResponseKind.NOT_FOUND)
         else:
-            self._report(order_id, payment, "EventUnknownToStripe", "Stripe has no such PaymentIntent")
+            self._report(
+                order_id, payment, "EventUnknownToStripe", Cause.STRIPE_ACCOUNT, "Stripe has no such PaymentIntent"
+            )
 
     def _compare(self, payment: Payment | None, intent: FoundIntent) -> Discrepancy:
         now = self.instruments.clock()
@@ -163,7 +169,7 @@ class Reconciler:
             case Discrepancy.PAID | Discrepancy.PAID_LATE:
                 self._write(payment, _as(PaymentState.SUCCEEDED, intent))
                 if discrepancy is Discrepancy.PAID_LATE:
-                    self._report(order_id, payment, "PaidAfterDecline", discrepancy, intent)
+                    self._report(order_id, payment, "PaidAfterDecline", Cause.PAID_AFTER_DECLINE, discrepancy, intent)
             case Discrepancy.DECLINED | Discrepancy.EXPIRED if payment.cancel_requested_at is not None:
                 # DECLINED would take the row out of the index: `reconcile` finishes the cancellation first.
                 return False
@@ -174,15 +180,15 @@ class Reconciler:
             case Discrepancy.EXPIRED:
                 self._expire(order_id, payment, intent)
             case Discrepancy.PAID_AFTER_CANCEL:
-                self._report(order_id, payment, "CanceledOrderCharged", discrepancy, intent)
+                self._report(order_id, payment, "CanceledOrderCharged", Cause.MONEY_DIFFERS, discrepancy, intent)
                 self.refund_canceled_order(payment, intent)
             case Discrepancy.OTHER_MONEY:
-                self._write(payment, _as(PaymentState.NEEDS_REVIEW, intent, code="amount or currency differs"))
-                self._report(order_id, payment, "OtherMoneyCharged", discrepancy, intent)
+                self._write(payment, _as(PaymentState.NEEDS_REVIEW, intent, code=OTHER_MONEY))
+                self._report(order_id, payment, "OtherMoneyCharged", Cause.MONEY_DIFFERS, discrepancy, intent)
             case Discrepancy.PAID_TWICE:
-                self._report(order_id, payment, "ChargedTwice", discrepancy, intent)
+                self._report(order_id, payment, "ChargedTwice", Cause.MONEY_DIFFERS, discrepancy, intent)
             case Discrepancy.REVERSED:
-                self._report(order_id, payment, "RowDiffersFromStripe", discrepancy, intent)
+                self._report(order_id, payment, "RowDiffersFromStripe", Cause.MONEY_DIFFERS, discrepancy, intent)
         return True
 
     def _expire(self, order_id: str, payment: Payment, intent: FoundIntent) -> None:
@@ -195,16 +201,18 @@ class Reconciler:
     def _recover(self, order_id: str, intent: FoundIntent) -> None:
         """The row was lost, and the order is paid."""
         if intent.placed_at is None:
-            self._report(order_id, None, "ChargeWithoutRow", Discrepancy.LOST_ROW, intent)
+            self._report(order_id, None, "ChargeWithoutRow", Cause.ROW_LOST, Discrepancy.LOST_ROW, intent)
             return
         if not self.store.recover(order_id, intent, correlation_id="recovered", now=self.instruments.now()):
             raise RowChanged
-        self._report(order_id, None, "RowRecovered", Discrepancy.LOST_ROW, intent)
+        self._report(order_id, None, "RowRecovered", Cause.ROW_LOST, Discrepancy.LOST_ROW, intent)
 
     def _write(self, payment: Payment, final: Finalize) -> None:
         if not self.store.finalize_unclaimed(payment, final, now=self.instruments.now()):
             raise RowChanged
         self.instruments.count(f"Reconciled.{final.state}")
+        if final.state is PaymentState.SUCCEEDED:
+            self.instruments.count(money_charged(payment.request.amount_minor, payment.request.currency))
         about: dict[str, Any] = {
             **payment.log_fields,
             "payment_intent_id": final.payment_intent_id,
@@ -216,13 +224,19 @@ class Reconciler:
         return _intent_of(self.gateway.retrieve(payment_intent_id))
 
     def _report(
-        self, order_id: str, payment: Payment | None, metric: str, message: str, intent: FoundIntent | None = None
+        self,
+        order_id: str,
+        payment: Payment | None,
+        metric: str,
+        cause: Cause,
+        message: str,
+        intent: FoundIntent | None = None,
     ) -> None:
         """Raise an alarm: something happened that should not, or that no rule can correct."""
         self.instruments.count(metric)
         row: dict[str, Any] = {**payment.log_fields, "state": payment.state} if payment else {}
         at_stripe = {"payment_intent_id": intent.payment_intent_id, "status_at_stripe": intent.status} if intent else {}
-        self.instruments.log(message, alarm=True, **{"order_id": order_id} | row | at_stripe)
+        self.instruments.log(message, alarm=cause, **{"order_id": order_id} | row | at_stripe)
 
 
 def _as(state: PaymentState, intent: FoundIntent, *, code: str | None = None) -> Finalize:

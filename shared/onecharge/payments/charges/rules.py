@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.runtime.alarms import Cause
 
 
 class NextAction(Enum):
@@ -27,7 +28,8 @@ class Rule:
     """What follows from one kind of response."""
 
     action: NextAction
-    alarm: bool = False
+    alarm: Cause | None = None
+    """Why a person has to see it, if so."""
 
 
 RULES: Mapping[ResponseKind, Rule] = {
@@ -38,9 +40,9 @@ RULES: Mapping[ResponseKind, Rule] = {
     ResponseKind.PAYMENT_METHOD_REFUSED: Rule(NextAction.DECLINE),
     ResponseKind.AMOUNT_REFUSED: Rule(NextAction.DECLINE),
     ResponseKind.UNEXPECTED_STATE: Rule(NextAction.RETRIEVE),
-    ResponseKind.OTHER_PARAMETERS: Rule(NextAction.LOOK_UP, alarm=True),
+    ResponseKind.OTHER_PARAMETERS: Rule(NextAction.LOOK_UP, alarm=Cause.REQUEST_REFUSED),
     ResponseKind.KEY_REPLACED: Rule(NextAction.RETRY),
-    ResponseKind.ACCOUNT: Rule(NextAction.RETRY, alarm=True),
-    ResponseKind.NOT_FOUND: Rule(NextAction.RETRY, alarm=True),
-    ResponseKind.INVALID: Rule(NextAction.REFUSE, alarm=True),
+    ResponseKind.ACCOUNT: Rule(NextAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
+    ResponseKind.NOT_FOUND: Rule(NextAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
+    ResponseKind.INVALID: Rule(NextAction.REFUSE, alarm=Cause.REQUEST_REFUSED),
 }

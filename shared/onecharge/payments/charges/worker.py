@@ -30,9 +30,11 @@ from onecharge.payments.charges.protocol import (
 )
 from onecharge.payments.charges.rules import RULES, NextAction
 from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.money_metrics import money_charged
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from onecharge.payments.worker import Job, Release, Worker
+from onecharge.runtime.alarms import Cause
 
 GENERATIONS_MAX = 3
 """How many PaymentIntents one invocation creates at most; with more to do, the row waits for the next delivery."""
@@ -49,6 +51,11 @@ class PaymentWorker(Worker[Payment, Finalize]):
 
     def job(self, row: Payment, *, deadline: float) -> "ChargeJob":
         return ChargeJob(self, row, deadline)
+
+    def _report(self, row: Payment, final: Finalize) -> None:
+        super()._report(row, final)
+        if final.state is PaymentState.SUCCEEDED:
+            self.instruments.count(money_charged(row.request.amount_minor, row.request.currency))
 
     def is_overdue(self, row: Payment) -> bool:
         """The reconciler does not visit a row that messages keep claiming: its age is checked here."""
@@ -77,7 +84,7 @@ class ChargeJob(Job[Payment, Finalize]):
         """Create the generation's PaymentIntent, and write its id to the row before it is confirmed."""
         self._created += 1
         if self._created > GENERATIONS_MAX:
-            raise Release("too many generations at once", alarm=True)
+            raise Release("too many generations at once", alarm=Cause.STRIPE_INCONCLUSIVE)
         self._check_time()
         response = self._gateway.create(self.row.request, generation)
         if response.failure or response.intent is None:
@@ -129,7 +136,7 @@ class ChargeJob(Job[Payment, Finalize]):
         try:
             found = self._gateway.find_payment_intents(self.row.request, now=self._instruments.now())
         except (LookupInconclusive, stripe.StripeError) as error:
-            raise Release("lookup inconclusive", alarm=_needs_a_person(error)) from error
+            raise Release("lookup inconclusive", alarm=_cause_of(error)) from error
         others = {intent.payment_intent_id: intent for intent in found}
         if own is not None:
             others.pop(own.payment_intent_id, None)
@@ -142,7 +149,7 @@ class ChargeJob(Job[Payment, Finalize]):
             case Wait():
                 raise Release("Stripe is processing it")
             case CancelFound():
-                raise Release("a PaymentIntent that was found could not be canceled", alarm=True)
+                raise Release("a PaymentIntent that was found could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
             case _:
                 return decision
 
@@ -191,7 +198,7 @@ class ChargeJob(Job[Payment, Finalize]):
         self._check_time()
         intent = self._intent_of(self._gateway.cancel(payment_intent_id, reason))
         if intent.is_open:
-            raise Release("a PaymentIntent could not be canceled", alarm=True)
+            raise Release("a PaymentIntent could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
         return intent
 
     # ------------------------------------------------------------ a response without a PaymentIntent
@@ -217,11 +224,14 @@ class ChargeJob(Job[Payment, Finalize]):
         since = self.row.refused_at
         if since is not None and now - since >= REFUSED_SECONDS:
             return _final_for(PaymentState.NEEDS_REVIEW, failure)
-        raise Release(failure.kind, alarm=True, kept={"refused_at": since or now, **failure.details})
+        raise Release(
+            failure.kind, alarm=RULES[failure.kind].alarm, kept={"refused_at": since or now, **failure.details}
+        )
 
     def _alarm(self, failure: Failure) -> None:
         """Report a response that does not stop the work, but that a person has to see."""
-        self._instruments.log(failure.kind, alarm=True, **self.row.log_fields, stripe_request_id=failure.request_id)
+        cause = RULES[failure.kind].alarm
+        self._instruments.log(failure.kind, alarm=cause, **self.row.log_fields, stripe_request_id=failure.request_id)
 
 
 def _confirm_result(failure: Failure | None) -> ConfirmResult:
@@ -242,6 +252,6 @@ def _final_for(state: PaymentState, failure: Failure) -> Finalize:
     return Finalize(state, code=code, stripe_message=failure.message, stripe_request_id=failure.request_id)
 
 
-def _needs_a_person(error: Exception) -> bool:
-    """Whether it does not resolve by itself."""
-    return not isinstance(error, stripe.StripeError) or RULES[classify(error).kind].alarm
+def _cause_of(error: Exception) -> Cause | None:
+    """Why a lookup that failed does not resolve by itself, if so."""
+    return RULES[classify(error).kind].alarm if isinstance(error, stripe.StripeError) else Cause.STRIPE_INCONCLUSIVE

@@ -9,6 +9,8 @@ from onecharge.payments.refunds.worker import RefundWorker
 from onecharge.payments.stripe_events import EventDeferred
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.worker import Unfinished
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.metrics import Alarm
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class RefundCanceledOrder:
             raise EventDeferred("another worker refunds the canceled order")
         if isinstance(claim, Claimed):
             instruments.count("CanceledOrderRefunded")
-            instruments.count("Alarm")
+            instruments.count(Alarm(Cause.MONEY_DIFFERS))
             result = self.worker.work(claim.row, deadline=deadline)
             if isinstance(result, Unfinished):
                 raise EventDeferred(result.why)

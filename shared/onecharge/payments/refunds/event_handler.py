@@ -20,9 +20,16 @@ from onecharge.payments.refunds.protocol import (
 )
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import EventDeferred, RefundEvent
+from onecharge.runtime.alarms import Cause
 
 REFUND_ID_PATTERN = r"rfd_[0-9a-f]{32}"
 _TRIES = 3
+_CAUSES = {
+    Discrepancy.RETURNED: Cause.REFUND_FAILED,
+    Discrepancy.LOST_ROW: Cause.ROW_LOST,
+    Discrepancy.MADE_AFTER_FAILED: Cause.MONEY_DIFFERS,
+    Discrepancy.SEVERAL: Cause.MONEY_DIFFERS,
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class RefundEventHandler:
             return True
         [returned] = found
         code = returned.failure_reason or returned.status
-        final = Finalize(RefundState.FAILED, returned.stripe_refund_id, code, alarm=True)
+        final = Finalize(RefundState.FAILED, returned.stripe_refund_id, code, alarm=Cause.REFUND_FAILED)
         if refund is not None:
             return self.store.finalize_unclaimed(refund, final, now=self.instruments.now())
         return self._recover(event, returned, final)
@@ -100,7 +107,7 @@ class RefundEventHandler:
         self.instruments.count(f"RefundDiscrepancy.{discrepancy.name}")
         self.instruments.log(
             f"refund event: {discrepancy}",
-            alarm=discrepancy is not Discrepancy.NONE,
+            alarm=_CAUSES.get(discrepancy),
             order_id=event.order_id,
             refund_id=event.refund_id,
             stripe_refund_id=event.stripe_refund_id,

@@ -38,6 +38,7 @@ from onecharge.contract.refunds import RefundRequested, RefundState
 from onecharge.payments.refunds.rules import RULES, NextAction, RefundResponseKind, kind_of
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS, REFUSED_SECONDS
+from onecharge.runtime.alarms import Cause
 
 SPENT_KEY_SECONDS = 24 * 3600
 """How long a refund whose key is spent is looked up before it is NEEDS_REVIEW: Stripe may still execute it."""
@@ -162,8 +163,8 @@ class Finalize:
     stripe_refund_id: str | None = None
     code: str | None = None
     """Stripe's failure reason or error code; of NEEDS_REVIEW, the reason."""
-    alarm: bool = False
-    """Whether a person has to see it."""
+    alarm: Cause | None = None
+    """Why a person has to see it, if so."""
     stripe_message: str | None = field(default=None, repr=False)
     stripe_request_id: str | None = None
 
@@ -178,7 +179,7 @@ class Wait:
     """Release the lease, and look up again on the next delivery. `kept` is written to the row."""
 
     why: str
-    alarm: bool = False
+    alarm: Cause | None = None
     kept: Mapping[str, int | str] = field(default_factory=dict)
 
 
@@ -198,7 +199,7 @@ def decide(
         case [one]:
             return _finalize(refund.request, one)
         case _:
-            return Finalize(RefundState.NEEDS_REVIEW, code="several refunds of one id", alarm=True)
+            return Finalize(RefundState.NEEDS_REVIEW, code="several refunds of one id", alarm=Cause.MONEY_DIFFERS)
     if failure is not None:
         return _decide_after_failure(refund, failure, now)
     is_forgotten = refund.unanswered_at is not None and now - refund.unanswered_at >= LOOKUP_AGE_SECONDS
@@ -253,14 +254,15 @@ def _wait_or_review(
     if since is not None and now - since >= seconds:
         return _final_for(RefundState.NEEDS_REVIEW, failure or Failure(ResponseKind.STORED_FAILURE, since_name))
     details = failure.details if failure else {}
-    return Wait(f"waits since {since_name}", alarm=True, kept={since_name: since or now, **details})
+    cause = RULES[kind_of(failure)].alarm if failure else Cause.STRIPE_INCONCLUSIVE
+    return Wait(f"waits since {since_name}", alarm=cause, kept={since_name: since or now, **details})
 
 
 def _final_for(state: RefundState, failure: Failure) -> Finalize:
     return Finalize(
         state,
         code=failure.code or "invalid_request",
-        alarm=True,
+        alarm=Cause.REFUND_FAILED if state is RefundState.FAILED else Cause.NEEDS_REVIEW,
         stripe_message=failure.message,
         stripe_request_id=failure.request_id,
     )

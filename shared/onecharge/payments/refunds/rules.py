@@ -6,6 +6,7 @@ from enum import Enum, StrEnum, auto
 
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.runtime.alarms import Cause
 
 
 class RefundResponseKind(StrEnum):
@@ -46,26 +47,29 @@ class Rule:
     action: NextAction
     state: RefundState | None = None
     """As what the refund is finalized, if it is."""
-    alarm: bool = False
+    alarm: Cause | None = None
+    """Why a person has to see it, if so."""
 
 
-_REVIEW = Rule(NextAction.FINALIZE, RefundState.NEEDS_REVIEW, alarm=True)
+_REVIEW = Rule(NextAction.FINALIZE, RefundState.NEEDS_REVIEW, alarm=Cause.NEEDS_REVIEW)
 
 RULES: Mapping[RefundResponseKind, Rule] = {
     # Stripe has accepted it: pending is on its way to the bank (Stripe API reference, "The Refund object").
     RefundResponseKind.MADE: Rule(NextAction.FINALIZE, RefundState.SUCCEEDED),
     # The customer has to be paid in another way: a person has to see it.
-    RefundResponseKind.RETURNED: Rule(NextAction.FINALIZE, RefundState.FAILED, alarm=True),
+    RefundResponseKind.RETURNED: Rule(NextAction.FINALIZE, RefundState.FAILED, alarm=Cause.REFUND_FAILED),
     RefundResponseKind.REQUIRES_ACTION: _REVIEW,
     RefundResponseKind.OTHER_MONEY: _REVIEW,
     RefundResponseKind.SEVERAL: _REVIEW,
     # The amount was reserved for this refund: somebody refunded outside this protocol.
-    RefundResponseKind.REFUSED: Rule(NextAction.LOOK_UP_THEN_FAIL, RefundState.FAILED, alarm=True),
+    RefundResponseKind.REFUSED: Rule(NextAction.LOOK_UP_THEN_FAIL, RefundState.FAILED, alarm=Cause.REFUND_FAILED),
     RefundResponseKind.UNKNOWN: Rule(NextAction.RETRY),
-    RefundResponseKind.KEY_SPENT: Rule(NextAction.LOOK_UP_ONLY, RefundState.NEEDS_REVIEW, alarm=True),
+    RefundResponseKind.KEY_SPENT: Rule(
+        NextAction.LOOK_UP_ONLY, RefundState.NEEDS_REVIEW, alarm=Cause.STRIPE_INCONCLUSIVE
+    ),
     RefundResponseKind.KEY_REPLACED: Rule(NextAction.RETRY),
-    RefundResponseKind.ACCOUNT: Rule(NextAction.RETRY, alarm=True),
-    RefundResponseKind.INVALID: Rule(NextAction.REFUSE, RefundState.NEEDS_REVIEW, alarm=True),
+    RefundResponseKind.ACCOUNT: Rule(NextAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
+    RefundResponseKind.INVALID: Rule(NextAction.REFUSE, RefundState.NEEDS_REVIEW, alarm=Cause.REQUEST_REFUSED),
 }
 
 _KIND_OF: Mapping[ResponseKind, RefundResponseKind] = {

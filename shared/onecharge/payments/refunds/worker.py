@@ -12,12 +12,15 @@ from typing import assert_never
 
 import stripe
 
+from onecharge.contract.refunds import RefundState
+from onecharge.payments.money_metrics import money_refunded
 from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
 from onecharge.payments.refunds.protocol import Finalize, FoundRefund, Refund, Send, Wait, decide
 from onecharge.payments.refunds.rules import RULES, NextAction, kind_of
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
 from onecharge.payments.worker import Job, Release, Worker
+from onecharge.runtime.alarms import Cause
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class RefundWorker(Worker[Refund, Finalize]):
     gateway: StripeRefunds
 
     subject = "Refund"
+
+    def _report(self, row: Refund, final: Finalize) -> None:
+        super()._report(row, final)
+        if final.state is RefundState.SUCCEEDED:
+            self.instruments.count(money_refunded(row.request.amount_minor, row.request.currency))
 
     def job(self, row: Refund, *, deadline: float) -> "RefundJob":
         return RefundJob(self, row, deadline)
@@ -55,7 +63,9 @@ class RefundJob(Job[Refund, Finalize]):
             case Wait(why, alarm, kept):
                 raise Release(why, alarm=alarm, kept=kept)
             case Send():
-                raise Release("Stripe does not show the refund that it says it has created", alarm=True)
+                raise Release(
+                    "Stripe does not show the refund that it says it has created", alarm=Cause.STRIPE_INCONCLUSIVE
+                )
             case _:
                 assert_never(decision)
 
@@ -77,7 +87,7 @@ class RefundJob(Job[Refund, Finalize]):
         try:
             return self._gateway.find_refunds(request.payment_intent_id, request.refund_id)
         except LookupInconclusive as error:
-            raise Release("lookup inconclusive", alarm=True) from error
+            raise Release("lookup inconclusive", alarm=Cause.STRIPE_INCONCLUSIVE) from error
         except stripe.StripeError as error:
             kind = kind_of(classify(error))
             raise Release(f"lookup: {kind}", alarm=RULES[kind].alarm) from error
