@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ from local.stack import PROJECT, Stack, running_stack
 from local.terminal import STOPPED, run_in_terminal
 from local.work_dir import sole_user_of
 
-# Quoted, since the URL holds a `$`.
+# Quoted, since the URL holds a `$`, and the path what it may.
 _EXAMPLE = """\
-curl -i '{api_url}/orders' -H 'Idempotency-Key: my-first-order' \\
-  -d '{{"customer_id": "cus_1", "currency": "eur", "payment_method": "pm_card_visa",
+TOKEN=$(.venv/bin/python -m local.token cus_1 --stack {stack_json})
+curl -i '{api_url}/orders' -H "Authorization: Bearer $TOKEN" -H 'Idempotency-Key: my-first-order' \\
+  -d '{{"currency": "eur", "payment_method": "pm_card_visa",
        "items": [{{"sku": "mug", "quantity": 2, "unit_amount": 1250}}]}}'"""
 
 
@@ -50,7 +52,8 @@ def serve(work_dir: Path, host: str, console: Console) -> int:
             write_environment(stack, work_dir / "env.json")
             console.print("\n[bold]onecharge is running.[/] Everything's address:")
             console.print(f"{stack_json}\n", markup=False, highlight=False, soft_wrap=True)
-            console.print(_EXAMPLE.format(api_url=stack.api_url), markup=False, highlight=False, soft_wrap=True)
+            example = _EXAMPLE.format(api_url=stack.api_url, stack_json=shlex.quote(str(stack_json)))
+            console.print(example, markup=False, highlight=False, soft_wrap=True)
             console.print("\nCtrl-C stops it.")
             while True:
                 signal.pause()

@@ -67,6 +67,7 @@ _PAYING = {
 class PlannedOrder:
     """One order, how often its client sends it, and how often its message is delivered beyond the first time."""
 
+    customer_id: str
     idempotency_key: str
     body: dict[str, Any]
     expected: Expected
@@ -179,9 +180,9 @@ def _order(
     if chance.random() < 0.5:
         items.append({"sku": "shipping", "quantity": 2, "unit_amount": 100_000})
     return PlannedOrder(
+        customer_id=f"cus_demo_{chance.randint(1, 20)}",
         idempotency_key=f"demo-{seed}-{index}",
         body={
-            "customer_id": f"cus_demo_{chance.randint(1, 20)}",
             "currency": CURRENCY,
             "payment_method": payment_method,
             "items": items,
@@ -201,10 +202,7 @@ def _channels(chance: random.Random, deliveries: int) -> tuple[Channel, ...]:
 def _malformed() -> tuple[tuple[dict[str, str], str], ...]:
     """Requests that the API has to refuse with 4xx: headers and body."""
     key = {"Idempotency-Key": "demo-malformed"}
-    good = (
-        '{"customer_id": "cus_demo", "currency": "%s", "payment_method": "%s", '
-        '"items": [{"sku": "mug", "quantity": 1, "unit_amount": %s}]}'
-    )
+    good = '{"currency": "%s", "payment_method": "%s", "items": [{"sku": "mug", "quantity": 1, "unit_amount": %s}]}'
     return (
         (key, "{"),
         ({}, good % ("eur", "pm_card_visa", "1000")),

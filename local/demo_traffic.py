@@ -14,10 +14,13 @@ from requests.adapters import HTTPAdapter
 from rich.progress import Progress, TaskID
 
 from local.demo_plan import Channel, FollowUp, Plan, PlannedOrder
+from local.issuer import REFUND_SCOPE  # optional: refunds
 from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
 
 _CLIENTS = 4
+_NOBODY = "cus_demo"
+"""A customer whose requests are all malformed."""
 _ALL_RECEIVED_SECONDS = 150
 _EVENT_TYPE = {"event_type": {"DataType": "String", "StringValue": "onecharge.order.placed"}}
 
@@ -49,15 +52,20 @@ class Traffic:
     def __post_init__(self) -> None:
         self.http = requests.Session()
         self.http.mount("http://", HTTPAdapter(pool_maxsize=_CLIENTS))
+        issuer = self.stack.issuer
+        customers = {_NOBODY, *(order.customer_id for order in self.plan.orders)}
+        self.tokens = {customer: issuer.token(customer) for customer in customers}
+        self.staff_token = issuer.token("staff_demo", REFUND_SCOPE)  # optional: refunds
         self.sns, self.sqs = self.stack.aws.client("sns"), self.stack.aws.client("sqs")
 
-    def post(self, headers: dict[str, str], body: str) -> requests.Response:
+    def post(self, customer_id: str, headers: dict[str, str], body: str) -> requests.Response:
+        headers = {**headers, **_bearer(self.tokens[customer_id])}
         return self.http.post(f"{self.stack.api_url}/orders", data=body, headers=headers, timeout=60)
 
     def place(self, order: PlannedOrder) -> tuple[str, int]:
         """Place an order as its client does, with retries; returns its id, and how many got the same response."""
         headers, body = {"Idempotency-Key": order.idempotency_key}, json.dumps(order.body)
-        responses = [self.post(headers, body) for _ in range(1 + order.client_retries)]
+        responses = [self.post(order.customer_id, headers, body) for _ in range(1 + order.client_retries)]
         responses[0].raise_for_status()
         replayed = sum(response.text == responses[0].text for response in responses[1:])
         self.bars.progress.advance(self.bars.placed)
@@ -70,8 +78,8 @@ class Traffic:
             ):
                 self.orders[order_id] = order
                 self.retries_replayed += replayed
-            responses = clients.map(lambda request: self.post(*request), self.plan.malformed)
-            self.malformed_refused = sum(400 <= response.status_code < 500 for response in responses)
+            responses = clients.map(lambda request: self.post(_NOBODY, *request), self.plan.malformed)
+            self.malformed_refused = sum(response.status_code == 400 for response in responses)
 
     def deliver(self, body: str, channel: Channel) -> None:
         """Deliver a duplicate to the payments queue, under a new message id."""
@@ -115,7 +123,7 @@ class Traffic:
 
     def multiply(self, tap_url: str) -> None:
         """Deliver each message that the tap receives as often as the plan says; ends when it has received all."""
-        by_key = {(o.body["customer_id"], o.body["payment_method"], o.amount_minor): o for o in self.plan.orders}
+        by_key = {(o.customer_id, o.body["payment_method"], o.amount_minor): o for o in self.plan.orders}
         waiting = set(by_key)
         deadline = time.monotonic() + _ALL_RECEIVED_SECONDS
         while waiting and not self.is_over.is_set() and time.monotonic() < deadline:
@@ -139,15 +147,15 @@ class Traffic:
         for order_id, order in self.orders.items():
             match order.follow_up:
                 case FollowUp.ANOTHER_CARD:
-                    self.ask(f"{order_id}/payments", {"payment_method": "pm_card_visa"})
+                    self.ask(order, f"{order_id}/payments", {"payment_method": "pm_card_visa"})
                 # optional: cancel
                 case FollowUp.CANCEL:
-                    self.ask(f"{order_id}/cancel", {})
+                    self.ask(order, f"{order_id}/cancel", {})
                 # end optional
                 # optional: refunds
                 case FollowUp.REFUND:
                     for _ in range(2):
-                        self.ask(f"{order_id}/refunds", {"amount": order.refunded_minor})
+                        self.ask(order, f"{order_id}/refunds", {"amount": order.refunded_minor})
                 # end optional
         self.authenticate(admin)  # optional: webhook
 
@@ -165,15 +173,24 @@ class Traffic:
 
     # end optional
 
-    def ask(self, path: str, body: dict[str, Any]) -> None:
-        headers = {"Idempotency-Key": f"demo-{path}"}
+    def ask(self, order: PlannedOrder, path: str, body: dict[str, Any]) -> None:
+        token = self.tokens[order.customer_id]
+        # optional: refunds
+        if order.follow_up is FollowUp.REFUND:
+            token = self.staff_token
+        # end optional
+        headers = {"Idempotency-Key": f"demo-{path}", **_bearer(token)}
         url = f"{self.stack.api_url}/orders/{path}"
         self.http.post(url, json=body, headers=headers, timeout=60)
+
+    def get(self, customer_id: str, order_id: str) -> requests.Response:
+        headers = _bearer(self.tokens[customer_id])
+        return self.http.get(f"{self.stack.api_url}/orders/{order_id}", headers=headers, timeout=60)
 
     def follow_ups_shown(self) -> int:
         """How many orders show what their customers did next."""
         shown = {
-            order_id: self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=60).json()
+            order_id: self.get(order.customer_id, order_id).json()
             for order_id, order in self.orders.items()
             if order.follow_up
         }
@@ -181,6 +198,10 @@ class Traffic:
 
     def count_follow_ups(self, what: FollowUp) -> int:
         return sum(order.follow_up is what for order in self.plan.orders)
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _shows(shown: dict[str, Any], order: PlannedOrder) -> bool:

@@ -1,10 +1,12 @@
 """A shim for one gap of the emulator: it creates no routes for an `AWS::Serverless::HttpApi`, so that all is 404.
 
-SAM has written the routes into the OpenAPI document of the transformed template. This reads them there and
-creates them one by one; nothing of our API is known here, and on AWS none of this is used.
+SAM has written the routes, their authorizers and scopes into the OpenAPI document of the transformed template. This
+reads them there and creates them one by one; nothing of our API is known here, and on AWS none of this is used. The
+emulator's API Gateway then verifies the tokens itself.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from local.emulator import Emulator
@@ -16,40 +18,106 @@ _METHODS = {
 
 
 def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
-    """Create the routes of every HTTP API in the stack; returns their keys, as "POST /orders"."""
+    """Create the routes and authorizers of every HTTP API in the stack; returns the routes' keys, as "POST /orders"."""
     cloudformation, gateway = emulator.client("cloudformation"), emulator.client("apigatewayv2")
     body = cloudformation.get_template(StackName=stack_name, TemplateStage="Processed")["TemplateBody"]
     resources = cloudformation.describe_stack_resources(StackName=stack_name)["StackResources"]
     physical_ids = {resource["LogicalResourceId"]: resource["PhysicalResourceId"] for resource in resources}
     function_arns = {name: _function_arn(emulator, physical_ids, name) for name in _functions(body)}
-    created = []
-    for api, route_key, function in routes_of(body):
-        integration = gateway.create_integration(
+    [stack] = cloudformation.describe_stacks(StackName=stack_name)["Stacks"]
+    parameters = {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
+    authorizers = {
+        (api, name): gateway.create_authorizer(
             ApiId=physical_ids[api],
+            Name=name,
+            AuthorizerType="JWT",
+            IdentitySource=[authorizer["identitySource"]],
+            JwtConfiguration={
+                "Issuer": _resolved(authorizer["jwtConfiguration"]["issuer"], parameters),
+                "Audience": [_resolved(each, parameters) for each in authorizer["jwtConfiguration"]["audience"]],
+            },
+        )["AuthorizerId"]
+        for api, name, authorizer in authorizers_of(body)
+    }
+    created = []
+    for route in routes_of(body):
+        integration = gateway.create_integration(
+            ApiId=physical_ids[route.api],
             IntegrationType="AWS_PROXY",
-            IntegrationUri=function_arns[function],
+            IntegrationUri=function_arns[route.function],
             PayloadFormatVersion="2.0",
         )
-        target = f"integrations/{integration['IntegrationId']}"
-        gateway.create_route(ApiId=physical_ids[api], RouteKey=route_key, Target=target)
-        created.append(route_key)
+        authorization: dict[str, Any] = {"AuthorizationType": "NONE"}
+        if route.authorizer:
+            authorizer_id = authorizers[route.api, route.authorizer]
+            authorization = {"AuthorizationType": "JWT", "AuthorizerId": authorizer_id}
+            authorization["AuthorizationScopes"] = list(route.scopes)
+        gateway.create_route(
+            ApiId=physical_ids[route.api],
+            RouteKey=route.key,
+            Target=f"integrations/{integration['IntegrationId']}",
+            **authorization,
+        )
+        created.append(route.key)
     return created
 
 
-def routes_of(template: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Each route of a transformed template: logical id of its API, route key, logical id of its function's alias."""
-    for name, resource in template["Resources"].items():
-        if resource["Type"] != "AWS::ApiGatewayV2::Api":
-            continue
-        for path, methods in resource["Properties"]["Body"]["paths"].items():
+@dataclass(frozen=True)
+class HttpRoute:
+    """One route of a transformed template."""
+
+    api: str
+    """The logical id of its API."""
+    key: str
+    """As "POST /orders", or "$default"."""
+    function: str
+    """The logical id of its function's alias."""
+    authorizer: str | None
+    """The name of its JWT authorizer; None if it is open."""
+    scopes: tuple[str, ...]
+    """A token has to have one of these, if there are any."""
+
+
+def routes_of(template: Mapping[str, Any]) -> Iterator[HttpRoute]:
+    """Each route of a transformed template."""
+    for name, document in _apis(template):
+        for path, methods in document["paths"].items():
             for method in sorted(_METHODS.keys() & methods.keys()):
-                uri = methods[method]["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
-                route_key = "$default" if path == "/$default" else f"{_METHODS[method]} {path}"
-                yield name, route_key, uri.split("${")[-1].partition("}")[0].removesuffix(".Arn")
+                operation = methods[method]
+                uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
+                key = "$default" if operation.get("isDefaultRoute") else f"{_METHODS[method]} {path}"
+                # SAM writes the scheme NONE, which it describes nowhere, for a route that is open on purpose.
+                [(authorizer, scopes)] = operation.get("security", [{"NONE": []}])[0].items()
+                yield HttpRoute(
+                    api=name,
+                    key=key,
+                    function=uri.split("${")[-1].partition("}")[0].removesuffix(".Arn"),
+                    authorizer=None if authorizer == "NONE" else authorizer,
+                    scopes=tuple(scopes),
+                )
+
+
+def authorizers_of(template: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Each JWT authorizer of a transformed template: logical id of its API, its name, and its description."""
+    for api, document in _apis(template):
+        for name, scheme in document.get("components", {}).get("securitySchemes", {}).items():
+            yield api, name, scheme["x-amazon-apigateway-authorizer"]
+
+
+def _apis(template: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The logical id of each HTTP API, and its OpenAPI document."""
+    for name, resource in template["Resources"].items():
+        if resource["Type"] == "AWS::ApiGatewayV2::Api":
+            yield name, resource["Properties"]["Body"]
+
+
+def _resolved(value: str | Mapping[str, str], parameters: Mapping[str, str]) -> str:
+    """A text, or the parameter that it refers to."""
+    return value if isinstance(value, str) else parameters[value["Ref"]]
 
 
 def _functions(template: Mapping[str, Any]) -> set[str]:
-    return {function for _, _, function in routes_of(template)}
+    return {route.function for route in routes_of(template)}
 
 
 def _function_arn(emulator: Emulator, physical_ids: Mapping[str, str], logical_id: str) -> str:

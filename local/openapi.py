@@ -28,8 +28,11 @@ minimum for its currency (50 with EUR), and ends with 0 in a currency with three
 lower case.
 
 If a response is lost, retry the request with the same Idempotency-Key. A request that contains what looks like a card
-number is refused. Every problem is `application/problem+json` and does not repeat what was sent. The responses of
-API Gateway itself (429, 413, or 503 after a timeout) are `application/json` with a `message`."""
+number is refused. Every problem is `application/problem+json` and does not repeat what was sent.
+
+Each request needs an access token; its subject is the customer. Another customer's order is answered as one that does
+not exist. API Gateway itself verifies the token and limits the requests: its responses are `application/json` with a
+`message` (401, 403 without the route's scope, 413, 429, or 503 after a timeout)."""
 
 _HEADERS: Mapping[str, dict[str, JsonValue]] = {
     "X-Correlation-Id": {
@@ -49,6 +52,13 @@ _HEADERS: Mapping[str, dict[str, JsonValue]] = {
     "Cache-Control": {"required": True, "schema": {"type": "string", "const": "no-store"}},
 }
 
+_BY_API_GATEWAY: Mapping[HTTPStatus, str] = {
+    HTTPStatus.UNAUTHORIZED: "No access token, or one that is not valid.",
+    HTTPStatus.FORBIDDEN: "The access token does not have the scope that the request needs.",
+    HTTPStatus.TOO_MANY_REQUESTS: "More requests than the stage allows. Retry later.",
+}
+"""What API Gateway responds before any function runs. An HTTP API cannot change these bodies."""
+
 _IDEMPOTENCY_KEY: dict[str, JsonValue] = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -62,6 +72,21 @@ _ORDER_ID: dict[str, JsonValue] = {
     "in": "path",
     "required": True,
     "schema": {"type": "string", "pattern": ORDER_ID_PATTERN},
+}
+
+
+_GATEWAY_MESSAGE: dict[str, JsonValue] = {
+    "description": "A response of API Gateway itself.",
+    "type": "object",
+    "properties": {"message": {"type": ["string", "null"]}},
+    "required": ["message"],
+}
+
+_ACCESS_TOKEN: dict[str, JsonValue] = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "JWT",
+    "description": "Of the OpenID Connect issuer that the stack names (parameters JwtIssuer and JwtAudience).",
 }
 
 
@@ -89,7 +114,11 @@ def document() -> dict[str, Any]:
             }
         ],
         "paths": paths,
-        "components": {"headers": dict(_HEADERS), "schemas": _schemas()},
+        "components": {
+            "headers": dict(_HEADERS),
+            "schemas": {**_schemas(), "GatewayMessage": _GATEWAY_MESSAGE},
+            "securitySchemes": {"AccessToken": _ACCESS_TOKEN},
+        },
     }
 
 
@@ -104,6 +133,8 @@ def _described(route: Route) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": list(_parameters(route)),
         "responses": dict(_responses(route)),
+        # Since OpenAPI 3.1 the roles that a token needs may be listed for any kind of scheme.
+        "security": [{"AccessToken": [route.scope] if route.scope else []}],
     }
     if route.body:
         described["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.body)}}}
@@ -118,7 +149,12 @@ def _parameters(route: Route) -> Iterator[dict[str, Any]]:
     if route.query:
         schema = route.query.model_json_schema(schema_generator=_WithoutTitles)
         for name, each in schema["properties"].items():
-            yield {"name": name, "in": "query", "required": name in schema["required"], "schema": _not_null(each)}
+            yield {
+                "name": name,
+                "in": "query",
+                "required": name in schema.get("required", []),
+                "schema": _not_null(each),
+            }
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +181,18 @@ def _responses(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
             "status": {"const": status.value},
         }
         schema = {**_ref(ProblemDetails), "properties": fixed}
-        yield str(status.value), _response(status, "application/problem+json", schema, ["X-Correlation-Id"])
+        described = _response(status, "application/problem+json", schema, ["X-Correlation-Id"])
+        if status in _BY_API_GATEWAY:
+            described["headers"] = {}
+            described["content"] |= _by_api_gateway(status)["content"]
+        yield str(status.value), described
+    for status in _BY_API_GATEWAY.keys() - COMMON_PROBLEMS.keys():
+        yield str(status.value), _by_api_gateway(status)
+
+
+def _by_api_gateway(status: HTTPStatus) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/GatewayMessage"}
+    return {"description": _BY_API_GATEWAY[status], "content": {"application/json": {"schema": schema}}}
 
 
 def _response(status: HTTPStatus, content_type: str, schema: dict[str, Any], headers: list[str]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path
         "Architecture": Sam.architecture_here(),
         "Profile": "local",
         "AwsEndpointUrl": stack.aws_endpoint_url,
+        "JwtIssuer": stack.jwt_issuer,
+        "JwtAudience": stack.jwt_audience,
         "StripeApiBase": stack.stripe_api_base,
         "StripeSecretArn": stack.stripe_secret_arn,
         "StripeWebhookSecretArn": stack.stripe_webhook_secret_arn,  # optional: webhook

@@ -14,6 +14,7 @@ from local.deployment import STACK_NAME, Sam
 from local.emulator import Emulator, running_emulator
 from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStripe
 from local.http_api_routes import create_routes
+from local.issuer import Issuer, running_issuer
 from local.processes import StartupError, free_port, running
 from local.stripe_standin.admin import StandInAdmin
 
@@ -27,6 +28,9 @@ class Stack:
     stack_name: str
     aws_endpoint_url: str
     api_url: str
+    jwt_issuer: str
+    jwt_audience: str
+    jwt_key_file: str
     payments_queue_url: str
     payments_dlq_url: str
     order_events_topic_arn: str
@@ -48,6 +52,10 @@ class Stack:
     @property
     def aws(self) -> Emulator:
         return Emulator(self.aws_endpoint_url, Path(self.aws_log))
+
+    @property
+    def issuer(self) -> Issuer:
+        return Issuer(self.jwt_issuer, self.jwt_audience, Path(self.jwt_key_file))
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
@@ -93,6 +101,7 @@ def running_stack(
             on_progress("starting the Stripe stand-in")
             stripe = parts.enter_context(_running_standin(host, seed))
         is_standin = stripe.is_standin()  # optional: webhook
+        issuer = parts.enter_context(running_issuer(work_dir))
         on_progress("starting the AWS emulator")
         emulator = parts.enter_context(
             running_emulator(program=tools / "opt/emulator/bin/ministack", work_dir=work_dir, host=host)
@@ -109,6 +118,8 @@ def running_stack(
         outputs = sam.deploy(
             emulator,
             {
+                "JwtIssuer": issuer.url,
+                "JwtAudience": issuer.audience,
                 "StripeSecretArn": api_key["ARN"],
                 "StripeWebhookSecretArn": webhook_secret["ARN"],  # optional: webhook
                 "StripeApiBase": stripe.api_base,
@@ -132,6 +143,9 @@ def running_stack(
             stack_name=STACK_NAME,
             aws_endpoint_url=emulator.endpoint_url,
             api_url=api_url,
+            jwt_issuer=issuer.url,
+            jwt_audience=issuer.audience,
+            jwt_key_file=str(issuer.key_file),
             payments_queue_url=outputs["PaymentsQueueUrl"],
             payments_dlq_url=outputs["PaymentsDlqUrl"],
             order_events_topic_arn=outputs["OrderEventsTopicArn"],

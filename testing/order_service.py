@@ -17,8 +17,8 @@ from testing.harness import Log, create_table
 from update_order.orders import UpdateOrder
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
+CUSTOMER = "cus_1"
 ORDER = {
-    "customer_id": "cus_1",
     "currency": "EUR",
     "payment_method": "pm_card_visa",
     "items": [{"sku": "mug", "quantity": 1, "unit_amount": 2500}],
@@ -38,7 +38,7 @@ class Shop:
     def on(cls, client: Any) -> Self:
         table = create_table(client, f"orders-{uuid4()}", "OrdersTable")
         orders = OrderStore(client, table)
-        order, _ = store_order(orders, OrderRequest.model_validate(ORDER), "key", correlation_id="c", now=NOW)
+        order, _ = store_order(orders, CUSTOMER, OrderRequest.model_validate(ORDER), "key", correlation_id="c", now=NOW)
         return cls(client, table, order.order_id, [])
 
     @property
@@ -67,7 +67,7 @@ class Shop:
         )
 
     def pay_again(self, payment_method: str, key: str) -> tuple[StoredOrder, bool]:
-        return make_attempt(self.orders, self.order_id, payment_method, key, now=NOW)
+        return make_attempt(self.orders, CUSTOMER, self.order_id, payment_method, key, now=NOW)
 
     def payment(self, event_type: PaymentEventType, attempt: int = 1, **data: Any) -> None:
         """Handle a payment's outcome."""

@@ -31,12 +31,13 @@ from testing.harness import LambdaContext, Log, Sample, create_table
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
 OTHER_CARD = {"payment_method": "pm_card_mastercard"}
+STAFF = {"sub": "staff_1", "scope": "onecharge/refund"}  # optional: refunds
+"""The claims of somebody who may refund."""  # optional: refunds
 
 
 def order(**changes: Any) -> dict[str, Any]:
     """The body of POST /orders: 25 euro."""
     return {
-        "customer_id": "cus_1",
         "currency": "eur",
         "payment_method": "pm_card_visa",
         "items": [{"sku": "mug", "quantity": 2, "unit_amount": 1250}],
@@ -112,7 +113,12 @@ class Client:
         self.dynamodb = boto3.client("dynamodb")
         self.table, self.sample, self.context, self.log = table, sample, context, log
         self.now = NOW
+        self.customer = "cus_1"
+        """Who sends the requests; but the staff refunds."""
         self.counted: Counter[str] = Counter()
+        self.requested: list[str] = []
+        """The operations of DynamoDB that the routes called, in their order."""
+        self.dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: self.requested.append(model.name))
         self.orders = OrderStore(self.dynamodb, table)
         # optional: refunds
         self.overtaken = Overtaken(self.dynamodb)
@@ -143,8 +149,14 @@ class Client:
         _require_described(event["requestContext"]["http"], status, body)
         return status, body, answer["headers"]
 
+    def event(self, sample: str) -> dict[str, Any]:
+        """A sample event, of this customer."""
+        event = self.sample(f"orders_api/{sample}")
+        event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = self.customer
+        return event
+
     def post(self, body: Any, key: str | None = "key-1") -> tuple[int, dict[str, Any], dict[str, str]]:
-        event = self.sample("orders_api/place_order")
+        event = self.event("place_order")
         event["body"] = body if isinstance(body, str) else json.dumps(body)
         if key is None:
             del event["headers"]["idempotency-key"]
@@ -154,14 +166,18 @@ class Client:
 
     def to(self, path: str, body: Any = None, *, key: str = "key-2") -> tuple[int, dict[str, Any], dict[str, str]]:
         """POST to a path below /orders."""
-        event = self.sample("orders_api/pay_again")
+        event = self.event("pay_again")
+        # optional: refunds
+        if path.endswith("/refunds"):
+            event["requestContext"]["authorizer"]["jwt"]["claims"] |= STAFF
+        # end optional
         event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{path}"
         event["headers"]["idempotency-key"] = key
         event["body"] = json.dumps(body or {})
         return self.send(event)
 
     def get(self, path: str, **query: str) -> tuple[int, dict[str, Any], dict[str, str]]:
-        event = self.sample("orders_api/list_orders")
+        event = self.event("list_orders")
         event["rawPath"] = event["requestContext"]["http"]["path"] = path
         event["queryStringParameters"], event["rawQueryString"] = query, urlencode(query)
         return self.send(event)

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import requests
 
+from local.issuer import REFUND_SCOPE  # optional: refunds
 from local.stack import Stack
 from local.stripe_standin.admin import LedgerCharge, StandInAdmin
 
@@ -26,11 +27,20 @@ def eventually[Seen](see: Callable[[], Seen], wanted: Callable[[Seen], bool]) ->
         time.sleep(0.3)
 
 
-class Shop:
-    """A shop that uses the API of a deployed stack, and reads Stripe's ledger."""
+def signed_in(token: str) -> requests.Session:
+    """Sends the access token with each request."""
+    session = requests.Session()
+    session.headers["Authorization"] = f"Bearer {token}"
+    return session
 
-    def __init__(self, stack: Stack) -> None:
-        self.stack, self.stripe, self.http = stack, StandInAdmin(stack.stripe_api_base), requests.Session()
+
+class Shop:
+    """A shop that uses the API of a deployed stack for one customer, and reads Stripe's ledger."""
+
+    def __init__(self, stack: Stack, customer: str = "cus_e2e") -> None:
+        self.stack, self.stripe = stack, StandInAdmin(stack.stripe_api_base)
+        self.http = signed_in(stack.issuer.token(customer))
+        self.staff = signed_in(stack.issuer.token("staff_e2e", REFUND_SCOPE))  # optional: refunds
 
     def send(self, body: Any, key: str | None) -> requests.Response:
         headers = {} if key is None else {"Idempotency-Key": key}
@@ -39,7 +49,6 @@ class Shop:
 
     def order(self, key: str | None = None, **changes: Any) -> requests.Response:
         body = {
-            "customer_id": "cus_e2e",
             "currency": "eur",
             "payment_method": "pm_card_visa",
             "items": [{"sku": "mug", "quantity": 2, "unit_amount": 1250}],
@@ -65,6 +74,14 @@ class Shop:
         return self.http.post(
             f"{self.stack.api_url}/orders/{path}", json=body, headers=headers, timeout=_PATIENCE_SECONDS
         )
+
+    # optional: refunds
+    def refund(self, order_id: str, key: str | None = None, **body: Any) -> requests.Response:
+        """A request of the staff, about whichever customer's order."""
+        url, headers = f"{self.stack.api_url}/orders/{order_id}/refunds", {"Idempotency-Key": key or str(uuid4())}
+        return self.staff.post(url, json=body, headers=headers, timeout=_PATIENCE_SECONDS)
+
+    # end optional
 
     def placed(self, payment_method: str, status: str) -> str:
         """The id of a new order, once it has this status."""

@@ -34,7 +34,7 @@ _DECIDED = frozenset({OrderStatus.PAID, OrderStatus.NEEDS_REVIEW, OrderStatus.CA
 
 def cancel_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
     """Cancel the order unless it is paid. Idempotent; each request asks again until it is finished."""
-    order = deps.find_order(order_id)
+    order = deps.find_order_of(request.customer_id, order_id)
     if order.status not in _DECIDED:
         order = _canceled(deps, order)
     if order.status in _REFUSED:
@@ -53,7 +53,7 @@ def _canceled(deps: Dependencies, order: StoredOrder) -> StoredOrder:
     if cancellation in _REFUSED:
         raise conflict(*_REFUSED[cancellation])
     try:
-        canceled = store_cancellation(deps.orders, order.order_id, OrderStatus(cancellation), now=deps.clock())
+        canceled = store_cancellation(deps.orders, order, OrderStatus(cancellation), now=deps.clock())
     except OrderStatusConflict as conflicting:
         return conflicting.order
     is_finished = canceled.status is OrderStatus.CANCELED
@@ -68,7 +68,7 @@ def ask_to_cancel(questions: PaymentQuestions, order: StoredOrder) -> Cancellati
     return questions.ask(question, CancelAnswer).cancellation
 
 
-def store_cancellation(orders: OrderStore, order_id: str, status: OrderStatus, *, now: datetime) -> StoredOrder:
+def store_cancellation(orders: OrderStore, order: StoredOrder, status: OrderStatus, *, now: datetime) -> StoredOrder:
     """Write that the order is CANCELING or CANCELED, as the payment service has answered for all its attempts.
 
     Raises NoSuchOrder, OrderStatusConflict.
@@ -77,9 +77,10 @@ def store_cancellation(orders: OrderStore, order_id: str, status: OrderStatus, *
     # The time of the first request: it has waited since then.
     requested = {"cancel_requested_at": "if_not_exists(cancel_requested_at, :now)"}
     item = orders.move(
-        order_id,
+        order.order_id,
         CANCELLATIONS[status],
         at=now,
+        of=order.customer_id,
         changes={} if is_finished else requested,
         values={} if is_finished else {":now": now.isoformat()},
     )

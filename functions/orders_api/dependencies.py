@@ -27,19 +27,30 @@ class Dependencies:
     count: Counts
     clock: Callable[[], datetime]
 
-    def find_order(self, order_id: str) -> StoredOrder:
-        """The order as it is. Raises NoSuchOrder."""
+    def find_order_of(self, customer_id: str, order_id: str) -> StoredOrder:
+        """The customer's order as it is. Raises NoSuchOrder, also if it is another customer's."""
         require_order_id(order_id)
-        order = self.orders.find(order_id)
-        if order is None:
-            raise NoSuchOrder
-        return order
+        return _found(self.orders.find_of(customer_id, order_id))
+
+    # optional: refunds
+    def find_any_order(self, order_id: str) -> StoredOrder:
+        """The order as it is, for the staff. Raises NoSuchOrder."""
+        require_order_id(order_id)
+        return _found(self.orders.find(order_id))
+
+    # end optional
 
     def log(self, message: str, order: StoredOrder) -> None:
         self.logger.info(
             message,
             extra={"order_id": order.order_id, "attempt": order.attempt, "correlation_id": order.correlation_id},
         )
+
+
+def _found(order: StoredOrder | None) -> StoredOrder:
+    if order is None:
+        raise NoSuchOrder
+    return order
 
 
 def require_order_id(order_id: str) -> None:

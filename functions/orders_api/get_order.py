@@ -19,7 +19,7 @@ class OrderDetails(Order):
 
 def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
     """Show the order, with the details that only this route shows."""
-    order = deps.find_order(order_id)
+    order = deps.find_order_of(request.customer_id, order_id)
     details: dict[str, Any] = {}
     details |= client_secret_of(order, deps)  # optional: authentication
     details |= refunds_of(order, deps)  # optional: refunds

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from onecharge.orders.card_numbers import body_holds_card_number, holds_card_number
 from onecharge.runtime.problems import Problem
+from orders_api.caller import Caller
 from orders_api.responses import ResponseModel
 
 IDEMPOTENCY_KEY_PATTERN = r"^[!-~]{1,255}$"
@@ -48,6 +50,8 @@ class Route:
     """Takes the header Idempotency-Key; Idempotent-Replayed marks the replay of an earlier response."""
     returns_location: bool = False
     """Has the header Location."""
+    scope: str | None = None
+    """What the access token has to allow; template.yaml says the same of the route."""
     is_sometimes_accepted: bool = False
     """May also respond 202, with the same model: the request is stored, and finishes asynchronously."""
 
@@ -58,10 +62,13 @@ class Route:
 
 
 COMMON_PROBLEMS: Mapping[HTTPStatus, tuple[str, ...]] = {
+    HTTPStatus.UNAUTHORIZED: ("unauthenticated",),
+    HTTPStatus.FORBIDDEN: ("forbidden",),
     HTTPStatus.INTERNAL_SERVER_ERROR: ("internal",),
     HTTPStatus.SERVICE_UNAVAILABLE: ("try-again",),
 }
-"""What any route may respond when something of ours or of AWS's fails. Retrying is safe."""
+"""What any route may respond: to a token that does not allow the request, and when something of ours or of AWS's fails
+(500 and 503: retrying is safe)."""
 
 BAD_BODY = ("idempotency-key-missing", "card-number", "invalid-json", "invalid-request")
 """The problems of a route that takes a body and an idempotency key."""
@@ -72,6 +79,16 @@ class Request:
     """An HTTP request as API Gateway sends it (payload format 2.0)."""
 
     event: APIGatewayProxyEventV2
+
+    @cached_property
+    def caller(self) -> Caller:
+        """Raises as Caller.of."""
+        return Caller.of(self.event)
+
+    @property
+    def customer_id(self) -> str:
+        """Whose orders the request is about, unless it is one of the staff's. Raises as Caller.of."""
+        return self.caller.subject
 
     @property
     def correlation_id(self) -> str:
@@ -167,7 +184,13 @@ def key_reused(detail: str) -> Problem:
 
 
 def order_not_found() -> Problem:
+    """404, for another customer's order as for one that does not exist."""
     return Problem(HTTPStatus.NOT_FOUND, "not-found", "There is no such order.")
+
+
+def route_not_found() -> Problem:
+    """404: no route has this path and method."""
+    return Problem(HTTPStatus.NOT_FOUND, "not-found", "Nothing is at this path with this method.")
 
 
 class KeyReused(Exception):

@@ -1,4 +1,4 @@
-"""GET /orders?customer_id=…: a customer's orders, the newest first, page by page. Eventually consistent."""
+"""GET /orders: the customer's orders, the newest first, page by page. Eventually consistent."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.events import CustomerId, OrderId
+from onecharge.contract.events import OrderId
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.alarms import Cause
@@ -52,7 +52,6 @@ class OrdersQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    customer_id: CustomerId
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 20
     cursor: str | None = Field(default=None, max_length=500)
 
@@ -80,12 +79,12 @@ class Page:
 
 
 def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
-    """Show one page of a customer's orders."""
+    """Show one page of the customer's orders."""
     try:
         query = OrdersQuery.model_validate(request.query)
     except ValidationError as invalid:
-        raise invalid_request(invalid, "The query does not ask for a customer's orders.") from None
-    page = read_page(deps.orders, query)
+        raise invalid_request(invalid, "The query does not ask for a page of orders.") from None
+    page = read_page(deps.orders, request.customer_id, query)
     for order_id in page.unreadable:
         deps.count("OrderUnreadable")
         deps.count(Alarm(Cause.ITEM_UNREADABLE))
@@ -97,18 +96,18 @@ def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
     return request.respond(HTTPStatus.OK, OrderList(orders=[*map(order_view, page.orders)], next_cursor=cursor))
 
 
-def read_page(orders: OrderStore, query: OrdersQuery) -> Page:
+def read_page(orders: OrderStore, customer_id: str, query: OrdersQuery) -> Page:
     """One page, with one request."""
     after = query.after
     start: dict[str, Any] = {}
     if after:
-        key = {"order_id": after.order_id, "placed_at": after.placed_at, "customer_id": query.customer_id}
+        key = {"order_id": after.order_id, "placed_at": after.placed_at, "customer_id": customer_id}
         start = {"ExclusiveStartKey": to_item(key)}
     answer = orders.client.query(
         TableName=orders.table,
         IndexName=BY_CUSTOMER,
         KeyConditionExpression="customer_id = :customer_id",
-        ExpressionAttributeValues=expression_values(customer_id=query.customer_id),
+        ExpressionAttributeValues=expression_values(customer_id=customer_id),
         ScanIndexForward=False,
         Limit=query.limit,
         **start,
@@ -129,7 +128,7 @@ ROUTE = Route(
     list_orders,
     "GET",
     "/orders",
-    "List a customer's orders, the newest first, page by page. Eventually consistent.",
+    "List the customer's orders, the newest first, page by page. Eventually consistent.",
     HTTPStatus.OK,
     OrderList,
     {HTTPStatus.BAD_REQUEST: ("invalid-request",)},

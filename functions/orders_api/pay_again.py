@@ -53,7 +53,9 @@ def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonRespon
     require_order_id(order_id)
     wanted = parse(PaymentRequest, body, expected="The body does not name a payment method.")
     try:
-        order, is_new = make_attempt(deps.orders, order_id, wanted.payment_method, key, now=deps.clock())
+        order, is_new = make_attempt(
+            deps.orders, request.customer_id, order_id, wanted.payment_method, key, now=deps.clock()
+        )
     except (NotDeclined, AttemptsExhausted, PaymentMethodRefused, KeyReused) as refused:
         raise _problem_of(refused) from None
     deps.count("AttemptMade" if is_new else "AttemptReplayed")
@@ -63,7 +65,7 @@ def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonRespon
 
 
 def make_attempt(
-    orders: OrderStore, order_id: str, payment_method: str, idempotency_key: str, *, now: datetime
+    orders: OrderStore, customer_id: str, order_id: str, payment_method: str, idempotency_key: str, *, now: datetime
 ) -> tuple[StoredOrder, bool]:
     """Make the next attempt, or find that an earlier try made it; returns also whether it is new.
 
@@ -77,6 +79,7 @@ def make_attempt(
             order_id,
             PAY_AGAIN,
             at=now,
+            of=customer_id,
             changes={
                 "attempt": "attempt + :one",
                 "payment_method": ":payment_method",

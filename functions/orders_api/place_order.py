@@ -15,7 +15,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.events import CustomerId, PaymentMethodId
+from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.schema import StoredOrder, digest_of, new_order_item, order_id_for
 from onecharge.orders.store import OrderStore
@@ -40,7 +40,6 @@ class OrderRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    customer_id: CustomerId
     currency: Currency
     payment_method: PaymentMethodId
     items: Annotated[list[Item], Field(min_length=1, max_length=100)]
@@ -71,7 +70,9 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     key, body = request.key_and_body()
     wanted = parse(OrderRequest, body, expected="The body does not describe an order that can be charged.")
     try:
-        order, is_new = store_order(deps.orders, wanted, key, correlation_id=request.correlation_id, now=deps.clock())
+        order, is_new = store_order(
+            deps.orders, request.customer_id, wanted, key, correlation_id=request.correlation_id, now=deps.clock()
+        )
     except KeyReused:
         raise key_reused(
             "This Idempotency-Key was used for an order with another body. Use a new key for a new order."
@@ -83,16 +84,23 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
 
 
 def store_order(
-    orders: OrderStore, wanted: OrderRequest, idempotency_key: str, *, correlation_id: str, now: datetime
+    orders: OrderStore,
+    customer_id: str,
+    wanted: OrderRequest,
+    idempotency_key: str,
+    *,
+    correlation_id: str,
+    now: datetime,
 ) -> tuple[StoredOrder, bool]:
     """Store the order, or find the one that an earlier try stored; returns also whether it is new.
 
     Raises:
         KeyReused: the customer used this key before, for an order with another body.
     """
-    order_id = order_id_for(wanted.customer_id, idempotency_key)
+    order_id = order_id_for(customer_id, idempotency_key)
     item = new_order_item(
         order_id,
+        customer_id,
         wanted,
         correlation_id=correlation_id,
         now=now,

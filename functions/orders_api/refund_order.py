@@ -22,6 +22,9 @@ from orders_api.http import BAD_BODY, REPLAYED, JsonResponse, KeyReused, Request
 from orders_api.refund_store import ExceedsRefundable, NotPaid, OrderChanged
 from orders_api.responses import ResponseModel, Timestamp
 
+SCOPE = "onecharge/refund"
+"""What the access token of the staff allows. They refund any customer's order; a customer refunds none."""
+
 _TRIES = 3
 """How often the order may be changed by other requests meanwhile, before the client is asked to retry."""
 
@@ -66,7 +69,12 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     deps.count("RefundRequested" if is_new else "RefundReplayed")
     deps.logger.info(
         "refund requested" if is_new else "response replayed: refund requested before",
-        extra={"order_id": order_id, "refund_id": refund.refund_id, "correlation_id": refund.correlation_id},
+        extra={
+            "order_id": order_id,
+            "refund_id": refund.refund_id,
+            "requested_by": request.caller.subject,
+            "correlation_id": refund.correlation_id,
+        },
     )
     # A retry gets the response of the first try, whatever the refund's status is by now.
     shown = {**_view(refund), "status": RefundStatus.PENDING}
@@ -80,7 +88,7 @@ def _request_refund(
 ) -> tuple[StoredRefund, bool]:
     """Read the order and store the refund, again if the order is changed in between. Raises as the store."""
     for _ in range(_TRIES):
-        order = deps.find_order(order_id)
+        order = deps.find_any_order(order_id)
         try:
             return deps.refunds.request(
                 order, wanted.amount, key, correlation_id=request.correlation_id, now=deps.clock()
@@ -126,7 +134,8 @@ ROUTE = Route(
     refund_order,
     "POST",
     "/orders/{order_id}/refunds",
-    "Refund a part of what was paid, or all that is left. Idempotent by Idempotency-Key; refunded asynchronously.",
+    "Refund a part of what was paid, or all that is left: for the staff, of any customer's order. Idempotent by "
+    "Idempotency-Key; refunded asynchronously.",
     HTTPStatus.ACCEPTED,
     AcceptedRefund,
     {
@@ -138,4 +147,5 @@ ROUTE = Route(
     body=RefundRequest,
     is_idempotent_by_key=True,
     returns_location=True,
+    scope=SCOPE,
 )

@@ -18,10 +18,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from onecharge.orders.store import NoSuchOrder
 from onecharge.runtime.problems import Problem
 from onecharge.runtime.tracing import order_span
+from orders_api.caller import Unauthenticated
 from orders_api.cancel_order import ROUTE as CANCEL_ORDER
 from orders_api.dependencies import Dependencies
 from orders_api.get_order import ROUTE as GET_ORDER
-from orders_api.http import Request, Route, Unavailable, order_not_found
+from orders_api.http import Request, Route, Unavailable, order_not_found, route_not_found
 from orders_api.list_orders import ROUTE as LIST_ORDERS
 from orders_api.pay_again import ROUTE as PAY_AGAIN
 from orders_api.place_order import ROUTE as PLACE_ORDER
@@ -45,7 +46,8 @@ def resolver_of(deps: Dependencies) -> APIGatewayHttpResolver:
         path = route.path.replace("{", "<").replace("}", ">")
         resolver.route(path, route.method)(_handler(route, resolver, deps))
     problems = ProblemResponses(resolver, deps)
-    resolver.not_found(lambda _: order_not_found().response(problems.correlation_id))
+    resolver.not_found(lambda _: problems.refused(route_not_found()))
+    resolver.exception_handler(Unauthenticated)(problems.unauthenticated)
     resolver.exception_handler(Problem)(problems.refused)
     resolver.exception_handler(NoSuchOrder)(lambda _: problems.refused(order_not_found()))
     resolver.exception_handler([BotoCoreError, ClientError, Unavailable])(problems.unavailable)
@@ -55,9 +57,13 @@ def resolver_of(deps: Dependencies) -> APIGatewayHttpResolver:
 
 def _handler(route: Route, resolver: APIGatewayHttpResolver, deps: Dependencies) -> Callable[..., Response[Any]]:
     def handle(**path_parameters: str) -> Response[Any]:
+        request = Request(resolver.current_event)
+        caller = request.caller
+        if route.scope:
+            caller.require_scope(route.scope)
         # The order that POST /orders creates has no id yet: place_order.py begins its trace.
         with order_span(f"{route.method} {route.path}", path_parameters.get("order_id")):
-            return route.handler(Request(resolver.current_event), deps, **path_parameters)
+            return route.handler(request, deps, **path_parameters)
 
     return handle
 
@@ -79,6 +85,17 @@ class ProblemResponses:
         extra = {"problem": problem.kind, "correlation_id": self.correlation_id}
         self._deps.logger.info("request refused", extra=extra)
         return problem.response(self.correlation_id)
+
+    def unauthenticated(self, _: Exception) -> Response[str]:
+        """The claims are missing, so nobody is served: 401. It cannot happen while each route has its authorizer."""
+        self._deps.count("Unauthenticated")
+        self._deps.count("Alarm")
+        self._deps.logger.error(
+            "request refused: no verified claims, so the route has no authorizer",
+            extra={"correlation_id": self.correlation_id},
+        )
+        detail = "The request has no verified access token."
+        return Problem(HTTPStatus.UNAUTHORIZED, "unauthenticated", detail).response(self.correlation_id)
 
     def unavailable(self, error: Exception) -> Response[str]:
         """AWS or the payment service does not answer: 503."""

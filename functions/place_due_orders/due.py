@@ -133,6 +133,7 @@ class PlaceDueOrders:
     def _new_order_item(self, document: DueDocument) -> Item:
         return new_order_item(
             document.order_id,
+            document.customer_id,
             document,
             correlation_id=self._correlation_id(document),
             # The due date, whenever it is ordered: an order placed again after a restore of the tables keeps its age,

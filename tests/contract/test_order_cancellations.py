@@ -25,19 +25,19 @@ def declined(order_dynamodb: Any) -> Shop:
 
 def test_a_cancellation_is_never_undone(declined: Shop) -> None:
     """CANCELING, CANCELING again, CANCELED; then neither another attempt nor CANCELING."""
-    orders, order_id = declined.orders, declined.order_id
+    orders, order = declined.orders, declined.order
     assert "expires_at" in declined.item
     for hours in (1, 2):
-        order = store_cancellation(orders, order_id, OrderStatus.CANCELING, now=NOW + timedelta(hours=hours))
-        assert order.status is OrderStatus.CANCELING
+        canceling = store_cancellation(orders, order, OrderStatus.CANCELING, now=NOW + timedelta(hours=hours))
+        assert canceling.status is OrderStatus.CANCELING
     assert declined.item["cancel_requested_at"] == (NOW + timedelta(hours=1)).isoformat()
     assert "expires_at" not in declined.item
     with pytest.raises(NotDeclined):
         declined.pay_again("pm_a", "a")
     for _ in range(2):
-        assert store_cancellation(orders, order_id, OrderStatus.CANCELED, now=NOW).status is OrderStatus.CANCELED
+        assert store_cancellation(orders, order, OrderStatus.CANCELED, now=NOW).status is OrderStatus.CANCELED
     with pytest.raises(OrderStatusConflict):
-        store_cancellation(orders, order_id, OrderStatus.CANCELING, now=NOW)
+        store_cancellation(orders, order, OrderStatus.CANCELING, now=NOW)
     assert "expires_at" in declined.item
 
 
@@ -46,7 +46,7 @@ def test_a_cancellation_that_waits_is_found(declined: Shop) -> None:
     orders = WaitingOrders(declined.client, declined.table, OrderStatus.CANCELING)
     until = (NOW + timedelta(days=1)).timestamp()
     assert orders.page(until=until, after=None, limit=1)[0] == []
-    store_cancellation(declined.orders, declined.order_id, OrderStatus.CANCELING, now=NOW + timedelta(hours=1))
+    store_cancellation(declined.orders, declined.order, OrderStatus.CANCELING, now=NOW + timedelta(hours=1))
     [key], _ = orders.page(until=until, after=None, limit=1)
     waiting = orders.read(key)
     assert waiting

@@ -25,6 +25,7 @@ def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -
     placed = {str(shop.order(payment_method=card).json()["order_id"]): status for card, status in _CARDS.items()}
     assert {order_id: shop.decided_status(order_id) for order_id in placed} == placed
 
+    token = shop.stack.issuer.token("cus_e2e", "onecharge/refund")
     exchanges = tmp_path / "exchanges.har"
     # The same requests in every run, one after the other: the emulator has a process for each request at once.
     fuzz = subprocess.run(
@@ -34,6 +35,7 @@ def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -
             *("--phases", "coverage,fuzzing,stateful", "--mode", "all", "--checks", ",".join(_CHECKS)),
             *("--max-examples", str(_EXAMPLES_PER_OPERATION), "--generation-deterministic", "--workers", "1"),
             *("--suppress-health-check", "all", "--no-shrink", "--request-timeout", "90", "--continue-on-failure"),
+            *("--header", f"Authorization: Bearer {token}"),
             *("--report", "har", "--report-har-path", exchanges),
         ],
         cwd=tmp_path,

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from local.issuer import Issuer
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.server import StandIn, running_standin
 from testing.harness import PROJECT
@@ -23,6 +24,7 @@ _PATIENCE_SECONDS = 240
 PROMISED = {
     "aws_endpoint_url",
     "api_url",
+    "jwt_issuer",
     "payments_queue_url",
     "payments_dlq_url",
     "order_events_topic_arn",
@@ -72,11 +74,16 @@ def addresses(local: "subprocess.Popen[str]", stack_json: Path) -> dict[str, str
     return where
 
 
-def pay_for_a_mug(api_url: str, stripe: StandIn) -> None:
+def token_for(customer: str, stack: dict[str, str]) -> str:
+    return Issuer(stack["jwt_issuer"], stack["jwt_audience"], Path(stack["jwt_key_file"])).token(customer)
+
+
+def pay_for_a_mug(stack: dict[str, str], stripe: StandIn) -> None:
     """An order placed there is charged at that Stripe."""
-    body = {"customer_id": "c", "currency": "eur", "payment_method": "pm_card_visa"}
+    body = {"currency": "eur", "payment_method": "pm_card_visa"}
     body |= {"items": [{"sku": "mug", "quantity": 1, "unit_amount": 777}]}  # type: ignore[dict-item]
-    order = requests.post(f"{api_url}/orders", json=body, headers={"Idempotency-Key": "k"}, timeout=90).json()
+    headers = {"Idempotency-Key": "k", "Authorization": f"Bearer {token_for('c', stack)}"}
+    order = requests.post(f"{stack['api_url']}/orders", json=body, headers=headers, timeout=90).json()
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not StandInAdmin(stripe.base_url).ledger().charges_of(order["order_id"]):
         assert time.monotonic() < deadline
@@ -135,7 +142,7 @@ def test_the_stack_comes_up_and_goes_away(tmp_path: Path) -> None:
         stack = addresses(local, tmp_path / "stack.json")
         assert stack.keys() >= PROMISED
         assert stack["stripe_api_base"] == stripe.base_url
-        pay_for_a_mug(stack["api_url"], stripe)
+        pay_for_a_mug(stack, stripe)
         output = ended_by(signal.SIGINT, local, tmp_path)
     assert "\x1b[" not in output
 
@@ -153,7 +160,7 @@ def test_any_stripe_will_do(tmp_path: Path) -> None:
         }
         with running_local(tmp_path, **given) as local:
             stack = addresses(local, tmp_path / "stack.json")
-            pay_for_a_mug(stack["api_url"], stripe)
+            pay_for_a_mug(stack, stripe)
             output = ended_by(signal.SIGTERM, local, tmp_path)
     assert "Traceback" not in output
     assert "stripe listen" in output  # optional: webhook

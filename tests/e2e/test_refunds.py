@@ -19,11 +19,6 @@ def paid(shop: Shop) -> str:
     return order_id
 
 
-def refund(shop: Shop, order_id: str, key: str | None = None, **body: Any) -> requests.Response:
-    url, headers = f"{shop.stack.api_url}/orders/{order_id}/refunds", {"Idempotency-Key": key or str(uuid4())}
-    return shop.http.post(url, json=body, headers=headers, timeout=90)
-
-
 def decided(shop: Shop, order_id: str) -> dict[str, Any]:
     """The order, once none of its refunds is PENDING."""
 
@@ -44,7 +39,7 @@ def refunded(shop: Shop, order_id: str) -> list[int]:
 def test_two_parts_are_refunded_and_a_third_is_too_much(shop: Shop) -> None:
     """202, 202, 409; the order shows both, and so does Stripe."""
     order_id = paid(shop)
-    answers = [refund(shop, order_id, amount=amount) for amount in (1000, 1400, 101)]
+    answers = [shop.refund(order_id, amount=amount) for amount in (1000, 1400, 101)]
     assert [answer.status_code for answer in answers] == [202, 202, 409]
     assert answers[2].headers["Content-Type"] == "application/problem+json"
     order = decided(shop, order_id)
@@ -59,12 +54,12 @@ def test_two_parts_are_refunded_and_a_third_is_too_much(shop: Shop) -> None:
 def test_a_client_that_retries_has_one_refund_of_all(shop: Shop) -> None:
     """The same answer each time, also once it is made."""
     order_id, key = paid(shop), str(uuid4())
-    answers = [refund(shop, order_id, key) for _ in range(3)]
+    answers = [shop.refund(order_id, key) for _ in range(3)]
     decided(shop, order_id)
-    answers.append(refund(shop, order_id, key))
+    answers.append(shop.refund(order_id, key))
     assert {answer.status_code for answer in answers} == {202}
     assert {answer.text for answer in answers} == {answers[0].text}
-    assert refund(shop, order_id, key, amount=1).status_code == 422
+    assert shop.refund(order_id, key, amount=1).status_code == 422
     assert refunded(shop, order_id) == [2500]
 
 
@@ -72,7 +67,7 @@ def test_refunds_at_once_are_never_more_than_was_paid(shop: Shop) -> None:
     """Eight of 600: at most four have room, and what is accepted is made."""
     order_id = paid(shop)
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda _: refund(shop, order_id, amount=600).status_code, range(8)))
+        answers = list(threads.map(lambda _: shop.refund(order_id, amount=600).status_code, range(8)))
     assert set(answers) <= {202, 409, 503}
     assert 1 <= answers.count(202) <= 4
     decided(shop, order_id)
@@ -89,7 +84,7 @@ def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
     subscribed = sns.subscribe(
         TopicArn=stack.order_events_topic_arn, Protocol="sqs", Endpoint=arn, Attributes=attributes
     )
-    refund_id = refund(shop, order_id, amount=700).json()["refund_id"]
+    refund_id = shop.refund(order_id, amount=700).json()["refund_id"]
     [message] = eventually(lambda: drain(stack, tap), bool)
     sns.unsubscribe(SubscriptionArn=subscribed["SubscriptionArn"])
 
@@ -127,8 +122,8 @@ def test_a_refund_by_hand_counts(shop: Shop, stack: Stack) -> None:
         return int(shop.get(order_id).json()["amount_refunded"])
 
     assert eventually(shown, lambda amount: amount == 2000) == 2000
-    assert refund(shop, order_id, amount=501).status_code == 409
-    assert refund(shop, order_id, amount=500).status_code == 202
+    assert shop.refund(order_id, amount=501).status_code == 409
+    assert shop.refund(order_id, amount=500).status_code == 202
     assert [each["status"] for each in decided(shop, order_id)["refunds"]] == ["SUCCEEDED"]
     shop.stripe.deliver_webhooks()
     assert eventually(shown, lambda amount: amount == 2500) == 2500

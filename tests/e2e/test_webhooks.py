@@ -13,12 +13,12 @@ from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.webhooks import signature
+from testing.shop import signed_in
 from testing.stacks import on_both
 
 _PATIENCE_SECONDS = 90
 _ORDER_AMOUNT = 3250
 _ORDER = {
-    "customer_id": "cus_webhooks",
     "currency": "eur",
     "payment_method": "pm_card_threeDSecure2Required",
     "items": [{"sku": "mug", "quantity": 1, "unit_amount": _ORDER_AMOUNT}],
@@ -30,13 +30,14 @@ class Customer:
 
     def __init__(self, stack: Stack) -> None:
         self.stack, self.stripe = stack, StandInAdmin(stack.stripe_api_base)
-        placed = requests.post(
+        self.http = signed_in(stack.issuer.token("cus_webhooks"))
+        placed = self.http.post(
             f"{stack.api_url}/orders", json=_ORDER, headers={"Idempotency-Key": str(uuid4())}, timeout=_PATIENCE_SECONDS
         )
         self.order_id = placed.json()["order_id"]
 
     def order(self) -> dict[str, Any]:
-        return dict(requests.get(f"{self.stack.api_url}/orders/{self.order_id}", timeout=_PATIENCE_SECONDS).json())
+        return dict(self.http.get(f"{self.stack.api_url}/orders/{self.order_id}", timeout=_PATIENCE_SECONDS).json())
 
     def status(self) -> str:
         return str(self.order()["status"])
@@ -113,7 +114,7 @@ def test_a_failed_authentication_is_a_decline(customer: Customer) -> None:
     assert customer.delivered(customer.events()) == {200}
     assert customer.status() == "PAYMENT_DECLINED"
     assert customer.charges() == 0
-    again = requests.post(
+    again = customer.http.post(
         f"{customer.stack.api_url}/orders/{customer.order_id}/payments",
         json={"payment_method": "pm_card_visa"},
         headers={"Idempotency-Key": str(uuid4())},

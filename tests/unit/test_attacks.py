@@ -30,7 +30,6 @@ def test_an_order_placed_anew_after_a_restore_is_not_charged_again(log: Log) -> 
     service = ChargeHarness()
     request = OrderRequest.model_validate(
         {
-            "customer_id": "cus_1",
             "currency": "eur",
             "payment_method": "pm_card_visa",
             "items": [{"sku": "a", "quantity": 1, "unit_amount": 1099}],
@@ -39,7 +38,7 @@ def test_an_order_placed_anew_after_a_restore_is_not_charged_again(log: Log) -> 
     for _ in range(2):
         orders = OrderStore(MemoryDynamoDB(keys={"Orders": ("order_id",)}), "Orders")  # type: ignore[arg-type]
         now = datetime.fromtimestamp(service.now, UTC)
-        order, is_new = store_order(orders, request, "key", correlation_id="c", now=now)
+        order, is_new = store_order(orders, "cus_1", request, "key", correlation_id="c", now=now)
         assert is_new
         service.deliver(order.placed_event())
         service.client.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})

@@ -2,28 +2,32 @@
 
 from typing import Any
 
-from local.http_api_routes import routes_of
+from local.http_api_routes import HttpRoute, authorizers_of, routes_of
+
+AUTHORIZER = {"type": "jwt", "identitySource": "$request.header.Authorization", "jwtConfiguration": {}}
 
 
-def api(paths: dict[str, dict[str, str]]) -> dict[str, Any]:
+def api(paths: dict[str, dict[str, str]], **operation: Any) -> dict[str, Any]:
     uri = "arn:…:lambda:path/2015-03-31/functions/${%s.Arn}/invocations"
-    body = {
+    described = {
         path: {
-            method: {"x-amazon-apigateway-integration": {"uri": {"Fn::Sub": uri % function}}}
+            method: {"x-amazon-apigateway-integration": {"uri": {"Fn::Sub": uri % function}}, **operation}
             for method, function in methods.items()
         }
         for path, methods in paths.items()
     }
-    return {"Resources": {"Api": {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"Body": {"paths": body}}}}}
+    schemes = {"Tokens": {"type": "oauth2", "x-amazon-apigateway-authorizer": AUTHORIZER}}
+    body = {"paths": described, "components": {"securitySchemes": schemes}}
+    return {"Resources": {"Api": {"Type": "AWS::ApiGatewayV2::Api", "Properties": {"Body": body}}}}
 
 
 def test_each_path_and_method_is_a_route() -> None:
-    """With the logical ids of the API and the function."""
+    """With the logical ids of the API and the function; a route without security is open, as on AWS."""
     template = api({"/orders": {"post": "Place", "get": "List"}, "/orders/{order_id}": {"get": "Get"}})
     assert list(routes_of(template)) == [
-        ("Api", "GET /orders", "List"),
-        ("Api", "POST /orders", "Place"),
-        ("Api", "GET /orders/{order_id}", "Get"),
+        HttpRoute("Api", "GET /orders", "List", None, ()),
+        HttpRoute("Api", "POST /orders", "Place", None, ()),
+        HttpRoute("Api", "GET /orders/{order_id}", "Get", None, ()),
     ]
 
 
@@ -38,8 +42,17 @@ def test_a_route_to_an_alias() -> None:
 def test_catch_all_routes() -> None:
     """ANY means every method, $default every path."""
     any_method = "x-amazon-apigateway-any-method"
-    template = api({"/a": {any_method: "A"}, "/$default": {any_method: "B"}})
-    assert [route for _, route, _ in routes_of(template)] == ["ANY /a", "$default"]
+    assert [each.key for each in routes_of(api({"/a": {any_method: "A"}}))] == ["ANY /a"]
+    assert [each.key for each in routes_of(api({"$default": {any_method: "B"}}, isDefaultRoute=True))] == ["$default"]
+
+
+def test_a_route_has_its_authorizer_and_its_scopes() -> None:
+    """As its security says; SAM's NONE is no authorizer."""
+    [route] = routes_of(api({"/a": {"post": "A"}}, security=[{"Tokens": ["shop/refund"]}]))
+    assert (route.authorizer, route.scopes) == ("Tokens", ("shop/refund",))
+    [route] = routes_of(api({"/a": {"post": "A"}}, security=[{"NONE": []}]))
+    assert (route.authorizer, route.scopes) == (None, ())
+    assert list(authorizers_of(api({}))) == [("Api", "Tokens", AUTHORIZER)]
 
 
 def test_other_resources_have_no_routes() -> None:

@@ -2,13 +2,19 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from local.__main__ import _EXAMPLE
+from local.issuer import running_issuer
 from onecharge.orders.schema import order_id_for
 from testing.harness import PROJECT
 
@@ -29,15 +35,32 @@ def block(containing: str) -> str:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def private_key(tmp_path: Path) -> Iterator[Path]:
+    with running_issuer(tmp_path) as issuer:
+        yield issuer.key_file
+
+
+def customer_of(words: list[str], private_key: Path) -> str:
+    """The subject of the access token that curl was called with; its signature and audience are verified."""
+    [token] = {word.removeprefix("Authorization: Bearer ") for word in words if word.startswith("Authorization:")}
+    key = load_pem_private_key(private_key.read_bytes(), None)
+    assert isinstance(key, RSAPrivateKey)
+    return str(jwt.decode(token, key.public_key(), algorithms=["RS256"], audience="here")["sub"])
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, private_key: Path) -> Path:
     """A folder with a hostile name, as `make install` and `make local` leave it."""
     folder = tmp_path / "my shop (Zoë's)"
     for path in (".venv/bin", ".venv/opt/sam/bin", ".local"):
         (folder / path).mkdir(parents=True)
     (folder / ".venv/bin/python").symlink_to(sys.executable)
+    for path in (".venv/pyvenv.cfg", ".venv/lib", "local"):
+        (folder / path).symlink_to(PROJECT / path)
     (folder / ".venv/opt/sam/bin/sam").write_text('#!/bin/sh\nprintf "%s\\n" sam "$@"\n')
     (folder / ".venv/opt/sam/bin/sam").chmod(0o755)
-    (folder / ".local/stack.json").write_text(json.dumps({"api_url": API_URL}))
+    addresses = {"api_url": API_URL, "jwt_issuer": "http://127.0.0.1:1", "jwt_audience": "here"}
+    (folder / ".local/stack.json").write_text(json.dumps({**addresses, "jwt_key_file": str(private_key)}))
     return folder
 
 
@@ -55,15 +78,17 @@ def paste(commands: str, checkout: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_order_goes_to_the_stack_that_runs(checkout: Path) -> None:
-    """Its address is read from stack.json; the dollar in it is no variable."""
-    assert f"{API_URL}/orders" in paste(block("curl -i"), checkout)
+def test_the_order_goes_to_the_stack_that_runs(checkout: Path, private_key: Path) -> None:
+    """Its address is read from stack.json; the dollar in it is no variable. The token is of its issuer."""
+    words = paste(block("curl -i"), checkout)
+    assert f"{API_URL}/orders" in words
+    assert customer_of(words, private_key) == "cus_1"
 
 
 def test_the_order_has_the_id_that_is_shown() -> None:
     """It derives from the customer and the key of the command."""
     commands = block("curl -i")
-    [customer_id] = re.findall(r'"customer_id": "(\w+)"', commands)
+    [customer_id] = re.findall(r"local.token (\w+)", commands)
     [key] = re.findall(r"Idempotency-Key: ([\w-]+)", commands)
     order_id = order_id_for(customer_id, key)
     assert f"# Location: /orders/{order_id}\n" in commands
@@ -71,9 +96,12 @@ def test_the_order_has_the_id_that_is_shown() -> None:
     assert order_id.startswith(shown)
 
 
-def test_the_printed_order_goes_to_the_stack_that_runs(checkout: Path) -> None:
+def test_the_printed_order_goes_to_the_stack_that_runs(checkout: Path, private_key: Path) -> None:
     """`make local` prints the address in quotes, since it holds a dollar."""
-    assert f"{API_URL}/orders" in paste(_EXAMPLE.format(api_url=API_URL), checkout)
+    stack_json = checkout / ".local/stack.json"
+    words = paste(_EXAMPLE.format(api_url=API_URL, stack_json=shlex.quote(str(stack_json))), checkout)
+    assert f"{API_URL}/orders" in words
+    assert customer_of(words, private_key) == "cus_1"
 
 
 def test_the_deployment_finds_sam(checkout: Path) -> None:

@@ -23,7 +23,10 @@ from onecharge.contract.money import AmountMinor, Currency, require_chargeable
 ORDER_ID_PATTERN = r"^ord_[0-9a-f]{32}$"
 
 OrderId = Annotated[str, Field(pattern=ORDER_ID_PATTERN)]
-CustomerId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]{1,64}$")]
+CUSTOMER_ID_PATTERN = r"^[!-~]{1,255}$"
+CustomerId = Annotated[str, Field(pattern=CUSTOMER_ID_PATTERN)]
+"""Visible ASCII without spaces, as long as the subject of a token may be (OpenID Connect Core 1.0, "ID Token", `sub`):
+`auth0|65f1…`, a UUID, an e-mail address."""
 PaymentMethodId = Annotated[str, Field(pattern=r"^pm_[A-Za-z0-9_]{1,60}$")]
 """The id of a Stripe PaymentMethod, `pm_…`: a token for a card, never its number."""
 ATTEMPTS_MAX = 100

@@ -38,9 +38,6 @@ class Payable(Protocol):
     """What is to be paid: a request of a customer, or a document that is due."""
 
     @property
-    def customer_id(self) -> str: ...
-
-    @property
     def amount_minor(self) -> int: ...
 
     @property
@@ -168,9 +165,9 @@ class StoredOrder(BaseModel):
 
 
 def new_order_item(
-    order_id: str, payable: Payable, *, correlation_id: str, now: datetime, **details: Any
+    order_id: str, customer_id: str, payable: Payable, *, correlation_id: str, now: datetime, **details: Any
 ) -> Mapping[str, Any]:
-    """The item of a new order, PENDING with its first attempt; the details are stored with it."""
+    """The item of a customer's new order, PENDING with its first attempt; the details are stored with it."""
     return to_item(
         {
             "order_id": order_id,
@@ -180,7 +177,7 @@ def new_order_item(
             "outcomes": {},
             "attempt_keys": {},
             "refused_payment_methods": [],
-            "customer_id": payable.customer_id,
+            "customer_id": customer_id,
             "amount_minor": payable.amount_minor,
             "currency": payable.currency,
             "payment_method": payable.payment_method,

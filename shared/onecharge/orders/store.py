@@ -1,7 +1,7 @@
 """The Orders table: the reads and writes that several functions share.
 
     put_if_new   a new order; new_order_put is the same write for a transaction
-    find         one order
+    find         one order; find_of finds it for its own customer only
     move         an order, to another status (onecharge.orders.transitions)
 
 Every write is one conditional write, so that of two at once one wins and the other reads why it lost.
@@ -61,12 +61,19 @@ class OrderStore:
         answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
         return StoredOrder.from_item(answer["Item"]) if "Item" in answer else None
 
+    def find_of(self, customer_id: str, order_id: str) -> StoredOrder | None:
+        """The order if it is this customer's. Another customer's is as if it were not there, readable or not."""
+        answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
+        item = answer.get("Item")
+        return StoredOrder.from_item(item) if item and _is_of(customer_id, item) else None
+
     def move(
         self,
         order_id: str,
         transition: Transition,
         *,
         at: datetime,
+        of: str | None = None,
         changes: Mapping[str, str],
         names: Mapping[str, str] | None = None,
         values: Mapping[str, Any] | None = None,
@@ -74,7 +81,8 @@ class OrderStore:
     ) -> Mapping[str, Any]:
         """Move the order and make the changes (path: expression) in one write; returns the item as it is now.
 
-        A status that ends the waiting lets the item expire, counted from `at`; any other one keeps it.
+        A status that ends the waiting lets the item expire, counted from `at`; any other one keeps it. With `of`, a
+        customer's id, another customer's order is as if it were not there.
 
         Raises:
             NoSuchOrder: there is none.
@@ -82,21 +90,25 @@ class OrderStore:
         """
         origins = {f":origin_{index}": origin for index, origin in enumerate(sorted(transition.origins))}
         expiry = {":expires_at": expires_at(at)} if transition.ends_waiting else {}
-        bound = {":status": transition.status, **origins, **expiry, **(values or {})}
+        owner, is_of_owner = ({}, []) if of is None else ({":customer_id": of}, ["customer_id = :customer_id"])
+        bound = {":status": transition.status, **origins, **expiry, **owner, **(values or {})}
         update = set_expression({"#status": ":status", **changes})
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item({"order_id": order_id}),
                 UpdateExpression=update + (", expires_at = :expires_at" if expiry else " REMOVE expires_at"),
-                ConditionExpression=" AND ".join([f"#status IN ({', '.join(origins)})", *conditions]),
+                ConditionExpression=" AND ".join([f"#status IN ({', '.join(origins)})", *is_of_owner, *conditions]),
                 ExpressionAttributeNames={"#status": "status", **(names or {})},
                 ExpressionAttributeValues=to_item(bound),
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except self.client.exceptions.ConditionalCheckFailedException as refused:
-            raise OrderStatusConflict(_item_of(refused)) from None
+            item = _item_of(refused)
+            if of is not None and not _is_of(of, item):
+                raise NoSuchOrder from None
+            raise OrderStatusConflict(item) from None
         return answer["Attributes"]
 
 
@@ -108,6 +120,11 @@ def new_order_put(table: str, item: Mapping[str, Any]) -> "PutTypeDef":
         "ConditionExpression": "attribute_not_exists(order_id)",
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
+
+
+def _is_of(customer_id: str, item: Mapping[str, Any]) -> bool:
+    """Compared before the item is read: that another customer's cannot be read is not to be seen, either."""
+    return bool(item.get("customer_id") == {"S": customer_id})
 
 
 def _item_of(refused: "ClientError") -> Mapping[str, Any]:

@@ -44,7 +44,7 @@ def test_a_list_never_asks_for_client_secrets(client: Client) -> None:
     """However many of its orders require action."""
     client.requires_action()
     client.payments.secret = "pi_1_secret_2"
-    _, body, _ = client.get("/orders", customer_id="cus_1")
+    _, body, _ = client.get("/orders")
     assert [each["status"] for each in body["orders"]] == ["REQUIRES_ACTION"]
     assert "client_secret" not in body["orders"][0]
     assert client.payments.asked_for_secrets == []

@@ -9,7 +9,7 @@ from testing.orders_api import OTHER_CARD, Client, order
 def test_an_order_is_shown(client: Client) -> None:
     """What POST responded, and more."""
     _, placed, _ = client.post(order())
-    event = client.sample("orders_api/get_order")
+    event = client.event("get_order")
     event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{placed['order_id']}"
     status, found, _ = client.send(event)
     assert (status, placed.items() <= found.items()) == (200, True)
@@ -18,7 +18,7 @@ def test_an_order_is_shown(client: Client) -> None:
 @pytest.mark.parametrize("order_id", ["ord_" + "0" * 32, "4242424242424242", "%00", "ord_'", "\x00", "\ud800"])
 def test_an_unknown_order_is_not_found(client: Client, order_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     """404, and the id in the request is not repeated."""
-    event = client.sample("orders_api/get_order")
+    event = client.event("get_order")
     event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{order_id}"
     status, problem, headers = client.send(event)
     assert (status, headers["Content-Type"]) == (404, "application/problem+json")

@@ -10,7 +10,7 @@ def test_a_list_leaves_out_an_order_that_is_unreadable(client: Client) -> None:
     """For example attempt 101 of a restored table: the others are shown, and an alarm names it."""
     order_ids = [client.placed() for _ in range(3)]
     client.set_attributes(order_ids[1], attempt=ATTEMPTS_MAX + 1)
-    status, body, _ = client.get("/orders", customer_id="cus_1")
+    status, body, _ = client.get("/orders")
     assert status == 200
     assert sorted(each["order_id"] for each in body["orders"]) == sorted([order_ids[0], order_ids[2]])
     assert client.counted["Alarm"] == 1
@@ -20,10 +20,12 @@ def test_a_list_leaves_out_an_order_that_is_unreadable(client: Client) -> None:
 def test_a_customers_orders_are_paged(client: Client) -> None:
     """Each of them once, and no other customer's."""
     mine = {client.placed() for _ in range(5)}
-    client.placed(customer_id="cus_2")
+    client.customer = "cus_2"
+    client.placed()
+    client.customer = "cus_1"
     seen, cursor = [], None
     while True:
-        query = {"customer_id": "cus_1", "limit": "2", **({"cursor": cursor} if cursor else {})}
+        query = {"limit": "2", **({"cursor": cursor} if cursor else {})}
         status, body, _ = client.get("/orders", **query)
         assert status == 200
         seen += [each["order_id"] for each in body["orders"]]
@@ -36,16 +38,15 @@ def test_a_customers_orders_are_paged(client: Client) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        {},
-        {"customer_id": "no spaces"},
-        {"customer_id": "cus_1,cus_2"},  # As API Gateway joins a parameter that is repeated.
-        {"customer_id": "cus_1", "limit": "0"},
-        {"customer_id": "cus_1", "limit": "51"},
-        {"customer_id": "cus_1", "limit": "many"},
-        {"customer_id": "cus_1", "cursor": "x"},
-        {"customer_id": "cus_1", "cursor": "bnVsbA=="},
-        {"customer_id": "cus_1", "cursor": "\u00e9"},
-        {"customer_id": "cus_1", "colour": "red"},
+        {"customer_id": "cus_2"},
+        {"limit": "1,2"},  # As API Gateway joins a parameter that is repeated.
+        {"limit": "0"},
+        {"limit": "51"},
+        {"limit": "many"},
+        {"cursor": "x"},
+        {"cursor": "bnVsbA=="},
+        {"cursor": "\u00e9"},
+        {"colour": "red"},
     ],
     ids=str,
 )

@@ -38,12 +38,15 @@ def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
 
 def test_two_customers_may_use_the_same_key(client: Client) -> None:
     """The order's id derives from both."""
-    first, second = client.post(order()), client.post(order(customer_id="cus_2"))
+    first = client.post(order())
+    client.customer = "cus_2"
+    second = client.post(order())
+    assert {item["customer_id"]["S"] for item in client.stored()} == {"cus_1", "cus_2"}
     assert first[1]["order_id"] != second[1]["order_id"]
 
 
 BAD_BODIES: dict[str, Any] = {
-    "invalid JSON": '{"customer_id": ',
+    "invalid JSON": '{"currency": ',
     "no JSON object": "[]",
     "an empty body": "",
     "deeply nested": "[" * 100_000,
@@ -62,7 +65,8 @@ BAD_BODIES: dict[str, Any] = {
     "quantity zero": line(quantity=0),
     "quantity true": line(quantity=True),
     "no items": order(items=[]),
-    "no customer": {name: value for name, value in order().items() if name != "customer_id"},
+    "no currency": {name: value for name, value in order().items() if name != "currency"},
+    "a customer": order(customer_id="cus_2"),
     "an unknown field": order(coupon="HELLO"),
     "NaN": json.dumps(line(unit_amount=float("nan"))),
     "a lone surrogate": line(sku="\ud800"),
@@ -133,7 +137,7 @@ def test_a_card_number_is_refused_and_never_repeated(
 )
 def test_a_card_number_in_the_query_is_refused(client: Client, query: str) -> None:
     """Whatever its encoding."""
-    event = client.sample("orders_api/place_order")
+    event = client.event("place_order")
     event["rawQueryString"] = query
     status, problem, _ = client.send(event)
     assert (status, problem["type"]) == (400, "urn:onecharge:problem:card-number")
@@ -171,14 +175,14 @@ def test_what_is_refused_is_not_repeated(client: Client, capsys: pytest.CaptureF
 
 def test_a_body_in_base64_is_read(client: Client) -> None:
     """As API Gateway sends a content type that it takes for binary."""
-    event = client.sample("orders_api/place_order")
+    event = client.event("place_order")
     event["body"], event["isBase64Encoded"] = base64.b64encode(json.dumps(order()).encode()).decode(), True
     assert client.send(event)[0] == 202
 
 
 def test_a_body_that_is_no_text_is_refused(client: Client) -> None:
     """Bytes that are not UTF-8: 400, not 500."""
-    event = client.sample("orders_api/place_order")
+    event = client.event("place_order")
     event["body"], event["isBase64Encoded"] = base64.b64encode(b"\xff\xfe").decode(), True
     assert client.send(event)[0] == 400
 

@@ -1,0 +1,275 @@
+"""Who may do what: on every route of the API, whatever API Gateway says of the caller, or forgets to say."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from local.issuer import REFUND_SCOPE  # optional: refunds
+from onecharge.orders.schema import StoredOrder
+from orders_api.http import Route
+from orders_api.routes import ROUTES
+from testing.harness import load_template
+from testing.orders_api import Client, order
+
+UNKNOWN = "ord_" + "0" * 32
+ABOUT_AN_ORDER = [route for route in ROUTES if "{order_id}" in route.path]
+FOR_CUSTOMERS = [route for route in ABOUT_AN_ORDER if route.scope is None]
+FOR_STAFF = [route for route in ROUTES if route.scope]  # optional: refunds
+BODIES: Mapping[str, Any] = {
+    "place_order": order(),
+    "pay_again": {"payment_method": "pm_card_mastercard"},
+    "refund_order": {"amount": 100},  # optional: refunds
+}
+"""A body that would be accepted, for each route that takes one."""
+
+
+def named(routes: list[Route]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("route", routes, ids=[route.name for route in routes])
+
+
+def request(client: Client, route: Route, order_id: str = UNKNOWN) -> dict[str, Any]:
+    """A request that is in order, of this customer, whose token allows what the route needs."""
+    event = client.event("pay_again")
+    path = route.path.replace("{order_id}", order_id)
+    event["rawPath"], event["requestContext"]["http"] = path, {"method": route.method, "path": path}
+    event["body"] = json.dumps(BODIES.get(route.name, {}))
+    claims_in(event)["scope"] = route.scope or ""
+    return event
+
+
+def claims_in(event: dict[str, Any]) -> dict[str, Any]:
+    claims: dict[str, Any] = event["requestContext"]["authorizer"]["jwt"]["claims"]
+    return claims
+
+
+STATUSES = {"pay_again": "PAYMENT_DECLINED", "refund_order": "PAID"}
+"""The status in which an order is moved by the route, so that nothing but the caller refuses the request."""
+
+
+def ready(client: Client, route: Route, customer: str = "cus_1") -> str:
+    """The id of a customer's order that the route would change, or show."""
+    client.customer = customer
+    order_id = client.placed()
+    client.set_status(order_id, STATUSES.get(route.name, "REQUIRES_ACTION"))
+    client.payments.answers = ["CANCELED"]  # optional: cancel
+    client.payments.secret = "pi_1_secret_1"  # optional: authentication
+    return order_id
+
+
+# ---------------------------------------------------------------- nobody
+
+
+NOBODY: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no authorizer": lambda context: context.pop("authorizer"),
+    "an authorizer that is null": lambda context: context.update(authorizer=None),
+    "no claims": lambda context: context.update(authorizer={"jwt": {"claims": {}, "scopes": ["any"]}}),
+    "claims that are null": lambda context: context.update(authorizer={"jwt": {"claims": None}}),
+    "IAM": lambda context: context.update(authorizer={"iam": {"userArn": "arn:aws:iam::1:user/u"}}),
+    "a Lambda authorizer": lambda context: context.update(authorizer={"lambda": {"sub": "cus_1"}}),
+    "REST API's": lambda context: context.update(authorizer={"claims": {"sub": "cus_1"}}),
+}
+
+
+@named(list(ROUTES))
+@pytest.mark.parametrize("forget", NOBODY.values(), ids=NOBODY.keys())
+def test_nobody_is_served_without_claims(client: Client, route: Route, forget: Callable[[Any], object]) -> None:
+    """401 and an alarm, before anything is read: a route without its authorizer is not an open one."""
+    order_id = ready(client, route)
+    before, client.requested = client.stored(), []
+    event = request(client, route, order_id)
+    # A header is the client's own text, whatever it says.
+    event["headers"] |= {"authorization": "Bearer e30.eyJzdWIiOiJjdXNfMSJ9.", "x-customer-id": "cus_1"}
+    forget(event["requestContext"])
+    status, problem, headers = client.send(event)
+    assert (status, problem["type"]) == (401, "urn:onecharge:problem:unauthenticated")
+    assert headers["Content-Type"] == "application/problem+json"
+    assert client.requested == []
+    assert client.stored() == before
+    assert (client.counted["Unauthenticated"], client.counted["Alarm"]) == (1, 1)
+
+
+@named(list(ROUTES))
+@pytest.mark.parametrize("sub", [None, "", "a b", "[a b]", "é", "a" * 256, "cus_1\n", 7, ["cus_1"]], ids=repr)
+def test_a_subject_that_is_no_customer_is_refused(client: Client, route: Route, sub: Any) -> None:
+    """403, before anything is read."""
+    order_id = ready(client, route)
+    client.requested = []
+    event = request(client, route, order_id)
+    claims_in(event)["sub"] = sub
+    status, problem, _ = client.send(event)
+    assert (status, problem["type"]) == (403, "urn:onecharge:problem:forbidden")
+    assert client.requested == []
+
+
+SUBJECTS = (
+    "auth0|65f1a2b3c4d5e6f708192a3b",
+    "google-oauth2|107691503500061507151",
+    "11f0c2a4-6a1e-4d0b-9f4b-6f0a3f0e8f10",
+    "urn:example:user:1",
+    "bob@example.com",
+    "a/b+c=",
+    'quote"back\\slash',
+    "~" * 255,
+)
+
+
+@pytest.mark.parametrize("sub", SUBJECTS)
+def test_the_subjects_of_usual_issuers_are_customers(client: Client, sub: str) -> None:
+    """From the request to the event that is charged."""
+    client.customer = sub
+    assert client.post(order())[0] == 202
+    [stored] = client.stored()
+    assert StoredOrder.from_item(stored).placed_event().data.customer_id == sub
+    assert len(client.get("/orders")[1]["orders"]) == 1
+
+
+# ---------------------------------------------------------------- another customer
+
+
+@named(FOR_CUSTOMERS)
+def test_another_customers_order_is_as_if_it_were_not_there(client: Client, route: Route) -> None:
+    """The 404 of an unknown id: the same response, after the same requests to DynamoDB; nothing changes."""
+    order_id = ready(client, route)
+    before = client.stored()
+    client.customer = "cus_2"
+    answers, requested = [], []
+    for each in (order_id, UNKNOWN):
+        client.requested = []
+        answers.append(client.send(request(client, route, each)))
+        requested.append(client.requested)
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 404
+    assert requested[0] == requested[1]
+    assert len(requested[0]) == 1
+    assert client.stored() == before
+    assert client.payments.asked == []  # optional: cancel
+    assert client.payments.asked_for_secrets == []  # optional: authentication
+
+
+@named(FOR_CUSTOMERS)
+def test_another_customers_broken_order_is_not_there_either(client: Client, route: Route) -> None:
+    """One that nobody can read: 500 for its customer alone."""
+    order_id = ready(client, route)
+    client.set_attributes(order_id, attempt=101, amount_minor="many")
+    assert client.send(request(client, route, order_id))[0] == 500
+    client.customer = "cus_2"
+    assert client.send(request(client, route, order_id))[0] == 404
+
+
+@named(ABOUT_AN_ORDER)
+def test_whoever_may_is_served(client: Client, route: Route) -> None:
+    """The requests above are refused for their caller alone."""
+    order_id = ready(client, route)
+    status, shown, _ = client.send(request(client, route, order_id))
+    assert status in (200, 202)
+    assert shown["order_id"] == order_id
+    secret = "pi_1_secret_1" if route.name == "get_order" else None  # optional: authentication
+    assert shown.get("client_secret") == secret  # optional: authentication
+
+
+@pytest.mark.parametrize("where", ["body", "query"])
+@named([route for route in ROUTES if route.scope is None])
+def test_nothing_that_is_sent_names_the_customer(client: Client, route: Route, where: str) -> None:
+    """Refused, or ignored: never served for the customer that a body or a query names."""
+    order_id = ready(client, route, "cus_2")
+    client.customer = "cus_1"
+    event = request(client, route, order_id)
+    event["body"] = json.dumps({**BODIES.get(route.name, {}), **({"customer_id": "cus_2"} if where == "body" else {})})
+    if where == "query":
+        event["rawQueryString"], event["queryStringParameters"] = "customer_id=cus_2", {"customer_id": "cus_2"}
+    status, shown, _ = client.send(event)
+    assert status in (400, 404) or shown.get("orders") == [] or route.name == "place_order"
+    assert {item["customer_id"]["S"] for item in client.stored()} <= {"cus_1", "cus_2"}
+    assert [item["status"]["S"] for item in client.stored() if item["customer_id"]["S"] == "cus_2"] == [
+        STATUSES.get(route.name, "REQUIRES_ACTION")
+    ]
+
+
+def test_a_cursor_of_another_customer_shows_nothing_of_theirs(client: Client) -> None:
+    """It only says where a page begins."""
+    for _ in range(3):
+        client.placed()
+    cursor = client.get("/orders", limit="1")[1]["next_cursor"]
+    client.customer = "cus_2"
+    status, shown, _ = client.get("/orders", limit="1", cursor=cursor)
+    assert (status, shown["orders"]) == (200, [])
+
+
+# optional: refunds
+# ---------------------------------------------------------------- the staff
+
+
+@pytest.mark.parametrize("scopes", [None, "", "openid", "onecharge", "onecharge/refund2"], ids=repr)
+@named(FOR_STAFF)
+def test_a_token_without_the_scope_is_refused(client: Client, route: Route, scopes: str | None) -> None:
+    """403, of one's own order, too, before anything is read; API Gateway's word for it is not enough."""
+    order_id = ready(client, route)
+    client.requested = []
+    event = request(client, route, order_id)
+    event["requestContext"]["authorizer"]["jwt"]["scopes"] = [route.scope]
+    claims_in(event)["scope"] = scopes
+    status, problem, _ = client.send(event)
+    assert (status, problem["type"]) == (403, "urn:onecharge:problem:forbidden")
+    assert client.requested == []
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"scope": f"openid {REFUND_SCOPE}"}, {"scp": f"[openid {REFUND_SCOPE}]"}, {"scp": REFUND_SCOPE}],
+    ids=str,
+)
+def test_the_staff_refunds_any_customers_order(client: Client, claims: dict[str, str]) -> None:
+    """With the scope in either claim that issuers use; the log says who did."""
+    order_id = client.paid()
+    [route] = FOR_STAFF
+    event = request(client, replace(route, scope=None), order_id)
+    claims_in(event).update({"sub": "staff_7", **claims})
+    assert client.send(event)[0] == 202
+    assert client.log.lines[-1]["requested_by"] == "staff_7"
+
+
+# end optional
+
+
+# ---------------------------------------------------------------- the template
+
+
+def test_every_route_asks_for_a_token() -> None:
+    """Each of the API's routes is behind the default authorizer, and asks for the scope that the function checks."""
+    resources = load_template()["Resources"]
+    authorization = resources["OrdersApi"]["Properties"]["Auth"]
+    assert authorization["DefaultAuthorizer"] in authorization["Authorizers"]
+    scopes = {}
+    for event in resources["OrdersApiFunction"]["Properties"]["Events"].values():
+        properties = event["Properties"]
+        auth = properties.get("Auth", {})
+        assert auth.keys() <= {"AuthorizationScopes"}
+        key = f"{properties['Method']} {properties['Path']}" if "Path" in properties else "$default"
+        scopes[key] = auth.get("AuthorizationScopes", [])
+    described = {f"{route.method} {route.path}": [route.scope] if route.scope else [] for route in ROUTES}
+    assert scopes == {**described, "$default": []}
+
+
+def test_only_stripes_webhook_is_open() -> None:
+    """Whatever function a route is of: without an authorizer it would be for everybody."""
+    open_routes = [
+        event["Properties"]["Path"]
+        for resource in load_template()["Resources"].values()
+        for event in resource["Properties"].get("Events", {}).values()
+        if event["Type"] in {"HttpApi", "Api"} and "Authorizer" in event["Properties"].get("Auth", {})
+    ]
+    expected = list[str]()
+    expected += ["/stripe/events"]  # optional: webhook
+    assert open_routes == expected
+
+
+@pytest.mark.parametrize("name", ["JwtIssuer", "JwtAudience"])
+def test_the_stack_is_not_deployed_open(name: str) -> None:
+    """There is no default, and nothing empty is allowed."""
+    parameter = load_template()["Parameters"][name]
+    assert "Default" not in parameter
+    assert not re.fullmatch(parameter["AllowedPattern"], "")
