@@ -39,6 +39,13 @@ class Emulator:
             config=Config(connect_timeout=5, read_timeout=70, max_pool_connections=50, proxies={}),
         )
 
+    def physical_id(self, stack_name: str, logical_id: str) -> str:
+        """What a resource of a stack is called; of a secret, its ARN."""
+        answer = self.client("cloudformation").describe_stack_resource(
+            StackName=stack_name, LogicalResourceId=logical_id
+        )
+        return str(answer["StackResourceDetail"]["PhysicalResourceId"])
+
 
 @contextmanager
 def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") -> Iterator[Emulator]:

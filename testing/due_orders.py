@@ -11,6 +11,7 @@ from place_due_orders.due import PlaceDueOrders
 from place_due_orders.store import DueDocumentStore
 from publish_events.mapping import PublishedTables, order_event_from_item
 from testing.harness import Log
+from testing.order_ids import ORDER_IDS
 from testing.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -94,6 +95,7 @@ class Calendar:
     def run(self, *, page_size: int = 1000) -> None:
         PlaceDueOrders(
             documents=DueDocumentStore(self.dynamodb, "DueDocuments", "Orders"),
+            order_ids=lambda: ORDER_IDS,
             clock=lambda: self.now,
             has_time=self._has_time,
             run_id=RUN_ID,

@@ -19,6 +19,7 @@ from onecharge.contract.questions import (
     ClientSecretAnswer,
     ClientSecretQuestion,
 )
+from onecharge.orders.ids import GuardedKey
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.dynamodb import to_item
 from orders_api.dependencies import Dependencies
@@ -27,6 +28,7 @@ from orders_api.refund_store import OrderRefundStore
 from orders_api.responses import ProblemDetails
 from orders_api.routes import ROUTES, resolver_of
 from testing.harness import LambdaContext, Log, Sample, create_table
+from testing.order_ids import KEY
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
@@ -120,6 +122,9 @@ class Client:
         """The operations of DynamoDB that the routes called, in their order."""
         self.dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: self.requested.append(model.name))
         self.orders = OrderStore(self.dynamodb, table)
+        self.order_id_key = KEY
+        self.keys_table = create_table(self.dynamodb, "order-id-key", "OrderIdKeyTable")
+        self.cold_start()
         # optional: refunds
         self.overtaken = Overtaken(self.dynamodb)
         refunds_table = create_table(self.dynamodb, "refunds", "OrderRefundsTable")
@@ -132,6 +137,7 @@ class Client:
         self.resolver = resolver_of(
             Dependencies(
                 orders=self.orders,
+                order_ids=lambda: self.guarded_key.ids(),
                 cancellations=payments,  # optional: cancel
                 client_secrets=payments,  # optional: authentication
                 # optional: refunds
@@ -142,6 +148,11 @@ class Client:
                 clock=lambda: self.now,
             )
         )
+
+    def cold_start(self) -> None:
+        """A new execution environment: it has not read the key of order ids yet."""
+        read_key, clock = lambda: self.order_id_key, lambda: self.now
+        self.guarded_key = GuardedKey(self.dynamodb, self.keys_table, read_key=read_key, clock=clock)
 
     def send(self, event: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
         answer = self.resolver.resolve(event, self.context)

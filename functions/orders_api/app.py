@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
+from onecharge.orders.ids import GuardedKey
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.secrets import Secret
 from onecharge.runtime.self_check import function_probe, table_probe
 from orders_api.dependencies import Dependencies
 from orders_api.payments import PaymentQuestions
@@ -31,8 +33,19 @@ class Application:
         # optional: cancel | authentication
         questions = partial(PaymentQuestions.waiting, environment["PAYMENT_QUESTIONS_FUNCTION"])
         # end optional
+        clock = partial(datetime.now, UTC)
+        # The client is made when it is needed: a cold start that places no order does without.
+        secrets = partial(boto3.client, "secretsmanager", config=client_config())
+        key_arn = environment["ORDER_ID_KEY_SECRET_ARN"]
+        order_id_key = GuardedKey(
+            dynamodb,
+            environment["ORDER_ID_KEY_TABLE"],
+            read_key=lambda: Secret(secrets(), key_arn).current(),
+            clock=clock,
+        )
         dependencies = Dependencies(
             orders=OrderStore(dynamodb, orders_table),
+            order_ids=order_id_key.ids,
             # optional: cancel
             cancellations=questions(read_timeout_seconds=22),  # As long as payment_questions may take to cancel.
             # end optional
@@ -44,10 +57,12 @@ class Application:
             # end optional
             logger=Logger(),
             count=self.counts,
-            clock=lambda: datetime.now(UTC),
+            clock=clock,
         )
         self.resolver = resolver_of(dependencies)
         self.probes = {
+            "ORDER_ID_KEY_SECRET_ARN": order_id_key.read,
+            "ORDER_ID_KEY_TABLE": order_id_key.check,
             "ORDERS_TABLE": table_probe(orders_table, "order_id"),
             # optional: refunds
             "ORDER_REFUNDS_TABLE": table_probe(environment["ORDER_REFUNDS_TABLE"], "order_id", "refund_id"),

@@ -3,7 +3,8 @@
     request ─► refuse card numbers ─► validate ─► one conditional write ─► 202 PENDING
                                                         └─ the table's stream ─► publish_events ─► SNS ─► charge_order
 
-The order's id derives from the customer and the idempotency key, so a retry finds the order that the first try stored.
+The order's id derives from the customer and the idempotency key (onecharge.orders.ids), so a retry finds the order that
+the first try stored.
 The write is all that this function does: the stored item is the outbox (onecharge.orders.schema).
 """
 
@@ -17,7 +18,8 @@ from pydantic_core import PydanticCustomError
 
 from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable, require_minimum
-from onecharge.orders.schema import StoredOrder, digest_of, new_order_item, order_id_for
+from onecharge.orders.ids import OrderIds
+from onecharge.orders.schema import StoredOrder, digest_of, new_order_item
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.tracing import order_span
 from orders_api.dependencies import Dependencies
@@ -71,7 +73,13 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     wanted = parse(OrderRequest, body, expected="The body does not describe an order that can be charged.")
     try:
         order, is_new = store_order(
-            deps.orders, request.customer_id, wanted, key, correlation_id=request.correlation_id, now=deps.clock()
+            deps.orders,
+            deps.order_ids(),
+            request.customer_id,
+            wanted,
+            key,
+            correlation_id=request.correlation_id,
+            now=deps.clock(),
         )
     except KeyReused:
         raise key_reused(
@@ -85,6 +93,7 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
 
 def store_order(
     orders: OrderStore,
+    order_ids: OrderIds,
     customer_id: str,
     wanted: OrderRequest,
     idempotency_key: str,
@@ -97,7 +106,7 @@ def store_order(
     Raises:
         KeyReused: the customer used this key before, for an order with another body.
     """
-    order_id = order_id_for(customer_id, idempotency_key)
+    order_id = order_ids.of(customer_id, idempotency_key)
     item = new_order_item(
         order_id,
         customer_id,

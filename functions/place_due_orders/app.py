@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
+from onecharge.orders.ids import GuardedKey
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.secrets import Secret
 from place_due_orders.due import ONE_STEP_SECONDS, PlaceDueOrders
 from place_due_orders.store import DueDocumentStore
 
@@ -23,23 +25,36 @@ class Application:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._logger = Logger()
         self.counts = Counts(Metrics())
-        self._documents = DueDocumentStore(
-            boto3.client("dynamodb", config=client_config()),
-            environment["DUE_DOCUMENTS_TABLE"],
-            environment["ORDERS_TABLE"],
+        dynamodb = boto3.client("dynamodb", config=client_config())
+        secrets = boto3.client("secretsmanager", config=client_config())
+        self._documents = DueDocumentStore(dynamodb, environment["DUE_DOCUMENTS_TABLE"], environment["ORDERS_TABLE"])
+        self._order_id_key = GuardedKey(
+            dynamodb,
+            environment["ORDER_ID_KEY_TABLE"],
+            read_key=Secret(secrets, environment["ORDER_ID_KEY_SECRET_ARN"]).current,
+            clock=_now,
         )
-        self.probes = {"DUE_DOCUMENTS_TABLE": lambda: self._documents.page("1970-01-01", after=None, limit=1)}
+        self.probes = {
+            "DUE_DOCUMENTS_TABLE": lambda: self._documents.page("1970-01-01", after=None, limit=1),
+            "ORDER_ID_KEY_SECRET_ARN": self._order_id_key.read,
+            "ORDER_ID_KEY_TABLE": self._order_id_key.check,
+        }
 
     def place_due_orders(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
         PlaceDueOrders(
             documents=self._documents,
-            clock=lambda: datetime.now(UTC),
+            order_ids=self._order_id_key.ids,
+            clock=_now,
             has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= ONE_STEP_SECONDS,
             run_id=context.aws_request_id,
             logger=self._logger,
             count=self.counts,
         )()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @lambda_handler(Application)

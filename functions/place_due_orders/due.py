@@ -13,9 +13,11 @@ from datetime import UTC, date, datetime, time, timedelta
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
+from onecharge.orders.ids import OrderIdKeyChanged, OrderIds
 from onecharge.orders.schema import new_order_item
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.secrets import SecretUnavailable
 from place_due_orders.documents import DocumentState, DueDocument, InvalidDocument
 from place_due_orders.store import DocumentChanged, DueDocumentStore, Item, Placed, PlacedBefore
 
@@ -55,6 +57,7 @@ class PlaceDueOrders:
     """
 
     documents: DueDocumentStore
+    order_ids: Callable[[], OrderIds]
     clock: Callable[[], datetime]
     has_time: Callable[[], bool]
     run_id: str
@@ -66,6 +69,7 @@ class PlaceDueOrders:
         """Order what is due. The next run retries what fails."""
         today = self.clock().date()
         try:
+            self.order_ids()  # Without it no document would be ordered, and each would fail on its own.
             for due_date in days_ordered(today):
                 for item in self._not_done(due_date):
                     self._order_isolated(item, due_date)
@@ -75,7 +79,11 @@ class PlaceDueOrders:
         except _OutOfTime:
             self.count("DueRunUnfinished")
             self.logger.warning("out of time: the next run continues", extra={"today": today.isoformat()})
-        except (BotoCoreError, ClientError) as error:
+        except OrderIdKeyChanged:
+            self.count("OrderIdKeyChanged")
+            self.count(Alarm(Cause.ORDER_ID_KEY_CHANGED))
+            self.logger.error("nothing ordered: the key of order ids is not the one of stored orders")
+        except (BotoCoreError, ClientError, SecretUnavailable) as error:
             self.count("DueRunInterrupted")
             self.logger.warning("interrupted: the next run continues", extra={"error": type(error).__name__})
 
@@ -123,7 +131,7 @@ class PlaceDueOrders:
             case Placed():
                 self._placed("DueOrderPlaced", "order placed for a due document", document)
             case PlacedBefore(fingerprint) if fingerprint == document.fingerprint:
-                if self.documents.mark(item, {"state": DocumentState.ORDERED, "order_id": document.order_id}):
+                if self.documents.mark(item, {"state": DocumentState.ORDERED, "order_id": self._order_id(document)}):
                     self._placed("DueOrderReplayed", "order was placed before: document marked", document)
             case PlacedBefore():
                 self._invalid(item, due_date, "document: ordered_before_with_other_content")
@@ -132,7 +140,7 @@ class PlaceDueOrders:
 
     def _new_order_item(self, document: DueDocument) -> Item:
         return new_order_item(
-            document.order_id,
+            self._order_id(document),
             document.customer_id,
             document,
             correlation_id=self._correlation_id(document),
@@ -144,6 +152,9 @@ class PlaceDueOrders:
             due_date=document.due_date,
         )
 
+    def _order_id(self, document: DueDocument) -> str:
+        return document.order_id(self.order_ids())
+
     def _correlation_id(self, document: DueDocument) -> str:
         return f"{self.run_id}:{document.document_id}"
 
@@ -152,7 +163,7 @@ class PlaceDueOrders:
         self.logger.info(
             message,
             extra={
-                "order_id": document.order_id,
+                "order_id": self._order_id(document),
                 "attempt": 1,
                 "correlation_id": self._correlation_id(document),
                 "document_id": document.document_id,

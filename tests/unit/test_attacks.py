@@ -14,6 +14,7 @@ from testing.charge_harness import ChargeHarness
 from testing.due_orders import TODAY, Calendar
 from testing.fake_gateway import refused
 from testing.harness import Log, Sample
+from testing.order_ids import ORDER_IDS
 from testing.reconcile_harness import reconcile_harness
 from testing.simulation.dynamodb import MemoryDynamoDB
 from testing.webhook_harness import WebhookHarness
@@ -38,7 +39,7 @@ def test_an_order_placed_anew_after_a_restore_is_not_charged_again(log: Log) -> 
     for _ in range(2):
         orders = OrderStore(MemoryDynamoDB(keys={"Orders": ("order_id",)}), "Orders")  # type: ignore[arg-type]
         now = datetime.fromtimestamp(service.now, UTC)
-        order, is_new = store_order(orders, "cus_1", request, "key", correlation_id="c", now=now)
+        order, is_new = store_order(orders, ORDER_IDS, "cus_1", request, "key", correlation_id="c", now=now)
         assert is_new
         service.deliver(order.placed_event())
         service.client.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})

@@ -189,15 +189,6 @@ def new_order_item(
     )
 
 
-def order_id_for(*what: str) -> str:
-    """The id of the order that is placed for this: always the same, so that the order is placed once.
-
-    A customer's order hashes two parts, the customer id and the idempotency key. Whatever else places orders hashes
-    another number of parts, so the ids never collide, whatever key is chosen. The id reveals nothing of the parts.
-    """
-    return f"ord_{digest_of(*what)}"
-
-
 def digest_of(*what: str) -> str:
     """128 bits of SHA-256, in hexadecimal."""
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
