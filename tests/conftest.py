@@ -48,6 +48,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class OneProcessForEachServer(LoadScopeScheduling):  # type: ignore[misc]  # It has no types.
         def _split_scope(self, nodeid: str) -> str:
+            if "tests/compatibility/" in nodeid:  # Two processes of ours for all tests of a module.
+                return nodeid.partition("::")[0]
             parameters = set() if "tests/unit/" in nodeid else set(nodeid.partition("[")[2].rstrip("]").split("-"))
             return next((server for server in _SERVERS if server in parameters), nodeid)
 

@@ -204,7 +204,7 @@ def consumer_of(body: str) -> str:
 
 
 def _same_key(one: Item, other: Item) -> bool:
-    keys = ("order_id", "refund_id", "event_id", "name", "due_date", "document_id")
+    keys = ("id", "order_id", "refund_id", "event_id", "name", "due_date", "document_id")
     return [one.get(key) for key in keys] == [other.get(key) for key in keys]
 
 

@@ -15,7 +15,6 @@ THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
 def place(world: World, payment_method: str = "pm_card_visa") -> str:
     """The id of a new order of 25 euro, which nobody has published yet."""
     body = {
-        "customer_id": "cus_1",
         "currency": "eur",
         "payment_method": payment_method,
         "items": [{"sku": "mug", "quantity": 2, "unit_amount": 1250}],

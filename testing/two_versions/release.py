@@ -32,7 +32,10 @@ from moto import mock_aws
 from testing.harness import LambdaContext, create_table, load_template
 
 STRIPE_KEY = "sk_test_two_versions"
+_SCOPES = "onecharge/refund"
 WEBHOOK_SECRET = "whsec_two_versions"
+_GENERATED = "0123456789abcdef" * 4
+"""What CloudFormation generates once: the same for both releases."""
 _SECRETS = {"StripeWebhookSecretArn": WEBHOOK_SECRET}
 
 
@@ -53,6 +56,8 @@ class Aws:
             for name in load_template()["Parameters"]
             if name.endswith("SecretArn")
         }
+        for name in self._all("AWS::SecretsManager::Secret"):
+            self.secrets[name] = secrets.create_secret(Name=name, SecretString=_GENERATED)["ARN"]
 
     def _all(self, resource_type: str) -> list[str]:
         return [name for name, resource in self.resources.items() if resource["Type"] == resource_type]
@@ -186,6 +191,7 @@ def _http_event(method: str, path: str, body: Any, key: str | None) -> dict[str,
         "headers": {"content-type": "application/json", **({"idempotency-key": key} if key else {})},
         "requestContext": {
             "http": {"method": method, "path": path, "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1"},
+            "authorizer": {"jwt": {"claims": {"sub": "cus_1", "scope": _SCOPES}, "scopes": None}},
             "requestId": "two-versions",
             "stage": "$default",
         },
