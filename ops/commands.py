@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Protocol
 
-from ops import resources
+from ops import explain, pending, resources, review
 from ops.connection import Stack
 from ops.output import Report
 
@@ -27,6 +27,9 @@ class Command(Protocol):
 
 
 COMMANDS: Mapping[str, Command] = {
+    "explain": explain,
+    "pending": pending,
+    "review": review,
     "resources": resources,
 }
 """By name, in the order of the help."""

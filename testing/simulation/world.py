@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from greenlet import greenlet
 
@@ -227,6 +227,9 @@ class WatchedStripe(MemoryStripe):
 class World:
     """Everything that a schedule touches. `mutate` breaks it on purpose, to see that it is caught."""
 
+    STRIPE: ClassVar[type[WatchedStripe]] = WatchedStripe
+    MAY_BECOME: ClassVar[Mapping[State, set[State]]] = MAY_BECOME
+
     scenario: Scenario
     choices: Choices
     mutate: Callable[["World"], None] = lambda world: None
@@ -238,7 +241,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.dynamodb: MemoryDynamoDB = WatchedDynamoDB(keys=TABLES, indexes=INDEXES, io=self)
-        self.stripe: MemoryStripe = WatchedStripe(
+        self.stripe: MemoryStripe = self.STRIPE(
             io=self,
             search_lag_seconds=self.scenario.search_lag_seconds,
             harsh=self.scenario.harsh_stripe,
@@ -370,7 +373,7 @@ class World:
         if old is not None and self.scenario.stale_row_probability:
             self.versions.setdefault(key, []).append(old)
         before = self.states.get(key, IN_WORK)
-        if row.state not in MAY_BECOME[before]:
+        if row.state not in self.MAY_BECOME[before]:
             self.broken = f"row {key} went from {before} to {row.state}"
         if was is not None:
             self._check_change(was, row)
@@ -424,7 +427,7 @@ class World:
             self.said_canceled.add(row.key)
         elif row.state is PAID and not charges:
             self.broken = f"{row.key} is {PAID}, and not charged"
-        elif row.state is REVIEW and not self._may_be_other_money(row.key):
+        elif row.state is REVIEW and not self._may_need_review(row.key):
             self.broken = f"{row.key} needs a person, though nothing is wrong"
         elif row.state in (DECLINED, WAITS):
             self._said_of_the_attempt(row, charges)
@@ -456,6 +459,10 @@ class World:
             or any(order_id in key for key in self.stripe.forgotten)
             or any(BY_CUSTOMER in intent.confirmed_under for intent in self._intents_of((order_id,)))
         )
+
+    def _may_need_review(self, key: RowKey) -> bool:
+        """Whether there is something that no rule can decide."""
+        return self._may_be_other_money(key)
 
     def _may_be_other_money(self, key: RowKey) -> bool:
         return self.scenario.tampered and key[0] in self.lost

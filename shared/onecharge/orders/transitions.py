@@ -8,7 +8,7 @@
     # optional: cancel
                                               ├─► CANCELING ─► CANCELED, or PAID if the charge wins
     # end optional
-                                              └─► NEEDS_REVIEW ─► a person decides
+                                              └─► NEEDS_REVIEW ─► a person decides; RETRY: PENDING
 
 Each outcome of the payment moves the order (update_order):
 
@@ -58,6 +58,9 @@ class Transition:
 
 
 PAY_AGAIN = Transition(OrderStatus.PENDING, frozenset({OrderStatus.PAYMENT_DECLINED}))
+
+RETRY = Transition(OrderStatus.PENDING, frozenset({OrderStatus.NEEDS_REVIEW, OrderStatus.PENDING}))
+"""A person has put the payment back to PENDING (ops/review.py): the order's stream publishes the attempt again."""
 
 OUTCOMES: Mapping[PaymentEventType, Transition] = {
     # Stripe has moved the money, whatever was said before and whichever attempt did it.

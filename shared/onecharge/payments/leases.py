@@ -178,14 +178,14 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
         """Make the table's stream carry the row once more; False if the row has changed since it was read."""
         return self._write_if_unchanged(row, Changes({"last_emitted_at": ":now"}, {"now": now}))
 
-    def _write_if_unchanged(self, row: Row, changes: Changes) -> bool:
-        names = {"#state": "state"} if "#state" in changes.sets else {}
+    def _write_if_unchanged(self, row: Row, changes: Changes, *, only_if: str = "") -> bool:
+        names = {"#state": "state"} if "#state" in changes.sets or "#state" in only_if else {}
         try:
             self.client.update_item(
                 TableName=self.table,
                 Key=to_item(row.key),
                 UpdateExpression=_with_next_revision(changes).expression,
-                ConditionExpression="revision = :revision",
+                ConditionExpression="revision = :revision" + (f" AND {only_if}" if only_if else ""),
                 ExpressionAttributeValues=expression_values(**changes.values, one=1, revision=row.revision),
                 **({"ExpressionAttributeNames": names} if names else {}),  # type: ignore[arg-type]  # One argument.
             )

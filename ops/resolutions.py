@@ -1,0 +1,193 @@
+"""What a person may decide about a payment, by its row and by what Stripe shows now. Pure: no clock, no I/O.
+
+    paid             NEEDS_REVIEW ─► SUCCEEDED   Stripe shows a PaymentIntent of the order that succeeded, as was frozen
+    retry            NEEDS_REVIEW ─► PENDING     nothing has succeeded, or still may: the protocol runs again
+    cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
+    # optional: refunds
+    refund-second    two succeeded: the one that the row does not name is refunded, once
+    # end optional
+
+Nothing here writes an outcome that Stripe has not decided. `retry` and `cancel` put the row back to what it was before
+its review: an older version of itself, which the charge protocol tolerates as it does a restored one (docs/protocol.md,
+"Assumptions"). Whatever else of the order is open at Stripe is canceled before, so that only the row's own
+PaymentIntent can be charged from then on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.protocol import Finalize, FoundIntent, Payment
+
+
+class Resolution(StrEnum):
+    """What a person decides."""
+
+    PAID = "paid"
+    RETRY = "retry"
+    CANCEL = "cancel"
+    REFUND_SECOND = "refund-second"  # optional: refunds
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The row, and then Stripe: whatever Stripe shows is newer than the row's revision."""
+
+    payment: Payment | None
+    intents: Sequence[FoundIntent] = ()
+    """Every PaymentIntent of the order: a lookup that may be incomplete is none."""
+    refunded: Mapping[str, int] = field(default_factory=dict)
+    """Minor units, of each that succeeded, without refunds that failed."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """It cannot be decided so now; says why, and what can be done."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class CancelFirst:
+    """PaymentIntents of the order that are open, and not the row's: cancel them as abandoned, then look again."""
+
+    payment_intent_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write this final state on the row's revision."""
+
+    final: Finalize
+
+
+@dataclass(frozen=True)
+class Reopen:
+    """Put the row back to PENDING on its revision."""
+
+    cancel: bool
+    """With a request to cancel."""
+
+
+# optional: refunds
+@dataclass(frozen=True)
+class Refund:
+    """Refund this PaymentIntent in full, once."""
+
+    intent: FoundIntent
+
+
+# end optional
+type Decision = (
+    Refused | CancelFirst | Write | Reopen | Refund  # optional: refunds
+)
+
+
+def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None = None) -> Decision:
+    """What follows from the decision of a person.
+
+    Args:
+        chosen: the PaymentIntent that the person names; None if there is only one that it can be.
+    """
+    if seen.payment is None:
+        return Refused("there is no row: reconcile writes it anew from a PaymentIntent that succeeded")
+    if chosen is not None and chosen not in {each.payment_intent_id for each in seen.intents}:
+        return Refused(f"{chosen} is no PaymentIntent of this order, by its metadata")
+    # optional: refunds
+    if resolution is Resolution.REFUND_SECOND:
+        return _refund_second(seen, seen.payment, chosen)
+    # end optional
+    if seen.payment.state is not PaymentState.NEEDS_REVIEW:
+        return Refused(f"the payment is {seen.payment.state}: only what is NEEDS_REVIEW is resolved")
+    if waiting := [each.payment_intent_id for each in seen.intents if each.status == "processing"]:
+        return Refused(f"Stripe is processing {', '.join(waiting)}: wait until it has decided")
+    if resolution is Resolution.PAID:
+        return _paid(seen, seen.payment, chosen)
+    return _again(resolution, seen, seen.payment)
+
+
+def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
+    succeeded = _succeeded(seen)
+    if chosen is None and len(succeeded) != 1:
+        many = "several PaymentIntents" if succeeded else "no PaymentIntent"
+        return Refused(f"{many} of the order succeeded: name one with --payment-intent")
+    intent = next((each for each in succeeded if chosen in (None, each.payment_intent_id)), None)
+    if intent is None:
+        return Refused(f"{chosen} has not succeeded")
+    if intent.has_other_money(payment.request):
+        return Refused(
+            f"{intent.payment_intent_id} is {_money(intent)}, frozen are {payment.request.amount_minor} "
+            f"{payment.request.currency}: refund it at Stripe, then retry or cancel"
+        )
+    if seen.refunded.get(intent.payment_intent_id, 0) >= intent.amount_minor:
+        return Refused(f"{intent.payment_intent_id} is refunded in full: it pays nothing")
+    others = [each for each in succeeded if each is not intent]
+    if kept := [each.payment_intent_id for each in others if not _is_refunded(seen, each)]:
+        return Refused(f"{', '.join(kept)} succeeded, too: refund it first, so that the customer has paid once")
+    return _cancel_others(seen, keep=intent.payment_intent_id) or Write(
+        Finalize(PaymentState.SUCCEEDED, intent.payment_intent_id, intent.generation)
+    )
+
+
+def _again(resolution: Resolution, seen: Seen, payment: Payment) -> Decision:
+    if succeeded := _succeeded(seen):
+        ids = ", ".join(each.payment_intent_id for each in succeeded)
+        return Refused(f"{ids} succeeded: the order is charged; resolve it as paid, or refund it")
+    odd = [each for each in seen.intents if each.status != "canceled" and not each.is_open]
+    if odd:
+        what = ", ".join(f"{each.payment_intent_id} is {each.status}" for each in odd)
+        return Refused(f"{what}: cancel it at Stripe first")
+    is_canceled = any(each.is_canceled_by_customer for each in seen.intents)
+    if resolution is Resolution.RETRY and (is_canceled or payment.cancel_requested_at is not None):
+        return Refused("its cancellation was requested: resolve it as cancel")
+    own = next((each for each in seen.intents if each.payment_intent_id == payment.payment_intent_id), None)
+    if own is None and payment.payment_intent_id is not None:
+        return Refused(f"Stripe has no {payment.payment_intent_id}, which the row names: is the key another account's?")
+    if own is not None and own.is_open and own.has_other_money(payment.request):
+        return Refused(f"{own.payment_intent_id} is {_money(own)}, which was not frozen: cancel it at Stripe first")
+    cancel = resolution is Resolution.CANCEL
+    return _cancel_others(seen, keep=payment.payment_intent_id) or Reopen(cancel)
+
+
+def _cancel_others(seen: Seen, *, keep: str | None) -> CancelFirst | None:
+    still_open = tuple(each.payment_intent_id for each in seen.intents if each.is_open)
+    others = tuple(each for each in still_open if each != keep)
+    return CancelFirst(others) if others else None
+
+
+# optional: refunds
+def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
+    if payment.state not in (PaymentState.SUCCEEDED, PaymentState.NEEDS_REVIEW):
+        return Refused(f"the payment is {payment.state}: only what is paid, or in review, has a second charge")
+    succeeded = _succeeded(seen)
+    own = next((each for each in succeeded if each.payment_intent_id == payment.payment_intent_id), None)
+    if own is None or own.has_other_money(payment.request):
+        return Refused(f"{payment.payment_intent_id}, which the row names, does not pay the order: nothing is second")
+    if seen.refunded.get(own.payment_intent_id, 0) >= own.amount_minor:
+        return Refused(
+            f"{own.payment_intent_id}, which the row names, is refunded already: the other one pays the order"
+        )
+    others = [each for each in succeeded if each is not own and chosen in (None, each.payment_intent_id)]
+    left = [each for each in others if not _is_refunded(seen, each)]
+    if not left:
+        return Refused("no other PaymentIntent of the order has succeeded and is not refunded")
+    if len(left) > 1:
+        ids = ", ".join(each.payment_intent_id for each in left)
+        return Refused(f"{ids} succeeded, too: name one with --payment-intent")
+    if seen.refunded.get(left[0].payment_intent_id, 0):
+        return Refused(f"{left[0].payment_intent_id} is refunded in part: refund the rest at Stripe")
+    return Refund(left[0])
+
+
+# end optional
+def _succeeded(seen: Seen) -> list[FoundIntent]:
+    return [each for each in seen.intents if each.status == "succeeded"]
+
+
+def _is_refunded(seen: Seen, intent: FoundIntent) -> bool:
+    return seen.refunded.get(intent.payment_intent_id, 0) >= intent.amount_minor
+
+
+def _money(intent: FoundIntent) -> str:
+    return f"{intent.amount_minor} {intent.currency}"

@@ -1,0 +1,255 @@
+"""Payments that need review: which there are and why, what Stripe shows, and what a person decides about one of them.
+
+    review list                                          each with its reason, and the resolutions that are possible now
+    review resolve ORDER --as RESOLUTION --reason TEXT   says what it would do; --yes does it
+
+    paid             a PaymentIntent of the order has succeeded with the frozen money: the order becomes PAID
+    retry            nothing has succeeded: the protocol runs again, with the same attempt
+    cancel           nothing has succeeded: the protocol cancels at Stripe, the order becomes CANCELED
+    # optional: refunds
+    refund-second    two have succeeded: the one that the row does not name is refunded in full, once
+    # end optional
+
+Row and Stripe are read again at the moment of writing; the write is refused if the row has changed since. Who decided
+what, when and why is kept on the row, and shown by `explain`.
+"""
+
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import stripe
+
+from onecharge.contract.refunds import RefundStatus
+from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
+from onecharge.orders.transitions import RETRY
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.stripe_responses import LookupInconclusive
+from ops.clock import shown
+from ops.connection import Stack
+from ops.errors import ExitStatus, Problem, stripe_line
+from ops.output import Report, Table
+from ops.resolutions import (
+    CancelFirst,
+    Decision,
+    Refund,
+    Refused,
+    Reopen,
+    Resolution,
+    Seen,
+    Write,
+    decide_resolution,
+)
+from ops.resolver import Resolved, Resolver
+from ops.review_refund import refund_once
+from ops.review_store import Review, ReviewStore
+from republish.waiting import StatusIndex
+
+HELP = "list what a person has to decide, and resolve it"
+REASON_MAX = 500
+_PAGE = 100
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Its two subcommands."""
+    commands = parser.add_subparsers(dest="review_command", metavar="list|resolve", required=True)
+    commands.add_parser("list", help="what needs review, why, and what can be decided")
+    resolve = commands.add_parser("resolve", help="decide about one order")
+    resolve.add_argument("order", metavar="ORDER", help="an order id")
+    resolve.add_argument("--as", dest="resolution", required=True, choices=[each.value for each in Resolution])
+    resolve.add_argument("--reason", required=True, help="why; it is kept on the row")
+    resolve.add_argument("--payment-intent", metavar="PI", help="which one, if there are several")
+
+
+def run(stack: Stack, arguments: Namespace) -> Report:
+    """Raises Problem."""
+    reviews = Reviews.of(stack)
+    if arguments.review_command == "list":
+        return _list(stack, reviews)
+    reason = " ".join(arguments.reason.split())
+    if not reason or len(reason) > REASON_MAX:
+        raise Problem(f"--reason is a sentence of 1 to {REASON_MAX} characters: it is kept on the row")
+    wanted = Wanted(arguments.order, Resolution(arguments.resolution), reason, arguments.payment_intent)
+    try:
+        return _resolve(stack, reviews, wanted) if arguments.yes else _dry_run(reviews, wanted)
+    except LookupInconclusive:
+        raise Problem("Stripe has more to show than was read: run this again later", ExitStatus.FOUND) from None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the person has decided."""
+
+    order_id: str
+    resolution: Resolution
+    reason: str
+    payment_intent_id: str | None
+
+
+@dataclass(frozen=True)
+class Reviews:
+    """The stores of both services, and what resolves."""
+
+    resolver: Resolver
+    orders: OrderStore
+
+    @classmethod
+    def of(cls, stack: Stack) -> "Reviews":
+        store = ReviewStore(stack.dynamodb, stack.resource("PaymentsTable"))
+        resolver = Resolver(
+            store,
+            StripeGateway(stack.stripe),
+            time.time,
+            refund=refund_once(stack),  # optional: refunds
+        )
+        return cls(resolver, OrderStore(stack.dynamodb, stack.resource("OrdersTable")))
+
+
+# ---------------------------------------------------------------- list
+
+
+def _list(stack: Stack, reviews: Reviews) -> Report:
+    documents = [_review_document(stack, reviews, order_id) for order_id in _orders_in_review(stack)]
+    rows = [
+        (each["order_id"], each["reason"], each["since"], ", ".join(each["stripe"]), ", ".join(each["possible"]))
+        for each in documents
+    ]
+    parts: list[Table | str] = [
+        Table("payments", ("order", "reason", "since", "at Stripe", "can be resolved as"), rows)
+    ]
+    document: dict[str, Any] = {"payments": documents}
+    # optional: refunds
+    refunds = [{"order_id": key["order_id"], "refund_id": key["refund_id"]} for key in _refunds_in_review(stack)]
+    document["refunds"] = refunds
+    parts.append(
+        Table("refunds: `explain ORDER` says why", ("order", "refund"), [tuple(each.values()) for each in refunds])
+    )
+    # end optional
+    return Report(document, parts, ExitStatus.FOUND if any(document.values()) else ExitStatus.OK)
+
+
+def _orders_in_review(stack: Stack) -> list[str]:
+    index = StatusIndex(stack.dynamodb, stack.resource("OrdersTable"), OrderStatus.NEEDS_REVIEW, "placed_at")
+    return [key["order_id"] for key in _keys(index)]
+
+
+# optional: refunds
+def _refunds_in_review(stack: Stack) -> list[dict[str, str]]:
+    table = stack.resource("OrderRefundsTable")
+    return list(_keys(StatusIndex(stack.dynamodb, table, RefundStatus.NEEDS_REVIEW, "requested_at")))
+
+
+# end optional
+def _keys(index: StatusIndex) -> Iterator[dict[str, str]]:
+    after: Any = None
+    while True:
+        keys, after = index.page(time.time(), after, _PAGE)
+        yield from (dict(key) for key in keys)
+        if after is None:
+            return
+
+
+def _review_document(stack: Stack, reviews: Reviews, order_id: str) -> dict[str, Any]:
+    item = stack.dynamodb.get_item(
+        TableName=stack.resource("PaymentsTable"), Key={"order_id": {"S": order_id}}, ConsistentRead=True
+    ).get("Item", {})
+    reason = item.get("decline_code", {}).get("S", "no reason is stored")
+    document: dict[str, Any] = {"order_id": order_id, "reason": reason, "since": "", "stripe": [], "possible": []}
+    if "finalized_at" in item:
+        document["since"] = shown(int(item["finalized_at"]["N"]))
+    try:
+        seen = reviews.resolver.look(order_id)
+    except LookupInconclusive:
+        return document | {"stripe": ["more than was read"]}
+    except stripe.StripeError as error:
+        return document | {"stripe": [stripe_line(error)]}
+    possible = [each.value for each in Resolution if not isinstance(decide_resolution(each, seen), Refused)]
+    intents = [f"{each.payment_intent_id} is {each.status}" for each in seen.intents]
+    return document | {"stripe": intents or ["no PaymentIntent"], "possible": possible}
+
+
+# ---------------------------------------------------------------- resolve
+
+
+def _dry_run(reviews: Reviews, wanted: Wanted) -> Report:
+    seen = reviews.resolver.look(wanted.order_id)
+    if _is_half_done(reviews, seen, wanted):
+        return _report(wanted, "would move the order to PENDING, which its stream publishes; --yes does it", False)
+    decision = decide_resolution(wanted.resolution, seen, chosen=wanted.payment_intent_id)
+    if isinstance(decision, Refused):
+        return _report(wanted, f"refused: {decision.why}", False)
+    return _report(wanted, f"would {_what(decision, seen)}; --yes does it", False)
+
+
+def _what(decision: Decision, seen: Seen) -> str:
+    row = f"on revision {seen.payment.revision}" if seen.payment else ""
+    match decision:
+        case CancelFirst(ids):
+            return f"cancel {', '.join(ids)} at Stripe as abandoned, then look again"
+        case Write(final):
+            return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order PAID"
+        case Reopen(cancel=True):
+            return f"put the row back to PENDING with a request to cancel, {row}: reconcile cancels it at Stripe"
+        case Reopen():
+            return f"put the row back to PENDING, {row}, and the order to PENDING: its message charges it, once"
+        # optional: refunds
+        case Refund(intent):
+            money = f"{intent.amount_minor} {intent.currency}"
+            return f"refund {intent.payment_intent_id} in full, {money}, once; the record goes {row}"
+        # end optional
+    return decision.why
+
+
+def _resolve(stack: Stack, reviews: Reviews, wanted: Wanted) -> Report:
+    now = int(time.time())
+    review = Review(wanted.resolution, stack.caller, wanted.reason, now, wanted.payment_intent_id)
+    if _is_half_done(reviews, Seen(reviews.resolver.store.read(wanted.order_id)), wanted):
+        return _publish_again(reviews, wanted)
+    outcome = reviews.resolver.resolve(wanted.order_id, wanted.resolution, review, chosen=wanted.payment_intent_id)
+    if not isinstance(outcome, Resolved):
+        return _report(wanted, f"refused: {outcome.why}", False)
+    if outcome.decision == Reopen(cancel=False):
+        return _publish_again(reviews, wanted)
+    return _report(wanted, f"done: {_what(outcome.decision, Seen(outcome.payment))}", True)
+
+
+def _is_half_done(reviews: Reviews, seen: Seen, wanted: Wanted) -> bool:
+    """Whether an earlier `retry` has reopened the row, and was gone before it moved the order."""
+    if wanted.resolution is not Resolution.RETRY or seen.payment is None:
+        return False
+    order = reviews.orders.find(wanted.order_id)
+    is_in_review = order is not None and order.status is OrderStatus.NEEDS_REVIEW
+    return is_in_review and seen.payment.state is PaymentState.PENDING
+
+
+def _publish_again(reviews: Reviews, wanted: Wanted) -> Report:
+    """Move the order to PENDING: its stream publishes the present attempt, as it does a new one."""
+    now = datetime.now(UTC)
+    try:
+        reviews.orders.move(
+            wanted.order_id,
+            RETRY,
+            at=now,
+            # An item that is as it was before has no stream record.
+            changes={"retried_at": ":retried_at"},
+            values={":retried_at": now.isoformat()},
+        )
+    except (OrderStatusConflict, NoSuchOrder) as conflict:
+        what = f"the row is PENDING; the order was not moved: {type(conflict).__name__}: {conflict}"
+        return _report(wanted, what, False)
+    return _report(wanted, "done: row and order are PENDING again; the order's message charges it, once", True)
+
+
+def _report(wanted: Wanted, what: str, is_done: bool) -> Report:
+    document = {
+        "order_id": wanted.order_id,
+        "resolution": wanted.resolution,
+        "reason": wanted.reason,
+        "done": is_done,
+        "what": what,
+    }
+    return Report(document, [f"{wanted.order_id}: {what}"], ExitStatus.OK if is_done else ExitStatus.FOUND)

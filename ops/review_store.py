@@ -1,0 +1,99 @@
+"""What a review writes to the Payments table: through the payment service's store, on the row's revision.
+
+    resolve    NEEDS_REVIEW ─► SUCCEEDED     what finalize_unclaimed writes, and the record
+    reopen     NEEDS_REVIEW ─► PENDING       as the first claim left it: no lease, no outcome, in the index; the record
+    record     the record alone
+
+The record is an attribute of its own for each write, `review_7` of revision 7: who, when, why. No later write removes
+it. The row's stream publishes an outcome as it does any other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.protocol import Finalize, Payment
+from onecharge.payments.charges.store import PaymentStore, shard_of
+from onecharge.payments.leases import Changes
+
+RECORD = "review_"
+"""The beginning of the records' names."""
+_OF_THE_OUTCOME = (
+    *("lease_owner", "finalized_at", "last_emitted_at", "expires_at"),
+    *("decline_code", "advice_code", "refused_at", "stripe_message", "stripe_request_id"),
+)
+
+
+@dataclass(frozen=True)
+class Review:
+    """Who decided what, and why."""
+
+    resolution: str
+    by: str
+    """The caller's ARN."""
+    reason: str
+    at: int
+    """Epoch seconds."""
+    payment_intent_id: str | None = None
+
+    @property
+    def attribute(self) -> Mapping[str, str | int]:
+        """As it is stored."""
+        given: dict[str, str | int | None] = {
+            "resolution": self.resolution,
+            "by": self.by,
+            "reason": self.reason,
+            "at": self.at,
+            "payment_intent_id": self.payment_intent_id,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ReviewStore(PaymentStore):
+    """The Payments table for reviews. Each write is refused, and returns False, if the row has changed since."""
+
+    def resolve(self, payment: Payment, final: Finalize, review: Review) -> bool:
+        """Write the outcome that Stripe shows, on a row that needs review."""
+        return self._write_review(payment, self._final_changes(final, review.at), review)
+
+    def reopen(self, payment: Payment, review: Review, *, cancel: bool) -> bool:
+        """Put a row that needs review back to PENDING, so that the protocol runs again."""
+        sets = {
+            "#state": ":state",
+            "lease_expires_at": ":zero",
+            "claimed_at": ":now",
+            "unfinished_shard": ":shard",
+            "unfinished_claimed_at": ":now",
+        }
+        if cancel:
+            sets["cancel_requested_at"] = "if_not_exists(cancel_requested_at, :now)"
+        values = {
+            "state": PaymentState.PENDING,
+            "zero": 0,
+            "now": review.at,
+            "shard": shard_of(payment.request.order_id),
+        }
+        return self._write_review(payment, Changes(sets, values, removes=_OF_THE_OUTCOME), review)
+
+    def record(self, payment: Payment, review: Review) -> bool:
+        """Write only what was decided."""
+        name, record = self._record(payment, review)
+        return self._write_if_unchanged(payment, Changes({name: ":review"}, {"review": record}))
+
+    def _write_review(self, payment: Payment, changes: Changes, review: Review) -> bool:
+        """Only a row that needs review: a restored one may have the same revision, and another state."""
+        name, record = self._record(payment, review)
+        return self._write_if_unchanged(
+            payment,
+            Changes(
+                {**changes.sets, name: ":review"},
+                {**changes.values, "review": record, "needs_review": PaymentState.NEEDS_REVIEW},
+                changes.removes,
+            ),
+            only_if="#state = :needs_review",
+        )
+
+    @staticmethod
+    def _record(payment: Payment, review: Review) -> tuple[str, Mapping[str, str | int]]:
+        return f"{RECORD}{payment.revision + 1}", review.attribute

@@ -1,0 +1,240 @@
+"""On the deployed stack: orders are brought into trouble for real, and `python -m ops explain` names the cause."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from local.given_stripe import STRIPE_API_KEY
+from local.stack import Stack
+from testing.operator import Operator
+from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
+
+
+@pytest.fixture
+def operator(stack: Stack, tmp_path: Path) -> Operator:
+    return Operator(stack, tmp_path)
+
+
+@contextmanager
+def unread(stack: Stack, source: str) -> Iterator[None]:
+    """Nobody reads this stream or queue, for as long as the block lasts."""
+    client = stack.aws.client("lambda")
+    mappings = client.list_event_source_mappings()["EventSourceMappings"]
+    [mapping] = [each for each in mappings if source in each["EventSourceArn"]]
+    client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+    try:
+        yield
+    finally:
+        client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
+
+
+def orders_stream(stack: Stack) -> str:
+    return f":table/{stack.orders_table}/stream/"
+
+
+def queue_name(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def intent_of(shop: Shop, order_id: str) -> str:
+    """The order's PaymentIntent at Stripe."""
+    [found] = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
+    return str(found["id"])
+
+
+def at_stripe(shop: Shop, path: str, **body: Any) -> dict[str, Any]:
+    """A request to Stripe by hand, as somebody with the key makes it."""
+    url = f"{shop.stack.stripe_api_base}/v1/{path}"
+    response = requests.post(url, data=body, auth=(STRIPE_API_KEY, ""), timeout=30)
+    response.raise_for_status()
+    return dict(response.json())
+
+
+def row(stack: Stack, order_id: str) -> dict[str, Any]:
+    key = {"order_id": {"S": order_id}}
+    return dict(stack.aws.client("dynamodb").get_item(TableName=stack.charges_table, Key=key)["Item"])
+
+
+# ---------------------------------------------------------------- nothing is broken
+
+
+def test_a_paid_order_by_any_of_its_names(shop: Shop, operator: Operator) -> None:
+    """By its id, its PaymentIntent's, its correlation id; with everything that happened, and exit status 0."""
+    placed = shop.order()
+    order_id, correlation_id = placed.json()["order_id"], placed.headers["X-Correlation-Id"]
+    assert shop.decided_status(order_id) == "PAID"
+    intent = intent_of(shop, order_id)
+    for reference in (order_id, intent, correlation_id):
+        answer = operator.explain(reference)
+        assert (answer.status, answer.stderr) == (0, "")
+        assert answer.document["order_id"] == order_id
+        assert answer.document["states"] == {"orders": "PAID", "payments": "SUCCEEDED", intent: "succeeded"}
+        assert answer.causes[0] == "ENDED"
+    happened = [moment["what"] for moment in answer.document["timeline"]]
+    for word in (
+        "placed: 2500 EUR",
+        "attempt 1 was first claimed",
+        f"{intent} (generation 0) was created",
+        "succeeded",
+    ):
+        assert any(word in what for what in happened), word
+    printed = operator.text("explain", order_id)
+    assert "attempt 1 became SUCCEEDED" in printed
+    assert "_secret_" not in printed
+    assert operator.explain("no-such-correlation-id").status == 1
+
+
+def test_a_declined_order_and_one_that_waits_for_its_customer(shop: Shop, operator: Operator) -> None:
+    """Nothing is broken: another card can be tried; the customer has until then."""
+    assert operator.explain(shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")).causes == ["DECLINED"]
+    [waiting] = operator.explain(shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")).document["findings"]
+    assert waiting["cause"] == "AUTHENTICATION_AWAITED"
+    assert waiting["next"]["until"] - time.time() == pytest.approx(43_200 + 300, abs=90)
+
+
+# ---------------------------------------------------------------- broken
+
+
+def test_an_order_that_is_never_published_and_one_that_is_poison(shop: Shop, stack: Stack, operator: Operator) -> None:
+    """The mapping is named with the command that enables it; the DLQ, with the reason. Looking changes nothing."""
+    with unread(stack, orders_stream(stack)):
+        order_id = str(shop.order().json()["order_id"])
+        answer = operator.explain(order_id)
+        assert (answer.status, answer.causes[0]) == (1, "NEVER_PUBLISHED")
+        assert "update-event-source-mapping" in answer.document["findings"][0]["mend"]
+        shop.deliver(json.dumps({"subject": order_id, "type": "onecharge.order.placed", "data": {}}))
+        found = eventually(lambda: operator.explain(order_id), lambda answer: "POISON" in answer.causes)
+        [poison] = [each for each in found.document["findings"] if each["cause"] == "POISON"]
+        assert "PaymentsDlq" in poison["detail"]
+        for _ in range(2):
+            assert "POISON" in operator.explain(order_id).causes
+
+
+def test_a_payments_queue_that_nobody_reads(shop: Shop, stack: Stack, operator: Operator) -> None:
+    """The order was published, and no worker gets it."""
+    with unread(stack, queue_name(stack.payments_queue_url)):
+        order_id = str(shop.order().json()["order_id"])
+        assert operator.explain(order_id).causes[0] == "QUEUE_NOT_READ"
+    assert shop.decided_status(order_id) == "PAID"
+
+
+def test_an_outcome_that_nobody_reads(shop: Shop, stack: Stack, operator: Operator) -> None:
+    """The row is SUCCEEDED, the order is PENDING."""
+    with unread(stack, queue_name(stack.order_updates_queue_url)):
+        order_id = str(shop.order().json()["order_id"])
+        assert eventually(lambda: shop.charges(order_id), bool)
+        found = eventually(lambda: operator.explain(order_id), lambda answer: "OUTCOME_NOT_READ" in answer.causes)
+        assert found.document["states"]["orders"] == "PENDING"
+    assert shop.decided_status(order_id) == "PAID"
+
+
+def test_a_row_that_is_lost(shop: Shop, stack: Stack, operator: Operator) -> None:
+    """Stripe knows the PaymentIntent of the order, by a lookup."""
+    order_id = shop.placed("pm_card_visa", "PAID")
+    lost = row(stack, order_id)
+    dynamodb = stack.aws.client("dynamodb")
+    dynamodb.delete_item(TableName=stack.charges_table, Key={"order_id": {"S": order_id}})
+    answer = operator.explain(order_id)
+    assert answer.causes[0] == "ROW_LOST"
+    assert intent_of(shop, order_id) in answer.document["findings"][0]["detail"]
+    dynamodb.put_item(TableName=stack.charges_table, Item=lost)
+
+
+def test_a_worker_that_died_with_the_lease(shop: Shop, stack: Stack, operator: Operator) -> None:
+    """The lease has expired, and the row is still its owner's."""
+    with unread(stack, queue_name(stack.payments_queue_url)):
+        order_id = str(shop.order().json()["order_id"])
+        item = {
+            "order_id": {"S": order_id},
+            "state": {"S": "PENDING"},
+            "payment_method_1": {"S": "pm_card_visa"},
+            "currency": {"S": "EUR"},
+            "customer_id": {"S": "cus_e2e"},
+            "correlation_id": {"S": "c"},
+            "lease_owner": {"S": "a-dead-worker"},
+            **{
+                name: {"N": str(value)}
+                for name, value in {
+                    "attempt": 1,
+                    "amount_minor": 2500,
+                    "generation": 0,
+                    "revision": 1,
+                    "placed_at": int(time.time()),
+                    "claimed_at": int(time.time()) - 30,
+                    "lease_expires_at": int(time.time()) - 10,
+                }.items()
+            },
+        }
+        stack.aws.client("dynamodb").put_item(TableName=stack.charges_table, Item=item)
+        assert "LEASE_OF_DEAD_WORKER" in operator.explain(order_id).causes
+    assert shop.decided_status(order_id) == "PAID"
+
+
+def test_a_success_that_no_event_tells_and_a_cancellation_by_hand(shop: Shop, operator: Operator) -> None:
+    """The stand-in delivers no webhook by itself: the customer has paid, and the row does not know."""
+    paid, canceled = (shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION") for _ in range(2))
+    shop.stripe.authenticate(intent_of(shop, paid))
+    assert operator.explain(paid).causes[0] == "PAID_AT_STRIPE"
+    at_stripe(shop, f"payment_intents/{intent_of(shop, canceled)}/cancel", cancellation_reason="fraudulent")
+    answer = operator.explain(canceled)
+    assert answer.causes[0] == "CANCELED_AT_STRIPE"
+    assert "fraudulent" in answer.document["findings"][0]["detail"]
+
+
+def test_two_payments_of_one_order_and_a_dispute(shop: Shop, operator: Operator) -> None:
+    """Somebody charged the order by hand, beside the application; the customer disputes the first charge."""
+    order_id = shop.placed("pm_card_visa", "PAID")
+    body = {"amount": 2500, "currency": "eur", "payment_method": "pm_card_visa", "confirm": "true"}
+    metadata = {"metadata[order_id]": order_id, "metadata[placed_at]": str(int(time.time()))}
+    own = intent_of(shop, order_id)
+    second = at_stripe(shop, "payment_intents", **body, **metadata, **{"allowed_payment_method_types[]": "card"})["id"]
+    answer = operator.explain(order_id)
+    assert answer.causes[0] == "PAID_TWICE"
+    assert {own, second} <= set(answer.document["findings"][0]["detail"].split(", "))
+    shop.stripe.open_dispute(own)
+    assert "DISPUTED" in operator.explain(order_id).causes
+
+
+def test_a_stripe_key_that_is_refused(shop: Shop, operator: Operator) -> None:
+    """The rest is explained all the same, and no key is printed."""
+    order_id = shop.placed("pm_card_visa", "PAID")
+    shop.stripe.assign_api_key(STRIPE_API_KEY, None)
+    try:
+        answer = operator.explain(order_id)
+        printed = operator.text("explain", order_id)
+    finally:
+        shop.stripe.assign_api_key(STRIPE_API_KEY)
+    assert (answer.status, answer.causes[0]) == (1, "STRIPE_KEY_REFUSED")
+    assert answer.document["states"]["orders"] == "PAID"
+    assert STRIPE_API_KEY not in printed
+
+
+# optional: refunds
+def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:
+    """It succeeded, and failed later: the customer has no money back."""
+    order_id = shop.placed("pm_card_refundFail", "PAID")
+    assert shop.post(f"{order_id}/refunds", amount=1000).status_code == 202
+    assert eventually(
+        lambda: [each for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id], bool
+    )
+    found = eventually(lambda: operator.explain(order_id), lambda answer: "REFUND_RETURNED" in answer.causes)
+    assert found.status == 1
+
+
+# end optional
+def test_an_unknown_stack_is_one_line(stack: Stack, tmp_path: Path) -> None:
+    """As CloudFormation answers it."""
+    (tmp_path / "other").mkdir()
+    stack_json = json.loads(stack.as_json()) | {"stack_name": "no-such-stack"}
+    operator = Operator(stack, tmp_path / "other")
+    (tmp_path / "other/stack.json").write_text(json.dumps(stack_json))
+    answer = operator.run("resources")
+    assert answer.status == 2
+    assert "no-such-stack" in answer.stderr
+    assert answer.stderr.count("\n") == 1

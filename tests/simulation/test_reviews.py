@@ -1,0 +1,101 @@
+"""A person who resolves reviews, at any moment and whatever they believe, charges nobody twice and loses nobody."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.protocol import Finalize, Payment
+from ops.resolutions import Refused, Reopen, Resolution, Write
+from ops.resolver import Resolved, Resolver
+from ops.review_store import Review
+from testing.simulation.reviews import ReviewWorld, review_world
+from testing.simulation.world import Violation, World
+
+SCHEDULES, SCHEDULES_DEEP = 490, 4_900
+SCHEDULES_FOR_A_MUTANT = 3_000
+MET = {
+    *("requests refused", "a request is refused as invalid", "review: a cancellation is requested"),
+    *(f"review: {each} refused" for each in ("paid", "retry", "cancel")),
+    *(f"review: {each} resolved" for each in ("retry", "cancel")),
+    *("crash after the effect", "row lost", "row stale", "clock differs", "zombie"),
+}
+"""Everything that a schedule of reviews may meet. That one is resolved as paid is rare: reconcile is faster."""
+
+
+def explore(
+    schedules: int, mutate: Callable[[World], None] = lambda world: None, *, of: str | None = None
+) -> tuple[tuple[int, Violation] | None, Counter[str]]:
+    """The first violation with the number of its schedule, if there is one, and what was met."""
+    coverage: Counter[str] = Counter()
+    for number in range(schedules):
+        world = review_world(number, mutate, of=of)
+        try:
+            world.run()
+        except Violation as violation:
+            return (number, violation), coverage
+        coverage += world.coverage
+    return None, coverage
+
+
+def test_no_decision_of_a_person_breaks_an_invariant(is_deep: bool) -> None:
+    """One charge at most, nothing said to be canceled that is charged, nothing left that nobody can end."""
+    violation, coverage = explore(SCHEDULES_DEEP if is_deep else SCHEDULES)
+    assert violation is None, f"schedule {violation[0]}\n{violation[1]}"
+    assert MET - coverage.keys() == set()
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def _resolving(mutant: type[Resolver]) -> Callable[[World], None]:
+    def mutate(world: World) -> None:
+        assert isinstance(world, ReviewWorld)
+        world.resolver = lambda given: mutant(given.store, given.gateway, given.clock)
+
+    return mutate
+
+
+@dataclass(frozen=True)
+class _BelievesThePerson(Resolver):
+    """Resolves as paid without reading Stripe again: what the row names has succeeded, if somebody says so."""
+
+    def resolve(
+        self, order_id: str, resolution: Resolution, review: Review, *, chosen: str | None = None
+    ) -> Resolved | Refused:
+        row = self.store.read(order_id)
+        if resolution is not Resolution.PAID or row is None or row.state is not PaymentState.NEEDS_REVIEW:
+            return super().resolve(order_id, resolution, review, chosen=chosen)
+        return self._apply(row, Write(Finalize(PaymentState.SUCCEEDED, row.payment_intent_id, row.generation)), review)
+
+
+@dataclass(frozen=True)
+class _CancelsByItself(Resolver):
+    """Writes CANCELED instead of having the protocol cancel at Stripe."""
+
+    def _apply(self, payment: Payment, decision: object, review: Review) -> Resolved | Refused:
+        if isinstance(decision, Reopen) and decision.cancel:
+            decision = Write(Finalize(PaymentState.CANCELED))
+        return super()._apply(payment, decision, review)  # type: ignore[arg-type]
+
+
+def _on_any_revision(world: World) -> None:
+    """Writes on a row that has changed since it was read."""
+    world.dynamodb.ignored_conditions.append("revision = :revision AND #state = :needs_review")
+
+
+MUTANTS: Mapping[str, tuple[Callable[[World], None], str]] = {
+    "resolved as paid without reading Stripe again": (_resolving(_BelievesThePerson), "reviews"),
+    "resolved on any revision": (_on_any_revision, "reviews"),
+    "canceled without Stripe's word": (_resolving(_CancelsByItself), "3-D Secure, reviews"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_careless_resolution_is_caught(name: str) -> None:
+    """Each mutant in its scenario."""
+    mutate, scenario = MUTANTS[name]
+    violation, _ = explore(SCHEDULES_FOR_A_MUTANT, mutate, of=scenario)
+    assert violation is not None, f"not caught: {name}"
