@@ -31,6 +31,8 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "functions/refund_charge/*",
             "functions/*/refund*.py",
             "functions/republish/waiting_refunds.py",
+            "ops/refund*.py",
+            "ops/review_refund.py",
             "shared/onecharge/*/refunds*",
             "testing/simulation/refunds.py",
             "events/refund_charge/*",

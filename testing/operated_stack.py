@@ -30,7 +30,6 @@ FUNCTIONS = ("PublishEventsFunction", "ChargeOrderFunction", "UpdateOrderFunctio
 
 @dataclass(frozen=True)
 class _Payable:
-    customer_id: str = "cus_1"
     amount_minor: int = 2500
     currency: str = "EUR"
     payment_method: str = "pm_card_visa"
@@ -87,7 +86,7 @@ class OperatedStack:
 
     def put_order(self, order_id: str, status: str = "PENDING", *, at: datetime | None = None, **changes: Any) -> None:
         """An order, placed now."""
-        item = new_order_item(order_id, _Payable(), correlation_id="corr-1", now=at or datetime.now(UTC))
+        item = new_order_item(order_id, "cus_1", _Payable(), correlation_id="corr-1", now=at or datetime.now(UTC))
         self.dynamodb.put_item(
             TableName=self.stack.resource("OrdersTable"), Item={**item, **to_item({"status": status, **changes})}
         )

@@ -143,6 +143,11 @@ HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
         Cause.OUTCOME_ON_ITS_WAY,
         Severity.WAITS,
     ),
+    "a person has it canceled": (
+        case(Status.NEEDS_REVIEW, S.PENDING, OPEN, row_changes={"cancel_requested_at": NOW - MINUTE}),
+        Cause.CANCELING,
+        Severity.WAITS,
+    ),
     # optional: cancel
     "it is being canceled": (
         case(

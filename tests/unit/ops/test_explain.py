@@ -17,7 +17,10 @@ from ops.output import Report, show
 from testing.operated_stack import OperatedStack
 
 ORDER_ID = "ord_" + "a" * 32
-NOW = int(time.time())
+
+
+def present() -> int:
+    return int(time.time())
 
 
 def explained(operated: OperatedStack, reference: str = ORDER_ID) -> Report:
@@ -35,14 +38,14 @@ def printed(report: Report) -> str:
 
 
 def final(state: PaymentState, **changes: Any) -> dict[str, Any]:
-    return {"state": state, "finalized_at": NOW, "lease_owner": None, "lease_expires_at": 0, **changes}
+    return {"state": state, "finalized_at": present(), "lease_owner": None, "lease_expires_at": 0, **changes}
 
 
 def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
     """Its id, its PaymentIntent's, its correlation id; states, timeline and findings of all."""
     operated.put_order(ORDER_ID, "PAID")
     intent = operated.intent(ORDER_ID, confirm="pm_card_visa")
-    operated.put_payment(ORDER_ID, now=NOW, payment_intent_id=intent, **final(PaymentState.SUCCEEDED))
+    operated.put_payment(ORDER_ID, now=present(), payment_intent_id=intent, **final(PaymentState.SUCCEEDED))
     for reference in (ORDER_ID, intent, "corr-1"):
         report = explained(operated, reference)
         assert (report.status, report.document["order_id"]) == (ExitStatus.OK, ORDER_ID)
@@ -117,7 +120,7 @@ def test_too_many_messages_are_an_incomplete_look(operated: OperatedStack, monke
 def test_a_refused_key_does_not_stop_the_rest(operated: OperatedStack) -> None:
     """Stripe is one of the facts."""
     operated.put_order(ORDER_ID, "PENDING")
-    operated.put_payment(ORDER_ID, now=NOW)
+    operated.put_payment(ORDER_ID, now=present())
     operated.admin.assign_api_key("sk_test_x", None)
     report = explained(operated)
     assert causes(report)[0] == "STRIPE_KEY_REFUSED"
@@ -131,7 +134,7 @@ def test_charges_disputes_and_cancellations_are_in_the_timeline(operated: Operat
     own, gone = operated.intent(ORDER_ID, confirm="pm_card_visa"), operated.intent(ORDER_ID)
     operated.stack.stripe.v1.payment_intents.cancel(gone, {"cancellation_reason": "duplicate"})
     operated.admin.open_dispute(own)
-    operated.put_payment(ORDER_ID, now=NOW, payment_intent_id=own, **final(PaymentState.SUCCEEDED))
+    operated.put_payment(ORDER_ID, now=present(), payment_intent_id=own, **final(PaymentState.SUCCEEDED))
     report = explained(operated)
     assert causes(report) == ["DISPUTED"]
     for what in (f"of {own} succeeded", f"{gone} (generation 0) was canceled: duplicate", "fraudulent"):
@@ -143,7 +146,7 @@ def test_events_that_the_webhook_never_processed(operated: OperatedStack) -> Non
     """Stripe's list has them, the table of processed events does not; one that is processed is none."""
     operated.put_order(ORDER_ID, "PAID")
     own = operated.intent(ORDER_ID, confirm="pm_card_visa")
-    operated.put_payment(ORDER_ID, now=NOW, payment_intent_id=own, **final(PaymentState.SUCCEEDED))
+    operated.put_payment(ORDER_ID, now=present(), payment_intent_id=own, **final(PaymentState.SUCCEEDED))
     operated.admin.advance_clock(-120)
     old = operated.intent(ORDER_ID)
     operated.stack.stripe.v1.payment_intents.cancel(old)
@@ -166,7 +169,7 @@ def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
     """Requested, made, and made by hand."""
     operated.put_order(ORDER_ID, "PAID")
     own = operated.intent(ORDER_ID, confirm="pm_card_visa")
-    operated.put_payment(ORDER_ID, now=NOW, payment_intent_id=own, **final(PaymentState.SUCCEEDED))
+    operated.put_payment(ORDER_ID, now=present(), payment_intent_id=own, **final(PaymentState.SUCCEEDED))
     refund_id = "rfd_" + "b" * 32
     item = {
         "order_id": ORDER_ID,
@@ -205,8 +208,8 @@ def test_what_waits_is_listed_the_oldest_first(operated: OperatedStack) -> None:
     operated.put_order(young, "PENDING", at=now)
     operated.put_order(old, "PENDING", at=now - timedelta(hours=3, seconds=30))
     operated.put_order(ended, "PAID")
-    operated.put_payment(young, now=NOW)
-    operated.put_payment(alone, now=NOW - 60, lease_owner=None, lease_expires_at=0)
+    operated.put_payment(young, now=present())
+    operated.put_payment(alone, now=present() - 60, lease_owner=None, lease_expires_at=0)
     report = waits(operated)
     found = [(each["order_id"], each["what"], each["cause"]) for each in report.document["pending"]]
     assert found == [
