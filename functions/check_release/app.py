@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import boto3
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 from botocore.config import Config
 
 from check_release.check import CheckRelease
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.self_check import Probe
 
@@ -34,7 +35,7 @@ class Application:
         self.check = CheckRelease(
             codedeploy=boto3.client("codedeploy", config=client_config()),
             functions=boto3.client("lambda", config=config),
-            logger=Logger(),
+            logger=function_logger(),
         )
 
 

@@ -6,12 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 
 from onecharge.orders.ids import GuardedKey
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import Secret
 from onecharge.runtime.self_check import function_probe, table_probe
@@ -55,7 +56,7 @@ class Application:
             # optional: refunds
             refunds=OrderRefundStore(dynamodb, environment["ORDER_REFUNDS_TABLE"], orders_table),
             # end optional
-            logger=Logger(),
+            logger=function_logger(),
             count=self.counts,
             clock=clock,
         )

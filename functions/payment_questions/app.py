@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
+from pydantic import ValidationError
 
 from onecharge.contract.events import Contract
 from onecharge.contract.questions import (
@@ -19,9 +20,11 @@ from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import SecretUnavailable
 from onecharge.runtime.self_check import table_probe
+from onecharge.runtime.validation import reason_of
 from payment_questions.cancel import AnswerCancel  # optional: cancel
 from payment_questions.client_secret import AnswerClientSecret  # optional: authentication
 
@@ -38,11 +41,15 @@ def bounds_of(function_timeout_seconds: int) -> TimeBounds:
     return replace(TimeBounds.of(STRIPE_SECONDS), lease_seconds=TimeBounds.of(function_timeout_seconds).lease_seconds)
 
 
+class InvalidQuestion(Exception):
+    """The question breaks the contract; names the field and the rule."""
+
+
 class Application:
     """Everything that outlives an invocation."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._logger = Logger()
+        self._logger = function_logger()
         self.counts = Counts(Metrics())
         self._service = PaymentService(
             environment,
@@ -55,8 +62,12 @@ class Application:
         }
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer, as JSON. It is never logged: it may be a client secret."""
-        parsed = QUESTION.validate_python(question)
+        """The answer, as JSON. It is never logged: it may be a client secret. Raises InvalidQuestion."""
+        try:
+            parsed = QUESTION.validate_python(question)
+        except ValidationError as invalid:
+            # pydantic's own message repeats the input, and Lambda logs the message of an error that a handler raises.
+            raise InvalidQuestion(reason_of(invalid)) from None
         return self._answers()[type(parsed)](parsed).model_dump(mode="json")
 
     def _answers(self) -> Mapping[type[Contract], Callable[[Any], Contract]]:

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import boto3
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 
 from onecharge.orders.ids import GuardedKey
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import Secret
 from place_due_orders.due import ONE_STEP_SECONDS, PlaceDueOrders
@@ -23,7 +24,7 @@ class Application:
     """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._logger = Logger()
+        self._logger = function_logger()
         self.counts = Counts(Metrics())
         dynamodb = boto3.client("dynamodb", config=client_config())
         secrets = boto3.client("secretsmanager", config=client_config())

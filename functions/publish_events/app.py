@@ -17,6 +17,7 @@ from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, Event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Alarm, Counts
 from onecharge.runtime.self_check import topic_probe
 from onecharge.runtime.topics import Topic
@@ -79,7 +80,7 @@ class Application:
     """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        logger = Logger()
+        logger = function_logger()
         sns = boto3.client("sns", config=client_config())
         self.counts = Counts(Metrics())
         self.publisher = Publisher(

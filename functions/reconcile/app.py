@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.probes import events_probe
@@ -15,6 +15,7 @@ from onecharge.payments.stripe_events import StripeEvents
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import SecretUnavailable
 from onecharge.runtime.self_check import table_probe
@@ -37,7 +38,7 @@ class Application:
     """Everything that outlives an invocation."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._logger = Logger()
+        self._logger = function_logger()
         self.counts = Counts(Metrics())
         self._instruments = Instruments(time.time, self._logger, self.counts)
         bounds = bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.instruments import Instruments
@@ -19,6 +19,7 @@ from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import queue_consumer
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.self_check import queue_probe, table_probe
 from refund_charge.refund import RefundCharge
@@ -32,7 +33,7 @@ class Application:
     """Everything that outlives an invocation: clients with their connections, threads, derived time bounds."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        logger = Logger()
+        logger = function_logger()
         self.counts = Counts(Metrics())
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._service = PaymentService(

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import boto3
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 
 from onecharge.orders.transitions import WAITING
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.self_check import table_probe, topic_probe
 from onecharge.runtime.topics import Topic
@@ -30,7 +31,7 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         config = client_config()
-        self._logger = Logger()
+        self._logger = function_logger()
         self.counts = Counts(Metrics())
         dynamodb = boto3.client("dynamodb", config=config)
         self._sources: list[Source] = [

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import boto3
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.probes import payment_intents_probe
@@ -17,6 +17,7 @@ from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import Secret
 from onecharge.runtime.self_check import table_probe
@@ -32,7 +33,7 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.counts = Counts(Metrics())
-        self._instruments = Instruments(time.time, Logger(), self.counts)
+        self._instruments = Instruments(time.time, function_logger(), self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
         dynamodb = self._reconciliation.service.dynamodb

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import boto3
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 
 from onecharge.contract.events import Event, PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refunds import RefundOutcomeEvent
@@ -20,6 +20,7 @@ from onecharge.orders.store import OrderStore
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.self_check import queue_probe, table_probe
 from update_order.orders import UpdateOrder
@@ -41,7 +42,7 @@ class Application:
     """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        logger = Logger()
+        logger = function_logger()
         self.counts = Counts(Metrics())
         orders = OrderStore(boto3.client("dynamodb", config=client_config()), environment["ORDERS_TABLE"])
         self._updates: Mapping[type[Event], Callable[[Any], Disposition]] = {

@@ -10,12 +10,11 @@ from typing import Any
 import boto3
 import pytest
 import responses
-from pydantic import ValidationError
 
 from onecharge.contract.questions import CancelAnswer, Cancellation, ClientSecretAnswer, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES
-from payment_questions.app import Application, bounds_of
+from payment_questions.app import Application, InvalidQuestion, bounds_of
 from payment_questions.client_secret import AnswerClientSecret, ClientSecretUnknown
 from testing.fake_stripe import THREE_D_SECURE, no_answer, wrong_key
 from testing.harness import Log, Sample, create_table, load_template
@@ -137,7 +136,7 @@ def test_the_answer_is_plain_json(application: Application, sample: Sample) -> N
 @pytest.mark.parametrize("question", [{}, {"question": "refund"}, {"question": "cancel", "order": {}}])
 def test_what_is_no_question_is_an_error(application: Application, question: dict[str, Any]) -> None:
     """The order service has sent something else than the contract allows."""
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidQuestion):
         application.answer(question)
 
 

@@ -14,12 +14,14 @@ from typing import Any
 import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.runtime.redaction import redacted
 
 IDEMPOTENT_REPLAYED = "idempotent-replayed"
 
 KEY_REPLACED = "onecharge-key-replaced"
 """A header of ours on a response that refuses an API key which is no longer the secret's; stripe_client.py sets it."""
 REFUSED_KEY_STATUSES = (401, 403)
+_MESSAGE_LENGTH_MAX = 500
 
 
 class LookupInconclusive(Exception):
@@ -125,10 +127,15 @@ def classify(error: stripe.StripeError) -> Failure:
     return Failure(
         kind,
         code=code,
-        message=getattr(details, "message", None) or error.user_message,
+        message=_shown(getattr(details, "message", None) or error.user_message),
         request_id=error.request_id,
         payment_intent=getattr(details, "payment_intent", None),
     )
+
+
+def _shown(message: str | None) -> str | None:
+    """Stripe's message as a row keeps it: it may repeat what it refuses, such as a part of the API key."""
+    return None if message is None else redacted(message)[:_MESSAGE_LENGTH_MAX]
 
 
 def _kind_and_code(error: stripe.StripeError, details: Any, code: str | None) -> tuple[ResponseKind, str | None]:

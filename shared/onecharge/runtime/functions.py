@@ -19,6 +19,7 @@ from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.redaction import presentable
 from onecharge.runtime.self_check import SELF_CHECK, Probe, run_probes
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def lambda_handler[App: ApplicationParts, Result](
     """Make a function that takes its application as first argument a handler that Lambda can invoke.
 
     The application is built at the first invocation and reused by the later ones: importing the module reads no
-    environment variable. The metrics are flushed after each invocation, whether or not it raises. The event SELF_CHECK
+    environment variable. The metrics are flushed after each invocation, whether or not it raises. What it raises is
+    logged by Lambda, so a message that holds a secret is redacted (onecharge.runtime.redaction). The event SELF_CHECK
     is answered with the outcome of the application's probes.
 
     Args:
@@ -63,6 +65,10 @@ def lambda_handler[App: ApplicationParts, Result](
                 return cast("Result", run_probes(reused.probes))  # What only check_release asks for, it alone reads.
             try:
                 return invoke(reused, event, context)
+            except Exception as error:
+                if (shown := presentable(error)) is error:
+                    raise
+                raise shown from None
             finally:
                 reused.counts.flush()
 

@@ -1,0 +1,30 @@
+"""The logger of a function: JSON lines of Powertools, without secrets, and quiet libraries whatever the level is."""
+
+import logging
+from typing import Any
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
+
+from onecharge.runtime.redaction import redacted
+
+LIBRARIES = ("boto3", "botocore", "requests", "s3transfer", "stripe", "urllib3")
+"""At DEBUG they log requests and responses whole: the Stripe key that Secrets Manager returns, a client secret."""
+
+
+class RedactingFormatter(LambdaPowertoolsFormatter):
+    """Powertools' line, redacted as a whole: message, fields, and the text of an exception."""
+
+    def serialize(self, log: Any) -> str:
+        return redacted(super().serialize(log))
+
+
+def function_logger() -> Logger:
+    """The logger of the function POWERTOOLS_SERVICE_NAME.
+
+    Its level is Lambda's (LoggingConfig, `AWS_LAMBDA_LOG_LEVEL`) or POWERTOOLS_LOG_LEVEL. The libraries stay at
+    WARNING, at DEBUG too: Lambda sets the level of the root logger, from which they would inherit it.
+    """
+    for library in LIBRARIES:
+        logging.getLogger(library).setLevel(logging.WARNING)
+    return Logger(logger_formatter=RedactingFormatter())

@@ -1,0 +1,42 @@
+"""Takes secrets and personal data out of a text before it is written anywhere that people and other programs read.
+
+No line of ours names one on purpose. This is for the text that others write: the message of an exception, which may
+hold the value that caused it, and what Stripe answers.
+"""
+
+import re
+import traceback
+
+REDACTED = "[redacted]"
+
+_SECRET = re.compile(
+    # Stripe's API keys, whole or with asterisks as Stripe's own errors show them, and signing secrets.
+    r"(?:sk|rk)_(?:live|test)_[0-9A-Za-z_*]+|whsec_[0-9A-Za-z+/=_]+"
+    # The client secret of a PaymentIntent or SetupIntent.
+    r"|(?:pi|seti)_[0-9A-Za-z]+_secret_[0-9A-Za-z_]+"
+    # A JSON Web Token: two parts that begin as the Base64 of a JSON object, and perhaps a signature.
+    r"|eyJ[0-9A-Za-z_-]+\.eyJ[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]*)?"
+    # An e-mail address.
+    r"|[0-9A-Za-z_.+-]{1,64}@[0-9A-Za-z-]{1,63}(?:\.[0-9A-Za-z-]{1,63})+"
+    # As many digits as a card number has, in groups or not, but no part of a UUID. Nothing that is logged on purpose
+    # has so many: an AWS account has 12, a time in milliseconds 13.
+    r"|(?<![0-9A-Za-z-])\d(?:(?:[ -]|%20)?\d){13,18}(?![0-9A-Za-z-])"
+)
+
+
+def redacted(text: str) -> str:
+    """The text without API keys, signing secrets, client secrets, tokens, e-mail addresses and card numbers."""
+    return _SECRET.sub(REDACTED, text)
+
+
+class FailedInvocation(Exception):
+    """An error whose own message may not be shown as it is: it names the type, and has the message redacted."""
+
+
+def presentable(error: Exception) -> Exception:
+    """The error; or one in its place, if its message or that of an error before it holds what is redacted.
+
+    Lambda logs the message of an error that a handler raises, and returns it to whoever has invoked the function.
+    """
+    whole = "".join(traceback.format_exception(error))
+    return error if redacted(whole) == whole else FailedInvocation(redacted(f"{type(error).__name__}: {error}"))
