@@ -20,7 +20,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local unit test deep check format lint types validate specification simulate mutants openapi sam-local requirements clean
+.PHONY: help install demo local unit test deep check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements clean
 .PHONY: survival costs shape machines new new-check # optional: original
 
 help: ## Say what can be made.
@@ -150,6 +150,13 @@ types: $(VENV)/.dev ## Check types, strictly.
 validate: $(VENV)/opt/.sam ## Validate template.yaml.
 	@AWS_DEFAULT_REGION=us-east-1 $(VENV)/opt/sam/bin/sam validate --lint
 
+# Scanners say what they looked at. SCANNERS_MUST_RUN=1 fails if one of them cannot run, as pip-audit offline.
+scan: $(VENV)/.dev $(VENV)/opt/.sam $(VENV)/opt/.checkov $(VENV)/opt/.scanners ## Scan templates, code, secrets and packages.
+	@$(PY) -m testing.scans
+
+sbom: $(VENV)/.dev $(VENV)/opt/.scanners ## Write the software bills of materials of what is deployed, to .local/sbom.
+	@$(PY) -m local.sbom
+
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
 	@PYTHONPATH=functions:shared:. $(PY) -m local.openapi
 
@@ -167,7 +174,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --uni
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
 	@for each in functions/*/requirements.txt; do $(COMPILE) requirements/stripe.in -o "$$each" || exit 1; done
-	@for each in dev emulator openapi sam; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
+	@for each in checkov dev emulator openapi sam scanners; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 
 # optional: original
 new: $(VENV)/.dev ## Write a project of your own with the chosen parts: make new DIR=../shop-payments [WITH="refunds webhook"] [NAME=shop].

@@ -166,6 +166,7 @@ def demonstrate(options: argparse.Namespace, console: Console) -> int:
     started, work_dir = time.monotonic(), options.work_dir.resolve()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     plan = make_plan(options.orders, seed)
+    # One line, where a function would be three.
     on_progress: Callable[[str], None] = lambda message: console.print(f"• {message}", highlight=False)  # noqa: E731
     with (
         sole_user_of(work_dir),

@@ -1,0 +1,67 @@
+"""`make scan`: every scanner, minus the suppressions; ends with 1 if anything is to be mended."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from testing.scans.findings import Suppression, read_suppressions, stale, to_be_mended
+from testing.scans.scanners import Scan, ScannerFailed, Scanners
+
+SUPPRESSIONS = Path(__file__).with_name("suppressions.toml")
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def judged(name: str, scan: Scan, suppressions: list[Suppression], *, must_run: bool) -> tuple[list[str], str]:
+    """What is wrong, line by line, and the scanner's one line of summary.
+
+    Args:
+        must_run: a scanner that was skipped is wrong.
+    """
+    if scan.failed:
+        return [f"{name}: {scan.failed}"], "failed"
+    if scan.skipped:
+        return ([f"{name}: it has to run here, but {scan.skipped}"] if must_run else []), f"skipped: {scan.skipped}"
+    own = [each for each in suppressions if each.scanner == name]
+    mend = to_be_mended(scan.findings, own)
+    wrong = [f"{name} {each.rule}: {each.where}: {each.message}" for each in mend]
+    wrong += [f"{name} {each.rule}: {each.where}: stale, suppresses nothing" for each in stale(scan.findings, own)]
+    accepted = len(scan.findings) - len(mend)
+    return wrong, f"{scan.looked_at} judged, {len(mend)} to mend, {accepted} accepted with a reason"
+
+
+def run(scanner: Callable[[], Scan]) -> Scan:
+    """Its result; a scanner that fails does not keep the others from being read."""
+    try:
+        return scanner()
+    except (ScannerFailed, OSError) as failed:
+        return Scan(failed=str(failed))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m testing.scans", description=__doc__)
+    parser.add_argument("--only", nargs="*", default=None, metavar="SCANNER", help="these scanners alone")
+    chosen = parser.parse_args().only
+    scanners = Scanners(PROJECT, PROJECT / ".venv/opt", os.environ.get("OSV_URL")).all
+    suppressions = read_suppressions(SUPPRESSIONS.read_text())
+    unknown = {*(each.scanner for each in suppressions), *(chosen or ())} - scanners.keys()
+    if unknown:
+        parser.error(f"no such scanner: {', '.join(sorted(unknown))}; there are {', '.join(scanners)}")
+    names = [name for name in scanners if chosen is None or name in chosen]
+    must_run = bool(os.environ.get("SCANNERS_MUST_RUN"))
+    everything_wrong: list[str] = []
+    started = time.monotonic()
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
+        for name, scan in zip(names, threads.map(lambda name: run(scanners[name]), names), strict=True):
+            wrong, summary = judged(name, scan, suppressions, must_run=must_run)
+            everything_wrong += wrong
+            print(f"{name:15} {summary}")
+    print("\n".join(everything_wrong) or f"nothing to mend, in {time.monotonic() - started:.0f} s")
+    return 1 if everything_wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
