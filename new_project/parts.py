@@ -33,6 +33,7 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "functions/republish/waiting_refunds.py",
             "ops/refund*.py",
             "ops/review_refund.py",
+            "ops/*/refund*.py",
             "shared/onecharge/*/refunds*",
             "testing/simulation/refunds.py",
             "events/refund_charge/*",

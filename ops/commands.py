@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Protocol
 
-from ops import explain, pending, resources, review
+from ops import dlq, explain, pending, resources, review
 from ops.connection import Stack
 from ops.output import Report
 
@@ -31,5 +31,6 @@ COMMANDS: Mapping[str, Command] = {
     "pending": pending,
     "review": review,
     "resources": resources,
+    "dlq": dlq,
 }
 """By name, in the order of the help."""
