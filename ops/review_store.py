@@ -64,11 +64,13 @@ class ReviewStore(PaymentStore):
             "lease_expires_at": ":zero",
             "claimed_at": ":now",
             "unfinished_shard": ":shard",
-            "unfinished_claimed_at": ":now",
+            "unfinished_claimed_at": ":visited",
         }
         if cancel:
             sets["cancel_requested_at"] = "if_not_exists(cancel_requested_at, :now)"
         values = {
+            # A message claims it soon; a cancellation has none, so that the next run of reconcile visits it first.
+            "visited": 0 if cancel else review.at,
             "state": PaymentState.PENDING,
             "zero": 0,
             "now": review.at,

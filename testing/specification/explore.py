@@ -6,18 +6,19 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from testing.specification import protocol, reconciler
+from testing.specification import protocol, reconciler, review
 from testing.specification.protocol import NONE_BROKEN, Rules
 from testing.specification.world import Left, Row, State, Step, by_itself, starts
 
-POINTS = protocol.POINTS | reconciler.POINTS
+POINTS = protocol.POINTS | reconciler.POINTS | review.POINTS
+STARTS = reconciler.STARTS | {"person": review.look}
 
 
 def steps(s: State, broken: Rules = NONE_BROKEN) -> Iterator[Step]:
     """Every state that can follow, and what happened."""
     yield from by_itself(s)
     for started, w in starts(s):
-        for label, after in reconciler.STARTS[w.kind](started, w, broken):
+        for label, after in STARTS[w.kind](started, w, broken):
             yield f"{w.kind}#{w.id} {label}", after
     for w in s.workers:
         for label, after in POINTS[w.at](s, w, broken):
@@ -48,7 +49,7 @@ def _violation_of_row(s: State, row: Row, *, is_paid: bool) -> str | None:
         return "SUCCEEDED was said, and nothing is charged"
     if is_paid and row.state == "DECLINED" and not s.excused:
         return "it is charged, and the row is DECLINED, for no reason that the design allows"
-    if row.state == "NEEDS_REVIEW":
+    if row.state == "NEEDS_REVIEW" and "refused" not in s.said:
         return "a person is asked although nothing is wrong"
     is_asked = f"asked {row.attempt}" in s.said or s.excused or s.left.refuse
     if row.state in ("DECLINED", "REQUIRES_ACTION") and not is_asked:
@@ -190,8 +191,8 @@ def canonical(s: State, shared: dict[Hashable, Hashable], *, is_exact: bool = Fa
 
 
 _LIVE = ("new", "declined", "requires_action", "processing")
-_READ = {"to cancel", "CANCELED", "REQUIRES_ACTION", "DECLINED 1"}
-_ON_REVISION = ("compare", "give up", "correct")
+_READ = {"to cancel", "CANCELED", "REQUIRES_ACTION", "DECLINED 1", "refused"}
+_ON_REVISION = ("compare", "give up", "correct", "look", "decide", "resolve")
 _CHARGE = attrgetter("charge")
 
 

@@ -23,6 +23,7 @@ from testing.specification.world import (
     finish,
     move_to,
     send_with_key,
+    use_up,
 )
 
 Rules = frozenset[str]
@@ -73,6 +74,7 @@ def _ensure(s: State, w: Worker, label: str, broken: Rules) -> Iterator[Step]:
 def _create(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """Without confirm: no money moves. A replay proves which PaymentIntent it is, not what it is by now."""
     generation = w.row.generation
+    yield from _refused(s, w)
     for label, after, answer, is_replay in send_with_key(s, ("create", generation), lambda s: create(s, generation)):
         label = f"creates: {label}"
         if answer == "refused":
@@ -214,12 +216,20 @@ def _cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         yield from _decide(after, w, intent, f"cancels {w.row.intent}: {intent.status}", broken)
 
 
+def _refused(s: State, w: Worker) -> Iterator[Step]:
+    """Stripe refuses the request as invalid, for an hour: a person has to see it. No key stores that."""
+    if refused := use_up(s, "review"):
+        refused = refused._replace(said=refused.said | {"refused"})
+        yield "is refused for an hour", move_to(refused, w, "finalize", outcome="NEEDS_REVIEW", own=None, seen=0)
+
+
 # ---------------------------------------------------------------- 4. confirm, 5. finalize
 
 
 def _confirm(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """Under one key for an attempt and PaymentIntent. A replay says whether it was answered, not what it is by now."""
     index, attempt = w.row.intent, w.row.attempt
+    yield from _refused(s, w)
     key: Key = ("confirm", index, attempt, *([w.id] if "a second confirm key" in broken else []))
     for what, after, answer, is_replay in send_with_key(s, key, lambda s: confirm(s, index, attempt)):
         label, unusable = f"confirms {index}: {what}", answer in ("500", "unexpected state")

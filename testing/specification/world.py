@@ -83,6 +83,8 @@ class Left(NamedTuple):
     restore: int = 0  # To the backup, leases and all; without one, the row is lost.
     forget: int = 0  # Stripe forgets a key.
     refuse: int = 0  # Stripe always refuses to create this PaymentIntent.
+    review: int = 0  # Stripe refuses requests as invalid for an hour, so that a person has to resolve the payment.
+    person: int = 0
 
 
 class State(NamedTuple):
@@ -132,6 +134,7 @@ _KINDS = {
     "deliver_2": ("delivery", 2),
     "cancel": ("cancel", 0),
     "reconcile": ("reconciler", 0),
+    "person": ("person", 0),
 }
 
 
@@ -142,6 +145,8 @@ def starts(s: State) -> Iterator[tuple[State, Worker]]:
         again = None if s.workers or kind == "cancel" else s
         started = again or use_up(s, what)
         may_start = attempt < 2 or "DECLINED 1" in s.said
+        if kind == "person":
+            may_start = s.row is not None and s.row.state == "NEEDS_REVIEW"
         if started and may_start and len(s.workers) < s.left.at_once:
             worker = Worker(min(ids), kind, attempt)
             yield started._replace(workers=(*s.workers, worker)), worker
