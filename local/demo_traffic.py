@@ -17,6 +17,7 @@ from local.demo_plan import Channel, FollowUp, Plan, PlannedOrder
 from local.issuer import REFUND_SCOPE  # optional: refunds
 from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
+from local.tap import open_tap
 
 _CLIENTS = 4
 _NOBODY = "cus_demo"
@@ -98,17 +99,9 @@ class Traffic:
     @contextmanager
     def tapped(self) -> Iterator[str]:
         """A queue of the demo's own, subscribed to the topic: it receives each message that the system publishes."""
-        url = self.sqs.create_queue(QueueName="demo-tap")["QueueUrl"]
-        arn = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        subscription = self.sns.subscribe(
-            TopicArn=self.stack.order_events_topic_arn,
-            Protocol="sqs",
-            Endpoint=arn,
-            Attributes={"RawMessageDelivery": "true"},
-            ReturnSubscriptionArn=True,
-        )
-        yield url
-        self.sns.unsubscribe(SubscriptionArn=subscription["SubscriptionArn"])
+        tap = open_tap(self.stack, "demo-tap")
+        yield tap.url
+        self.sns.unsubscribe(SubscriptionArn=tap.subscription_arn)
 
     @contextmanager
     def multiplied(self, tap_url: str) -> Iterator[None]:

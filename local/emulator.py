@@ -18,6 +18,9 @@ from local.processes import StartupError, free_port, running, tail
 REGION = "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION}
 _START_SECONDS = 60
+_ENFORCING_EMULATOR = Path(__file__).with_name("enforcing_emulator.py")
+PERMISSIONS_LOG = "permissions.jsonl"
+"""In the run's folder: each decision about a request of a function's; see enforcing_emulator.py."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class Emulator:
 
 
 @contextmanager
-def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") -> Iterator[Emulator]:
-    """An empty AWS on a free port of the host, for as long as the block lasts.
+def running_emulator(*, python: Path, work_dir: Path, host: str = "127.0.0.1") -> Iterator[Emulator]:
+    """An empty AWS on a free port of the host, for as long as the block lasts; `python` has ministack installed.
 
     Raises:
         StartupError: it ended, or did not answer within a minute; says what its log says.
@@ -57,9 +60,13 @@ def running_emulator(*, program: Path, work_dir: Path, host: str = "127.0.0.1") 
     port = free_port(host)
     log = work_dir / "aws.log"
     endpoint_url = f"http://{host}:{port}"
+    permissions_log = work_dir / PERMISSIONS_LOG
+    permissions_log.write_text("")
+    # -P: the modules beside the script are not the emulator's to import.
+    command = [str(python), "-P", str(_ENFORCING_EMULATOR)]
     with (
         _scratch_folder(work_dir / "tmp") as scratch,
-        running([str(program)], env=_environment(host, port, scratch), log=log, cwd=work_dir) as process,
+        running(command, env=_environment(host, port, scratch, permissions_log), log=log, cwd=work_dir) as process,
     ):
         deadline = time.monotonic() + _START_SECONDS
         while not _is_healthy(endpoint_url):
@@ -80,7 +87,7 @@ def _scratch_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _environment(host: str, port: int, scratch: Path) -> Mapping[str, str]:
+def _environment(host: str, port: int, scratch: Path, permissions_log: Path) -> Mapping[str, str]:
     """Only what it needs: its Lambdas inherit it, and must not find this development environment."""
     return {
         "PATH": os.defpath,
@@ -91,6 +98,9 @@ def _environment(host: str, port: int, scratch: Path) -> Mapping[str, str]:
         "GATEWAY_PORT": str(port),
         # Functions reach it where it is bound, which is not 127.0.0.1 when containers are to reach it too.
         "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        # IAM is enforced, and each function gets the credentials of its own role.
+        "AUTH": "true",
+        "PERMISSIONS_LOG": str(permissions_log),
         # By default it opens a fixed port for MQTT, and clears up containers that it takes for its own.
         "IOT_MTLS_ENABLED": "0",
         "DOCKER_HOST": "unix:///nonexistent",

@@ -107,7 +107,7 @@ def running_stack(
         issuer = parts.enter_context(running_issuer(work_dir))
         on_progress("starting the AWS emulator")
         emulator = parts.enter_context(
-            running_emulator(program=tools / "opt/emulator/bin/ministack", work_dir=work_dir, host=host)
+            running_emulator(python=tools / "opt/emulator/bin/python", work_dir=work_dir, host=host)
         )
         on_progress("building the functions and the layer (sam build)")
         sam.build()

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Protocol
 
-from ops import dlq, explain, pending, resources, review
+from ops import dlq, explain, failed_records, pending, resources, restore, review
 from ops.connection import Stack
 from ops.output import Report
 
@@ -32,5 +32,7 @@ COMMANDS: Mapping[str, Command] = {
     "review": review,
     "resources": resources,
     "dlq": dlq,
+    "failed-records": failed_records,
+    "restore": restore,
 }
 """By name, in the order of the help."""

@@ -36,6 +36,7 @@ from ops.facts import (
     StripeRefund,
     UnprocessedEvent,
 )
+from ops.failed_records import Bucket
 from ops.refund_gather import refund_facts
 from reconcile.checkpoint import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
@@ -108,7 +109,7 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
         now=now,
         dead_letters=peeked,
         are_dead_letters_complete=is_complete,
-        undeliverable=peek.waiting_in(stack, "PublishEventsDlq") if stack.has_resource("PublishEventsDlq") else 0,
+        undeliverable=len(Bucket(stack).keys()) if stack.has_resource("FailedRecordsBucket") else 0,
         sources=tuple(_sources(stack)),
         republish=CheckpointStore(stack.dynamodb, stack.resource("RepublicationTable"), RepublishCheckpoint).read(),
         reconcile=CheckpointStore(stack.dynamodb, stack.resource("ReconciliationTable"), ReconcileCheckpoint).read(),

@@ -30,6 +30,8 @@ class ChargeHarness:
     counted: list[str] = field(default_factory=list)
     ahead: float = 0
     """How many seconds the next worker's clock is ahead."""
+    look_up_placed_before: float = 0
+    """What LookUpOrdersPlacedBefore is set to, as after a restore."""
 
     @property
     def gateway(self) -> Any:
@@ -41,7 +43,8 @@ class ChargeHarness:
 
     def charges(self, gateway: Any = None) -> Charges:
         """The deployed parts, as the next worker has them."""
-        return Charges(self.store, gateway or self.gateway, BOUNDS, self.instruments())
+        look_up = int(self.look_up_placed_before)
+        return Charges(self.store, gateway or self.gateway, BOUNDS, self.instruments(), look_up)
 
     def worker(self, gateway: Any = None) -> PaymentWorker:
         return self.charges(gateway).worker

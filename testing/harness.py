@@ -61,6 +61,25 @@ def load_template(name: str = "template.yaml") -> dict[str, Any]:
     return dict(loaded)
 
 
+@cache
+def load_intrinsics() -> dict[str, Any]:
+    """template.yaml with CloudFormation's short forms as objects: `{"Ref": "x"}`, `{"If": [...]}`. Read it only."""
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    def construct(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> dict[str, Any]:
+        if isinstance(node, yaml.SequenceNode):
+            return {suffix: loader.construct_sequence(node, deep=True)}
+        if isinstance(node, yaml.MappingNode):
+            return {suffix: loader.construct_mapping(node, deep=True)}
+        return {suffix: node.value}
+
+    Loader.add_multi_constructor("!", construct)
+    loaded = yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+    return dict(loaded)
+
+
 def create_table(dynamodb: Any, name: str, logical_id: str) -> str:
     """Create the table that template.yaml declares under this logical id, with its indexes. Returns its name."""
     properties = load_template()["Resources"][logical_id]["Properties"]

@@ -22,7 +22,7 @@ TABLES = (
     "StripeEventsTable",  # optional: webhook
 )
 QUEUES = (
-    *("PaymentsQueue", "OrderUpdatesQueue", "PaymentsDlq", "OrderUpdatesDlq", "SubscriptionsDlq", "PublishEventsDlq"),
+    *("PaymentsQueue", "OrderUpdatesQueue", "PaymentsDlq", "OrderUpdatesDlq", "SubscriptionsDlq"),
     *("RefundsQueue", "RefundsDlq"),  # optional: refunds
 )
 FUNCTIONS = ("PublishEventsFunction", "ChargeOrderFunction", "UpdateOrderFunction", "RepublishFunction")

@@ -2,18 +2,22 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
 import requests
 
+from local.deployment import STACK_NAME
 from local.issuer import REFUND_SCOPE  # optional: refunds
 from local.stack import Stack
 from local.stripe_standin.admin import LedgerCharge, StandInAdmin
 
 DECLINED_CARD = "pm_card_visa_chargeDeclinedInsufficientFunds"
 THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
+LOG_GROUP = f"/aws/lambda/{STACK_NAME}"
+"""Of all functions of the stack."""
 _PATIENCE_SECONDS = 90
 
 
@@ -32,6 +36,19 @@ def signed_in(token: str) -> requests.Session:
     session = requests.Session()
     session.headers["Authorization"] = f"Bearer {token}"
     return session
+
+
+@contextmanager
+def orders_unpublished(stack: Stack) -> Iterator[None]:
+    """Nobody reads the stream of the Orders table, for as long as the block lasts."""
+    client = stack.aws.client("lambda")
+    mappings = client.list_event_source_mappings()["EventSourceMappings"]
+    [mapping] = [each for each in mappings if f":table/{stack.orders_table}/stream/" in each["EventSourceArn"]]
+    client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+    try:
+        yield
+    finally:
+        client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
 
 
 class Shop:
@@ -98,11 +115,5 @@ class Shop:
 
     def log(self) -> str:
         """All that the functions have logged, as CloudWatch Logs has it."""
-        logs = self.stack.aws.client("logs")
-        groups = logs.describe_log_groups(logGroupNamePrefix="/aws/lambda/onecharge-local-")["logGroups"]
-        return "\n".join(
-            event["message"]
-            for group in groups
-            for page in logs.get_paginator("filter_log_events").paginate(logGroupName=group["logGroupName"])
-            for event in page["events"]
-        )
+        pages = self.stack.aws.client("logs").get_paginator("filter_log_events").paginate(logGroupName=LOG_GROUP)
+        return "\n".join(event["message"] for page in pages for event in page["events"])

@@ -1,17 +1,20 @@
 """publish_events: from the tables' streams to SNS. Whatever is stored is published, at least once.
 
     stream record ─► mapping.py: which event is it? ─► the topic of the event's service ─► SNS PublishBatch
+                       └─► none can be made of it, or SNS blames the message ─► failed_records.py: put aside, alarm
 
-An error makes Lambda retry the batch, in halves (BisectBatchOnFunctionError). What the stream gives up is still in its
-table, where republish or reconcile finds it.
+Any other error makes Lambda retry the batch, in halves (BisectBatchOnFunctionError), for as long as the stream keeps
+it. What is put aside or given up is still in its table, where republish or reconcile finds it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
+from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, Event
 from onecharge.runtime.alarms import Cause
@@ -21,10 +24,14 @@ from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Alarm, Counts
 from onecharge.runtime.self_check import topic_probe
 from onecharge.runtime.topics import Topic
+from publish_events.failed_records import FailedRecords, key_of
 from publish_events.mapping import PublishedTables
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+Record = Mapping[str, Any]
+"""One record of a table's stream, as Lambda delivers it."""
 
 
 class NotPublished(Exception):
@@ -37,43 +44,68 @@ class Publisher:
 
     tables: PublishedTables
     topics: Mapping[str, Topic]
+    failed_records: FailedRecords
     logger: Logger
     counts: Counts
 
-    def publish(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Publish every record that can be published, whether or not others fail.
+    def publish(self, records: Sequence[Record]) -> None:
+        """Publish every record that can be published, whether or not others fail; put aside what never can be.
 
         Raises:
-            NotPublished: SNS refused some of the events, or some of the records cannot be an event.
+            NotPublished: SNS did not accept some of the events, or S3 some of the records.
         """
         failures: list[str] = []
         events = list(self._events_in(records, failures))
         for source, topic in self.topics.items():
-            for failed in topic.publish([event for event in events if event.source == source]):
-                failures.append(failed.code)
+            of_service = [(record, event) for record, event in events if event.source == source]
+            record_of = {id(event): record for record, event in of_service}
+            try:
+                not_published = topic.publish([event for _, event in of_service])
+            except (BotoCoreError, ClientError) as error:
+                # A whole request failed: the other topic's events are published all the same.
+                failures.append(_code_of(error))
+                continue
+            for failed in not_published:
                 if failed.is_permanent:
-                    self._report_unpublishable(failed.event.subject, failed.code)
+                    self._put_aside(record_of[id(failed.event)], failed.code, failures)
+                else:
+                    failures.append(failed.code)
         if failures:
             raise NotPublished(f"{len(failures)} of {len(records)} records: {', '.join(sorted(set(failures)))}")
 
-    def _events_in(self, records: Sequence[Mapping[str, Any]], failures: list[str]) -> Iterator[Event]:
+    def _events_in(self, records: Sequence[Record], failures: list[str]) -> Iterator[tuple[Record, Event]]:
         for record in records:
             try:
                 event = self.tables.event_from_record(record)
             except Exception as error:  # Whatever is wrong with this record, the others are published.
-                failures.append(type(error).__name__)
-                self._report_unpublishable(record["dynamodb"]["Keys"]["order_id"]["S"], type(error).__name__)
+                self._put_aside(record, type(error).__name__, failures)
             else:
                 if event is not None:
-                    yield event
+                    yield record, event
 
-    def _report_unpublishable(self, order_id: str, error: str) -> None:
-        """Reported with each retry, until the item is corrected."""
-        self.counts(Alarm(Cause.UNPUBLISHABLE))
-        self.logger.error(
-            "unpublishable: no retry helps, correct the item",
-            extra={"order_id": order_id, "error": error, "cause": Cause.UNPUBLISHABLE},
-        )
+    def _put_aside(self, record: Record, reason: str, failures: list[str]) -> None:
+        """It would block its shard for a day. If it cannot be put aside, it does: nothing is dropped."""
+        try:
+            is_new = self.failed_records.put(record, reason)
+        except (BotoCoreError, ClientError) as error:
+            failures.append(_code_of(error))
+            return
+        if is_new:
+            self.counts("RecordUnpublishable")
+            self.counts(Alarm(Cause.UNPUBLISHABLE))
+            self.logger.error(
+                "unpublishable: no retry helps. Correct the item, then `python -m ops failed-records republish`",
+                extra={
+                    "order_id": record["dynamodb"]["Keys"]["order_id"]["S"],
+                    "error": reason,
+                    "key": key_of(record),
+                    "cause": Cause.UNPUBLISHABLE,
+                },
+            )
+
+
+def _code_of(error: BotoCoreError | ClientError) -> str:
+    return error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
 
 
 class Application:
@@ -89,6 +121,11 @@ class Application:
                 ORDER_SERVICE: Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], logger, self.counts),
                 PAYMENT_SERVICE: Topic(sns, environment["PAYMENT_EVENTS_TOPIC_ARN"], logger, self.counts),
             },
+            failed_records=FailedRecords(
+                lambda: boto3.client("s3", config=client_config()),
+                environment["FAILED_RECORDS_BUCKET"],
+                now=lambda: datetime.now(UTC),
+            ),
             logger=logger,
             counts=self.counts,
         )

@@ -75,7 +75,6 @@ DLQS: Mapping[str, str | None] = {
     "OrderUpdatesDlq": "OrderUpdatesQueue",
     "RefundsDlq": "RefundsQueue",  # optional: refunds
     "SubscriptionsDlq": None,
-    "PublishEventsDlq": None,
 }
 """Every DLQ of template.yaml by its logical id, and its one source. None: the message's type says where it belongs."""
 

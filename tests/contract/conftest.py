@@ -46,8 +46,8 @@ class Endpoint:
 
 @pytest.fixture(scope="session")
 def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    program = TOOLS / "emulator/bin/ministack"
-    with running_emulator(program=program, work_dir=tmp_path_factory.mktemp("ministack")) as emulator:
+    python = TOOLS / "emulator/bin/python"
+    with running_emulator(python=python, work_dir=tmp_path_factory.mktemp("ministack")) as emulator:
         yield Endpoint(emulator.endpoint_url)
 
 

@@ -12,7 +12,7 @@ import pytest
 from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
 from onecharge.runtime.dynamodb import from_item, to_item
-from testing.shop import eventually
+from testing.shop import LOG_GROUP, eventually
 from testing.stacks import on_both
 
 
@@ -62,10 +62,10 @@ class Calendar:
         return [charge.amount_minor for charge in charges]
 
     def log(self) -> str:
-        logs = self.stack.aws.client("logs")
-        group = f"/aws/lambda/{self.stack.place_due_orders_function}"
-        pages = logs.get_paginator("filter_log_events").paginate(logGroupName=group)
-        return "\n".join(event["message"] for page in pages for event in page["events"])
+        """The lines of the job."""
+        pages = self.stack.aws.client("logs").get_paginator("filter_log_events").paginate(logGroupName=LOG_GROUP)
+        lines = [event["message"] for page in pages for event in page["events"]]
+        return "\n".join(line for line in lines if '"service":"place_due_orders"' in line)
 
 
 @pytest.fixture

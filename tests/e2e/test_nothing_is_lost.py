@@ -1,26 +1,11 @@
 """On the deployed stack: what the streams lost, or were the only ones to carry, still comes to its end, once."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from local.stack import Stack
-from testing.shop import Shop, eventually
+from testing.shop import Shop, eventually, orders_unpublished
 from testing.stacks import on_both
-
-
-@contextmanager
-def orders_unpublished(stack: Stack) -> Iterator[None]:
-    """Nobody reads the stream of the Orders table, for as long as the block lasts."""
-    client = stack.aws.client("lambda")
-    mappings = client.list_event_source_mappings()["EventSourceMappings"]
-    [mapping] = [each for each in mappings if f":table/{stack.orders_table}/stream/" in each["EventSourceArn"]]
-    client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
-    try:
-        yield
-    finally:
-        client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
 
 
 def stays_pending_for_an_hour(shop: Shop, stack: Stack, order_id: str) -> None:

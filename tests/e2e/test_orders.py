@@ -10,6 +10,7 @@ import pytest
 from local.demo import drain
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
+from local.tap import open_tap
 from onecharge.payments.charges.store import shard_of
 from testing.shop import Shop, eventually
 from testing.stacks import on_both
@@ -52,17 +53,9 @@ def test_a_client_that_retries_has_one_order(shop: Shop) -> None:
 
 def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
     """Under new message ids, before and after its payment is finalized."""
-    sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
-    tap = sqs.create_queue(QueueName=f"tap-{uuid4()}")["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=tap, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    sns.subscribe(
-        TopicArn=stack.order_events_topic_arn,
-        Protocol="sqs",
-        Endpoint=arn,
-        Attributes={"RawMessageDelivery": "true"},
-    )
+    tap = open_tap(stack, f"tap-{uuid4()}")
     order_id = shop.order().json()["order_id"]
-    [message] = eventually(lambda: drain(stack, tap), bool)
+    [message] = eventually(lambda: drain(stack, tap.url), bool)
     shop.deliver(*[message["Body"]] * 10)
     assert shop.decided_status(order_id) == "PAID"
     shop.deliver(*[message["Body"]] * 10)

@@ -8,6 +8,7 @@ import requests
 
 from local.demo import drain
 from local.stack import Stack
+from local.tap import open_tap
 from testing.shop import Shop, eventually
 from testing.stacks import on_both
 
@@ -78,15 +79,10 @@ def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
     """Under new message ids, before and after it is finalized."""
     sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
     order_id = paid(shop)
-    tap = sqs.create_queue(QueueName=f"tap-{uuid4()}")["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=tap, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    attributes = {"RawMessageDelivery": "true", "FilterPolicy": '{"event_type": ["onecharge.refund.requested"]}'}
-    subscribed = sns.subscribe(
-        TopicArn=stack.order_events_topic_arn, Protocol="sqs", Endpoint=arn, Attributes=attributes
-    )
+    tap = open_tap(stack, f"tap-{uuid4()}", FilterPolicy='{"event_type": ["onecharge.refund.requested"]}')
     refund_id = shop.refund(order_id, amount=700).json()["refund_id"]
-    [message] = eventually(lambda: drain(stack, tap), bool)
-    sns.unsubscribe(SubscriptionArn=subscribed["SubscriptionArn"])
+    [message] = eventually(lambda: drain(stack, tap.url), bool)
+    sns.unsubscribe(SubscriptionArn=tap.subscription_arn)
 
     def deliver(times: int) -> None:
         for _ in range(times):

@@ -9,7 +9,7 @@ from onecharge.contract.events import OrderPlacedEvent
 from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
 from republish.waiting import FIRST_WAIT_SECONDS
-from testing.harness import PROJECT, Sample
+from testing.harness import PROJECT, Sample, load_intrinsics
 from testing.silent import SILENT
 
 TOPICS = {"OrderEventsTopic", "PaymentEventsTopic"}
@@ -22,25 +22,13 @@ QUEUES = {
     "RefundsQueue",  # optional: refunds
     "RefundsDlq",  # optional: refunds
 }
-STREAM_DLQ = "PublishEventsDlq"
 _LEFT_OUT = object()
 
 
 def resolved(messaging: str) -> dict[str, dict[str, Any]]:
     """The properties of each resource, with `!If` resolved as CloudFormation does for this value of Messaging."""
 
-    class Loader(yaml.SafeLoader):
-        pass
-
-    def construct(loader: yaml.SafeLoader, suffix: str, node: Any) -> Any:
-        if isinstance(node, yaml.SequenceNode):
-            return {suffix: loader.construct_sequence(node, deep=True)}
-        if isinstance(node, yaml.MappingNode):
-            return {suffix: loader.construct_mapping(node, deep=True)}
-        return {suffix: node.value}
-
-    Loader.add_multi_constructor("!", construct)
-    template = yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+    template = load_intrinsics()
     assert template["Conditions"]["MessagingIsFifo"] == {"Equals": [{"Ref": "Messaging"}, "fifo"]}
 
     def resolve(value: Any) -> Any:
@@ -78,23 +66,12 @@ def test_every_topic_and_queue_is_of_the_chosen_type(messaging: str) -> None:
     resources = resolved(messaging)
     kind = {"fifo": True} if messaging == "fifo" else {}
     assert of_type("AWS::SNS::Topic") == TOPICS
-    assert of_type("AWS::SQS::Queue") == QUEUES | {STREAM_DLQ}
+    assert of_type("AWS::SQS::Queue") == QUEUES
     for name in TOPICS:
         assert resources[name].get("FifoTopic") == kind.get("fifo")
     for name in QUEUES:
         assert resources[name].get("FifoQueue") == kind.get("fifo")
         assert resources[name].keys() - {"FifoQueue"} == resolved("standard")[name].keys()
-
-
-@pytest.mark.parametrize("messaging", ["standard", "fifo"])
-def test_the_dlq_of_the_streams_is_a_standard_queue(messaging: str) -> None:
-    """Lambda supports no FIFO queue as the on-failure destination of a stream."""
-    resources = resolved(messaging)
-    assert "FifoQueue" not in resources[STREAM_DLQ]
-    for event in resources["PublishEventsFunction"]["Events"].values():
-        destination = event["Properties"]["DestinationConfig"]["OnFailure"]["Destination"]
-        assert destination == {"GetAtt": f"{STREAM_DLQ}.Arn"}
-        assert event["Properties"]["BisectBatchOnFunctionError"] is True
 
 
 def test_only_fifo_topics_have_a_name_in_the_template() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
-from aws_lambda_powertools import Metrics
+from botocore.exceptions import ClientError
 
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, OrderPlacedEvent, PaymentOutcomeEvent
@@ -15,11 +15,12 @@ from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent,
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.metrics import Counts
 from onecharge.runtime.topics import Topic
 from publish_events.app import NotPublished, Publisher
+from publish_events.failed_records import FailedRecords, key_of
 from publish_events.mapping import PublishedTables, UnknownTable
 from testing.harness import Log, Sample, load_template
+from testing.silent import SILENT
 
 TABLES = PublishedTables.of(
     {
@@ -136,8 +137,10 @@ def test_a_record_of_another_table_is_reported(sample: Sample, log: Log) -> None
     stray["eventSourceARN"] = stray["eventSourceARN"].replace("table/orders", "table/others")
     with pytest.raises(UnknownTable, match="others"):
         event_from_record(stray)
-    with pytest.raises(NotPublished, match="1 of 1 records: UnknownTable"):
-        publisher(Sns(), log).publish([stray])
+    s3 = S3()
+    publisher(Sns(), log, s3=s3).publish([stray])
+    [(_, aside)] = s3.objects.items()
+    assert aside["responseContext"] == {"functionError": "UnknownTable"}
 
 
 def test_an_internal_change_is_not_published(sample: Sample) -> None:
@@ -175,37 +178,68 @@ def test_the_filters_let_through_what_is_published(sample: Sample, stream: str) 
 
 
 class Sns:
-    """PublishBatch, as boto3's client has it; refuses the entries that the test names."""
+    """PublishBatch, as boto3's client has it; refuses the entries that the test names, with this code."""
 
-    def __init__(self, refuse: str | None = None, *, sender_fault: bool = False) -> None:
-        self.refuse, self.sender_fault, self.published = refuse, sender_fault, list[tuple[str, dict[str, Any]]]()
+    def __init__(self, refuse: str | None = None, code: str = "Throttled") -> None:
+        self.refuse, self.code, self.published = refuse, code, list[tuple[str, dict[str, Any]]]()
 
     def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
         assert 1 <= len(PublishBatchRequestEntries) <= 10
         answer: dict[str, Any] = {"Successful": [], "Failed": []}
         for entry in PublishBatchRequestEntries:
             if self.refuse and self.refuse in entry["Message"]:
-                code = "InvalidParameter" if self.sender_fault else "Throttled"
-                answer["Failed"].append({"Id": entry["Id"], "Code": code, "SenderFault": self.sender_fault})
+                answer["Failed"].append({"Id": entry["Id"], "Code": self.code, "SenderFault": self.code != "Throttled"})
             else:
                 self.published.append((TopicArn, entry))
                 answer["Successful"].append({"Id": entry["Id"], "MessageId": "m"})
         return answer
 
 
-def publisher(sns: Any, log: Log, *, orders: str = "orders-topic", payments: str = "payments-topic") -> Publisher:
-    counts = Counts(Metrics(namespace="n", service="s"))
+class S3:
+    """PutObject, as boto3's client has it, for an object that is not there yet."""
+
+    def __init__(self, *, is_down: bool = False) -> None:
+        self.is_down, self.objects = is_down, dict[str, dict[str, Any]]()
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str, IfNoneMatch: str) -> None:
+        assert (Bucket, ContentType, IfNoneMatch) == ("failed", "application/json", "*")
+        if self.is_down:
+            raise client_error("SlowDown")
+        if Key in self.objects:
+            raise client_error("PreconditionFailed")
+        self.objects[Key] = json.loads(Body)
+
+    def records(self) -> list[dict[str, Any]]:
+        return [record for each in self.objects.values() for record in json.loads(each["payload"])["Records"]]
+
+
+def client_error(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": ""}}, "PutObject")
+
+
+def publisher(
+    sns: Any,
+    log: Log,
+    *,
+    orders: str = "orders-topic",
+    payments: str = "payments-topic",
+    s3: Any = None,
+    counts: Any = SILENT,
+) -> Publisher:
     topics = {
         ORDER_SERVICE: Topic(sns, orders, log.logger, counts),
         PAYMENT_SERVICE: Topic(sns, payments, log.logger, counts),
     }
-    return Publisher(TABLES, topics, log.logger, counts)
+    bucket: Any = s3 or S3()
+    failed_records = FailedRecords(lambda: bucket, "failed", now=lambda: datetime(2026, 11, 1, tzinfo=UTC))
+    return Publisher(TABLES, topics, failed_records, log.logger, counts)
 
 
 def order_of(number: int, sample: Sample, **changes: Any) -> dict[str, Any]:
     """The stream's record of another order."""
     stored = record(sample, "order_stored")
     order_id = {"order_id": {"S": f"ord_{number:032x}"}}
+    stored["eventID"] = f"event-{number}"
     stored["dynamodb"]["Keys"] = order_id
     stored["dynamodb"]["NewImage"] |= {**order_id, **changes}
     return stored
@@ -269,25 +303,82 @@ UNPUBLISHABLE = {
 
 
 @pytest.mark.parametrize("spoiled", UNPUBLISHABLE.values(), ids=UNPUBLISHABLE.keys())
-def test_an_invalid_record_blocks_no_other(sample: Sample, log: Log, spoiled: dict[str, Any]) -> None:
-    """The others are published; the error makes Lambda bisect the batch until the record is alone, and reported."""
-    sns = Sns()
+def test_an_invalid_record_is_put_aside(sample: Sample, log: Log, spoiled: dict[str, Any]) -> None:
+    """Whole, in S3, with an alarm; the others are published, and the stream goes on."""
+    sns, s3 = Sns(), S3()
     records = [order_of(1, sample), order_of(2, sample, **spoiled), order_of(3, sample)]
-    with pytest.raises(NotPublished, match="1 of 3 records"):
-        publisher(sns, log).publish(records)
+    counted: list[str] = []
+    publisher(sns, log, s3=s3, counts=counted.append).publish(records)
+    assert counted.count("Alarm") == counted.count("RecordUnpublishable") == 1
     assert [json.loads(entry["Message"])["subject"][-1] for _, entry in sns.published] == ["1", "3"]
+    assert s3.objects.keys() == {"unpublishable/orders/event-2.json"}
+    assert s3.records() == records[1:2]
     assert [line["order_id"][-1] for line in log.lines if line["level"] == "ERROR"] == ["2"]
-    with pytest.raises(NotPublished, match="1 of 1 records"):
-        publisher(sns, log).publish(records[1:2])
 
 
-def test_an_event_that_sns_refuses_permanently_blocks_no_other(sample: Sample, log: Log) -> None:
-    """And it is reported as one that no retry helps."""
-    sns = Sns(refuse=f"ord_{2:032x}", sender_fault=True)
-    with pytest.raises(NotPublished, match="1 of 3 records: InvalidParameter"):
-        publisher(sns, log).publish([order_of(number, sample) for number in (1, 2, 3)])
-    assert len(sns.published) == 2
-    assert [line["order_id"][-1] for line in log.lines if line["level"] == "ERROR"] == ["2"]
+@pytest.mark.parametrize("code", ["InvalidParameter", "ParameterValueInvalid", "ValidationException"])
+def test_an_event_that_sns_can_never_accept_is_put_aside(sample: Sample, log: Log, code: str) -> None:
+    """It is this event's record, and no other's."""
+    s3, sns = S3(), Sns(refuse=f"ord_{2:032x}", code=code)
+    records = [order_of(number, sample) for number in (1, 2, 3)]
+    publisher(sns, log, s3=s3).publish(records)
+    assert (len(sns.published), s3.records()) == (2, records[1:2])
+
+
+@pytest.mark.parametrize("code", ["Throttled", "InternalError", "KMSDisabled", "KMSAccessDenied", "AuthorizationError"])
+def test_an_outage_puts_nothing_aside(sample: Sample, log: Log, code: str) -> None:
+    """Whoever's fault it is: Lambda retries the batch, without limit."""
+    s3 = S3()
+    with pytest.raises(NotPublished, match=f"1 of 2 records: {code}"):
+        publisher(Sns(refuse=f"ord_{2:032x}", code=code), log, s3=s3).publish(
+            [order_of(1, sample), order_of(2, sample)]
+        )
+    assert s3.objects == {}
+
+
+def test_an_outage_of_one_topic_does_not_block_the_other(sample: Sample, log: Log) -> None:
+    """A whole request that fails is retried with its batch, once the other topic has its events."""
+
+    class OrdersAreDown(Sns):
+        def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
+            if TopicArn == "orders-topic":
+                raise client_error("InternalError")
+            return super().publish_batch(TopicArn=TopicArn, PublishBatchRequestEntries=PublishBatchRequestEntries)
+
+    sns = OrdersAreDown()
+    with pytest.raises(NotPublished, match="1 of 2 records: InternalError"):
+        publisher(sns, log).publish([record(sample, "order_stored"), record(sample, "payment_succeeded")])
+    assert [topic for topic, _ in sns.published] == ["payments-topic"]
+
+
+def test_a_record_that_cannot_be_put_aside_is_retried(sample: Sample, log: Log) -> None:
+    """With its batch, until S3 has it: the stream forgets nothing that is nowhere else."""
+    sns, spoiled = Sns(), order_of(2, sample, amount_minor={"N": "-1"})
+    with pytest.raises(NotPublished, match="1 of 2 records: SlowDown"):
+        publisher(sns, log, s3=S3(is_down=True)).publish([order_of(1, sample), spoiled])
+    assert len(sns.published) == 1
+
+
+def test_a_record_that_is_retried_is_put_aside_once(sample: Sample, log: Log) -> None:
+    """One object and one alarm, though another record's failure delivers the batch again and again."""
+    s3, spoiled = S3(), order_of(2, sample, amount_minor={"N": "-1"})
+    publish = publisher(Sns(refuse=f"ord_{1:032x}"), log, s3=s3).publish
+    for _ in range(3):
+        with pytest.raises(NotPublished, match="1 of 2 records: Throttled"):
+            publish([order_of(1, sample), spoiled])
+    assert s3.records() == [spoiled]
+    assert len([line for line in log.lines if line["level"] == "ERROR"]) == 1
+
+
+def test_s3_itself_takes_a_record_once(aws: None, sample: Sample) -> None:
+    """Through boto3's own client; the first object stays as it is."""
+    boto3.client("s3").create_bucket(Bucket="failed")
+    failed_records = FailedRecords(lambda: boto3.client("s3"), "failed", now=lambda: datetime(2026, 11, 1, tzinfo=UTC))
+    stored = order_of(1, sample)
+    assert [failed_records.put(stored, reason) for reason in ("first", "second")] == [True, False]
+    body = json.loads(boto3.client("s3").get_object(Bucket="failed", Key=key_of(stored))["Body"].read())
+    assert body["responseContext"] == {"functionError": "first"}
+    assert json.loads(body["payload"]) == {"Records": [stored]}
 
 
 def test_a_later_attempt_is_an_event_of_its_own(sample: Sample) -> None:

@@ -18,7 +18,7 @@ from onecharge.orders.transitions import WAITING
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.topics import Topic
-from publish_events.app import Publisher
+from publish_events.app import NotPublished, Publisher
 from publish_events.mapping import PublishedTables, order_event_from_item
 from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import (
@@ -52,7 +52,7 @@ class Sns:
     def __init__(self) -> None:
         self.published: list[Event] = []
         self.refuses: Callable[[Event], bool] = lambda event: False
-        self.sender_fault = self.is_down = False
+        self.code, self.is_down = "Throttled", False
 
     def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
         if self.is_down:
@@ -61,7 +61,7 @@ class Sns:
         for entry in PublishBatchRequestEntries:
             event = ORDER_EVENT.validate_json(entry["Message"])
             if self.refuses(event):
-                answer["Failed"].append({"Id": entry["Id"], "Code": "Refused", "SenderFault": self.sender_fault})
+                answer["Failed"].append({"Id": entry["Id"], "Code": self.code, "SenderFault": True})
             else:
                 self.published.append(event)
                 answer["Successful"].append({"Id": entry["Id"], "MessageId": "m"})
@@ -161,7 +161,7 @@ class Shop:
     def publish(self, record: dict[str, Any]) -> None:
         """What publish_events does with a stream record."""
         tables = PublishedTables({"orders": order_event_from_item})
-        Publisher(tables, {ORDER_SERVICE: self.topic}, SILENT, SILENT).publish([record])
+        Publisher(tables, {ORDER_SERVICE: self.topic}, SILENT, SILENT, SILENT).publish([record])
 
 
 @pytest.fixture
@@ -356,7 +356,7 @@ def test_a_permanent_publish_failure_does_not_block_the_others(shop: Shop) -> No
     """It raises the alarm, and the round is completed."""
     for number in range(150):
         shop.place(number, placed_at=at(T0 + number / 1000))
-    shop.sns.refuses, shop.sns.sender_fault = lambda event: event.subject == order_id(7), True
+    shop.sns.refuses, shop.sns.code = lambda event: event.subject == order_id(7), "InvalidParameter"
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS + 1) == [number for number in range(150) if number != 7]
     assert shop.counted == {"Republished": 149, "Alarm": 1}
 
@@ -366,7 +366,7 @@ def test_an_order_is_published_although_its_stream_record_is_lost(shop: Shop) ->
     record = shop.place()
     shop.sns.is_down = True
     while shop.now < T0 + DAY_SECONDS + HOUR:
-        with pytest.raises(EndpointConnectionError):
+        with pytest.raises(NotPublished, match="EndpointConnectionError"):
             shop.publish(record)
         assert shop.republish(seconds_later=EVERY_SECONDS) == []
     shop.sns.is_down = False

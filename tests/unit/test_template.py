@@ -1,9 +1,13 @@
 """template.yaml: which events reach which queue, and where what cannot be delivered goes."""
 
+from typing import Any
+
 from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType
-from testing.harness import load_template
+from testing.harness import load_intrinsics, load_template
 
+STREAM_RETENTION_SECONDS = 24 * 3600
+"""Of DynamoDB Streams (Amazon DynamoDB Developer Guide, "Change data capture for DynamoDB Streams")."""
 RESOURCES = load_template()["Resources"]
 
 
@@ -13,9 +17,68 @@ def test_the_payments_queue_gets_orders_and_cancellations() -> None:
     assert RESOURCES["PaymentsSubscription"]["Properties"]["FilterPolicy"] == {"event_type": wanted}
 
 
-def test_a_failed_batch_of_a_stream_is_split_and_then_given_up_to_a_dlq() -> None:
-    """Every stream of publish_events, so that one record does not block its shard until it expires."""
+def test_a_stream_retries_without_limit_and_loses_no_record() -> None:
+    """Every stream of publish_events: before the stream forgets a record, Lambda puts it into the bucket, whole."""
     for event in RESOURCES["PublishEventsFunction"]["Properties"]["Events"].values():
-        destination = event["Properties"]["DestinationConfig"]["OnFailure"]["Destination"]
-        assert destination == "GetAtt PublishEventsDlq.Arn"
-        assert event["Properties"]["BisectBatchOnFunctionError"] is True
+        properties = event["Properties"]
+        assert properties["DestinationConfig"]["OnFailure"] == {
+            "Type": "S3",
+            "Destination": "GetAtt FailedRecordsBucket.Arn",
+        }
+        assert (properties["MaximumRetryAttempts"], properties["BisectBatchOnFunctionError"]) == (-1, True)
+        assert 0 < properties["MaximumRecordAgeInSeconds"] < STREAM_RETENTION_SECONDS
+
+
+def test_a_dlq_takes_messages_of_its_queue_alone() -> None:
+    """Each names the other, so the DLQ names it by its name. The subscriptions' DLQ takes none of a queue."""
+    queues = {
+        name: each["Properties"]
+        for name, each in load_intrinsics()["Resources"].items()
+        if each["Type"] == "AWS::SQS::Queue"
+    }
+    assert queues.pop("SubscriptionsDlq")["RedriveAllowPolicy"] == {"redrivePermission": "denyAll"}
+    for name, queue in queues.items():
+        if name.endswith("Dlq"):
+            continue
+        dlq = queue["RedrivePolicy"]["deadLetterTargetArn"]["GetAtt"].removesuffix(".Arn")
+        allowed = queues[dlq]["RedriveAllowPolicy"]
+        assert allowed["redrivePermission"] == "byQueue"
+        [arn], own_name = allowed["sourceQueueArns"], queue["QueueName"]
+        [of_arn, *suffix], [of_name, *same_suffix] = arn["Join"][1], own_name["Join"][1]
+        assert of_arn["Sub"] == "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:" + of_name["Sub"]
+        assert suffix == same_suffix
+
+
+def guarded_by(policy: dict[str, Any]) -> list[str]:
+    """The queues, topics or the bucket that the policy is of."""
+    return [*policy.get("Queues", ()), *policy.get("Topics", ()), *([policy["Bucket"]] if "Bucket" in policy else [])]
+
+
+def test_every_queue_topic_and_bucket_refuses_requests_without_tls() -> None:
+    """Each has one policy, with that statement."""
+    policies = [each["Properties"] for each in RESOURCES.values() if "PolicyDocument" in each.get("Properties", {})]
+    guarded = [name.removeprefix("Ref ") for policy in policies for name in guarded_by(policy)]
+    kinds = {"AWS::SQS::Queue", "AWS::SNS::Topic", "AWS::S3::Bucket"}
+    assert sorted(guarded) == sorted(name for name, each in RESOURCES.items() if each["Type"] in kinds)
+    for policy in policies:
+        statements = policy["PolicyDocument"]["Statement"]
+        assert {"Bool": {"aws:SecureTransport": "false"}} in [
+            each["Condition"] for each in statements if each["Effect"] == "Deny"
+        ]
+
+
+def test_what_holds_orders_and_payments_survives() -> None:
+    """A table with a stream, or that its owner fills: it is retained, protected in live mode, and can be restored."""
+    template = load_template()
+    tables = {name: each for name, each in RESOURCES.items() if each["Type"] == "AWS::DynamoDB::Table"}
+    protected = {name for name, each in tables.items() if "DeletionProtectionEnabled" in each["Properties"]}
+    assert protected == {name for name, each in tables.items() if each.get("UpdateReplacePolicy") == "Retain"}
+    assert protected >= {name for name, each in tables.items() if "StreamSpecification" in each["Properties"]}
+    for name in protected:
+        assert tables[name]["Properties"]["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+        assert tables[name]["DeletionPolicy"] == "RetainExceptOnCreate"
+    assert {name: each["DeletionProtection"] for name, each in template["Mappings"]["Profile"].items()} == {
+        "live": True,
+        "sandbox": False,
+        "local": False,
+    }

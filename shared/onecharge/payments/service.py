@@ -32,10 +32,17 @@ class Charges:
     gateway: StripeGateway
     bounds: TimeBounds
     instruments: Instruments
+    look_up_placed_before: int = 0
+    """As PaymentWorker has it."""
 
     @property
     def worker(self) -> PaymentWorker:
-        return PaymentWorker(store=self.store, gateway=self.gateway, instruments=self.instruments)
+        return PaymentWorker(
+            store=self.store,
+            gateway=self.gateway,
+            instruments=self.instruments,
+            look_up_placed_before=self.look_up_placed_before,
+        )
 
     @property
     def cancel(self) -> CancelPayment:
@@ -43,7 +50,10 @@ class Charges:
 
 
 class PaymentService:
-    """Everything that outlives an invocation. Reads PAYMENTS_TABLE, STRIPE_SECRET_ARN and STRIPE_API_BASE."""
+    """Everything that outlives an invocation.
+
+    Reads PAYMENTS_TABLE, STRIPE_SECRET_ARN, STRIPE_API_BASE and LOOK_UP_PLACED_BEFORE_SECONDS (since 1970).
+    """
 
     def __init__(self, environment: Mapping[str, str], *, bounds: TimeBounds, instruments: Instruments) -> None:
         self.bounds = bounds
@@ -52,6 +62,8 @@ class PaymentService:
         self.dynamodb = boto3.client("dynamodb", config=config)
         self.store = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
         self.stripe = StripeAccount(environment, config=config, bounds=bounds, count=instruments.count)
+        look_up = "LOOK_UP_PLACED_BEFORE_SECONDS"  # A function that does not charge has none.
+        self._look_up_placed_before = int(environment[look_up]) if look_up in environment else 0
 
     def charges(self) -> Charges:
         """The parts over a client with the Stripe key as it is now.
@@ -64,4 +76,5 @@ class PaymentService:
         except SecretUnavailable:
             self.instruments.count(Alarm(Cause.STRIPE_KEY_UNREADABLE))
             raise
-        return Charges(self.store, StripeGateway(client), self.bounds, self.instruments)
+        gateway = StripeGateway(client)
+        return Charges(self.store, gateway, self.bounds, self.instruments, self._look_up_placed_before)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _ENTRIES_MAX = 10
 """Entries of one PublishBatch request, at the most (Amazon SNS API Reference, PublishBatch)."""
+_BLAMES_THE_MESSAGE = frozenset({"InvalidParameter", "ParameterValueInvalid", "ValidationException"})
+"""The only codes that no retry helps. SenderFault is no such sign: a disabled KMS key and a lost permission are the
+sender's fault, too (Amazon SNS API Reference, PublishBatch: errors), and end when they are mended."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class PublishFailure:
     event: Event
     code: str
     is_permanent: bool
-    """No retry helps: SNS blames the request (SenderFault of BatchResultErrorEntry)."""
+    """No retry helps: SNS blames the message."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Topic:
         for entry in response["Successful"]:
             self._log(batch[int(entry["Id"])])
         return [
-            PublishFailure(batch[int(entry["Id"])], entry["Code"], entry["SenderFault"]) for entry in response["Failed"]
+            PublishFailure(batch[int(entry["Id"])], entry["Code"], entry["Code"] in _BLAMES_THE_MESSAGE)
+            for entry in response["Failed"]
         ]
 
     def _entry(self, entry_id: str, event: Event) -> "PublishBatchRequestEntryTypeDef":

@@ -46,6 +46,9 @@ class PaymentWorker(Worker[Payment, Finalize]):
 
     store: PaymentStore
     gateway: StripeGateway
+    look_up_placed_before: int = 0
+    """Epoch seconds. An order that was placed earlier is looked up at any age: after a restore it may have been placed
+    anew, so that its age is forgotten."""
 
     subject = "Payment"
 
@@ -69,6 +72,7 @@ class ChargeJob(Job[Payment, Finalize]):
         super().__init__(row, worker.instruments, deadline)
         self._store = worker.store
         self._gateway = worker.gateway
+        self._look_up_placed_before = worker.look_up_placed_before
         self._created = 0
         self._key_has_other_parameters = False
         """The key of a create was used with other parameters: there may be a PaymentIntent that no key leads to."""
@@ -128,7 +132,9 @@ class ChargeJob(Job[Payment, Finalize]):
 
     def _must_look_up(self) -> bool:
         """Whether there may be a PaymentIntent of the order that its keys do not lead to."""
-        return self._key_has_other_parameters or self.row.request.is_old(self._instruments.now())
+        request = self.row.request
+        may_be_placed_anew = request.placed_at < self._look_up_placed_before
+        return self._key_has_other_parameters or may_be_placed_anew or request.is_old(self._instruments.now())
 
     def _look_up(self, own: FoundIntent | None) -> Finalize | None:
         """Look up the order's other PaymentIntents, and cancel those that are open. None: `own` can be used."""

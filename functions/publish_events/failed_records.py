@@ -1,0 +1,63 @@
+"""Where a stream record goes that can never be published: an object in S3, with the whole record.
+
+Lambda puts what it gives up into the same bucket, in the same form (AWS Lambda Developer Guide, "Retain discarded
+records for a DynamoDB event source"); `payload` is the event that the function was invoked with.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+PREFIX = "unpublishable"
+"""Of the keys. Lambda's own begin with `aws/lambda/`."""
+
+
+def key_of(record: Mapping[str, Any]) -> str:
+    """The same key however often the record is delivered: `unpublishable/orders/{event id}.json`."""
+    table = str(record["eventSourceARN"]).split("/")[1]
+    return f"{PREFIX}/{table}/{record['eventID']}.json"
+
+
+@dataclass(frozen=True)
+class FailedRecords:
+    """The bucket. Its client is made when it is first needed, which is nearly never."""
+
+    make_client: Callable[[], "S3Client"]
+    bucket: str
+    now: Callable[[], datetime]
+
+    @cached_property
+    def _client(self) -> "S3Client":
+        return self.make_client()
+
+    def put(self, record: Mapping[str, Any], reason: str) -> bool:
+        """Put the record aside; False if an earlier delivery of it was. Raises botocore's errors."""
+        invocation = {
+            "version": "1.0",
+            "timestamp": self.now().isoformat(),
+            "requestContext": {"condition": "Unpublishable"},
+            "responseContext": {"functionError": reason},
+            "DDBStreamBatchInfo": {"streamArn": record["eventSourceARN"], "batchSize": 1},
+            "payload": json.dumps({"Records": [record]}),
+        }
+        try:
+            self._client.put_object(
+                Bucket=self.bucket,
+                Key=key_of(record),
+                Body=json.dumps(invocation).encode(),
+                ContentType="application/json",
+                IfNoneMatch="*",
+            )
+        except ClientError as refused:
+            if refused.response["Error"]["Code"] != "PreconditionFailed":
+                raise
+            return False
+        return True

@@ -1,0 +1,62 @@
+"""The AWS emulator with IAM enforced: a request that the caller's role does not allow is refused, as on AWS.
+
+The emulator's own interpreter runs this file; with AUTH=true it gives each function the credentials of its execution
+role. Three things are added to it:
+
+- A request is checked under the action's name in IAM, where the emulator takes the request's own.
+- Every decision about a role's request is appended to the file that PERMISSIONS_LOG names, once each, as a line of
+  JSON: principal, action, resource, is_allowed. testing/permissions.py reads it.
+- Requests count as sent over TLS, since the policies refuse all others and the emulator has no certificate.
+"""
+
+import json
+import os
+from threading import Lock
+from typing import Any
+
+import ministack.app as app  # type: ignore[import-not-found]
+from ministack.core import iam_evaluator  # type: ignore[import-not-found]
+from ministack.core.responses import get_account_id  # type: ignore[import-not-found]
+
+# "Grants permission to both publish and publish batch" (Amazon SNS Developer Guide, "Amazon SNS API permissions").
+_IAM_ACTIONS = {"sns:PublishBatch": "sns:Publish"}
+_enforce = iam_evaluator.enforce
+_lock = Lock()
+_recorded: set[str] = set()
+
+
+def enforce_and_record(
+    access_key_id: str, iam_action: str, service: str, region: str, resource_arn: str = "*", **context: Any
+) -> Any:
+    """What `enforce` decides: None if the request is allowed. Requests of the account itself are not recorded."""
+    action = _IAM_ACTIONS.get(iam_action, iam_action)
+    denied = _enforce(access_key_id, action, service, region, resource_arn=resource_arn, **context)
+    principal = getattr(iam_evaluator.resolve_credential(access_key_id, get_account_id()), "principal_arn", "")
+    if ":assumed-role/" in principal:
+        decision = {
+            "principal": principal,
+            "action": action,
+            "resource": resource_arn,
+            "is_allowed": denied is None,
+        }
+        _record(json.dumps(decision))
+    return denied
+
+
+def _record(line: str) -> None:
+    with _lock:
+        if line not in _recorded:
+            _recorded.add(line)
+            with open(os.environ["PERMISSIONS_LOG"], "a") as log:
+                log.write(line + "\n")
+
+
+def pin_origin_as_tls(source_ip: str, is_tls: bool) -> None:
+    """The origin of the present request, which the conditions of policies refer to."""
+    iam_evaluator.pin_request_origin(source_ip, True)
+
+
+if __name__ == "__main__":
+    iam_evaluator.enforce = enforce_and_record
+    app.pin_request_origin = pin_origin_as_tls
+    app.main()

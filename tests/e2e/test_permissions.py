@@ -1,0 +1,250 @@
+"""Each function of the deployed stack may do what it does, and nothing else."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+from local.stack import Stack
+from local.stripe_standin.faults import Fault
+from onecharge.runtime.self_check import require_self_check
+from testing.harness import PROJECT
+from testing.permissions import functions_of, physical_id, requests_of, rights_lambda_uses, rights_of
+from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
+
+WITHOUT_CODEDEPLOY = "CheckReleaseFunction"
+"""The one function that nothing invokes here: the emulator has no CodeDeploy. Its rights are read, not tried."""
+
+
+def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Stack) -> None:
+    """By the functions as they are deployed, on every path that needs a right of its own; or by Lambda itself.
+
+    The emulator enforces the roles, so a right that is missing is a request that was refused.
+    """
+    events_arrive_by_webhook(shop, stack)  # before reconcile takes these events  # optional: webhook
+    provocations = [
+        each_function_checks_itself,
+        an_order_is_paid_with_another_card,
+        poison_messages_arrive,
+        an_outage_makes_messages_wait,
+        a_waiting_order_is_republished,
+        a_lost_row_is_recovered,
+        a_cancellation_waits_for_stripe,  # optional: cancel
+        a_customer_looks_for_the_client_secret,  # optional: authentication
+        refunds_are_made_and_come_back,  # optional: refunds
+        a_document_falls_due,  # optional: due
+    ]
+    with ThreadPoolExecutor(4) as threads:
+        for provoked in [threads.submit(provoke, shop, stack) for provoke in provocations]:
+            provoked.result()
+    expected = set(rights_lambda_uses(stack))
+    rights = {right for right in rights_of(stack) if right.function != WITHOUT_CODEDEPLOY}
+    assert expected <= set(rights_of(stack)), "Lambda could not do its part"
+
+    def unused() -> list[str]:
+        requests = list(requests_of(stack))
+        return sorted(
+            " ".join(right) for right in rights - expected if not any(right.allows(each) for each in requests)
+        )
+
+    assert eventually(unused, lambda left: not left) == []
+    assert [each for each in requests_of(stack) if not each.is_allowed] == []
+
+
+def test_no_right_is_for_everything(stack: Stack) -> None:
+    """No action and no resource has a wildcard, but for the streams of a log group and the objects of a bucket."""
+    for right in rights_of(stack):
+        if right.function == WITHOUT_CODEDEPLOY:
+            continue  # It checks every function of the stack, each of which names it: by the stack's name.
+        assert "*" not in right.action
+        assert right.resource.count("*") <= right.resource.endswith((":*", "/*"))
+        assert right.resource.endswith(":*") <= right.action.startswith("logs:")
+        assert right.resource.endswith("/*") <= right.action.startswith("s3:")
+
+
+# ------------------------------------------------------------ what uses the rights
+
+
+def invoke(stack: Stack, function: str) -> None:
+    answer = stack.aws.client("lambda").invoke(FunctionName=function, Payload=b"{}")
+    assert "FunctionError" not in answer, answer["Payload"].read()
+
+
+def set_attributes(stack: Stack, table: str, key: dict[str, str], **attributes: str) -> None:
+    stack.aws.client("dynamodb").update_item(
+        TableName=table,
+        Key={name: {"S": value} for name, value in key.items()},
+        UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in attributes),
+        ExpressionAttributeNames={f"#{name}": name for name in attributes},
+        ExpressionAttributeValues={f":{name}": {"S": value} for name, value in attributes.items()},
+    )
+
+
+def delete(stack: Stack, table: str, **key: str) -> None:
+    stack.aws.client("dynamodb").delete_item(TableName=table, Key={name: {"S": value} for name, value in key.items()})
+
+
+def reconcile_events_of_the_last_hour(stack: Stack) -> None:
+    """Without the wait until Stripe's list of them is final."""
+    now = int(time.time())
+    stack.aws.client("dynamodb").put_item(
+        TableName=physical_id(stack, "ReconciliationTable"),
+        Item={
+            "name": {"S": "reconcile"},
+            "version": {"N": "1"},
+            "since": {"N": str(now - 3600)},
+            "until": {"N": str(now + 1)},
+            "round_started_at": {"N": str(now)},
+            "round_completed_at": {"N": str(now)},
+        },
+    )
+    invoke(stack, stack.reconcile_function)
+
+
+def each_function_checks_itself(shop: Shop, stack: Stack) -> None:
+    for logical_id, name in functions_of(stack).items():
+        if logical_id != WITHOUT_CODEDEPLOY:
+            require_self_check(stack.aws.client("lambda"), name)
+
+
+def an_order_is_paid_with_another_card(shop: Shop, stack: Stack) -> None:
+    order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
+    assert shop.post(f"{order_id}/payments", payment_method="pm_card_visa").status_code == 202
+    assert shop.decided_status(order_id) == "PAID"
+    listed = shop.http.get(f"{stack.api_url}/orders", timeout=90)
+    assert listed.status_code == 200
+
+
+def poison_messages_arrive(shop: Shop, stack: Stack) -> None:
+    queues = [
+        (stack.payments_queue_url, stack.payments_dlq_url),
+        (stack.order_updates_queue_url, stack.order_updates_dlq_url),
+        (stack.refunds_queue_url, stack.refunds_dlq_url),  # optional: refunds
+    ]
+    sqs = stack.aws.client("sqs")
+    for queue, _ in queues:
+        sqs.send_message(QueueUrl=queue, MessageBody="poison")
+    for _, dlq in queues:
+        assert eventually(lambda dlq=dlq: sqs.receive_message(QueueUrl=dlq).get("Messages"), bool)  # type: ignore[misc]
+
+
+def an_outage_makes_messages_wait(shop: Shop, stack: Stack) -> None:
+    """So does a message about an order that is not there."""
+    shop.stripe.add_fault(Fault.UNAVAILABLE_503, times=3)
+    assert shop.order().status_code == 202
+    sqs = stack.aws.client("sqs")
+    for queue, sample in (
+        (stack.order_updates_queue_url, "update_order/payment_succeeded"),
+        (stack.order_updates_queue_url, "update_order/refund_succeeded"),  # optional: refunds
+        (stack.refunds_queue_url, "refund_charge/refund_requested"),  # optional: refunds
+    ):
+        [record] = json.loads((PROJECT / "events" / f"{sample}.json").read_text())["Records"]
+        sqs.send_message(QueueUrl=queue, MessageBody=record["body"])
+
+
+def a_waiting_order_is_republished(shop: Shop, stack: Stack) -> None:
+    order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
+    set_attributes(stack, stack.orders_table, {"order_id": order_id}, placed_at="2026-01-01T00:00:00+00:00")
+    invoke(stack, stack.republish_function)
+
+
+def a_lost_row_is_recovered(shop: Shop, stack: Stack) -> None:
+    """By reconcile, which also finalizes what the customer has authenticated since."""
+    lost, waiting = shop.placed("pm_card_visa", "PAID"), shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
+    delete(stack, stack.charges_table, order_id=lost)
+    shop.stripe.authenticate(intent_of(shop, waiting)["id"])
+    reconcile_events_of_the_last_hour(stack)
+    assert eventually(lambda: status_of(shop, waiting), lambda status: status == "PAID") == "PAID"
+
+
+def status_of(shop: Shop, order_id: str) -> str:
+    return str(shop.get(order_id).json()["status"])
+
+
+def intent_of(shop: Shop, order_id: str) -> dict[str, Any]:
+    intents = shop.stripe.ledger().payment_intents
+    return next(dict(each) for each in intents if each["metadata"].get("order_id") == order_id)
+
+
+# optional: authentication
+def a_customer_looks_for_the_client_secret(shop: Shop, stack: Stack) -> None:
+    order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
+    assert eventually(lambda: shop.get(order_id).json().get("client_secret"), bool)
+
+
+# end optional
+
+
+# optional: cancel
+def a_cancellation_waits_for_stripe(shop: Shop, stack: Stack) -> None:
+    """And is continued from its message."""
+    order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
+    path = f"/v1/payment_intents/{intent_of(shop, order_id)['id']}"
+    for method, of_intent in (("GET", path), ("POST", f"{path}/cancel")):
+        shop.stripe.add_fault(Fault.UNAVAILABLE_503, times=6, method=method, path=of_intent)
+    assert shop.post(f"{order_id}/cancel").status_code == 202
+
+
+# end optional
+
+
+# optional: refunds
+def refunds_are_made_and_come_back(shop: Shop, stack: Stack) -> None:
+    """One that waits is published again; one that fails later is corrected, and re-created if its row is lost."""
+    order_id = shop.placed("pm_card_visa", "PAID")
+    refunds = [str(shop.refund(order_id, amount=500).json()["refund_id"]) for _ in range(3)]
+    assert eventually(lambda: statuses(shop, order_id), lambda seen: seen == {"SUCCEEDED"}) == {"SUCCEEDED"}
+    waiting, failed, lost = refunds
+    table = physical_id(stack, "OrderRefundsTable")
+    key = {"order_id": order_id, "refund_id": waiting}
+    set_attributes(stack, table, key, status="PENDING", requested_at="2026-01-01T00:00:00+00:00")
+    invoke(stack, stack.republish_function)
+    delete(stack, physical_id(stack, "RefundsTable"), order_id=order_id, refund_id=lost)
+    for refund in shop.stripe.ledger().refunds:
+        if refund["metadata"].get("refund_id") in (failed, lost):
+            shop.stripe.fail_refund(refund["id"])
+    reconcile_events_of_the_last_hour(stack)
+    assert "FAILED" in eventually(lambda: statuses(shop, order_id), lambda seen: "FAILED" in seen)
+
+
+def statuses(shop: Shop, order_id: str) -> set[str]:
+    return {each["status"] for each in shop.get(order_id).json()["refunds"]}
+
+
+# end optional
+
+
+# optional: webhook
+def events_arrive_by_webhook(shop: Shop, stack: Stack) -> None:
+    """Of a customer at the bank, of a lost row, and of refunds that failed."""
+    waiting, lost = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION"), shop.placed("pm_card_visa", "PAID")
+    shop.stripe.authenticate(intent_of(shop, waiting)["id"])
+    delete(stack, stack.charges_table, order_id=lost)
+    shop.stripe.deliver_webhooks()
+    assert eventually(lambda: status_of(shop, waiting), lambda status: status == "PAID") == "PAID"
+    # optional: refunds
+    refunds = [str(shop.refund(waiting, amount=500).json()["refund_id"]) for _ in range(2)]
+    assert eventually(lambda: statuses(shop, waiting), lambda seen: seen == {"SUCCEEDED"}) == {"SUCCEEDED"}
+    delete(stack, physical_id(stack, "RefundsTable"), order_id=waiting, refund_id=refunds[0])
+    for refund in shop.stripe.ledger().refunds:
+        if refund["metadata"].get("refund_id") in refunds:
+            shop.stripe.fail_refund(refund["id"])
+    shop.stripe.deliver_webhooks()
+    # end optional
+
+
+# end optional
+
+
+# optional: due
+def a_document_falls_due(shop: Shop, stack: Stack) -> None:
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    document = {"due_date": today, "document_id": f"inv-{uuid4()}", "customer_id": "cus_e2e", "currency": "eur"}
+    document |= {"payment_method": "pm_card_visa", "state": "DUE"}
+    item = {**{name: {"S": value} for name, value in document.items()}, "amount_minor": {"N": "1900"}}
+    stack.aws.client("dynamodb").put_item(TableName=stack.due_documents_table, Item=item)
+    invoke(stack, stack.place_due_orders_function)
+
+
+# end optional
