@@ -8,7 +8,8 @@ import sys
 from dataclasses import dataclass
 
 LIST_PRICES = "us-east-1, arm64, November 2026, without free tiers"
-"""Source: the pricing pages of AWS Lambda, Amazon API Gateway, DynamoDB, SNS, SQS, CloudWatch and Secrets Manager."""
+"""Source: the pricing pages of AWS Lambda, Amazon API Gateway, DynamoDB, SNS, SQS, CloudWatch, Secrets
+Manager and KMS; "Estimating AWS KMS costs" in the Amazon SNS Developer Guide."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ FOR_EACH_ORDER = [
 ]
 
 FOR_EACH_MONTH = [
-    ("Secrets Manager", 2 * 0.40, "two secrets"),
+    ("Secrets Manager", 3 * 0.40, "three secrets"),
+    ("KMS", 30 * 86_400 / 300 * 2 * 3 * 3.00 / 1e6, "SNS: 2 requests every 5 minutes for each topic and its publishers"),
     ("SQS, idle", 3 * 5 * 30 * 86_400 / 20 * 0.40 / 1e6, "Lambda's 5 long polls of 20 s on each of 3 queues"),
 ]
 
