@@ -42,7 +42,11 @@ FOR_EACH_ORDER = [
 
 FOR_EACH_MONTH = [
     ("Secrets Manager", 3 * 0.40, "three secrets"),
-    ("KMS", 30 * 86_400 / 300 * 2 * 3 * 3.00 / 1e6, "SNS: 2 requests every 5 minutes for each topic and its publishers"),
+    (
+        "KMS",
+        30 * 86_400 / 300 * 2 * 3 * 3.00 / 1e6,
+        "SNS: 2 requests every 5 minutes for each topic and its publishers",
+    ),
     ("SQS, idle", 3 * 5 * 30 * 86_400 / 20 * 0.40 / 1e6, "Lambda's 5 long polls of 20 s on each of 3 queues"),
 ]
 

@@ -1,6 +1,7 @@
 """Attacks from outside the other suites' assumptions: each test says in its docstring which claim it tries to break."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,37 @@ def test_an_order_placed_anew_after_a_restore_is_not_charged_again(twice_lost: b
     placed_anew_after_a_restore(service, twice_lost=twice_lost)
     assert len(service.stripe.successes) == 1
     assert service.row["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("at_stripe", "state", "successes"),
+    [
+        ({"status": "canceled", "cancellation_reason": "requested_by_customer"}, "CANCELED", 0),
+        ({"status": "processing"}, "PENDING", 0),
+        ({"status": "requires_capture"}, "NEEDS_REVIEW", 0),
+        ({"status": "requires_action"}, "SUCCEEDED", 1),
+        ({"status": "requires_payment_method", "error_code": "stolen_card"}, "SUCCEEDED", 1),
+        ({"status": "canceled", "cancellation_reason": "abandoned"}, "SUCCEEDED", 1),
+    ],
+)
+def test_whatever_became_of_it_before_the_restore_holds(at_stripe: dict[str, Any], state: str, successes: int) -> None:
+    """CANCELED said means never charged, and at most one success: every open one is canceled before the new is used."""
+    service = ChargeHarness()
+    service.look_up_placed_before = service.now + 10 * DAY
+    service.stripe.next("confirm", refused(ResponseKind.NO_ANSWER))
+    service.deliver()
+    service.stripe.show("pi_0", **at_stripe)
+    service.lose_row()
+    service.stripe.forget_keys()
+    service.now += 26 * HOUR
+    service.deliver(placed_at=datetime.fromtimestamp(service.now, UTC))
+    assert (service.row["state"], len(service.stripe.successes)) == (state, successes)
+    others = [
+        each
+        for each in service.stripe.intents.values()
+        if each.payment_intent_id != service.row.get("payment_intent_id")
+    ]
+    assert not any(each.is_open for each in others) or state in ("PENDING", "NEEDS_REVIEW", "CANCELED")
 
 
 @pytest.mark.xfail(reason="known limit, docs/protocol.md: a restore takes the order out of both services' tables")
