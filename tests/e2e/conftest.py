@@ -13,3 +13,8 @@ def shop(stack: Stack) -> Iterator[Shop]:
     shop = Shop(stack)
     yield shop
     shop.stripe.clear_faults()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The permissions are compared last: by then the recording has what every other test made the functions request."""
+    items.sort(key=lambda item: item.path.name == "test_permissions.py")
