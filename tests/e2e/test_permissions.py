@@ -29,6 +29,7 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Sta
         poison_messages_arrive,
         an_outage_makes_messages_wait,
         a_waiting_order_is_republished,
+        an_item_is_damaged,
         a_lost_row_is_recovered,
         a_cancellation_waits_for_stripe,  # optional: cancel
         a_customer_looks_for_the_client_secret,  # optional: authentication
@@ -147,6 +148,12 @@ def a_waiting_order_is_republished(shop: Shop, stack: Stack) -> None:
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
     set_attributes(stack, stack.orders_table, {"order_id": order_id}, placed_at="2026-01-01T00:00:00+00:00")
     invoke(stack, stack.republish_function)
+
+
+def an_item_is_damaged(shop: Shop, stack: Stack) -> None:
+    """It can never be published."""
+    damaged = {"order_id": {"S": f"ord_{uuid4().hex}"}, "status": {"S": "PENDING"}}
+    stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=damaged)
 
 
 def a_lost_row_is_recovered(shop: Shop, stack: Stack) -> None:
