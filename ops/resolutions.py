@@ -70,18 +70,15 @@ class Reopen:
     """With a request to cancel."""
 
 
-# optional: refunds
 @dataclass(frozen=True)
 class Refund:
-    """Refund this PaymentIntent in full, once."""
+    """Refund this PaymentIntent in full, once: with a refunds part only."""
 
     intent: FoundIntent
 
 
-# end optional
-type Decision = (
-    Refused | CancelFirst | Write | Reopen | Refund  # optional: refunds
-)
+type Step = Write | Reopen | Refund
+type Decision = Refused | CancelFirst | Step
 
 
 def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None = None) -> Decision:

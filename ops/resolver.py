@@ -23,6 +23,7 @@ from ops.resolutions import (
     Reopen,
     Resolution,
     Seen,
+    Step,
     Write,
     decide_resolution,
 )
@@ -92,19 +93,17 @@ class Resolver:
                     return Refused(f"{each} could not be canceled: {failure.kind}")
         return Refused("PaymentIntents of the order stay open: look at them at Stripe")
 
-    def _apply(self, payment: Payment, decision: Write | Reopen | Refund, review: Review) -> Resolved | Refused:
+    def _apply(self, payment: Payment, decision: Step, review: Review) -> Resolved | Refused:
         match decision:
             case Write(final):
                 is_written = self.store.resolve(payment, final, review)
             case Reopen(cancel):
                 is_written = self.store.reopen(payment, review, cancel=cancel)
-            # optional: refunds
             case Refund(intent):
                 # The record first: it is refused if the row has changed since, and with it who pays the order.
                 is_written = self.store.record(payment, review)
                 if is_written and (why := self.refund(payment, intent)):
                     return Refused(f"recorded, and not refunded yet: {why}; run this again")
-            # end optional
             case _:
                 assert_never(decision)
         if not is_written:

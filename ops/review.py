@@ -19,7 +19,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, assert_never
 
 import stripe
 
@@ -196,12 +196,13 @@ def _what(decision: Decision, seen: Seen) -> str:
             return f"put the row back to PENDING with a request to cancel, {row}: reconcile cancels it at Stripe"
         case Reopen():
             return f"put the row back to PENDING, {row}, and the order to PENDING: its message charges it, once"
-        # optional: refunds
         case Refund(intent):
             money = f"{intent.amount_minor} {intent.currency}"
             return f"refund {intent.payment_intent_id} in full, {money}, once; the record goes {row}"
-        # end optional
-    return decision.why
+        case Refused(why):
+            return why
+        case _:
+            assert_never(decision)
 
 
 def _resolve(stack: Stack, reviews: Reviews, wanted: Wanted) -> Report:

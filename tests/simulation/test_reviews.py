@@ -8,7 +8,7 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, Payment
-from ops.resolutions import Refused, Reopen, Resolution, Write
+from ops.resolutions import Refused, Reopen, Resolution, Step, Write
 from ops.resolver import Resolved, Resolver
 from ops.review_store import Review
 from testing.simulation.reviews import ReviewWorld, review_world
@@ -75,10 +75,10 @@ class _BelievesThePerson(Resolver):
 class _CancelsByItself(Resolver):
     """Writes CANCELED instead of having the protocol cancel at Stripe."""
 
-    def _apply(self, payment: Payment, decision: object, review: Review) -> Resolved | Refused:
+    def _apply(self, payment: Payment, decision: Step, review: Review) -> Resolved | Refused:
         if isinstance(decision, Reopen) and decision.cancel:
             decision = Write(Finalize(PaymentState.CANCELED))
-        return super()._apply(payment, decision, review)  # type: ignore[arg-type]
+        return super()._apply(payment, decision, review)
 
 
 def _on_any_revision(world: World) -> None:
