@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Protocol
 
-from ops import dlq, explain, failed_records, pending, resources, restore, review
+from ops import audit, dlq, explain, failed_records, pending, resources, restore, review
 from ops.connection import Stack
 from ops.output import Report
 
@@ -34,5 +34,6 @@ COMMANDS: Mapping[str, Command] = {
     "dlq": dlq,
     "failed-records": failed_records,
     "restore": restore,
+    "audit": audit,
 }
 """By name, in the order of the help."""

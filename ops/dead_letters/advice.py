@@ -50,7 +50,7 @@ def keep(why: str, *, can_be_forced: bool = False) -> Advice:
 
 
 NO_SUCH_ORDER = keep("the order service has no such order: was its table restored? Charging it would serve nobody")
-_BY_REVIEW = keep("a person decides about the order: `ops review`")
+_BY_REVIEW = keep("a person decides about the order: `python -m ops review list`")
 
 # ---------------------------------------------------------------- what no code of this version can read
 
@@ -66,9 +66,9 @@ def advise_unreadable(reason: str, order: StoredOrder | None) -> Advice:
     return discard(f"still poison ({reason}): this version's code cannot read it either", can_be_forced=True)
 
 
-def advise_position() -> Advice:
-    """Of a message that no queue's consumer reads: the position of records in a table's stream."""
-    return keep("a position in a table's stream: republish sends what still waits, and nothing can be sent back")
+def advise_unknown() -> Advice:
+    """Of a message that names neither a type nor an order, in a DLQ of several queues: nobody knows its queue."""
+    return keep("neither a type nor an order can be read from it, so no queue can be found that it belongs to")
 
 
 def is_unfinished(order: StoredOrder) -> bool:
@@ -141,9 +141,9 @@ def _advise_undecided(payment: Payment | None, found: Sequence[FoundIntent] | No
         return keep(f"{lost}Stripe could not be asked: try again", can_be_forced=True)
     succeeded = [intent for intent in found if intent.status == "succeeded"]
     if len(succeeded) > 1:
-        return keep("several PaymentIntents of the order succeeded: `ops explain`")
+        return keep("several PaymentIntents of the order succeeded: `python -m ops explain`")
     if any(intent.has_other_money(request) for intent in succeeded):
-        return keep("a PaymentIntent of the order succeeded with another amount or currency: `ops explain`")
+        return keep("a PaymentIntent of the order succeeded with another amount or currency: `python -m ops explain`")
     if succeeded:
         shown = succeeded[0].payment_intent_id
         return redrive(f"{lost}Stripe shows {shown} succeeded: the worker writes that down, and charges nothing")

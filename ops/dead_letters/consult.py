@@ -35,7 +35,7 @@ from ops.dead_letters.advice import (
     advise_cancel_requested,
     advise_order_placed,
     advise_payment_outcome,
-    advise_position,
+    advise_unknown,
     advise_unreadable,
     asks_stripe,
     keep,
@@ -59,12 +59,12 @@ class Consultation:
         except (BotoCoreError, ClientError) as error:
             return keep(f"it could not be consulted: {error}")
         except ValueError:  # Of an item that breaks its schema; the item's values stay out of it.
-            return keep("the item of its order or refund cannot be read: `ops explain`")
+            return keep("the item of its order or refund cannot be read: `python -m ops explain`")
 
     def _advise_letter(self, letter: DeadLetter) -> Advice:
         destination = destination_of(letter)
         if destination is None and letter.event_type is None and letter.order_id is None:
-            return advise_position()
+            return advise_unknown()
         if destination is None:
             return keep(f"no queue takes messages of the type {letter.event_type}")
         try:

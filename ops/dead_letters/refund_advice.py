@@ -26,7 +26,7 @@ def advise_refund_requested(
     if stored.status in (RefundStatus.SUCCEEDED, RefundStatus.FAILED):
         return discard(f"the refund is {stored.status}: nothing to do")
     if stored.status is RefundStatus.NEEDS_REVIEW:
-        return keep("a person decides about the refund: `ops explain`")
+        return keep("a person decides about the refund: `python -m ops explain`")
     if payment is None or payment.state is not PaymentState.SUCCEEDED:
         return keep("the payment service does not know the order as paid: there is nothing to refund yet")
     if refund is not None and refund.state is not RefundState.PENDING:

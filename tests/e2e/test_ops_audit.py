@@ -1,0 +1,77 @@
+"""On the deployed stack: after faults the audit balances to the cent, and finds what is tampered with."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import stripe
+
+from local.given_stripe import STRIPE_API_KEY
+from local.stack import Stack
+from local.stripe_standin.faults import Fault
+from testing.operator import Operator
+from testing.shop import DECLINED_CARD, Shop, eventually
+
+
+def audit(operator: Operator) -> Mapping[str, Any]:
+    """From yesterday until tomorrow."""
+    days = [f"{datetime.now(UTC) + timedelta(days=offset):%Y-%m-%d}" for offset in (-1, 1)]
+    answer = operator.run("audit", "--from", days[0], "--to", days[1])
+    assert answer.document is not None, answer.stderr
+    assert answer.status == (1 if answer.document["different"] else 0)
+    document: Mapping[str, Any] = answer.document
+    return document
+
+
+def differences_of(document: Mapping[str, Any], orders: set[str]) -> list[Mapping[str, Any]]:
+    """Those of these orders: other tests of this stack leave theirs."""
+    return [each for each in document["differences"] if each["order_id"] in orders]
+
+
+def charged(document: Mapping[str, Any]) -> int:
+    return sum(each["matched_minor"] for each in document["totals"] if each["what"] == "charge")
+
+
+def test_faults_leave_no_difference_and_tampering_does(shop: Shop, stack: Stack, tmp_path: Path) -> None:
+    """Lost responses, a stored 500, a decline, a refund: balanced. A charge by hand and a changed row: found."""
+    operator = Operator(stack, tmp_path)
+    before = charged(audit(operator))
+    for fault in (Fault.DROP_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_BEFORE):
+        shop.stripe.add_fault(fault, path="/v1/payment_intents/*/confirm")
+    paid = [str(shop.order().json()["order_id"]) for _ in range(4)]
+    assert [shop.decided_status(order_id) for order_id in paid] == ["PAID"] * 4
+    declined = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
+    # optional: refunds
+    refund = shop.refund(paid[0], amount=700)
+    assert refund.status_code == 202, refund.text
+    assert eventually(lambda: [each["amount"] for each in shop.stripe.ledger().refunds], lambda made: 700 in made)
+    # end optional
+    ours = {*paid, declined}
+    balanced = eventually(lambda: audit(operator), lambda document: not differences_of(document, ours))
+    assert differences_of(balanced, ours) == []
+    assert charged(balanced) - before == 4 * 2500
+
+    client = stripe.StripeClient(STRIPE_API_KEY, base_addresses={"api": stack.stripe_api_base})
+    client.v1.payment_intents.create(
+        {
+            "amount": 2500,
+            "currency": "eur",
+            "payment_method": "pm_card_visa",
+            "confirm": True,
+            "automatic_payment_methods": {"enabled": True, "allow_redirects": "never"},
+            "metadata": {"order_id": paid[1]},
+        }
+    )
+    stack.aws.client("dynamodb").update_item(
+        TableName=stack.charges_table,
+        Key={"order_id": {"S": paid[2]}},
+        UpdateExpression="SET amount_minor = :other",
+        ExpressionAttributeValues={":other": {"N": "2499"}},
+    )
+    found = {each["order_id"]: each for each in differences_of(audit(operator), ours)}
+    assert {order_id: (each["where"], each["difference_minor"]) for order_id, each in found.items()} == {
+        paid[1]: ("at Stripe only", 2500),
+        paid[2]: ("amounts differ", 1),
+    }
+    assert found[paid[1]]["look"] == f"python -m ops explain {paid[1]}"

@@ -1,0 +1,81 @@
+"""On the deployed stack: dead letters are listed, sent back and discarded; an order is charged once all the same."""
+
+from pathlib import Path
+
+from local.demo import drain
+from local.stack import Stack
+from onecharge.orders.schema import StoredOrder
+from testing.operator import Answer, Operator
+from testing.shop import Shop, eventually
+from testing.stacks import on_both
+
+POISON = "type: missing"
+MOVED = "received too often"
+
+
+def message_of(order_id: str, stack: Stack) -> str:
+    """The message of a stored order, as publish_events makes it."""
+    key = {"order_id": {"S": order_id}}
+    answer = stack.aws.client("dynamodb").get_item(TableName=stack.orders_table, Key=key)
+    return StoredOrder.from_item(answer["Item"]).placed_event().model_dump_json(exclude_none=True)
+
+
+def is_listed(answer: Answer, reason: str) -> bool:
+    return reason in {each["reason"] for each in answer.document["reasons"]}
+
+
+def send_to_dlq(stack: Stack, body: str, group: str) -> None:
+    """As SQS moves it there: without a reason."""
+    url = stack.payments_dlq_url
+    place = {"MessageGroupId": group, "MessageDeduplicationId": f"test-{group}"} if url.endswith(".fifo") else {}
+    stack.aws.client("sqs").send_message(QueueUrl=url, MessageBody=body, **place)
+
+
+@on_both
+def test_poison_is_listed_sent_back_and_discarded(shop: Shop, stack: Stack, tmp_path: Path) -> None:
+    """It stays poison: a forced redrive brings it back with its reason; it is recorded before it is discarded."""
+    drain(stack, stack.payments_dlq_url)
+    operator = Operator(stack, tmp_path)
+    shop.deliver('{"specversion": "1.0"}')
+    listed = eventually(lambda: operator.run("dlq", "list", "--messages"), lambda answer: is_listed(answer, POISON))
+    [message] = [each for each in listed.document["messages"] if each["reason"] == POISON]
+    assert message["source_queue"] == stack.payments_queue_url.rpartition("/")[2]
+    redriven = operator.run("dlq", "redrive", "--reason", POISON, "--force", "--yes")
+    assert (redriven.status, redriven.document["redriven"]) == (0, 1)
+    again = eventually(lambda: operator.run("dlq", "list", "--messages"), lambda answer: is_listed(answer, POISON))
+    assert [each["message_id"] for each in again.document["messages"]] != [message["message_id"]]
+    record = str(tmp_path / "record.jsonl")
+    words = ("dlq", "discard", "--reason", POISON, "--because", "no order", "--record", record)
+    assert operator.run(*words).document["dry_run"] is True
+    assert operator.run(*words, "--yes").document["discarded"] == 1
+    assert '"because": "no order"' in Path(record).read_text()
+    assert operator.run("dlq", "list", "--queue", "PaymentsDlq").document["reasons"] == []
+
+
+@on_both
+def test_a_redriven_order_whose_row_was_lost_is_charged_once(shop: Shop, stack: Stack, tmp_path: Path) -> None:
+    """A paid order is left; once its row is lost and its status too, the redrive brings both back, with one charge."""
+    drain(stack, stack.payments_dlq_url)
+    operator = Operator(stack, tmp_path)
+    order_id = str(shop.order().json()["order_id"])
+    assert shop.decided_status(order_id) == "PAID"
+    send_to_dlq(stack, message_of(order_id, stack), order_id)
+    refused = operator.run("dlq", "redrive", "--reason", MOVED, "--yes")
+    assert (refused.status, refused.document["redriven"]) == (1, 0)
+    assert refused.document["messages"][0]["outcome"] == "`dlq discard` it: the order is PAID: nothing to do"
+
+    dynamodb = stack.aws.client("dynamodb")
+    dynamodb.delete_item(TableName=stack.charges_table, Key={"order_id": {"S": order_id}})
+    dynamodb.update_item(
+        TableName=stack.orders_table,
+        Key={"order_id": {"S": order_id}},
+        # No stream publishes this status: only the redriven message asks for the payment.
+        UpdateExpression="SET #status = :waiting",
+        ExpressionAttributeNames={"#status": "status"},
+        ExpressionAttributeValues={":waiting": {"S": "REQUIRES_ACTION"}},
+    )
+    redriven = operator.run("dlq", "redrive", "--reason", MOVED, "--yes")
+    assert (redriven.status, redriven.document["redriven"]) == (0, 1), redriven.document
+    assert "succeeded: the worker writes that down" in redriven.document["messages"][0]["why"]
+    status = eventually(lambda: str(shop.get(order_id).json()["status"]), lambda status: status == "PAID")
+    assert (status, len(shop.charges(order_id))) == ("PAID", 1)
