@@ -97,6 +97,13 @@ def _redrive(letter: DeadLetter) -> str:
     return f"python -m ops dlq redrive --message-id {letter.message_id} --yes"
 
 
+def _failed_records(facts: Facts) -> Iterator[Finding]:
+    for record in facts.failed_records:
+        detail = f"{record.table}, since {record.since}: {record.reason}"
+        mend = f"correct the item if it is wrong, then: python -m ops failed-records republish {record.key} --yes"
+        yield broken(Cause.UNPUBLISHABLE, detail, mend=mend)
+
+
 # ---------------------------------------------------------------- the order waits, and no row answers
 
 
@@ -121,6 +128,8 @@ def _unclaimed(facts: Facts) -> Iterator[Finding]:
         yield broken(Cause.QUEUE_NOT_READ, f"mapping {queue.uuid} is disabled", mend=_enable(queue))
     elif any(letter.queue == "PaymentsDlq" for letter in facts.dead_letters):
         return  # Its message is there, and said to be.
+    elif any(record.table == ORDERS for record in facts.failed_records):
+        return  # The same of its record.
     elif facts.now - since < schedule.OUTCOME_SECONDS:
         yield waits(Cause.NOT_CLAIMED_YET, "", Move("publish_events, then charge_order", until))
     else:
@@ -137,10 +146,7 @@ def _is_unclaimed(facts: Facts) -> bool:
 
 def _hint(facts: Facts) -> str:
     streams = [facts.source(ORDERS), facts.source(PAYMENTS_QUEUE)]
-    problems = [f"{each.source}: {each.last_result}" for each in streams if each and "PROBLEM" in each.last_result]
-    if facts.undeliverable:
-        problems.append(f"publish_events gave up {facts.undeliverable} stream records: one may be this order's")
-    return "; ".join(problems)
+    return "; ".join(f"{each.source}: {each.last_result}" for each in streams if each and "PROBLEM" in each.last_result)
 
 
 # ---------------------------------------------------------------- the row is unfinished
@@ -408,6 +414,7 @@ RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _existence,
     _stripe,
     _dead_letters,
+    _failed_records,
     _discrepancies,
     _unclaimed,
     _unfinished,

@@ -103,6 +103,18 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FailedRecord:
+    """A stream record of the order that could not be published (failed_records.py)."""
+
+    key: str
+    """Of the object in the FailedRecordsBucket."""
+    table: str
+    """Its logical id, or its name if the stack has none of it."""
+    since: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """An event source mapping: a function that reads a stream or a queue."""
 
@@ -141,8 +153,7 @@ class Facts:
     dead_letters: tuple[DeadLetter, ...] = ()
     are_dead_letters_complete: bool = True
     """Whether every message of the DLQs was seen."""
-    undeliverable: int = 0
-    """Stream records that publish_events gave up: they name no order."""
+    failed_records: tuple[FailedRecord, ...] = ()
     sources: tuple[Source, ...] = ()
     republish: RepublishCheckpoint | None = None
     reconcile: ReconcileCheckpoint | None = None

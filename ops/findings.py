@@ -36,6 +36,7 @@ class Cause(StrEnum):
     LOOKUP_INCOMPLETE = "Stripe has more to show than was read"
     POISON = "a message of the order is in a DLQ: it cannot be parsed or validated"
     UNDELIVERED = "a message of the order is in a DLQ: it was received too often, or could not be delivered"
+    UNPUBLISHABLE = "a stored change of the order could not be published: its stream record was put aside"
     NEVER_PUBLISHED = "the order was never published: nobody reads the stream of the Orders table"
     QUEUE_NOT_READ = "the order was published, and nobody reads the payments queue"
     NOT_CLAIMED = "the order was stored, and no worker has claimed it"

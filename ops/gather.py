@@ -5,7 +5,9 @@ Stripe is one of the facts: if it does not answer, the rest is still explained.
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import stripe
@@ -21,15 +23,18 @@ from onecharge.payments.stripe_events import EVENT_TYPES
 from onecharge.payments.stripe_responses import LookupInconclusive, classify, metadata_of, order_id_of
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.queues import DeadLetterAttribute
 from onecharge.runtime.validation import reason_of
-from ops import peek
 from ops.connection import Stack
+from ops.dead_letters.letter import DeadLetter as Letter
+from ops.dead_letters.queues import dlqs_of, reading
 from ops.errors import ExitStatus, Problem
 from ops.facts import (
     Charge,
     DeadLetter,
     Dispute,
     Facts,
+    FailedRecord,
     IntentFacts,
     Source,
     StripeFacts,
@@ -37,12 +42,17 @@ from ops.facts import (
     UnprocessedEvent,
 )
 from ops.failed_records import Bucket
+from ops.failed_records import FailedRecord as PutAside
 from ops.refund_gather import refund_facts
 from reconcile.checkpoint import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 
 SCAN_PAGES_MAX = 200
 """Pages of 1 MB that are searched for a correlation id, which no index has."""
+MESSAGES_MAX = 1_000
+"""Messages that are read of each DLQ; with more in it, the look is incomplete, and says so."""
+FAILED_RECORDS_MAX = 1_000
+"""Failed stream records that are read, of all orders."""
 EVENTS_AGE_SECONDS = 29 * 24 * 3600
 """Stripe keeps events for 30 days."""
 _EVENT_PAGES_MAX = 10
@@ -93,9 +103,9 @@ class Surroundings:
     """What is the same for every order of the stack."""
 
     now: int
-    dead_letters: list[peek.Peeked]
+    dead_letters: list[Letter]
     are_dead_letters_complete: bool
-    undeliverable: int
+    failed_records: list[PutAside]
     sources: tuple[Source, ...]
     republish: RepublishCheckpoint | None
     reconcile: ReconcileCheckpoint | None
@@ -104,12 +114,12 @@ class Surroundings:
 
 def surroundings(stack: Stack, *, now: int) -> Surroundings:
     """Read once, however many orders are explained."""
-    peeked, is_complete = peek.peek(stack)
+    letters, is_complete = _letters(stack)
     return Surroundings(
         now=now,
-        dead_letters=peeked,
+        dead_letters=letters,
         are_dead_letters_complete=is_complete,
-        undeliverable=len(Bucket(stack).keys()) if stack.has_resource("FailedRecordsBucket") else 0,
+        failed_records=list(islice(Bucket(stack).records(), FAILED_RECORDS_MAX)),
         sources=tuple(_sources(stack)),
         republish=CheckpointStore(stack.dynamodb, stack.resource("RepublicationTable"), RepublishCheckpoint).read(),
         reconcile=CheckpointStore(stack.dynamodb, stack.resource("ReconciliationTable"), ReconcileCheckpoint).read(),
@@ -140,9 +150,9 @@ def facts_of(stack: Stack, order_id: str, around: Surroundings) -> Facts:
         order_error=order_error,
         payment=payment_of(row) if row else None,
         row=from_item(row) if row else {},
-        dead_letters=tuple(map(_dead_letter, peek.of_order(around.dead_letters, order_id))),
+        dead_letters=tuple(_dead_letter(each) for each in around.dead_letters if order_id in each.body),
         are_dead_letters_complete=around.are_dead_letters_complete,
-        undeliverable=around.undeliverable,
+        failed_records=tuple(_failed_records(stack, around.failed_records, order_id)),
         sources=around.sources,
         republish=around.republish,
         reconcile=around.reconcile,
@@ -174,14 +184,41 @@ def _order(stack: Stack, order_id: str) -> tuple[StoredOrder | None, str | None]
 # ---------------------------------------------------------------- queues and mappings
 
 
-def _dead_letter(message: peek.Peeked) -> DeadLetter:
-    event_type = message.event.get("type")
+def _failed_records(stack: Stack, records: list[PutAside], order_id: str) -> Iterator[FailedRecord]:
+    """Those of the order's own items."""
+    tables = {stack.resource(name): name for name in ("OrdersTable", "PaymentsTable")}
+    for each in records:
+        if each.item_key.get("order_id") == {"S": order_id}:
+            table = tables.get(each.table, each.table)
+            yield FailedRecord(key=each.key, table=table, since=each.since, reason=each.reason)
+
+
+def _letters(stack: Stack) -> tuple[list[Letter], bool]:
+    """What the DLQs hold, and whether that is all: each message is hidden for the moment of the look.
+
+    Source queues are not received from: that would raise the receive count, which ends at maxReceiveCount, and hide
+    the message from its function. A DLQ has no redrive policy.
+    """
+
+    def read(dlq: str) -> tuple[list[Letter], bool]:
+        with reading(stack, dlq, limit=MESSAGES_MAX) as opened:
+            letters = [letter for batch in opened.batches() for letter in batch]
+        return letters, not opened.unseen
+
+    with ThreadPoolExecutor(len(dlqs_of(stack)) or 1) as threads:  # Each waits a second for what may still come.
+        found = list(threads.map(read, dlqs_of(stack)))
+    return [letter for letters, _ in found for letter in letters], all(is_all for _, is_all in found)
+
+
+def _dead_letter(letter: Letter) -> DeadLetter:
+    # A poison message may be no event: whatever names the order is about it.
+    is_ours = DeadLetterAttribute.REASON in letter.attributes
     return DeadLetter(
-        queue=message.queue,
-        message_id=message.message_id,
-        sent_at=message.sent_at,
-        event_type=str(event_type) if event_type else None,
-        reason=message.reason,
+        queue=letter.dlq,
+        message_id=letter.message_id,
+        sent_at=int(letter.sent_at.timestamp()),
+        event_type=letter.event_type,
+        reason=letter.reason if is_ours else None,
     )
 
 

@@ -64,6 +64,9 @@ class OperatedStack:
         resources = {name: create_table(self.dynamodb, f"shop-{name}", name) for name in TABLES}
         resources |= {name: self.sqs.create_queue(QueueName=f"shop-{name}")["QueueUrl"] for name in QUEUES}
         resources |= {name: f"shop-{name}" for name in FUNCTIONS}
+        self.s3 = boto3.client("s3")
+        self.s3.create_bucket(Bucket="shop-failed-records")
+        resources["FailedRecordsBucket"] = "shop-failed-records"
         parameters = {"StripeSecretArn": secret, "StripeApiBase": standin.base_url, "RequiresActionSeconds": "43200"}
         self.mappings: list[dict[str, Any]] = []
         self._cloudformation = _Pages(

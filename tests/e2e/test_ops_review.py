@@ -24,7 +24,9 @@ def operator(stack: Stack, tmp_path: Path) -> Operator:
 def in_review(shop: Shop, stack: Stack) -> str:
     """An order whose every request Stripe has refused as invalid for an hour, as after a faulty deploy."""
     shop.stripe.add_fault(Fault.RESPONSE, times=None, status=400, error=INVALID)
-    order_id = str(shop.order().json()["order_id"])
+    placed = shop.order()
+    assert placed.status_code == 202, placed.text
+    order_id = str(placed.json()["order_id"])
     dynamodb, key = stack.aws.client("dynamodb"), {"order_id": {"S": order_id}}
 
     def row() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose, is_broken
-from ops.facts import DeadLetter, Dispute, Facts, IntentFacts, Source, StripeFacts, UnprocessedEvent
+from ops.facts import DeadLetter, Dispute, Facts, FailedRecord, IntentFacts, Source, StripeFacts, UnprocessedEvent
 from ops.findings import Cause, Severity
 from reconcile.checkpoint import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
@@ -174,6 +174,14 @@ BROKEN: dict[str, tuple[Facts, Cause]] = {
             dead_letters=(DeadLetter(queue="PaymentsDlq", sent_at=NOW - MINUTE, reason="data.currency: unknown"),),
         ),
         Cause.POISON,
+    ),
+    "its record could not be published": (
+        case(
+            Status.PENDING,
+            None,
+            failed_records=(FailedRecord(key="k", table="OrdersTable", since="2026-11-21", reason="ValidationError"),),
+        ),
+        Cause.UNPUBLISHABLE,
     ),
     "its message was received too often": (
         case(

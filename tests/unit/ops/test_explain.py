@@ -11,7 +11,7 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.runtime.dynamodb import to_item
-from ops import explain, peek, pending, resources
+from ops import explain, gather, pending, resources
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, show
 from testing.operated_stack import OperatedStack
@@ -104,16 +104,37 @@ def test_a_message_in_a_dlq_is_seen_and_stays(operated: OperatedStack) -> None:
         report = explained(operated)
         assert causes(report) == ["POISON", "UNDELIVERED"]
     assert "data.currency: unknown" in printed(report)
-    assert peek.waiting_in(operated.stack, "PaymentsDlq") == 3
     received = operated.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
     assert len(received) == 3
+
+
+def test_a_record_that_could_not_be_published_is_found(operated: OperatedStack) -> None:
+    """By the order that its key names, with the command that publishes it; others' are not shown."""
+    operated.put_order(ORDER_ID, "PENDING")
+    arn = f"arn:aws:dynamodb:us-east-1:1:table/{operated.stack.resource('OrdersTable')}/stream/2026"
+    records = [
+        {"eventSourceARN": arn, "dynamodb": {"Keys": {"order_id": {"S": each}}}} for each in (ORDER_ID, "ord_other")
+    ]
+    invocation = {
+        "timestamp": "2026-11-21T12:00:00Z",
+        "requestContext": {"condition": "RetryAttemptsExhausted"},
+        "payload": json.dumps({"Records": records}),
+    }
+    operated.s3.put_object(
+        Bucket=operated.stack.resource("FailedRecordsBucket"), Key="a/b", Body=json.dumps(invocation)
+    )
+    [finding] = explained(operated).document["findings"]
+    assert finding["cause"] == "UNPUBLISHABLE"
+    assert "OrdersTable, since 2026-11-21T12:00:00Z: RetryAttemptsExhausted" in finding["detail"]
+    assert "failed-records republish a/b --yes" in finding["mend"]
 
 
 def test_too_many_messages_are_an_incomplete_look(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which is said."""
     operated.put_order(ORDER_ID, "PAID")
-    monkeypatch.setattr(peek, "MESSAGES_MAX", 1)
-    operated.sqs.send_message(QueueUrl=operated.stack.resource("OrderUpdatesDlq"), MessageBody="x")
+    monkeypatch.setattr(gather, "MESSAGES_MAX", 1)
+    for _ in range(2):
+        operated.sqs.send_message(QueueUrl=operated.stack.resource("OrderUpdatesDlq"), MessageBody="x")
     assert "more messages than were read" in printed(explained(operated))
 
 
