@@ -37,8 +37,13 @@ FOR_EACH_ORDER = [
     Cost("DynamoDB, Payments", 5, 0.625, "claim, PaymentIntent's id, finalize; `unfinished` is entered and left"),
     Cost("SNS", 2, 0.50, "the order placed and its outcome; deliveries to SQS are free"),
     Cost("SQS", 4, 0.40, "two messages, each received and deleted"),
-    Cost("CloudWatch Logs", 5, 0.50, "5 KB of log lines and metrics, at $0.50 a GB"),
+    Cost("CloudWatch Logs", 6, 0.50, "6 KB of log lines and metrics, at $0.50 a GB"),
 ]
+
+METRIC_ALARMS, COMPOSITE_ALARMS = 55, 11
+"""Of monitoring.yaml and template.yaml, with all optional parts."""
+CUSTOM_METRICS = 40
+"""That a quiet shop reports: each name with each value of its dimensions, of docs/metrics.md."""
 
 FOR_EACH_MONTH = [
     ("Secrets Manager", 3 * 0.40, "three secrets"),
@@ -48,6 +53,10 @@ FOR_EACH_MONTH = [
         "SNS: 2 requests every 5 minutes for each topic and its publishers",
     ),
     ("SQS, idle", 3 * 5 * 30 * 86_400 / 20 * 0.40 / 1e6, "Lambda's 5 long polls of 20 s on each of 3 queues"),
+    ("CloudWatch, alarms", METRIC_ALARMS * 0.10, f"{METRIC_ALARMS} on metrics, at $0.10 each"),
+    ("CloudWatch, composite", COMPOSITE_ALARMS * 0.50, f"{COMPOSITE_ALARMS} composite alarms, at $0.50 each"),
+    ("CloudWatch, metrics", CUSTOM_METRICS * 0.30, f"about {CUSTOM_METRICS}, at $0.30 each"),
+    ("CloudWatch, dashboard", 3.00, "one; the first three of an account are free if they show at most 50 metrics"),
 ]
 
 
@@ -59,7 +68,7 @@ def main() -> None:
         for each in FOR_EACH_ORDER
     ]
     total = sum(each.dollars_for_a_million_orders for each in FOR_EACH_ORDER)
-    monthly = [f"{service:<20}{dollars:>26.2f}   {what}" for service, dollars, what in FOR_EACH_MONTH]
+    monthly = [f"{service:<22}{dollars:>24.2f}   {what}" for service, dollars, what in FOR_EACH_MONTH]
     table = [
         f"Dollars for a million paid orders ({LIST_PRICES})",
         *lines,
@@ -68,7 +77,7 @@ def main() -> None:
         "Dollars for each month, however many orders there are",
         *monthly,
         "",
-        "Not counted: storage, backups, custom metrics ($0.30 each a month beyond the first ten), Stripe's fee.",
+        "Not counted: storage, backups, Stripe's fee.",
     ]
     sys.stdout.write("\n".join(table) + "\n")
 

@@ -54,7 +54,9 @@ def load_template(name: str = "template.yaml") -> dict[str, Any]:
         pass
 
     def short_form(loader: Any, suffix: str, node: yaml.Node) -> Any:
-        return {suffix: loader.construct_sequence(node, deep=True)} if suffix == "Join" else f"{suffix} {node.value}"
+        if isinstance(node, yaml.SequenceNode) and suffix in ("If", "Join", "Sub"):
+            return {suffix: loader.construct_sequence(node, deep=True)}
+        return f"{suffix} {node.value}"
 
     Loader.add_multi_constructor("!", short_form)
     loaded = yaml.load((PROJECT / name).read_text(), Loader)  # noqa: S506  # A SafeLoader's child.

@@ -24,9 +24,10 @@ from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
+from onecharge.runtime.metrics import Metric
 from testing.builders import BOUNDS, ORDER_ID, T0, order
 from testing.charge_harness import ChargeHarness
-from testing.fake_gateway import NO_ANSWER, afterwards, meanwhile, refused
+from testing.fake_gateway import NO_ANSWER, afterwards, executed_but, meanwhile, refused
 from testing.harness import Log, Sample
 from testing.silent import SILENT
 
@@ -86,6 +87,26 @@ def test_a_duplicate_of_a_finalized_payment_is_done(service: ChargeHarness) -> N
     assert [service.deliver() for _ in range(5)] == [Done()] * 5
     assert len(service.stripe.requests) == 2
     assert service.row == before
+
+
+def test_money_is_counted_once_however_often_a_message_is_delivered(service: ChargeHarness) -> None:
+    """When the row becomes SUCCEEDED; no duplicate counts, early or late, and no replay of Stripe's."""
+    service.stripe.next("confirm", executed_but(ResponseKind.NO_ANSWER))
+    assert service.deliver() == BackOff()
+    for seconds in (0, 0, LEASE_SECONDS, REEMIT_AFTER_SECONDS):
+        service.now += seconds
+        service.deliver()
+    counted = [each for each in service.counted if each == "MoneyCharged"]
+    assert [(each.value, each.dimensions) for each in counted if isinstance(each, Metric)] == [
+        (order().amount_minor, ({"currency": "EUR"},))
+    ]
+
+
+def test_money_that_was_declined_is_not_counted(service: ChargeHarness) -> None:
+    """Nor what waits for the customer."""
+    service.stripe.banks["pm_card_visa"] = "lost_card"
+    service.deliver()
+    assert "MoneyCharged" not in service.counted
 
 
 @pytest.mark.parametrize("answer", ["succeeded", "lost_card", "requires_action"])

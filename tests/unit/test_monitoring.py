@@ -1,10 +1,12 @@
 """monitoring.yaml: alarms, causes, metrics and docs/runbook.md agree; one cause wakes once."""
 
+import json
 import re
 from typing import Any
 
 import pytest
 
+from benchmarks import costs  # optional: original
 from onecharge.runtime.alarms import Cause
 from testing.harness import PROJECT, load_template
 
@@ -111,7 +113,67 @@ def test_cloudwatch_takes_the_range_that_is_evaluated(name: str) -> None:
     assert alarm.get("DatapointsToAlarm", 1) <= alarm["EvaluationPeriods"]
 
 
+# ---------------------------------------------------------------- dashboard and saved queries
+
+
+def resolved(value: Any) -> str:
+    """A text with CloudFormation's functions resolved; what only a deployment knows stands in angle brackets."""
+    match value:
+        case {"Join": [str(separator), list(parts)]}:
+            return separator.join(map(resolved, parts))
+        case {"Sub": [text, dict(names)]}:
+            return _substituted(resolved(text), {name: resolved(each) for name, each in names.items()})
+        case str() if value.startswith("Sub "):
+            return _substituted(value.removeprefix("Sub "), {})
+        case _:
+            return str(value)
+
+
+def _substituted(text: str, names: dict[str, str]) -> str:
+    return re.sub(r"\$\{([\w:]+)\}", lambda name: names.get(name[1], f"<{name[1]}>"), text)
+
+
+def widgets() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(resolved(RESOURCES["Dashboard"]["Properties"]["DashboardBody"]))["widgets"]
+    return found
+
+
+def test_the_dashboard_is_json_and_shows_every_composite_alarm() -> None:
+    """CloudFormation does not look into it; CloudWatch refuses what is no JSON when it is deployed."""
+    [alarms] = [each["properties"]["alarms"] for each in widgets() if each["type"] == "alarm"]
+    assert [arn.rpartition("<StackName>-")[2] for arn in alarms] == list(COMPOSITES)
+
+
+def test_every_metric_of_the_dashboard_is_counted() -> None:
+    """docs/metrics.md has ours; the others are AWS's, of the resources that the parameters name."""
+    documented = set(re.findall(r"`([^`]+)`", (PROJECT / "docs/metrics.md").read_text()))
+    shown = [metric for each in widgets() for metric in each["properties"].get("metrics", [])]
+    expressions = [each[0]["expression"] for each in shown if isinstance(each[0], dict)]
+    ours = {each[1].partition(".")[0] for each in shown if each[0] == "onecharge/<StackName>"}
+    ours |= {name for text in expressions if "onecharge/" in text for name in re.findall(r'MetricName="(\w+)"', text)}
+    assert {"OrderPlaced", "Order", "MoneyCharged", "StripeSeconds", "DuplicateIgnored"} <= ours
+    assert {name for name in ours if name not in documented and f"{name}.{{status}}" not in documented} == set()
+
+
+def test_a_saved_query_asks_for_what_is_logged() -> None:
+    """A message that a function no longer writes would make a query find nothing, when it is needed."""
+    queries = [each["Properties"] for each in RESOURCES.values() if each["Type"].endswith("QueryDefinition")]
+    sources = "\n".join(path.read_text() for name in ("functions", "shared") for path in (PROJECT / name).rglob("*.py"))
+    for query in queries:
+        for message in re.findall(r'message = "([^"]+)"', query["QueryString"]):
+            assert message in sources or message == "payment finalized", query["Name"]
+    assert 'f"{self.subject.lower()} finalized"' in sources, "makes it: payment finalized"
+    named = re.findall(r"`([a-z]+(?:-[a-z]+)+)`", RUNBOOK.partition("# What notifies")[0])
+    assert sorted(named) == sorted(query["Name"].rpartition("/")[2] for query in queries)
+
+
 # optional: original
+def test_the_costs_count_the_alarms() -> None:
+    """`make costs` says what they cost a month."""
+    own = [each for each in load_template()["Resources"].values() if each["Type"] == "AWS::CloudWatch::Alarm"]
+    assert (len(METRIC_ALARMS) + len(own), len(COMPOSITES)) == (costs.METRIC_ALARMS, costs.COMPOSITE_ALARMS)
+
+
 def test_every_function_and_queue_is_watched() -> None:
     """A new one without an alarm would fail unseen; check_release is a deployment's, which fails with it."""
     template = load_template()["Resources"]

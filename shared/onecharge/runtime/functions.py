@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from onecharge.runtime.logs import set_level
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.redaction import presentable
 from onecharge.runtime.self_check import SELF_CHECK, Probe, run_probes
@@ -55,7 +56,9 @@ def lambda_handler[App: ApplicationParts, Result](
 
     @cache
     def application() -> App:
-        return build(os.environ)
+        built = build(os.environ)
+        set_level(os.environ)
+        return built
 
     def decorate(invoke: Callable[[App, dict[str, Any], "LambdaContext"], Result]) -> Handler[Result]:
         @wraps(invoke)

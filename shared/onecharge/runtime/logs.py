@@ -1,6 +1,7 @@
 """The logger of a function: JSON lines of Powertools, without secrets, and quiet libraries whatever the level is."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -22,9 +23,19 @@ class RedactingFormatter(LambdaPowertoolsFormatter):
 def function_logger() -> Logger:
     """The logger of the function POWERTOOLS_SERVICE_NAME.
 
-    Its level is Lambda's (LoggingConfig, `AWS_LAMBDA_LOG_LEVEL`) or POWERTOOLS_LOG_LEVEL. The libraries stay at
-    WARNING, at DEBUG too: Lambda sets the level of the root logger, from which they would inherit it.
+    The libraries stay at WARNING, at DEBUG too: Lambda sets the level of the root logger, from which they would inherit
+    it.
     """
     for library in LIBRARIES:
         logging.getLogger(library).setLevel(logging.WARNING)
     return Logger(logger_formatter=RedactingFormatter())
+
+
+def set_level(environment: Mapping[str, str]) -> None:
+    """Give the function's logger the level of POWERTOOLS_LOG_LEVEL.
+
+    Powertools prefers Lambda's level (LoggingConfig, `AWS_LAMBDA_LOG_LEVEL`), which is never above INFO here: Lambda
+    would drop the lines that hold the metrics.
+    """
+    if service := environment.get("POWERTOOLS_SERVICE_NAME"):
+        logging.getLogger(service).setLevel(environment.get("POWERTOOLS_LOG_LEVEL", "INFO"))
