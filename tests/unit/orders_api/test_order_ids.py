@@ -18,7 +18,7 @@ OTHER_KEY = "x" * 64
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-class Stack:
+class Deployed:
     """The secret and the table of a stack; each `environment` is an execution environment, as a cold start makes it."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class Stack:
 
 
 @pytest.fixture
-def stack(aws: None) -> Stack:
-    return Stack()
+def deployed(aws: None) -> Deployed:
+    return Deployed()
 
 
-def put(stack: Stack, key: str) -> None:
-    stack.secret = lambda: key
+def put(deployed: Deployed, key: str) -> None:
+    deployed.secret = lambda: key
 
 
 # ---------------------------------------------------------------- the ids
@@ -69,81 +69,81 @@ def test_the_fingerprint_is_no_id_and_shows_no_key() -> None:
 # ---------------------------------------------------------------- the guard
 
 
-def test_the_first_use_records_the_key_and_later_ones_compare(stack: Stack) -> None:
+def test_the_first_use_records_the_key_and_later_ones_compare(deployed: Deployed) -> None:
     """However many environments there are; white space around the key is no part of it."""
-    first = stack.environment().ids()
-    put(stack, f" {KEY}\n")
-    assert stack.environment().ids() == first
-    [item] = stack.recorded()
+    first = deployed.environment().ids()
+    put(deployed, f" {KEY}\n")
+    assert deployed.environment().ids() == first
+    [item] = deployed.recorded()
     assert KEY not in json.dumps(item)
 
 
-def test_another_key_makes_no_id(stack: Stack) -> None:
+def test_another_key_makes_no_id(deployed: Deployed) -> None:
     """A rotation, or a secret put by hand: no execution environment that reads it places an order."""
-    stack.environment().ids()
-    put(stack, OTHER_KEY)
-    changed = stack.environment()
+    deployed.environment().ids()
+    put(deployed, OTHER_KEY)
+    changed = deployed.environment()
     for _ in range(2):
         with pytest.raises(OrderIdKeyChanged):
             changed.ids()
 
 
-def test_an_environment_keeps_the_key_that_it_has(stack: Stack) -> None:
+def test_an_environment_keeps_the_key_that_it_has(deployed: Deployed) -> None:
     """While the key is another one, environments that are older go on, with the right ids; no one mixes the two."""
-    old = stack.environment()
+    old = deployed.environment()
     ids = old.ids()
-    put(stack, OTHER_KEY)
+    put(deployed, OTHER_KEY)
     assert old.ids() == ids
 
 
-def test_the_former_key_mends_it(stack: Stack) -> None:
+def test_the_former_key_mends_it(deployed: Deployed) -> None:
     """Without a deploy, in the environments that refused."""
-    ids = stack.environment().ids()
-    put(stack, OTHER_KEY)
-    changed = stack.environment()
+    ids = deployed.environment().ids()
+    put(deployed, OTHER_KEY)
+    changed = deployed.environment()
     with pytest.raises(OrderIdKeyChanged):
         changed.ids()
-    put(stack, KEY)
+    put(deployed, KEY)
     assert changed.ids() == ids
 
 
-def test_of_two_versions_at_once_one_is_the_key(stack: Stack) -> None:
+def test_of_two_versions_at_once_one_is_the_key(deployed: Deployed) -> None:
     """Two environments read different versions before anything is recorded: the first write decides for both."""
-    one, other = stack.environment(), stack.environment()
-    put(stack, OTHER_KEY)
+    one, other = deployed.environment(), deployed.environment()
+    put(deployed, OTHER_KEY)
     ids = other.ids()
-    put(stack, KEY)
+    put(deployed, KEY)
     with pytest.raises(OrderIdKeyChanged):
         one.ids()
-    put(stack, OTHER_KEY)
+    put(deployed, OTHER_KEY)
     assert one.ids() == ids
 
 
 @pytest.mark.parametrize("key", ["", " " * 64, "later", "k" * 31])
-def test_what_is_too_short_is_no_key(stack: Stack, key: str) -> None:
+def test_what_is_too_short_is_no_key(deployed: Deployed, key: str) -> None:
     """Nothing is recorded: a placeholder does not become the key that all later ones are compared with."""
-    put(stack, key)
+    put(deployed, key)
     with pytest.raises(OrderIdKeyChanged):
-        stack.environment().ids()
-    assert stack.recorded() == []
+        deployed.environment().ids()
+    assert deployed.recorded() == []
 
 
-def test_a_table_that_does_not_answer_makes_no_id(stack: Stack) -> None:
+def test_a_table_that_does_not_answer_makes_no_id(deployed: Deployed) -> None:
     """The key was not compared, so it is not used; the next call tries again."""
-    environment = stack.environment()
-    stack.dynamodb.delete_table(TableName=stack.table)
+    environment = deployed.environment()
+    deployed.dynamodb.delete_table(TableName=deployed.table)
     with pytest.raises(ClientError):
         environment.ids()
-    create_table(stack.dynamodb, stack.table, "OrderIdKeyTable")
-    assert environment.ids() == stack.environment().ids()
+    create_table(deployed.dynamodb, deployed.table, "OrderIdKeyTable")
+    assert environment.ids() == deployed.environment().ids()
 
 
-def test_a_write_whose_answer_was_lost_is_repeated(stack: Stack) -> None:
+def test_a_write_whose_answer_was_lost_is_repeated(deployed: Deployed) -> None:
     """The second write is refused by the first one's item, which is the same."""
-    lost = GuardedKey(_LosesAnswers(stack.dynamodb), stack.table, read_key=stack.secret, clock=lambda: NOW)  # type: ignore[arg-type]
+    lost = GuardedKey(_LosesAnswers(deployed.dynamodb), deployed.table, read_key=deployed.secret, clock=lambda: NOW)  # type: ignore[arg-type]
     with pytest.raises(ConnectionError):
         lost.ids()
-    assert lost.ids() == stack.environment().ids()
+    assert lost.ids() == deployed.environment().ids()
 
 
 class _LosesAnswers:
@@ -163,15 +163,15 @@ class _LosesAnswers:
         return answer
 
 
-def test_a_self_check_compares_and_records_nothing(stack: Stack) -> None:
+def test_a_self_check_compares_and_records_nothing(deployed: Deployed) -> None:
     """Before the first order any key is well, since it may be another stack's that is put there; then only the key."""
-    stack.environment().check()
-    assert stack.recorded() == []
-    stack.environment().ids()
-    stack.environment().check()
-    put(stack, OTHER_KEY)
+    deployed.environment().check()
+    assert deployed.recorded() == []
+    deployed.environment().ids()
+    deployed.environment().check()
+    put(deployed, OTHER_KEY)
     with pytest.raises(OrderIdKeyChanged):
-        stack.environment().check()
+        deployed.environment().check()
 
 
 # ---------------------------------------------------------------- the API

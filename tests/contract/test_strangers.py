@@ -1,0 +1,62 @@
+"""On every DynamoDB that we can run: another customer's order is not there, and of two keys of order ids one is used."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from onecharge.contract.events import EventType
+from onecharge.orders.ids import GuardedKey, OrderIdKeyChanged, OrderIds
+from onecharge.orders.store import NoSuchOrder
+from orders_api.pay_again import make_attempt
+from testing.harness import create_table
+from testing.order_service import CUSTOMER, NOW, Shop
+from tests.contract.conftest import Endpoint
+
+UNKNOWN = "ord_" + "0" * 32
+
+
+@pytest.fixture
+def declined(order_dynamodb: Any) -> Shop:
+    """A PAYMENT_DECLINED order."""
+    shop = Shop.on(order_dynamodb)
+    shop.payment(EventType.PAYMENT_DECLINED, decline_code="expired_card")
+    return shop
+
+
+def test_only_its_customer_finds_an_order(declined: Shop) -> None:
+    """Another customer finds as much as there is of an order that was never placed."""
+    assert declined.orders.find_of(CUSTOMER, declined.order_id) == declined.order
+    assert declined.orders.find_of("cus_2", declined.order_id) is None
+    assert declined.orders.find_of(CUSTOMER, UNKNOWN) is None
+
+
+def test_only_its_customer_pays_an_order_again(declined: Shop) -> None:
+    """Another customer's write is refused as one to an order that was never placed, and changes nothing."""
+    before = declined.item
+    for order_id in (declined.order_id, UNKNOWN):
+        with pytest.raises(NoSuchOrder):
+            make_attempt(declined.orders, "cus_2", order_id, "pm_card_visa", "k", now=NOW)
+    assert declined.item == before
+    _, is_new = make_attempt(declined.orders, CUSTOMER, declined.order_id, "pm_card_visa", "k", now=NOW)
+    assert is_new
+
+
+def test_of_two_keys_that_are_read_at_once_one_is_used(endpoint: Endpoint) -> None:
+    """Twelve execution environments start together, half of them with another version of the secret."""
+    table = create_table(endpoint.client(), f"keys-{uuid4()}", "OrderIdKeyTable")
+    keys = ["a" * 64, "b" * 64]
+
+    def start(number: int) -> OrderIds | None:
+        key = keys[number % 2]
+        try:
+            return GuardedKey(endpoint.client(), table, read_key=lambda: key, clock=lambda: NOW).ids()
+        except OrderIdKeyChanged:
+            return None
+
+    with ThreadPoolExecutor(12) as threads:
+        started = Counter(threads.map(start, range(12)))
+    assert sorted(started.values()) == [6, 6]
+    assert len(started.keys() - {None}) == 1
