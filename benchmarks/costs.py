@@ -37,7 +37,7 @@ FOR_EACH_ORDER = [
     Cost("DynamoDB, Payments", 5, 0.625, "claim, PaymentIntent's id, finalize; `unfinished` is entered and left"),
     Cost("SNS", 2, 0.50, "the order placed and its outcome; deliveries to SQS are free"),
     Cost("SQS", 4, 0.40, "two messages, each received and deleted"),
-    Cost("CloudWatch Logs", 6, 0.50, "6 KB of log lines and metrics, at $0.50 a GB"),
+    Cost("CloudWatch Logs", 6, 0.50, "6 KB of log lines, metrics and access log, at $0.50 a GB"),
 ]
 
 METRIC_ALARMS, COMPOSITE_ALARMS = 55, 11

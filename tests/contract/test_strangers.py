@@ -1,4 +1,4 @@
-"""On every DynamoDB that we can run: another customer's order is not there, and of two keys of order ids one is used."""
+"""On every DynamoDB that we can run: another customer's order is not there; of two keys of order ids, one is used."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
