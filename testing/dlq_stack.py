@@ -6,7 +6,7 @@ The functions that a test needs run in this process, with their own parts; nothi
 import argparse
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -38,8 +38,15 @@ from orders_api.place_order import OrderRequest
 from testing.harness import LambdaContext, create_table, load_template
 from testing.silent import SILENT
 
+Clients = Callable[[str], Any]
+"""Makes boto3's client of a service."""
+
 API_KEY = "sk_test_operated"
 HOUR = 3600
+
+
+def _of_moto(service: str) -> Any:
+    return boto3.client(service)  # type: ignore[call-overload]  # The service is not known before run time.
 
 
 class CloudFormation:
@@ -63,40 +70,42 @@ class CloudFormation:
 class Session:
     """boto3's session of whoever operates the stack."""
 
-    def __init__(self, cloudformation: CloudFormation) -> None:
-        self._cloudformation = cloudformation
+    def __init__(self, cloudformation: CloudFormation, clients: "Clients") -> None:
+        self._cloudformation, self._clients = cloudformation, clients
 
     def client(self, service: str, **_: Any) -> Any:
-        return self._cloudformation if service == "cloudformation" else boto3.client(service)  # type: ignore[call-overload]
+        return self._cloudformation if service == "cloudformation" else self._clients(service)
 
 
 class DlqStack:
-    """The stack, its worker, and the commands that operate it. Needs moto's AWS (the fixture `aws`).
+    """The stack, its worker, and the commands that operate it.
 
     Args:
         fifo: whether its queues are FIFO queues.
+        clients: of the AWS that it is on; moto's, if none is given (the fixture `aws`).
     """
 
-    def __init__(self, stripe_base: str, *, fifo: bool = False) -> None:
+    def __init__(self, stripe_base: str, *, fifo: bool = False, clients: Clients = _of_moto) -> None:
         self.standin = StandInAdmin(stripe_base)
-        self.dynamodb, self.sqs = boto3.client("dynamodb"), boto3.client("sqs")
+        self.dynamodb, self.sqs = clients("dynamodb"), clients("sqs")
+        self._name = f"shop-{uuid4().hex[:8]}"
         self._offset_seconds = 0.0
         self._fifo = fifo
-        secret = boto3.client("secretsmanager").create_secret(Name=f"stripe-{uuid4()}", SecretString=API_KEY)
+        secret = clients("secretsmanager").create_secret(Name=f"stripe-{uuid4()}", SecretString=API_KEY)
         parameters = {"StripeApiBase": stripe_base, "StripeSecretArn": secret["ARN"]}
-        session: Any = Session(CloudFormation(dict(self._resources()), parameters))
+        session: Any = Session(CloudFormation(dict(self._resources()), parameters), clients)
         self.stack = Stack("shop", session, endpoint_url="http://moto")
         self.counted: list[str] = []
 
     def _resources(self) -> Iterator[tuple[str, str]]:
         for logical_id, resource in load_template()["Resources"].items():
             if resource["Type"] == "AWS::DynamoDB::Table":
-                yield logical_id, create_table(self.dynamodb, f"shop-{logical_id}", logical_id)
+                yield logical_id, create_table(self.dynamodb, f"{self._name}-{logical_id}", logical_id)
             if resource["Type"] == "AWS::SQS::Queue":
                 is_fifo = self._fifo and "FifoQueue" in str(resource["Properties"])
-                name = f"shop-{logical_id}" + (".fifo" if is_fifo else "")
+                name = f"{self._name}-{logical_id}" + (".fifo" if is_fifo else "")
                 attributes = {"FifoQueue": "true"} if is_fifo else {}
-                yield logical_id, self.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]  # type: ignore[arg-type]
+                yield logical_id, self.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
 
     # ------------------------------------------------------------ the commands
 
@@ -204,7 +213,7 @@ class DlqStack:
         url = self.stack.resource(queue)
         place = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())} if url.endswith(".fifo") else {}
         given = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
-        return str(self.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=given, **place)["MessageId"])  # type: ignore[arg-type]
+        return str(self.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=given, **place)["MessageId"])
 
     def messages(self, queue: str) -> list[Mapping[str, Any]]:
         """The visible messages of a queue, which stay visible."""
