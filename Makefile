@@ -14,13 +14,17 @@ PY := $(VENV)/bin/python
 # `sam build` looks for python3.13 on PATH; the environments' own one is always the right one.
 export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/$(VENV)/opt/sam/bin:$(value PATH)
 # Nothing that the shell holds changes what runs here: no AWS profile, no other Python code, no other encoding.
-unexport PYTHONPATH PYTHONHOME PYTHONIOENCODING PIP_USER PIP_TARGET PIP_PREFIX $(filter AWS_%,$(.VARIABLES))
+unexport PYTHONPATH PYTHONHOME PYTHONIOENCODING PIP_USER PIP_TARGET PIP_PREFIX
+# But what is about a deployed stack uses the shell's AWS account.
+ifeq ($(filter e2e deployed-check,$(MAKECMDGOALS)),)
+unexport $(filter AWS_%,$(.VARIABLES))
+endif
 export PYTHONUTF8 := 1
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local unit test deep check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements clean
+.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements clean
 .PHONY: survival costs shape machines new new-check # optional: original
 
 help: ## Say what can be made.
@@ -107,6 +111,17 @@ unit: $(VENV)/.dev ## Run the unit tests: no SAM CLI, no emulator, no npm [PYTES
 # Coverage is of all tests, so it is measured unless PYTEST_ARGS choose some.
 test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all tests, and measure the coverage [PYTEST_ARGS=…].
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--cov)
+
+# TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
+STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-deployed-stack"; exit 1; }
+
+e2e: $(VENV)/.dev $(VENV)/opt/.openapi ## Run the e2e tests against a deployed stack: make e2e STACK=onecharge-dev TOKEN_COMMAND=….
+	$(STACK_NEEDED)
+	@$(PY) -m pytest -q tests/e2e --stack "$(STACK)" $(PYTEST_ARGS)
+
+deployed-check: $(VENV)/.dev ## Does a deployed stack work? An order in test mode, paid, refunded: make deployed-check STACK=… TOKEN_COMMAND=….
+	$(STACK_NEEDED)
+	@$(PY) -m ops --stack "$(STACK)" check --yes
 
 deep: $(VENV)/.dev ## Explore more than `make test`: more schedules, each mutant in all scenarios.
 	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation

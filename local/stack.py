@@ -60,6 +60,11 @@ class Stack:
     def issuer(self) -> Issuer:
         return Issuer(self.jwt_issuer, self.jwt_audience, Path(self.jwt_key_file))
 
+    @property
+    def stripe(self) -> StandInAdmin:
+        """The stand-in's ledger, faults and clock."""
+        return StandInAdmin(self.stripe_api_base)
+
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
 

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Protocol
 
-from ops import audit, dlq, explain, failed_records, pending, resources, restore, review
+from ops import audit, check, dlq, explain, failed_records, pending, resources, restore, review
 from ops.connection import Stack
 from ops.output import Report
 
@@ -35,5 +35,6 @@ COMMANDS: Mapping[str, Command] = {
     "failed-records": failed_records,
     "restore": restore,
     "audit": audit,
+    "check": check,
 }
 """By name, in the order of the help."""

@@ -119,6 +119,10 @@ class Stack:
             raise Problem(f"stack {self.name} has no parameter {name}: was it deployed from this template?")
         return found
 
+    def parameters(self) -> list[str]:
+        """The names of the stack's parameters, sorted."""
+        return sorted(self._parameters)
+
     @cached_property
     def _resources(self) -> Mapping[str, str]:
         # DescribeStackResources ends at 100 resources (AWS CloudFormation API reference); this one has pages.

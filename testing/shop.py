@@ -9,15 +9,12 @@ from uuid import uuid4
 
 import requests
 
-from local.deployment import STACK_NAME
 from local.issuer import REFUND_SCOPE  # optional: refunds
 from local.stack import Stack
-from local.stripe_standin.admin import LedgerCharge, StandInAdmin
+from local.stripe_standin.admin import LedgerCharge
 
 DECLINED_CARD = "pm_card_visa_chargeDeclinedInsufficientFunds"
 THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
-LOG_GROUP = f"/aws/lambda/{STACK_NAME}"
-"""Of all functions of the stack."""
 _PATIENCE_SECONDS = 90
 
 
@@ -55,7 +52,7 @@ class Shop:
     """A shop that uses the API of a deployed stack for one customer, and reads Stripe's ledger."""
 
     def __init__(self, stack: Stack, customer: str = "cus_e2e") -> None:
-        self.stack, self.stripe = stack, StandInAdmin(stack.stripe_api_base)
+        self.stack, self.stripe = stack, stack.stripe
         self.http = signed_in(stack.issuer.token(customer))
         self.staff = signed_in(stack.issuer.token("staff_e2e", REFUND_SCOPE))  # optional: refunds
 
@@ -115,5 +112,6 @@ class Shop:
 
     def log(self) -> str:
         """All that the functions have logged, as CloudWatch Logs has it."""
-        pages = self.stack.aws.client("logs").get_paginator("filter_log_events").paginate(logGroupName=LOG_GROUP)
+        group = f"/aws/lambda/{self.stack.stack_name}"
+        pages = self.stack.aws.client("logs").get_paginator("filter_log_events").paginate(logGroupName=group)
         return "\n".join(event["message"] for page in pages for event in page["events"])

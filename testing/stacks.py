@@ -9,5 +9,9 @@ STACKS = [
     STANDARD,
     FIFO,  # optional: fifo
 ]
+own_stack = pytest.mark.own_stack
+"""Does to its stack what nobody else may see: stops a queue's or a stream's reader, edits a row, empties a DLQ. Not on
+a deployed stack (make e2e STACK=…), which others use."""
+
 on_both = pytest.mark.parametrize("stack", STACKS, indirect=True)
 on_fifo = pytest.mark.parametrize("stack", [FIFO], indirect=True)  # optional: fifo

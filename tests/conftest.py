@@ -12,23 +12,48 @@ from moto import mock_aws
 
 from local.aws_account import forget_aws_account
 from local.stack import Stack, running_stack
+from testing.deployed import CannotRun, deployed_stack
 from testing.harness import PROJECT, LambdaContext, Log, Sample, create_table
 from testing.stacks import FIFO, STACKS, STANDARD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--deep", action="store_true", help="explore as many schedules as `make deep` does")
+    parser.addoption("--stack", metavar="NAME", help="run the e2e tests against this deployed stack")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No account of the shell's, before anything makes a client: its profile may not exist. But a stack has one."""
+    config.addinivalue_line("markers", "own_stack: not on a deployed stack, which others use")
+    if not config.getoption("--stack"):
+        forget_aws_account(os.environ)
 
 
 _SERVERS = (*STACKS, "ministack", "dynamodb_local")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --deep only those tests run that explore more then."""
+    """With --deep only those tests run that explore more then; with --stack only those of a stack that is there."""
+    if config.getoption("--stack"):
+        for item in items:
+            if reason := _why_not_deployed(item):
+                item.add_marker(pytest.mark.skip(reason=reason))
     if config.getoption("--deep"):
         shallow = [item for item in items if "is_deep" not in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=shallow)
         items[:] = [item for item in items if item not in shallow]
+
+
+def _why_not_deployed(item: pytest.Item) -> str:
+    """Why the test cannot run against a deployed stack; nothing if it can."""
+    if "stack" not in getattr(item, "fixturenames", ()):
+        return "runs without a stack"
+    if item.get_closest_marker("own_stack"):
+        return "does to the stack what its other users would see"
+    callspec = getattr(item, "callspec", None)
+    return (
+        "" if callspec and callspec.params.get("stack") == STANDARD else "is about another stack than the deployed one"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -60,10 +85,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def is_deep(pytestconfig: pytest.Config) -> bool:
     """Whether the simulation has time: `make test` explores less than `make deep`."""
     return bool(pytestconfig.getoption("--deep"))
-
-
-# Before anything makes a client: a profile of the shell's that does not exist would fail each of them.
-forget_aws_account(os.environ)
 
 
 @pytest.fixture
@@ -108,8 +129,14 @@ def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def standard_stack(stack_dir: Path) -> Iterator[Stack]:
-    """The real template, built and deployed to an emulator, once for all its tests."""
+def standard_stack(stack_dir: Path, pytestconfig: pytest.Config) -> Iterator[Stack]:
+    """The real template, built and deployed to an emulator, once for all its tests; or the stack of --stack."""
+    if name := pytestconfig.getoption("--stack"):
+        try:
+            yield deployed_stack(name, os.environ)
+        except CannotRun as reason:
+            pytest.exit(str(reason), returncode=2)
+        return
     with running_stack(work_dir=stack_dir) as stack:
         yield stack
 

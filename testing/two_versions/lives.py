@@ -117,6 +117,16 @@ def canceled(world: World) -> dict[str, Any]:
     return world.settle(order_id)
 
 
+def canceled_in_an_outage(world: World) -> dict[str, Any]:
+    """Stripe does not answer: the order is CANCELING, and a worker finishes it."""
+    order_id = place(world, THREE_D_SECURE_CARD)
+    world.settle(order_id)
+    world.stripe.add_fault(Fault.UNAVAILABLE_503, times=None, path="/v1/payment_intents/*/cancel")
+    assert world.http(f"POST /orders/{order_id}/cancel", {}, key=world.key())["status"] == "CANCELING"
+    world.stripe.clear_faults()
+    return world.settle(order_id)
+
+
 def canceled_unpublished(world: World) -> dict[str, Any]:
     """Before any worker has seen it."""
     order_id = place(world)
@@ -141,10 +151,12 @@ def refunded(world: World) -> dict[str, Any]:
 
 def refund_failed(world: World) -> dict[str, Any]:
     """Stripe makes the refund, and takes it back later: its amount is free again."""
-    order_id = place(world, "pm_card_refundFail")
+    order_id = place(world)
     world.settle(order_id)
     world.http(f"POST /orders/{order_id}/refunds", {}, key=world.key())
-    world.settle(order_id)
+    assert world.settle(order_id)["amount_refunded"] == 2500
+    [refund] = world.stripe.ledger().refunds
+    world.stripe.fail_refund(refund["id"])
     world.step(invoke="reconcile", event={})
     return world.settle(order_id)
 
@@ -161,6 +173,7 @@ LIVES: Mapping[str, tuple[Callable[[World], dict[str, Any]], str]] = {
     "due": (due, "PAID"),  # optional: due
     # optional: cancel
     "canceled": (canceled, "CANCELED"),
+    "canceled in an outage": (canceled_in_an_outage, "CANCELED"),
     "canceled unpublished": (canceled_unpublished, "CANCELED"),
     # end optional
     # optional: refunds

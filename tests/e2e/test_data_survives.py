@@ -11,7 +11,9 @@ from uuid import uuid4
 from local.stack import Stack
 from ops import command_line
 from testing.shop import DECLINED_CARD, Shop, eventually, orders_unpublished
-from testing.stacks import on_both
+from testing.stacks import on_both, own_stack
+
+pytestmark = own_stack
 
 
 def ops(stack: Stack, folder: Path, *words: str) -> dict[str, Any]:

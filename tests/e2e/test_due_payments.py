@@ -10,9 +10,8 @@ from uuid import uuid4
 import pytest
 
 from local.stack import Stack
-from local.stripe_standin.admin import StandInAdmin
 from onecharge.runtime.dynamodb import from_item, to_item
-from testing.shop import LOG_GROUP, eventually
+from testing.shop import eventually
 from testing.stacks import on_both
 
 
@@ -20,7 +19,7 @@ class Calendar:
     """Whoever enters documents, the schedule, and Stripe's ledger."""
 
     def __init__(self, stack: Stack) -> None:
-        self.stack, self.stripe = stack, StandInAdmin(stack.stripe_api_base)
+        self.stack, self.stripe = stack, stack.stripe
         self.dynamodb, self.lambda_ = stack.aws.client("dynamodb"), stack.aws.client("lambda")
 
     def enter(self, *, days_ago: int = 0, **changes: Any) -> dict[str, Any]:
@@ -63,7 +62,8 @@ class Calendar:
 
     def log(self) -> str:
         """The lines of the job."""
-        pages = self.stack.aws.client("logs").get_paginator("filter_log_events").paginate(logGroupName=LOG_GROUP)
+        group = f"/aws/lambda/{self.stack.stack_name}"
+        pages = self.stack.aws.client("logs").get_paginator("filter_log_events").paginate(logGroupName=group)
         lines = [event["message"] for page in pages for event in page["events"]]
         return "\n".join(line for line in lines if '"service":"place_due_orders"' in line)
 

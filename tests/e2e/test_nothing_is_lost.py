@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 
 from local.stack import Stack
 from testing.shop import Shop, eventually, orders_unpublished
-from testing.stacks import on_both
+from testing.stacks import on_both, own_stack
+
+pytestmark = own_stack
 
 
 def stays_pending_for_an_hour(shop: Shop, stack: Stack, order_id: str) -> None:

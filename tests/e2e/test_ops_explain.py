@@ -14,6 +14,9 @@ from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from testing.operator import Operator
 from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
+from testing.stacks import own_stack
+
+pytestmark = own_stack
 
 
 @pytest.fixture

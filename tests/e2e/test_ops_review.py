@@ -12,6 +12,9 @@ from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from testing.operator import Operator
 from testing.shop import Shop, eventually
+from testing.stacks import own_stack
+
+pytestmark = own_stack
 
 INVALID = {"type": "invalid_request_error", "code": "parameter_unknown", "message": "Received unknown parameter: x"}
 

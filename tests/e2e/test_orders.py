@@ -13,7 +13,7 @@ from local.stripe_standin.faults import Fault
 from local.tap import open_tap
 from onecharge.payments.charges.store import shard_of
 from testing.shop import Shop, eventually
-from testing.stacks import on_both
+from testing.stacks import on_both, own_stack
 
 FUNCTIONS = {"orders_api", "publish_events", "charge_order", "update_order"}
 
@@ -73,6 +73,7 @@ def test_whatever_stripe_does_the_order_is_paid_once(shop: Shop, fault: Fault) -
     assert len(shop.charges(placed.json()["order_id"])) == 1
 
 
+@own_stack
 def test_a_charge_that_nobody_finalized_is_reconciled(shop: Shop, stack: Stack) -> None:
     """Its worker was killed before it finalized, its message is gone, an hour has passed: the row follows Stripe."""
     order_id = shop.order().json()["order_id"]
@@ -101,6 +102,7 @@ def test_a_charge_that_nobody_finalized_is_reconciled(shop: Shop, stack: Stack) 
     assert len(shop.charges(order_id)) == 1
 
 
+@own_stack
 def test_poison_is_in_the_dlq_with_its_reason(shop: Shop, stack: Stack) -> None:
     """At its first receive."""
     drain(stack, stack.payments_dlq_url)

@@ -12,6 +12,9 @@ from onecharge.runtime.self_check import require_self_check
 from testing.harness import PROJECT
 from testing.permissions import functions_of, physical_id, requests_of, rights_lambda_uses, rights_of
 from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
+from testing.stacks import own_stack
+
+pytestmark = own_stack
 
 WITHOUT_CODEDEPLOY = "CheckReleaseFunction"
 """The one function that nothing invokes here: the emulator has no CodeDeploy. Its rights are read, not tried."""

@@ -10,7 +10,6 @@ import pytest
 import requests
 
 from local.stack import Stack
-from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.webhooks import signature
 from testing.shop import signed_in
@@ -29,7 +28,7 @@ class Customer:
     """Somebody whose card asks for 3-D Secure, and Stripe's events about it."""
 
     def __init__(self, stack: Stack) -> None:
-        self.stack, self.stripe = stack, StandInAdmin(stack.stripe_api_base)
+        self.stack, self.stripe = stack, stack.stripe
         self.http = signed_in(stack.issuer.token("cus_webhooks"))
         placed = self.http.post(
             f"{stack.api_url}/orders", json=_ORDER, headers={"Idempotency-Key": str(uuid4())}, timeout=_PATIENCE_SECONDS

@@ -158,3 +158,15 @@ def test_make_from_elsewhere_does_nothing(checkout: Path) -> None:
     assert done.returncode == 2
     assert "run make in its folder" in done.stderr
     assert (elsewhere / ".venv").exists()
+
+
+def test_what_is_about_a_deployed_stack_uses_the_shells_account(checkout: Path) -> None:
+    """And needs the stack's name; without it nothing runs."""
+    pretend_installed(checkout, python="env")
+    shell = {"AWS_PROFILE": "work", "AWS_REGION": "x", "PYTHONPATH": "/other"}
+    seen = make(checkout, "deployed-check", "STACK=shop", **shell).stdout.splitlines()
+    assert "AWS_PROFILE=work" in seen
+    assert "PYTHONPATH=/other" not in seen
+    done = make(checkout, "deployed-check", **shell)
+    assert done.returncode == 2
+    assert "STACK is missing: make deployed-check STACK=" in done.stdout

@@ -1,10 +1,14 @@
 """template.yaml: which events reach which queue, and where what cannot be delivered goes."""
 
+import re
+import tomllib
 from typing import Any
+
+import pytest
 
 from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType
-from testing.harness import load_intrinsics, load_template
+from testing.harness import PROJECT, load_intrinsics, load_template
 
 STREAM_RETENTION_SECONDS = 24 * 3600
 """Of DynamoDB Streams (Amazon DynamoDB Developer Guide, "Change data capture for DynamoDB Streams")."""
@@ -82,3 +86,60 @@ def test_what_holds_orders_and_payments_survives() -> None:
         "sandbox": False,
         "local": False,
     }
+
+
+# ---------------------------------------------------------------- parameters and outputs
+
+TEMPLATE = load_template()
+GROUPS = TEMPLATE["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
+
+
+def test_what_has_no_default_is_asked_for_first() -> None:
+    """`sam deploy --guided` asks in the order of the template; all that follows can be answered with Enter."""
+    has_default = ["Default" in parameter for parameter in TEMPLATE["Parameters"].values()]
+    assert has_default == sorted(has_default)
+    assert [name for group in GROUPS for name in group["Parameters"]] == list(TEMPLATE["Parameters"])
+
+
+@pytest.mark.parametrize("name", TEMPLATE["Parameters"])
+def test_a_parameter_is_described_and_takes_no_nonsense(name: str) -> None:
+    """A wrong value is refused before anything is changed, with a sentence instead of a pattern."""
+    parameter = TEMPLATE["Parameters"][name]
+    assert parameter["Description"].endswith((".", "_abc"))
+    assert parameter.keys() & {"AllowedPattern", "AllowedValues", "MinValue"}
+    assert "AllowedPattern" not in parameter or parameter["ConstraintDescription"]
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("StripeSecretArn", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop/stripe-AbCdEf", "sk_test_1"),
+        ("JwtIssuer", "https://example.eu.auth0.com/", "example.eu.auth0.com"),
+        ("AlarmEmail", "", "nobody"),
+        ("StripeApiBase", "https://api.stripe.com", "https://api.stripe.com/v1"),
+        ("Release", "1b4f0e9", "a release"),
+    ],
+)
+def test_a_pattern_takes_what_is_meant(name: str, good: str, bad: str) -> None:
+    """Above all no key where its secret's ARN belongs: parameters are not secret."""
+    pattern = TEMPLATE["Parameters"][name]["AllowedPattern"]
+    assert re.fullmatch(pattern, good)
+    assert not re.fullmatch(pattern, bad)
+
+
+def test_a_deployment_says_what_to_type_next() -> None:
+    """The first output: `make deployed-check` with the stack's name."""
+    first = next(iter(TEMPLATE["Outputs"].values()))
+    assert "make deployed-check STACK=${AWS::StackName}" in first["Value"]
+
+
+def test_build_and_deploy_read_the_same_parameters() -> None:
+    """Architecture above all: what is built for one processor does not start on another. So samconfig.toml has them
+    where both commands read them, and not for one command alone.
+    """
+    config = tomllib.loads((PROJECT / "samconfig.toml").read_text())
+    environments = {name: each for name, each in config.items() if isinstance(each, dict)}
+    for commands in environments.values():
+        for command in ("build", "deploy"):
+            assert "parameter_overrides" not in commands.get(command, {}).get("parameters", {})
+    assert any("parameter_overrides" in each.get("global", {}).get("parameters", {}) for each in environments.values())
