@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from local.stripe_standin.server import running_standin
+from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import EventType, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
 from ops.dead_letters.queues import DESTINATIONS, DLQS, Reading, reading
 from ops.dead_letters.redrive import message_to_send
+from testing.builders import T0
 from testing.dlq_stack import DlqStack
 from testing.harness import load_template
 
@@ -299,6 +302,60 @@ def test_stripe_is_asked_before_an_undecided_order_is_redriven(operated: DlqStac
     assert outcomes(document)[message_id].startswith("the payment has no row; Stripe could not be asked")
     _, document, _ = operated.ops("dlq", "redrive", "--message-id", message_id, "--yes", "--force")
     assert document["redriven"] == 1
+
+
+def test_what_cannot_be_consulted_is_left(operated: DlqStack) -> None:
+    """No queue takes it, its time is in the future, or its order cannot be read: each with its own reason."""
+    order, broken = operated.place(), operated.place()
+    event = json.loads(operated.message(order))
+    future = json.dumps({**event, "data": {**event["data"], "placed_at": "2999-01-01T00:00:00Z"}})
+    operated.set_status(order, OrderStatus.PAID)
+    operated.set_status(broken, OrderStatus.PENDING)
+    body = operated.message(broken)
+    operated.dynamodb.update_item(
+        TableName=operated.stack.resource("OrdersTable"),
+        Key={"order_id": {"S": broken.order_id}},
+        UpdateExpression="REMOVE amount_minor",
+    )
+    sent = {
+        operated.send("SubscriptionsDlq", "{"): "neither a type nor an order can be read",
+        operated.send("SubscriptionsDlq", '{"type": "other"}'): "no queue takes messages of the type other",
+        operated.send("PaymentsDlq", future): "`dlq discard` it: still poison (its time is in the future)",
+        operated.send("PaymentsDlq", body): "the item of its order or refund cannot be read",
+    }
+    _, document, _ = operated.ops("dlq", "redrive", "--reason", "received too often", "--yes")
+    found = outcomes(document)
+    assert found.keys() == sent.keys()
+    assert [found[each] for each in sent if not found[each].startswith(sent[each])] == []
+
+
+def test_a_table_that_does_not_answer_changes_nothing(operated: DlqStack) -> None:
+    """The message is left, with the error."""
+    order = operated.place()
+    message_id = operated.send("PaymentsDlq", operated.message(order))
+    operated.dynamodb.delete_table(TableName=operated.stack.resource("PaymentsTable"))
+    _, document, _ = operated.ops("dlq", "redrive", "--message-id", message_id, "--yes", "--force")
+    assert outcomes(document)[message_id].startswith("it could not be consulted: ")
+    assert len(operated.messages("PaymentsDlq")) == 1
+
+
+def test_outcomes_and_cancellations_go_to_their_queues(operated: DlqStack) -> None:
+    """An outcome that the order does not know; a cancellation that nobody wants is left."""
+    order = operated.place()
+    data = {"order_id": order.order_id, "attempt": 1, "amount_minor": 2500, "currency": "EUR", "occurred_at": T0}
+    outcome = PaymentOutcomeEvent.of(
+        EventType.PAYMENT_SUCCEEDED, PaymentOutcome.model_validate(data), correlation_id="c"
+    ).model_dump_json()
+    cancel = CancelRequestedEvent.of(order.present_attempt, correlation_id="c").model_dump_json()
+    told = operated.send("SubscriptionsDlq", outcome)
+    asked = operated.send("SubscriptionsDlq", cancel)
+    _, document, _ = operated.ops("dlq", "redrive", "--reason", "received too often", "--yes")
+    assert outcomes(document) == {
+        told: "redriven: the order is PENDING, and becomes PAID",
+        asked: "the order is PENDING, and no cancellation of it is stored",
+    }
+    [message] = operated.messages("OrderUpdatesQueue")
+    assert message["Body"] == outcome
 
 
 def test_a_message_that_was_not_seen_is_said(operated: DlqStack) -> None:
