@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ops.facts import Facts
 
 _GIVE_BACK = "tell the customer; request another refund of the amount through the API, or pay it back in another way"
+_RESOLVE = "python -m ops review resolve ORDER --refund {} --as refund-made, or refund-failed, --reason …"
 _RUN_RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/stdout"
 
 
@@ -71,7 +72,7 @@ def _ended(facts: "Facts", refund: RefundFacts) -> Iterator[Finding]:
         return
     if row.state is RefundState.NEEDS_REVIEW:
         detail = f"{refund.refund_id}: {row.failure_code}"
-        yield broken(Cause.REFUND_NEEDS_REVIEW, detail, mend="python -m ops review list; decide at Stripe")
+        yield broken(Cause.REFUND_NEEDS_REVIEW, detail, mend=_RESOLVE.format(refund.refund_id))
     elif row.state is RefundState.FAILED:
         yield broken(Cause.REFUND_FAILED, f"{refund.refund_id}: {row.failure_code}", mend=_GIVE_BACK)
     if requested is None:

@@ -8,6 +8,8 @@
     cancel           nothing has succeeded: the protocol cancels at Stripe, the order becomes CANCELED
     # optional: refunds
     refund-second    two have succeeded: the one that the row does not name is refunded in full, once
+    refund-made      with --refund RFD: Stripe shows it, with the frozen amount
+    refund-failed    with --refund RFD: Stripe shows that it failed; or shows none, a day after the last attempt
     # end optional
 
 Row and Stripe are read again at the moment of writing; the write is refused if the row has changed since. Who decided
@@ -33,6 +35,7 @@ from ops.clock import shown
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem, stripe_line
 from ops.output import Report, Table
+from ops.refund_review import RefundResolution, resolve_refund
 from ops.resolutions import (
     CancelFirst,
     Decision,
@@ -60,9 +63,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     commands.add_parser("list", help="what needs review, why, and what can be decided")
     resolve = commands.add_parser("resolve", help="decide about one order")
     resolve.add_argument("order", metavar="ORDER", help="an order id")
-    resolve.add_argument("--as", dest="resolution", required=True, choices=[each.value for each in Resolution])
+    choices = [each.value for each in Resolution]
+    choices += [each.value for each in RefundResolution]  # optional: refunds
+    resolve.add_argument("--as", dest="resolution", required=True, choices=choices)
     resolve.add_argument("--reason", required=True, help="why; it is kept on the row")
     resolve.add_argument("--payment-intent", metavar="PI", help="which one, if there are several")
+    resolve.add_argument("--refund", metavar="RFD", help="a refund of the order's")  # optional: refunds
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -73,6 +79,10 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     reason = " ".join(arguments.reason.split())
     if not reason or len(reason) > REASON_MAX:
         raise Problem(f"--reason is a sentence of 1 to {REASON_MAX} characters: it is kept on the row")
+    # optional: refunds
+    if arguments.resolution in list(RefundResolution):
+        return _resolve_refund(stack, arguments, reason)
+    # end optional
     wanted = Wanted(arguments.order, Resolution(arguments.resolution), reason, arguments.payment_intent)
     try:
         return _resolve(stack, reviews, wanted) if arguments.yes else _dry_run(reviews, wanted)
@@ -138,6 +148,13 @@ def _orders_in_review(stack: Stack) -> list[str]:
 
 
 # optional: refunds
+def _resolve_refund(stack: Stack, arguments: Namespace, reason: str) -> Report:
+    if not arguments.refund:
+        raise Problem("which refund? Name it with --refund RFD: `review list` shows them")
+    resolution = RefundResolution(arguments.resolution)
+    return resolve_refund(stack, arguments.order, arguments.refund, resolution, reason, yes=arguments.yes)
+
+
 def _refunds_in_review(stack: Stack) -> list[dict[str, str]]:
     table = stack.resource("OrderRefundsTable")
     return list(_keys(StatusIndex(stack.dynamodb, table, RefundStatus.NEEDS_REVIEW, "requested_at")))

@@ -80,22 +80,21 @@ class ReviewStore(PaymentStore):
 
     def record(self, payment: Payment, review: Review) -> bool:
         """Write only what was decided."""
-        name, record = self._record(payment, review)
-        return self._write_if_unchanged(payment, Changes({name: ":review"}, {"review": record}))
+        return self._write_if_unchanged(payment, with_record(Changes({}, {}), review, payment.revision, state=False))
 
     def _write_review(self, payment: Payment, changes: Changes, review: Review) -> bool:
         """Only a row that needs review: a restored one may have the same revision, and another state."""
-        name, record = self._record(payment, review)
-        return self._write_if_unchanged(
-            payment,
-            Changes(
-                {**changes.sets, name: ":review"},
-                {**changes.values, "review": record, "needs_review": PaymentState.NEEDS_REVIEW},
-                changes.removes,
-            ),
-            only_if="#state = :needs_review",
-        )
+        recorded = with_record(changes, review, payment.revision)
+        return self._write_if_unchanged(payment, recorded, only_if="#state = :needs_review")
 
-    @staticmethod
-    def _record(payment: Payment, review: Review) -> tuple[str, Mapping[str, str | int]]:
-        return f"{RECORD}{payment.revision + 1}", review.attribute
+
+def with_record(changes: Changes, review: Review, revision: int, *, state: bool = True) -> Changes:
+    """The changes of a write on this revision, with the record of the review.
+
+    Args:
+        state: whether the write has the value of `#state = :needs_review`.
+    """
+    values = {**changes.values, "review": review.attribute}
+    if state:
+        values["needs_review"] = "NEEDS_REVIEW"
+    return Changes({**changes.sets, f"{RECORD}{revision + 1}": ":review"}, values, changes.removes)
