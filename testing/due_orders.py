@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from onecharge.orders.ids import OrderIds
 from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.due import PlaceDueOrders
 from place_due_orders.store import DueDocumentStore
@@ -58,6 +59,7 @@ class Calendar:
     now: datetime = NOON
     counted: list[str] = field(default_factory=list)
     steps_left: int = 10**6
+    order_ids: Callable[[], OrderIds] = lambda: ORDER_IDS
 
     def __post_init__(self) -> None:
         self.dynamodb: Any = MemoryDynamoDB(
@@ -95,7 +97,7 @@ class Calendar:
     def run(self, *, page_size: int = 1000) -> None:
         PlaceDueOrders(
             documents=DueDocumentStore(self.dynamodb, "DueDocuments", "Orders"),
-            order_ids=lambda: ORDER_IDS,
+            order_ids=self.order_ids,
             clock=lambda: self.now,
             has_time=self._has_time,
             run_id=RUN_ID,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import OrderPlacedEvent
+from onecharge.orders.ids import OrderIdKeyChanged, OrderIds
 from onecharge.runtime.dynamodb import from_item
 from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS
 from testing.due_orders import NOON, RUN_ID, TODAY, Calendar, Crash, event_from_record
@@ -87,6 +88,22 @@ def test_no_customer_can_choose_the_order_id_of_a_document(calendar: Calendar) -
     assert order_id == ORDER_IDS.of(*parts)
     chosen = [(one, other) for one in (*parts, "".join(parts)) for other in (*parts, "".join(parts))]
     assert order_id not in {ORDER_IDS.of(one, other) for one, other in chosen}
+
+
+def test_nothing_is_ordered_with_another_key(calendar: Calendar) -> None:
+    """An alarm; the documents stay due, and are ordered when the key is back."""
+
+    def changed() -> OrderIds:
+        raise OrderIdKeyChanged
+
+    calendar.enter("inv-1")
+    calendar.order_ids = changed
+    calendar.run()
+    assert calendar.counted == ["OrderIdKeyChanged", "Alarm"]
+    assert (calendar.ordered(), calendar.document()["state"]) == ({}, "DUE")
+    calendar.order_ids = lambda: ORDER_IDS
+    calendar.run()
+    assert calendar.ordered() == {"inv-1": 1}
 
 
 # ---------------------------------------------------------------- retries, double starts, crashes
