@@ -143,6 +143,8 @@ class _Result:
     advice: Advice
     is_done: bool
     outcome: str
+    sent_as: str | None = None
+    """The message id of a redriven message in its queue."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,12 @@ class _Change:
         with ThreadPoolExecutor(_THREADS) as threads:
             for opened in _readings(self.stack, self.arguments):
                 for batch in opened.batches():
-                    chosen = [letter for letter in batch if _is_chosen(letter, self.arguments)]
+                    sent = {result.sent_as for result in results}
+                    # A function may find poison faster than this loop ends: once sent back, it is not sent again.
+                    back = [letter for letter in batch if letter.original_message_id in sent - {None}]
+                    notes += [f"{letter.message_id} was redriven, and came back: {letter.reason}" for letter in back]
+                    new = [letter for letter in batch if letter not in back]
+                    chosen = [letter for letter in new if _is_chosen(letter, self.arguments)]
                     results += threads.map(lambda letter: self._change(consultation, letter, opened), chosen)  # noqa: B023  # Awaited at once.
                     if wanted and wanted <= {result.letter.message_id for result in results}:
                         break
@@ -219,7 +226,7 @@ def _redrive(stack: Stack, arguments: Namespace, letter: DeadLetter, advice: Adv
     redriven = redrive.send_back(stack, letter, opened)
     _log("message redriven", letter, advice, sent_as=redriven.sent_as)
     still = "" if redriven.is_deleted else "; still in the DLQ: its next redrive is a harmless duplicate"
-    return _Result(letter, advice, True, f"redriven: {advice.why}{still}")
+    return _Result(letter, advice, True, f"redriven: {advice.why}{still}", redriven.sent_as)
 
 
 def _discard(stack: Stack, arguments: Namespace, letter: DeadLetter, advice: Advice, opened: Reading) -> _Result:

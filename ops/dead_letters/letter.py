@@ -78,6 +78,11 @@ class DeadLetter:
         return self.attributes.get(DeadLetterAttribute.SOURCE_QUEUE) or arn.rpartition(":")[2] or None
 
     @property
+    def original_message_id(self) -> str | None:
+        """Its id in the queue that it was received from, if a function has sent it here."""
+        return self.attributes.get(DeadLetterAttribute.ORIGINAL_MESSAGE_ID)
+
+    @property
     def attributes_to_send(self) -> Mapping[str, str]:
         """Its attributes as they were in its queue."""
         return {name: value for name, value in self.attributes.items() if name not in _OF_THE_DLQ}

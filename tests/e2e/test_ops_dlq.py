@@ -41,7 +41,7 @@ def test_poison_is_listed_sent_back_and_discarded(shop: Shop, stack: Stack, tmp_
     [message] = [each for each in listed.document["messages"] if each["reason"] == POISON]
     assert message["source_queue"] == stack.payments_queue_url.rpartition("/")[2]
     redriven = operator.run("dlq", "redrive", "--reason", POISON, "--force", "--yes")
-    assert (redriven.status, redriven.document["redriven"]) == (0, 1)
+    assert redriven.document["redriven"] == 1, redriven.document
     again = eventually(lambda: operator.run("dlq", "list", "--messages"), lambda answer: is_listed(answer, POISON))
     assert [each["message_id"] for each in again.document["messages"]] != [message["message_id"]]
     record = str(tmp_path / "record.jsonl")

@@ -270,6 +270,29 @@ def test_poison_stays_until_the_code_is_mended(operated: DlqStack) -> None:
     assert again["MessageAttributes"]["source_queue"]["StringValue"].endswith("-PaymentsQueue")
 
 
+def test_poison_that_comes_back_at_once_is_not_chased(operated: DlqStack) -> None:
+    """The function is faster than the command: each message is sent back once, and its return is said."""
+    for _ in range(3):
+        operated.send("PaymentsDlq", "{", reason=POISON)
+
+    class FastFunction:
+        """charge_order receives a message as soon as it is sent back."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(operated.sqs, name)
+
+        def delete_message(self, **given: Any) -> Any:
+            answer = operated.sqs.delete_message(**given)
+            operated.charge()
+            return answer
+
+    operated.stack.__dict__["sqs"] = FastFunction()
+    status, document, _ = operated.ops("dlq", "redrive", "--reason", POISON, "--force", "--yes")
+    assert (status, document["redriven"]) == (1, 3)
+    assert [note.endswith(f"was redriven, and came back: {POISON}") for note in document["notes"]] == [True] * 3
+    assert len(operated.messages("PaymentsDlq")) == 3
+
+
 def test_a_forged_message_is_not_redriven(operated: DlqStack) -> None:
     """A younger order would not be looked up, a larger amount would be charged: neither is what the order says."""
     with operated.hours_ago(25):
