@@ -40,7 +40,7 @@ FOR_EACH_ORDER = [
     Cost("CloudWatch Logs", 6, 0.50, "6 KB of log lines, metrics and access log, at $0.50 a GB"),
 ]
 
-METRIC_ALARMS, COMPOSITE_ALARMS = 55, 11
+METRIC_ALARMS, COMPOSITE_ALARMS = 60, 11
 """Of monitoring.yaml and template.yaml, with all optional parts."""
 CUSTOM_METRICS = 40
 """That a quiet shop reports: each name with each value of its dimensions, of docs/metrics.md."""

@@ -23,7 +23,9 @@ def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
     body = cloudformation.get_template(StackName=stack_name, TemplateStage="Processed")["TemplateBody"]
     resources = cloudformation.describe_stack_resources(StackName=stack_name)["StackResources"]
     physical_ids = {resource["LogicalResourceId"]: resource["PhysicalResourceId"] for resource in resources}
-    function_arns = {name: _function_arn(emulator, physical_ids, name) for name in _functions(body)}
+    # A function whose condition is false is not there, and neither is its route.
+    functions = _functions(body) & physical_ids.keys()
+    function_arns = {name: _function_arn(emulator, physical_ids, name) for name in functions}
     [stack] = cloudformation.describe_stacks(StackName=stack_name)["Stacks"]
     parameters = {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
     authorizers = {
@@ -40,7 +42,7 @@ def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
         for api, name, authorizer in authorizers_of(body)
     }
     created = []
-    for route in routes_of(body):
+    for route in (each for each in routes_of(body) if each.function in functions):
         integration = gateway.create_integration(
             ApiId=physical_ids[route.api],
             IntegrationType="AWS_PROXY",
@@ -81,10 +83,11 @@ class HttpRoute:
 def routes_of(template: Mapping[str, Any]) -> Iterator[HttpRoute]:
     """Each route of a transformed template."""
     for name, document in _apis(template):
-        for path, methods in document["paths"].items():
+        for path, item in document["paths"].items():
+            methods = _if_true(item)
             for method in sorted(_METHODS.keys() & methods.keys()):
-                operation = methods[method]
-                uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
+                operation = _if_true(methods[method])
+                uri = _if_true(operation["x-amazon-apigateway-integration"]["uri"])["Fn::Sub"]
                 key = "$default" if operation.get("isDefaultRoute") else f"{_METHODS[method]} {path}"
                 # SAM writes the scheme NONE, which it describes nowhere, for a route that is open on purpose.
                 [(authorizer, scopes)] = operation.get("security", [{"NONE": []}])[0].items()
@@ -114,6 +117,11 @@ def _apis(template: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]
 def _resolved(value: str | Mapping[str, str], parameters: Mapping[str, str]) -> str:
     """A text, or the parameter that it refers to."""
     return value if isinstance(value, str) else parameters[value["Ref"]]
+
+
+def _if_true(value: Any) -> Any:
+    """What a value is if its condition holds: SAM makes a function's route conditional if the function is."""
+    return value["Fn::If"][1] if isinstance(value, dict) and "Fn::If" in value else value
 
 
 def _functions(template: Mapping[str, Any]) -> set[str]:

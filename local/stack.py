@@ -15,6 +15,7 @@ from local.emulator import Emulator, running_emulator
 from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStripe
 from local.http_api_routes import create_routes
 from local.issuer import Issuer, running_issuer
+from local.partner_events import PARTNER_EVENT_SOURCE  # optional: webhook
 from local.processes import StartupError, free_port, running
 from local.stripe_standin.admin import StandInAdmin
 
@@ -129,7 +130,11 @@ def running_stack(
                 "JwtIssuer": issuer.url,
                 "JwtAudience": issuer.audience,
                 "StripeSecretArn": api_key["ARN"],
-                "StripeWebhookSecretArn": webhook_secret["ARN"],  # optional: webhook
+                # optional: webhook
+                "StripeEventSource": "both",
+                "StripeEventSourceName": PARTNER_EVENT_SOURCE,
+                "StripeWebhookSecretArn": webhook_secret["ARN"],
+                # end optional
                 "StripeApiBase": stripe.api_base,
                 "Messaging": messaging,  # optional: fifo
             },

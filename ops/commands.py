@@ -4,7 +4,20 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Protocol
 
-from ops import audit, check, dlq, explain, failed_records, pending, resources, restore, review
+from ops import (
+    audit,
+    check,
+    dlq,
+    explain,
+    failed_records,
+    pending,
+    resources,
+    restore,
+    review,
+    rotate_webhook,  # optional: webhook
+    stripe_keys,
+    webhook,  # optional: webhook
+)
 from ops.connection import Stack
 from ops.output import Report
 
@@ -36,5 +49,8 @@ COMMANDS: Mapping[str, Command] = {
     "restore": restore,
     "audit": audit,
     "check": check,
+    "stripe-keys": stripe_keys,
+    "webhook": webhook,  # optional: webhook
+    "rotate-webhook": rotate_webhook,  # optional: webhook
 }
 """By name, in the order of the help."""

@@ -123,6 +123,18 @@ class Stack:
         """The names of the stack's parameters, sorted."""
         return sorted(self._parameters)
 
+    def output(self, name: str) -> str:
+        """The value of an output of template.yaml. Raises Problem if the stack has no such output."""
+        found = self._outputs.get(name)
+        if found is None:
+            raise Problem(f"stack {self.name} has no output {name}: was it deployed from this template?")
+        return found
+
+    @cached_property
+    def _outputs(self) -> Mapping[str, str]:
+        [stack] = self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"]
+        return {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
+
     @cached_property
     def _resources(self) -> Mapping[str, str]:
         # DescribeStackResources ends at 100 resources (AWS CloudFormation API reference); this one has pages.

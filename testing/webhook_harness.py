@@ -10,8 +10,8 @@ from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.processed_events import ProcessedEvents
+from onecharge.payments.receive_event import ReceiveStripeEvent
 from stripe_webhook.http_route import WebhookRoute
-from stripe_webhook.receive import ReceiveStripeEvent
 from testing.fake_stripe import THREE_D_SECURE
 from testing.harness import LambdaContext, Log, Sample
 from testing.payment_service import T0, PaymentService
@@ -74,6 +74,7 @@ class WebhookHarness:
             events=self.payments.events,
             processed=ProcessedEvents(self.dynamodb, "stripe-events"),  # type: ignore[arg-type]  # Its methods, in memory.
             instruments=self.payments.instruments,
+            is_live=False,
         )
         self.route = WebhookRoute(secret=self.secrets, receive=lambda: receive, instruments=self.payments.instruments)
 

@@ -37,6 +37,13 @@ class ReconcileCheckpoint(Checkpoint):
     after_row: dict[str, Any] | None = None
     """The index key of the shard's last row that was visited: the cursor; None to begin at its oldest."""
 
+    # optional: webhook
+    expects_webhooks_since: int = 0
+    """When the first run was: an endpoint at Stripe is made with the stack, not before."""
+    missed_in_a_row: int = 0
+    """How many of the events that were read last never came here as webhooks."""
+    # end optional
+
     @property
     def is_between_rounds(self) -> bool:
         """Whether the last round is completed, and no row of the next was visited."""
@@ -45,4 +52,10 @@ class ReconcileCheckpoint(Checkpoint):
     @classmethod
     def first(cls, *, since: int, now: int) -> Self:
         """Before the first run."""
-        return cls(since=since, until=since, round_started_at=now, round_completed_at=now)
+        return cls(
+            since=since,
+            until=since,
+            round_started_at=now,
+            round_completed_at=now,
+            expects_webhooks_since=now,  # optional: webhook
+        )

@@ -1,6 +1,6 @@
 """stripe_webhook: reconciles payments when Stripe sends an event. This file only puts the parts together.
 
-POST /stripe/events ─► http_route.py ─► signature.py ─► receive.py ─► payments/event_handler.py
+POST /stripe/events ─► http_route.py ─► signature.py ─► payments/receive_event.py ─► payments/event_handler.py
 """
 
 import time
@@ -13,6 +13,7 @@ from aws_lambda_powertools import Metrics
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.processed_events import ProcessedEvents
+from onecharge.payments.receive_event import ReceiveStripeEvent
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
@@ -22,7 +23,6 @@ from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import Secret
 from onecharge.runtime.self_check import table_probe
 from stripe_webhook.http_route import WebhookRoute
-from stripe_webhook.receive import ReceiveStripeEvent
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -56,6 +56,7 @@ class Application:
             events=self._reconciliation.event_handler(self._reconciliation.service.charges()),
             processed=self._processed,
             instruments=self._instruments,
+            is_live=self._reconciliation.service.stripe.is_live(),
         )
 
 

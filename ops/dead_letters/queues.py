@@ -74,6 +74,8 @@ DLQS: Mapping[str, str | None] = {
     "PaymentsDlq": "PaymentsQueue",
     "OrderUpdatesDlq": "OrderUpdatesQueue",
     "RefundsDlq": "RefundsQueue",  # optional: refunds
+    # Only listed and discarded: reconcile has read the same events at Stripe.  # optional: webhook
+    "StripeEventsDlq": "StripeEventsQueue",  # optional: webhook
     "SubscriptionsDlq": None,
 }
 """Every DLQ of template.yaml by its logical id, and its one source. None: the message's type says where it belongs."""

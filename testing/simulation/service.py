@@ -22,6 +22,7 @@ from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.event_handler import OUTAGES, StripeEventHandler
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
+from onecharge.payments.receive_event import ReceiveStripeEvent
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import Charges
@@ -34,7 +35,6 @@ from reconcile.app import STEP_SECONDS
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile.reconcile import ReconcileCharges
-from stripe_webhook.receive import ReceiveStripeEvent
 from testing.silent import SILENT
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
 from testing.simulation.stripe import Event, PaymentIntent
@@ -198,6 +198,7 @@ class PaymentService:
             events=events,
             processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
             instruments=self._instruments(report),
+            is_live=False,
         )
         # end optional
         try:

@@ -40,6 +40,20 @@ def test_a_route_to_an_alias() -> None:
     assert route.function == "PlaceAliaslive"
 
 
+def test_a_route_of_a_conditional_function() -> None:
+    """SAM makes the path, the method and the integration's address conditional."""
+
+    def conditional(value: Any) -> dict[str, Any]:
+        return {"Fn::If": ["IsWanted", value, {"Ref": "AWS::NoValue"}]}
+
+    template = api({"/orders": {"post": "Place"}})
+    paths = template["Resources"]["Api"]["Properties"]["Body"]["paths"]
+    integration = paths["/orders"]["post"]["x-amazon-apigateway-integration"]
+    integration["uri"] = conditional(integration["uri"])
+    paths["/orders"] = conditional({"post": conditional(paths["/orders"]["post"])})
+    assert list(routes_of(template)) == [HttpRoute("Api", "POST /orders", "Place", None, ())]
+
+
 def test_catch_all_routes() -> None:
     """ANY means every method, $default every path."""
     any_method = "x-amazon-apigateway-any-method"

@@ -442,6 +442,36 @@ def test_a_dispute_is_one_alarm(scheduled: ReconcileHarness, payments: PaymentSe
     assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
 
 
+def test_events_that_never_come_by_themselves_are_an_alarm(
+    scheduled: ReconcileHarness, payments: PaymentService
+) -> None:
+    """Three in a row that reconcile has read at Stripe; of what is older than the stack none is expected."""
+    payments.charge()
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert scheduled.checkpoint.missed_in_a_row == 0
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    for _ in range(2):
+        payments.stripe.becomes("pi_0", "succeeded")
+    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 0
+    payments.stripe.becomes("pi_0", "succeeded")
+    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert (counted["WebhookSilent"], counted["Alarm"]) == (1, 1)
+
+
+def test_an_event_that_came_by_itself_ends_the_silence(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+    """However many were missed before; the next alarm takes three again."""
+    payments.charge()
+    for _ in range(2):
+        scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    for _ in range(4):
+        payments.stripe.becomes("pi_0", "succeeded")
+    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 1
+    event = payments.stripe.becomes("pi_0", "succeeded")
+    scheduled.processed.record(event["id"], now=payments.now)
+    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 0
+    assert scheduled.checkpoint.missed_in_a_row == 0
+
+
 def test_what_the_webhook_left_to_a_worker_is_compared_again(
     scheduled: ReconcileHarness, payments: PaymentService
 ) -> None:

@@ -8,109 +8,29 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
-from typing import Any
 
-import boto3
 import pytest
 
-import charge_order.app
 import payment_questions.app  # optional: cancel | authentication
 import reconcile.app
 import refund_charge.app  # optional: refunds
+import stripe_eventbridge.app  # optional: webhook
 import stripe_webhook.app  # optional: webhook
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
-from local.stripe_standin.admin import StandInAdmin
+from local.partner_events import envelope_of  # optional: webhook
 from local.stripe_standin.server import running_standin
 from local.stripe_standin.webhooks import signature
 from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import Event, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent  # optional: refunds
 from onecharge.payments.stripe_permissions import PERMISSIONS, Permission, without_included
-from testing.builders import order
-from testing.harness import PROJECT, LambdaContext, Sample, create_table, load_template
-
-TABLES = {
-    "PAYMENTS_TABLE": "PaymentsTable",
-    "REFUNDS_TABLE": "RefundsTable",  # optional: refunds
-    "STRIPE_EVENTS_TABLE": "StripeEventsTable",  # optional: webhook
-    "RECONCILIATION_TABLE": "ReconciliationTable",
-}
-EVENTS_AGE_SECONDS = 900
-"""The scheduled run reads events that are some minutes old: Stripe's clock is behind."""
-DAY = 24 * 3600
+from testing.harness import PROJECT, LambdaContext, Sample, load_template
+from testing.payment_functions import DAY, PaymentFunctions, placed
 
 
-def placed(name: str, *, card: str = "pm_card_visa", age_seconds: int = 60) -> OrderPlaced:
-    at = datetime.fromtimestamp(int(time.time()) - age_seconds, UTC)
-    return order(order_id=f"ord_{name:0>32}", payment_method=card, placed_at=at)
-
-
-class World:
-    """The payment service's functions, each with its key; the rows, and Stripe's ledger."""
-
-    def __init__(self, base_url: str, sample: Sample) -> None:
-        self.stripe, self.sample = StandInAdmin(base_url), sample
-        self.stripe.advance_clock(-EVENTS_AGE_SECONDS)
-        self.dynamodb, self._base_url = boto3.client("dynamodb"), base_url
-        self.charging = charge_order.app.Application(self.environment("charge_order")).consumer
-        for table, resource in TABLES.items():
-            create_table(self.dynamodb, table, resource)
-
-    def environment(self, function: str) -> dict[str, str]:
-        """What template.yaml gives the function, with a secret that holds its own key."""
-        resource = "".join(word.title() for word in function.split("_")) + "Function"
-        variables = load_template()["Resources"][resource]["Properties"]["Environment"]["Variables"]
-        self.stripe.restrict_api_key(f"rk_test_{function}", PERMISSIONS[function])
-        secrets = boto3.client("secretsmanager")
-        given = {
-            **{name: name for name in variables},
-            **{name: "30" for name in variables if name.endswith("_SECONDS")},
-            **{
-                name: boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
-                for name in variables
-                if name.endswith("_URL")
-            },
-            "REQUIRES_ACTION_SECONDS": "0",
-            "STRIPE_API_BASE": self._base_url,
-            "STRIPE_SECRET_ARN": secrets.create_secret(Name=function, SecretString=f"rk_test_{function}")["ARN"],
-        }
-        # optional: webhook
-        if "STRIPE_WEBHOOK_SECRET_ARN" in variables:
-            webhook = secrets.create_secret(Name=f"{function} webhook", SecretString=STRIPE_WEBHOOK_SECRET)
-            given["STRIPE_WEBHOOK_SECRET_ARN"] = webhook["ARN"]
-        # end optional
-        return given
-
-    def consume(self, consumer: Any, *events: Event) -> None:
-        """Deliver the events in one batch; none fails."""
-        [record] = self.sample("charge_order/order_placed")["Records"]
-        records = [record | {"messageId": event.id, "body": event.model_dump_json()} for event in events]
-        assert consumer.consume({"Records": records}, LambdaContext()) == {"batchItemFailures": []}
-
-    def change_row(self, order_id: str, **attributes: str | int) -> None:
-        """As if that much time had passed, or somebody had."""
-        values = {f":{name}": {"N" if isinstance(to, int) else "S": str(to)} for name, to in attributes.items()}
-        self.dynamodb.update_item(
-            TableName="PAYMENTS_TABLE",
-            Key={"order_id": {"S": order_id}},
-            UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in attributes),
-            ExpressionAttributeNames={f"#{name}": name for name in attributes},
-            ExpressionAttributeValues=values,
-        )
-
-    def state(self, order_id: str) -> str:
-        item = self.dynamodb.get_item(TableName="PAYMENTS_TABLE", Key={"order_id": {"S": order_id}})["Item"]
-        return item["state"]["S"]
-
-    def events(self, *types: str) -> list[Mapping[str, Any]]:
-        return [event for event in self.stripe.events() if event["type"] in types]
-
-
-def charge(world: World) -> None:
+def charge(world: PaymentFunctions) -> None:
     """Fresh orders, one that is a day old, one that waits for 3-D Secure, one that is canceled."""
     orders = [placed("a"), placed("b", age_seconds=DAY), placed("c", card="pm_card_threeDSecure2Required")]
-    world.consume(world.charging, *(OrderPlacedEvent.of(each, correlation_id="c") for each in orders))
+    world.charge(*orders)
     world.consume(world.charging, CancelRequestedEvent.of(placed("d"), correlation_id="c"))
     assert [world.state(placed(name).order_id) for name in "abcd"] == [
         *("SUCCEEDED", "SUCCEEDED", "REQUIRES_ACTION", "CANCELED")
@@ -118,7 +38,7 @@ def charge(world: World) -> None:
 
 
 # optional: refunds
-def refund(world: World) -> None:
+def refund(world: PaymentFunctions) -> None:
     """A part of order a."""
     consumer = refund_charge.app.Application(world.environment("refund_charge")).consumer
     requested = RefundRequested(
@@ -135,7 +55,7 @@ def refund(world: World) -> None:
 
 # end optional
 # optional: cancel | authentication
-def answer_questions(world: World) -> None:
+def answer_questions(world: PaymentFunctions) -> None:
     """The client secret of order c; the cancellation of an order that has no PaymentIntent yet."""
     application = payment_questions.app.Application(world.environment("payment_questions"))
     # optional: authentication
@@ -149,7 +69,7 @@ def answer_questions(world: World) -> None:
 
 
 # end optional
-def is_charged_though_canceled(world: World, name: str) -> None:
+def is_charged_though_canceled(world: PaymentFunctions, name: str) -> None:
     """The protocol excludes it; whoever notices refunds it, if there is a refunds part."""
     world.change_row(placed(name).order_id, state="CANCELED")
 
@@ -162,7 +82,7 @@ class InFourMinutes(LambdaContext):
         return 240_000
 
 
-def run_reconcile(world: World) -> None:
+def run_reconcile(world: PaymentFunctions) -> None:
     """Order a was refunded, b is charged though it is canceled, and nobody authenticates c."""
     is_charged_though_canceled(world, "b")
     world.change_row(placed("c").order_id, unfinished_claimed_at=int(time.time()) - DAY)
@@ -171,10 +91,10 @@ def run_reconcile(world: World) -> None:
 
 
 # optional: webhook
-def receive_webhooks(world: World) -> None:
+def receive_webhooks(world: PaymentFunctions) -> None:
     """The same of orders of its own."""
     orders = [placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
-    world.consume(world.charging, *(OrderPlacedEvent.of(each, correlation_id="c") for each in orders))
+    world.charge(*orders)
     is_charged_though_canceled(world, "8")
     resolver = stripe_webhook.app.Application(world.environment("stripe_webhook")).route.resolver
     types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded")
@@ -186,24 +106,41 @@ def receive_webhooks(world: World) -> None:
     assert world.state(placed("9").order_id) == "DECLINED"
 
 
+def receive_partner_events(world: PaymentFunctions) -> None:
+    """The same through EventBridge."""
+    orders = [placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
+    world.charge(*orders)
+    is_charged_though_canceled(world, "8")
+    environment = world.environment("stripe_eventbridge")
+    consumer = stripe_eventbridge.app.Application(environment).consumer
+    types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded")
+    source = environment["STRIPE_EVENT_SOURCE_NAME"]
+    events = [envelope_of(event, account="123456789012", source=source) for event in world.events(*types)]
+    assert world.deliver(consumer, *(json.dumps(each) for each in events)) == []
+    assert world.state(placed("9").order_id) == "DECLINED"
+
+
 # end optional
-RUNS: Mapping[str, Callable[[World], None]] = {
+RUNS: Mapping[str, Callable[[PaymentFunctions], None]] = {
     "charge_order": charge,
     "refund_charge": refund,  # optional: refunds
     "payment_questions": answer_questions,  # optional: cancel | authentication
     "reconcile": run_reconcile,
     "stripe_webhook": receive_webhooks,  # optional: webhook
+    "stripe_eventbridge": receive_partner_events,  # optional: webhook
 }
 
 
 @pytest.fixture
-def world(aws: None, sample: Sample) -> Iterator[World]:
+def world(aws: None, sample: Sample) -> Iterator[PaymentFunctions]:
     with running_standin() as standin:
-        yield World(standin.base_url, sample)
+        functions = PaymentFunctions(standin.base_url, sample)
+        functions.requires_action_seconds = "0"
+        yield functions
 
 
 @pytest.mark.parametrize("function", RUNS)
-def test_a_function_needs_the_permissions_that_are_listed_and_no_other(world: World, function: str) -> None:
+def test_a_function_needs_the_permissions_that_are_listed_and_no_other(world: PaymentFunctions, function: str) -> None:
     """With a key that has these alone, all of its kinds of work succeed; and each permission is used."""
     if function != "charge_order":
         charge(world)
@@ -225,12 +162,13 @@ def test_every_function_with_a_stripe_key_is_listed() -> None:
 
 def test_the_guide_has_the_same_permissions() -> None:
     """docs/guides/stripe-keys.md, in the Dashboard's words."""
-    rows = re.findall(r"(?m)^\| `(\w+)` \|([^|]*)\|", (PROJECT / "docs/guides/stripe-keys.md").read_text())
+    rows = re.findall(
+        r"(?m)^\| `(\w+)` \| ([\w ]+): (Read|Write) \|", (PROJECT / "docs/guides/stripe-keys.md").read_text()
+    )
     words = {"PaymentIntents": "payment_intent", "Charges and Refunds": "charge", "Events": "event"}
     documented: dict[str, set[str]] = {}
-    for function, permission in rows:
-        resource, access = permission.split(":")
-        documented.setdefault(function, set()).add(f"{words[resource.strip()]}_{access.strip().lower()}")
+    for function, resource, access in rows:
+        documented.setdefault(function, set()).add(f"{words[resource]}_{access.lower()}")
     assert documented == {function: set(each) for function, each in PERMISSIONS.items()}
 
 

@@ -322,6 +322,16 @@ def test_an_event_of_a_connected_account_is_acknowledged(endpoint: WebhookHarnes
     assert endpoint.counted == ["EventIgnored"]
 
 
+def test_a_live_event_in_a_sandbox_is_deferred(endpoint: WebhookHarness) -> None:
+    """With an alarm, and nothing is asked or changed: the endpoint, or our key, is another environment's."""
+    event = endpoint.paid_at_the_bank()
+    rows = str(endpoint.dynamodb.tables)
+    assert endpoint.send(event | {"livemode": True}) == 503
+    assert endpoint.counted == ["EventOfOtherMode", "Alarm", "WebhookDeferred"]
+    assert (endpoint.stripe.asked, str(endpoint.dynamodb.tables)) == ([], rows)
+    assert endpoint.send(event | {"livemode": False}) == 200
+
+
 def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: WebhookHarness) -> None:
     """The second charge of an order was refunded by hand: the first is still paid."""
     endpoint.paid()

@@ -8,6 +8,7 @@ import pytest
 
 from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType
+from onecharge.payments.stripe_events import EVENT_TYPES  # optional: webhook
 from testing.harness import PROJECT, load_intrinsics, load_template
 
 STREAM_RETENTION_SECONDS = 24 * 3600
@@ -48,7 +49,10 @@ def test_a_dlq_takes_messages_of_its_queue_alone() -> None:
         allowed = queues[dlq]["RedriveAllowPolicy"]
         assert allowed["redrivePermission"] == "byQueue"
         [arn], own_name = allowed["sourceQueueArns"], queue["QueueName"]
-        [of_arn, *suffix], [of_name, *same_suffix] = arn["Join"][1], own_name["Join"][1]
+        # A queue that is never FIFO has no suffix to join.
+        [of_arn, *suffix], [of_name, *same_suffix] = (
+            each["Join"][1] if "Join" in each else [each] for each in (arn, own_name)
+        )
         assert of_arn["Sub"] == "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:" + of_name["Sub"]
         assert suffix == same_suffix
 
@@ -143,3 +147,78 @@ def test_build_and_deploy_read_the_same_parameters() -> None:
         for command in ("build", "deploy"):
             assert "parameter_overrides" not in commands.get(command, {}).get("parameters", {})
     assert any("parameter_overrides" in each.get("global", {}).get("parameters", {}) for each in environments.values())
+
+
+# optional: webhook
+def test_eventbridge_passes_on_exactly_what_is_handled() -> None:
+    """Of our own event source and account alone; to the queue, and what it does not take, to its DLQ."""
+    rule = RESOURCES["StripeEventsRule"]["Properties"]
+    assert rule["EventPattern"] == {
+        "account": ["Ref AWS::AccountId"],
+        "source": ["Ref StripeEventSourceName"],
+        "detail-type": list(EVENT_TYPES),
+    }
+    [target] = rule["Targets"]
+    assert target["Arn"] == "GetAtt StripeEventsQueue.Arn"
+    assert target["DeadLetterConfig"] == {"Arn": "GetAtt StripeEventsDlq.Arn"}
+    for queue in ("StripeEventsQueue", "StripeEventsDlq"):
+        allowed, _ = RESOURCES[f"{queue}Policy"]["Properties"]["PolicyDocument"]["Statement"]
+        assert (allowed["Principal"], allowed["Resource"]) == (
+            {"Service": "events.amazonaws.com"},
+            f"GetAtt {queue}.Arn",
+        )
+        assert allowed["Condition"] == {"ArnEquals": {"aws:SourceArn": "GetAtt StripeEventsRule.Arn"}}
+
+
+def test_with_eventbridge_alone_there_is_no_public_endpoint() -> None:
+    """The function with the route is there only if webhooks are; no other function has a route of Stripe's."""
+    conditions = load_template()["Conditions"]
+    assert "Equals" in conditions["HasStripeWebhook"] or "eventbridge" in str(conditions["HasStripeWebhook"])
+    with_route = {
+        name
+        for name, each in RESOURCES.items()
+        for event in (each.get("Properties") or {}).get("Events", {}).values()
+        if event["Properties"].get("Path") == "/stripe/events"
+    }
+    assert with_route == {"StripeWebhookFunction"}
+    assert RESOURCES["StripeWebhookFunction"]["Condition"] == "HasStripeWebhook"
+    assert RESOURCES["StripeWebhookFunction"]["Properties"]["DeploymentPreference"]["PassthroughCondition"] is True
+
+
+# end optional
+def test_a_key_of_a_functions_own_is_read_by_it_alone() -> None:
+    """Each function with a Stripe key may read one secret with a key: its own, or without one the shared."""
+    own = {name for name in load_template()["Parameters"] if name.endswith("StripeSecretArn")} - {"StripeSecretArn"}
+    for parameter in own:
+        readers = [name for name, each in RESOURCES.items() if parameter in str(each.get("Properties", {}))]
+        functions = {name.removesuffix("Role").removesuffix("Function") for name in readers}
+        assert len(functions) == (2 if parameter == "WebhookStripeSecretArn" else 1), parameter
+
+
+def _statements(name: str) -> list[dict[str, Any]]:
+    """Of the policies of a function, whether it has a role of its own or SAM makes one."""
+    properties = RESOURCES.get(f"{name}Role", RESOURCES[f"{name}Function"])["Properties"]
+    documents = [each.get("PolicyDocument", each) for each in properties.get("Policies", [])]
+    return [statement for document in documents for statement in document["Statement"]]
+
+
+def test_a_function_decrypts_the_secrets_that_it_reads_and_nothing_else() -> None:
+    """With the key that a parameter names, if there is one; through Secrets Manager, in the context of its secrets."""
+    functions = [name.removesuffix("Function") for name in RESOURCES if name.endswith("Function")]
+    for name in functions:
+        statements = _statements(name)
+        # The stack makes OrderIdKey itself, with the key aws/secretsmanager.
+        read = [
+            each["Resource"]
+            for each in statements
+            if each.get("Action") == "secretsmanager:GetSecretValue" and each["Resource"] != "GetAtt OrderIdKey.Id"
+        ]
+        decrypted = [each["If"] for each in statements if "kms:" in str(each)]
+        assert [condition for condition, *_ in decrypted] == ["HasSecretsKmsKey"] * len(read), name
+        for (_, allowed, otherwise), secrets in zip(decrypted, read, strict=True):
+            assert (allowed["Action"], allowed["Resource"]) == ("kms:Decrypt", "Ref SecretsKmsKeyArn")
+            assert allowed["Condition"]["StringEquals"] == {
+                "kms:ViaService": "Sub secretsmanager.${AWS::Region}.amazonaws.com",
+                "kms:EncryptionContext:SecretARN": secrets,
+            }
+            assert otherwise == "Ref AWS::NoValue"

@@ -136,6 +136,11 @@ class CloudEvent[Data: OrderFact](BaseModel):
     correlationid: CorrelationId
     data: Data
 
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What a log line about it carries."""
+        return {"order_id": self.subject, "attempt": self.data.attempt, "correlation_id": self.correlationid}
+
 
 Event = CloudEvent[Any]
 """Any event of either service."""

@@ -48,6 +48,13 @@ PERMISSIONS: Mapping[str, frozenset[Permission]] = {
             Permission.CHARGES_WRITE,  # optional: refunds
         }
     ),
+    "stripe_eventbridge": frozenset(
+        {
+            Permission.PAYMENT_INTENTS_WRITE,
+            Permission.CHARGES_READ,
+            Permission.CHARGES_WRITE,  # optional: refunds
+        }
+    ),
     # end optional
 }
 """By function. Where a write is listed, the read of the same resource is included in it."""

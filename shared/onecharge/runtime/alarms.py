@@ -14,6 +14,10 @@ class Cause(StrEnum):
     """Stripe refuses our API key, or does not know what our rows name: it is another account's."""
     STRIPE_KEY_UNREADABLE = "StripeKeyUnreadable"
     """The secret with the API key cannot be read."""
+    # optional: webhook
+    WEBHOOK_SILENT = "WebhookSilent"
+    """Stripe has events that it did not send here, or that were all refused."""
+    # end optional
     REQUEST_REFUSED = "RequestRefused"
     """Stripe refuses a request of ours, or its idempotency key: our code or its configuration is at fault."""
     STRIPE_INCONCLUSIVE = "StripeInconclusive"

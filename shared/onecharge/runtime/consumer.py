@@ -1,4 +1,4 @@
-"""Consumes an SQS queue of CloudEvents: in parallel, with partial batch responses, poison messages straight to the DLQ.
+"""Consumes an SQS queue of events: in parallel, with partial batch responses, poison messages straight to the DLQ.
 
 What happens with one delivery:
 
@@ -26,7 +26,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import boto3
 from aws_lambda_powertools import Logger
@@ -35,7 +35,6 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from onecharge.contract.events import CloudEvent
 from onecharge.runtime.aws import BATCH_SIZE, client_config
 from onecharge.runtime.queues import Delivery, Queue
 from onecharge.runtime.tracing import order_span
@@ -104,11 +103,25 @@ class _MessageGroups:
 
 
 # end optional
-class Consumer[Event: CloudEvent[Any]]:
+class Message(Protocol):
+    """An event that a queue carries: a CloudEvent, or one of another service's."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def subject(self) -> str | None:
+        """The order that it is about, if it names one."""
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What a log line about it carries."""
+
+
+class Consumer[Event: Message]:
     """Handles each record of a Lambda event, in parallel.
 
     Args:
-        model: the CloudEvent that the queue carries, or an adapter for a union of several; all else is poison.
+        model: the event that the queue carries, or an adapter for a union of several; all else is poison.
         handle: handles one event; must be idempotent.
         queue: the event source.
         logger: gets a line for each message that is poison, returned or fails unexpectedly.
@@ -257,17 +270,15 @@ class Consumer[Event: CloudEvent[Any]]:
             )
 
 
-def _log_fields(event: CloudEvent[Any], delivery: Delivery) -> dict[str, Any]:
+def _log_fields(event: Message, delivery: Delivery) -> dict[str, Any]:
     return {
-        "order_id": event.subject,
-        "attempt": event.data.attempt,
-        "correlation_id": event.correlationid,
+        **event.log_fields,
         "message_id": delivery.message_id,
         "receive_count": delivery.receive_count,
     }
 
 
-def queue_consumer[Event: CloudEvent[Any]](
+def queue_consumer[Event: Message](
     *,
     model: type[Event] | TypeAdapter[Event],
     handle: Callable[[Event], Disposition],

@@ -1,8 +1,11 @@
 """One event that Stripe has sent: handled once, by the same rules as in a scheduled run. Nothing is ever charged here.
 
 not about us ──────────► ignored
+of the other mode ─────► deferred, with an alarm
 processed before ──────► ignored
 else ──────────────────► StripeEventHandler ─► record the event's id
+
+However it has come: by a webhook, whose signature was verified; or through EventBridge, on a bus of Stripe's alone.
 
 An event whose row is held by a worker changes nothing, and counts as processed. Nothing is lost: the worker's message
 is not acknowledged before the row is finalized, so after a crash it is delivered again; and the scheduled run reads the
@@ -16,7 +19,8 @@ import stripe
 from onecharge.payments.event_handler import StripeEventHandler
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.stripe_events import parse_event
+from onecharge.payments.stripe_events import EventDeferred, parse_event
+from onecharge.runtime.alarms import Cause
 
 
 @dataclass(frozen=True)
@@ -26,9 +30,11 @@ class ReceiveStripeEvent:
     events: StripeEventHandler
     processed: ProcessedEvents
     instruments: Instruments
+    is_live: bool
+    """Whether our API key is one of live mode."""
 
     def __call__(self, event: stripe.Event) -> None:
-        """Handle one event whose signature has been verified.
+        """Handle one event that was proved to be Stripe's.
 
         Raises:
             OUTAGES: the event is not processed, and has to be sent again.
@@ -36,7 +42,9 @@ class ReceiveStripeEvent:
         parsed = parse_event(event)
         if parsed is None:
             self.instruments.count("EventIgnored")
-        elif self.processed.contains(parsed.event_id):
+            return
+        self._require_our_mode(event)
+        if self.processed.contains(parsed.event_id):
             self.instruments.count("EventReplayed")
         else:
             self.events.handle(parsed)
@@ -49,3 +57,16 @@ class ReceiveStripeEvent:
                 order_id=parsed.order_id,
                 payment_intent_id=parsed.payment_intent_id,
             )
+
+    def _require_our_mode(self, event: stripe.Event) -> None:
+        """Raises EventDeferred if the event is live and our key is not, or the other way round.
+
+        The endpoint, or the key, is of another environment: with this key nothing of the event can be read. It is not
+        dropped, since the key may be the wrong one.
+        """
+        if getattr(event, "livemode", self.is_live) != self.is_live:
+            self.instruments.count("EventOfOtherMode")
+            self.instruments.log(
+                "event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT, event_id=event.id
+            )
+            raise EventDeferred("event of the other mode")

@@ -1,0 +1,91 @@
+"""stripe_eventbridge: reconciles payments when Stripe sends an event to EventBridge. It only puts the parts together.
+
+Stripe ─► partner event bus ─► rule ─► SQS ─► Consumer ─► partner_event.py ─► payments/receive_event.py
+"""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools import Logger, Metrics
+
+from onecharge.payments.event_handler import OUTAGES, cause_of
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.probes import payment_intents_probe
+from onecharge.payments.processed_events import ProcessedEvents
+from onecharge.payments.receive_event import ReceiveStripeEvent
+from onecharge.payments.reconciliation import Reconciliation
+from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.consumer import BackOff, Disposition, Done, queue_consumer
+from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.metrics import Counts
+from onecharge.runtime.self_check import queue_probe, table_probe
+from stripe_eventbridge.partner_event import PartnerEvent
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+class Application:
+    """Everything that outlives an invocation."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        logger = Logger()
+        self.counts = Counts(Metrics())
+        self._instruments = Instruments(time.time, logger, self.counts)
+        bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
+        self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
+        dynamodb = self._reconciliation.service.dynamodb
+        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
+        self._source = environment["STRIPE_EVENT_SOURCE_NAME"]
+        self.consumer = queue_consumer(
+            model=PartnerEvent,
+            handle=self.handle,
+            queue_url=environment["STRIPE_EVENTS_QUEUE_URL"],
+            dlq_url=environment["STRIPE_EVENTS_DLQ_URL"],
+            logger=logger,
+            count=self.counts,
+            record_seconds=bounds.record_seconds,
+        )
+        self.probes = {
+            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
+            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),  # optional: refunds
+            "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),
+            "STRIPE_EVENTS_QUEUE_URL": queue_probe(environment["STRIPE_EVENTS_QUEUE_URL"]),
+            "STRIPE_SECRET_ARN": payment_intents_probe(self._reconciliation.service.stripe),
+        }
+
+    def handle(self, partner_event: PartnerEvent) -> Disposition:
+        """Handle one delivery. Raises PoisonMessage."""
+        event = partner_event.event_from(self._source)
+        if event is None:
+            self.counts("EventIgnored")
+            return Done()
+        try:
+            self._receive()(event)
+        except OUTAGES as error:
+            self.counts("WebhookDeferred")
+            self._instruments.log(
+                "event deferred: it stays in the queue",
+                alarm=cause_of(error),
+                **partner_event.log_fields,
+                error=type(error).__name__,
+            )
+            return BackOff()
+        return Done()
+
+    def _receive(self) -> ReceiveStripeEvent:
+        """With the Stripe key as it is now."""
+        return ReceiveStripeEvent(
+            events=self._reconciliation.event_handler(self._reconciliation.service.charges()),
+            processed=self._processed,
+            instruments=self._instruments,
+            is_live=self._reconciliation.service.stripe.is_live(),
+        )
+
+
+@lambda_handler(Application)
+def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+    """Handle the events of one batch; returns the messages that SQS is to deliver again."""
+    return application.consumer.consume(event, context)

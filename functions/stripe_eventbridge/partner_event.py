@@ -1,0 +1,58 @@
+"""An event of Stripe's as EventBridge delivers it: Stripe's Event object in an envelope.
+
+There is no signature. AWS vouches for the sender: only Stripe's AWS account can put events with this `source`
+(PutPartnerEvents), since a source that begins with `aws.` is refused to everybody else. A partner event source belongs
+to one event destination, so to one Stripe account and mode; and it was made for one AWS account, which accepted it. The
+rule's pattern passes on that source alone, and only this rule may send to the queue. Source: Stripe documentation,
+"Send events to Amazon EventBridge", "Event structure"; Amazon EventBridge User Guide, "Receiving events from a SaaS
+partner"; Amazon EventBridge API Reference, "PutEventsRequestEntry".
+"""
+
+from typing import Any
+
+import stripe
+from pydantic import BaseModel, ConfigDict, Field
+
+from onecharge.runtime.consumer import PoisonMessage
+
+_SNAPSHOT = "event"
+
+
+class PartnerEvent(BaseModel):
+    """The envelope. What this does not need is ignored, as AWS may add to it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    id: str = Field(min_length=1, max_length=255)
+    source: str
+    account: str
+    type: str = Field(alias="detail-type")
+    detail: dict[str, Any]
+
+    @property
+    def subject(self) -> str | None:
+        """The order that it is about, if its object names one in its metadata."""
+        match self.detail:
+            case {"data": {"object": {"metadata": {"order_id": str(order_id)}}}}:
+                return order_id
+        return None
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What a log line about it carries; never the object, which may hold a client secret."""
+        return {"order_id": self.subject, "event_id": self.detail.get("id"), "event_type": self.type}
+
+    def event_from(self, source: str) -> stripe.Event | None:
+        """Stripe's event; None for a thin one, which carries only an id, and is never about a payment.
+
+        Args:
+            source: the name of the partner event source, `aws.partner/stripe.com/ed_…`.
+
+        Raises:
+            PoisonMessage: it is not from there.
+        """
+        if self.source != source:
+            raise PoisonMessage("source: not this stack's partner event source")
+        if self.detail.get("type") != self.type:
+            raise PoisonMessage("detail-type: not the type of the event")
+        return stripe.Event.construct_from(self.detail, None) if self.detail.get("object") == _SNAPSHOT else None
