@@ -2,10 +2,12 @@
 
 import json
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
+from local.partner_events import put_partner_event  # optional: webhook
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from onecharge.runtime.self_check import require_self_check
@@ -25,7 +27,11 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Sta
 
     The emulator enforces the roles, so a right that is missing is a request that was refused.
     """
-    events_arrive_by_webhook(shop, stack)  # before reconcile takes these events  # optional: webhook
+    # optional: webhook
+    # Before reconcile takes these events.
+    events_arrive(shop, stack, shop.stripe.deliver_webhooks)
+    events_arrive(shop, stack, lambda: put_all_partner_events(shop, stack))
+    # end optional
     provocations = [
         each_function_checks_itself,
         an_order_is_paid_with_another_card,
@@ -125,6 +131,7 @@ def poison_messages_arrive(shop: Shop, stack: Stack) -> None:
         (stack.payments_queue_url, stack.payments_dlq_url),
         (stack.order_updates_queue_url, stack.order_updates_dlq_url),
         (stack.refunds_queue_url, stack.refunds_dlq_url),  # optional: refunds
+        (physical_id(stack, "StripeEventsQueue"), physical_id(stack, "StripeEventsDlq")),  # optional: webhook
     ]
     sqs = stack.aws.client("sqs")
     for queue, _ in queues:
@@ -142,6 +149,9 @@ def an_outage_makes_messages_wait(shop: Shop, stack: Stack) -> None:
         (stack.order_updates_queue_url, "update_order/payment_succeeded"),
         (stack.order_updates_queue_url, "update_order/refund_succeeded"),  # optional: refunds
         (stack.refunds_queue_url, "refund_charge/refund_requested"),  # optional: refunds
+        # optional: webhook
+        (physical_id(stack, "StripeEventsQueue"), "stripe_eventbridge/unknown_payment_intent"),
+        # end optional
     ):
         [record] = json.loads((PROJECT / "events" / f"{sample}.json").read_text())["Records"]
         sqs.send_message(QueueUrl=queue, MessageBody=record["body"])
@@ -226,12 +236,17 @@ def statuses(shop: Shop, order_id: str) -> set[str]:
 
 
 # optional: webhook
-def events_arrive_by_webhook(shop: Shop, stack: Stack) -> None:
+def put_all_partner_events(shop: Shop, stack: Stack) -> None:
+    for event in shop.stripe.events():
+        put_partner_event(stack.aws, event)
+
+
+def events_arrive(shop: Shop, stack: Stack, deliver: Callable[[], object]) -> None:
     """Of a customer at the bank, of a lost row, and of refunds that failed."""
     waiting, lost = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION"), shop.placed("pm_card_visa", "PAID")
     shop.stripe.authenticate(intent_of(shop, waiting)["id"])
     delete(stack, stack.charges_table, order_id=lost)
-    shop.stripe.deliver_webhooks()
+    deliver()
     assert eventually(lambda: status_of(shop, waiting), lambda status: status == "PAID") == "PAID"
     # optional: refunds
     refunds = [str(shop.refund(waiting, amount=500).json()["refund_id"]) for _ in range(2)]
@@ -240,7 +255,7 @@ def events_arrive_by_webhook(shop: Shop, stack: Stack) -> None:
     for refund in shop.stripe.ledger().refunds:
         if refund["metadata"].get("refund_id") in refunds:
             shop.stripe.fail_refund(refund["id"])
-    shop.stripe.deliver_webhooks()
+    deliver()
     # end optional
 
 
