@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 
 from onecharge.payments.event_handler import OUTAGES, cause_of
 from onecharge.payments.instruments import Instruments
@@ -18,6 +18,7 @@ from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BackOff, Disposition, Done, queue_consumer
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.self_check import queue_probe, table_probe
 from stripe_eventbridge.partner_event import PartnerEvent
@@ -31,7 +32,7 @@ class Application:
     """Everything that outlives an invocation."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        logger = Logger()
+        logger = function_logger()
         self.counts = Counts(Metrics())
         self._instruments = Instruments(time.time, logger, self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))

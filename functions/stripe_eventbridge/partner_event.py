@@ -8,11 +8,14 @@ rule's pattern passes on that source alone, and only this rule may send to the q
 partner"; Amazon EventBridge API Reference, "PutEventsRequestEntry".
 """
 
+import re
 from typing import Any
 
 import stripe
 from pydantic import BaseModel, ConfigDict, Field
 
+from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.payments.stripe_events import EVENT_TYPES
 from onecharge.runtime.consumer import PoisonMessage
 
 _SNAPSHOT = "event"
@@ -26,21 +29,28 @@ class PartnerEvent(BaseModel):
     id: str = Field(min_length=1, max_length=255)
     source: str
     account: str
-    type: str = Field(alias="detail-type")
+    detail_type: str = Field(alias="detail-type")
     detail: dict[str, Any]
+
+    @property
+    def type(self) -> str:
+        """The type of the event, for logs and traces: only a known one, since others may fill the field."""
+        return self.detail_type if self.detail_type in EVENT_TYPES else "another event of Stripe's"
 
     @property
     def subject(self) -> str | None:
         """The order that it is about, if its object names one in its metadata."""
         match self.detail:
-            case {"data": {"object": {"metadata": {"order_id": str(order_id)}}}}:
+            case {"data": {"object": {"metadata": {"order_id": str(order_id)}}}} if re.match(
+                ORDER_ID_PATTERN, order_id
+            ):
                 return order_id
         return None
 
     @property
     def log_fields(self) -> dict[str, Any]:
         """What a log line about it carries; never the object, which may hold a client secret."""
-        return {"order_id": self.subject, "event_id": self.detail.get("id"), "event_type": self.type}
+        return {"order_id": self.subject, "event_type": self.type}
 
     def event_from(self, source: str) -> stripe.Event | None:
         """Stripe's event; None for a thin one, which carries only an id, and is never about a payment.
@@ -53,6 +63,6 @@ class PartnerEvent(BaseModel):
         """
         if self.source != source:
             raise PoisonMessage("source: not this stack's partner event source")
-        if self.detail.get("type") != self.type:
+        if self.detail.get("type") != self.detail_type:
             raise PoisonMessage("detail-type: not the type of the event")
         return stripe.Event.construct_from(self.detail, None) if self.detail.get("object") == _SNAPSHOT else None
