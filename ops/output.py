@@ -23,6 +23,9 @@ _SECRETS = re.compile(
     r"\b(?:sk|rk|pk)_(?:test|live)_\w+|\bwhsec_[\w+/=]+|\b\w+_secret_\w+|\bek_(?:test|live)_\w+"
 )
 
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+"""A poison message may hold what moves the cursor of a terminal, or gives it a title: shown as its escape."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -65,7 +68,7 @@ def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
 
 def redacted(text: str) -> str:
     """The text without anything that nobody may see."""
-    shown = _SECRETS.sub(REDACTED, text)
+    shown = _SECRETS.sub(REDACTED, _CONTROL.sub(lambda sign: repr(sign.group())[1:-1], text))
     return REDACTED if holds_card_number(shown) else shown
 
 
@@ -80,7 +83,8 @@ def _redacted_values(value: Any) -> Any:
 
 
 def _as_rich(table: Table) -> RichTable:
-    made = RichTable(title=Text(table.title), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    title = Text(redacted(table.title))
+    made = RichTable(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in table.columns:
         made.add_column(column, overflow="fold")
     for index, row in enumerate(table.rows):

@@ -9,15 +9,16 @@ import traceback
 
 REDACTED = "[redacted]"
 
+# Linear in the text: each alternative begins where no other could, or has a bounded length.
 _SECRET = re.compile(
     # Stripe's API keys, whole or with asterisks as Stripe's own errors show them, and signing secrets.
     r"(?:sk|rk)_(?:live|test)_[0-9A-Za-z_*]+|whsec_[0-9A-Za-z+/=_]+"
     # The client secret of a PaymentIntent or SetupIntent.
     r"|(?:pi|seti)_[0-9A-Za-z]+_secret_[0-9A-Za-z_]+"
     # A JSON Web Token: two parts that begin as the Base64 of a JSON object, and perhaps a signature.
-    r"|eyJ[0-9A-Za-z_-]+\.eyJ[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]*)?"
+    r"|(?<![0-9A-Za-z_-])eyJ[0-9A-Za-z_-]+\.eyJ[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]*)?"
     # An e-mail address.
-    r"|[0-9A-Za-z_.+-]{1,64}@[0-9A-Za-z-]{1,63}(?:\.[0-9A-Za-z-]{1,63})+"
+    r"|(?<![0-9A-Za-z_.+-])[0-9A-Za-z_.+-]{1,64}@[0-9A-Za-z-]{1,63}(?:\.[0-9A-Za-z-]{1,63})+"
     # As many digits as a card number has, in groups or not, but no part of a UUID. Nothing that is logged on purpose
     # has so many: an AWS account has 12, a time in milliseconds 13.
     r"|(?<![0-9A-Za-z-])\d(?:(?:[ -]|%20)?\d){13,18}(?![0-9A-Za-z-])"

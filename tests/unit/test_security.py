@@ -1,0 +1,192 @@
+"""What docs/threat-model.md claims of the template, the packages and CI, and of hostile input."""
+
+import io
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from onecharge.orders.card_numbers import body_holds_card_number
+from onecharge.runtime.logs import RedactingFormatter
+from onecharge.runtime.redaction import redacted
+from ops.output import Report, Table, show
+from orders_api.http import BODY_LENGTH_MAX
+from testing.harness import PROJECT, Log, load_template
+from testing.orders_api import Client, order
+from testing.scans.scanners import Scanners
+
+RESOURCES: dict[str, Any] = load_template()["Resources"]
+QUEUES = {name: each for name, each in RESOURCES.items() if each["Type"] == "AWS::SQS::Queue"}
+
+
+def of_type(kind: str) -> dict[str, Any]:
+    return {name: each.get("Properties", {}) for name, each in RESOURCES.items() if each["Type"] == kind}
+
+
+# ---------------------------------------------------------------- the template
+
+
+def test_no_environment_variable_holds_a_secret() -> None:
+    """A variable is a name, an ARN, a URL or a number of the template: no parameter hides its value (NoEcho)."""
+    parameters = load_template()["Parameters"]
+    assert [name for name, each in parameters.items() if each.get("NoEcho")] == []
+    texts = [
+        str(value)
+        for each in of_type("AWS::Serverless::Function").values()
+        for value in each["Environment"]["Variables"].values()
+    ]
+    assert [text for text in texts if "resolve:secretsmanager" in text or "resolve:ssm-secure" in text] == []
+    assert [text for text in texts if redacted(text) != text] == []
+
+
+def test_every_queue_is_encrypted() -> None:
+    """By SQS's own keys, or by one of KMS."""
+    assert QUEUES
+    for name, queue in QUEUES.items():
+        properties = queue["Properties"]
+        assert properties.get("SqsManagedSseEnabled") is True or "KmsMasterKeyId" in properties, name
+
+
+def test_every_queue_names_its_one_source() -> None:
+    """Whoever may send to a queue by its policy is a service, on behalf of topics that are named."""
+    for name, policy in of_type("AWS::SQS::QueuePolicy").items():
+        for statement in policy["PolicyDocument"]["Statement"]:
+            if statement["Effect"] == "Allow":
+                assert set(statement["Principal"]) == {"Service"}, name
+                assert "aws:SourceArn" in json.dumps(statement["Condition"]), name
+
+
+def test_the_api_and_the_queues_are_bounded() -> None:
+    """A flood is refused at the API, and waits in the queue: few workers at once reach Stripe."""
+    [api] = of_type("AWS::Serverless::HttpApi").values()
+    assert 0 < api["DefaultRouteSettings"]["ThrottlingRateLimit"] <= 1000
+    assert 0 < api["DefaultRouteSettings"]["ThrottlingBurstLimit"] <= 1000
+    profiles = load_template()["Mappings"]["Profile"].values()
+    assert all(profile["ChargeConcurrency"] <= 3 for profile in profiles)
+    source = RESOURCES["ChargeOrderFunction"]["Properties"]["Events"]["OrderPlaced"]["Properties"]
+    assert "ChargeConcurrency" in str(source["ScalingConfig"]["MaximumConcurrency"])
+
+
+def test_the_access_log_holds_nothing_of_a_request() -> None:
+    """A path, a query or a header may hold a card number or a token: the route and what became of it are enough."""
+    [api] = of_type("AWS::Serverless::HttpApi").values()
+    logged = set(re.findall(r"\$context\.([A-Za-z.]+)", api["AccessLogSettings"]["Format"]))
+    assert {"requestId", "routeKey", "status"} <= logged
+    assert [each for each in logged if re.search("path|query|header|userAgent|claims|body", each, re.IGNORECASE)] == []
+
+
+# ---------------------------------------------------------------- packages and CI
+
+
+def test_every_pinned_package_has_its_hashes() -> None:
+    """An index that serves another file for the same version installs nothing."""
+    for path in Scanners(PROJECT, Path("nowhere")).requirements:
+        pinned = re.split(r"\n(?=\S)", path.read_text().strip())
+        assert all(re.match(r"[\w.\[\]-]+==\S+.*--hash=sha256:[0-9a-f]{64}", each, re.DOTALL) for each in pinned), path
+    makefile = (PROJECT / "Makefile").read_text()
+    assert re.search(r"^PIP_INSTALL := .*--require-hashes", makefile, re.MULTILINE)
+
+
+WORKFLOWS = sorted((PROJECT / ".github/workflows").glob("*.yml"))
+
+
+def test_every_action_is_pinned_by_its_commit() -> None:
+    """A tag can be moved to other code; the comment after the commit says which release it is."""
+    for path in WORKFLOWS:
+        for line in re.findall(r"^.*\buses:.*$", path.read_text(), re.MULTILINE):
+            # A workflow of this repository is of the same commit.
+            assert re.search(r"uses: (\./|\S+@[0-9a-f]{40} # v\d)", line), f"{path.name}: {line}"
+
+
+def test_a_workflow_may_read_unless_it_says_why() -> None:
+    """Each names its permissions; one that may more than read has a comment beside it."""
+    for path in WORKFLOWS:
+        text = path.read_text()
+        assert yaml.safe_load(text)["permissions"] in ({"contents": "read"}, {}), path.name
+        for line in re.findall(r"^ +[\w-]+: write\b.*$", text, re.MULTILINE):
+            assert "#" in line, f"{path.name}: {line}"
+
+
+# ---------------------------------------------------------------- hostile input
+
+MEGABYTES_6 = 6 * 1024 * 1024
+"""As much as a synchronous invocation takes (AWS Lambda Developer Guide, "Lambda quotas")."""
+LONGEST = json.dumps(order(items=[{"sku": "\u20ac" * 64, "quantity": 10_000, "unit_amount": 99_999_999}] * 100))
+HOSTILE = {
+    "digits": "4" * MEGABYTES_6,
+    "groups": "4242 " * (MEGABYTES_6 // 5),
+    "hexadecimal": "0123456789abcdef-" * (MEGABYTES_6 // 17),
+    "nested lists": "[" * MEGABYTES_6,
+    "nested objects": '{"a":' * (MEGABYTES_6 // 5),
+    "a number": '{"items": ' + "9" * (MEGABYTES_6 - 20) + "}",
+    "many items": json.dumps(order(items=[{"sku": "mug", "quantity": 1, "unit_amount": 1}] * 100_000)),
+    "many names": json.dumps({f"name{number}": number for number in range(300_000)}),
+    "escapes": '{"a": "' + "\\u0034" * (MEGABYTES_6 // 6) + '"}',
+}
+_SECONDS_MAX = 10
+"""What takes longer than linear time takes hours, and 6 MB field by field half a minute; a busy machine is slow."""
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_body_is_refused_in_time(body: str, client: Client) -> None:
+    """As large as Lambda takes it; and nothing is stored."""
+    started = time.monotonic()
+    assert client.post(body)[0] == 400
+    assert time.monotonic() - started < _SECONDS_MAX
+    assert client.stored() == []
+
+
+def test_the_longest_order_is_not_too_long(client: Client) -> None:
+    """With each character of each name escaped: it is read, and refused for its amount."""
+    assert len(LONGEST) < BODY_LENGTH_MAX / 2
+    status, problem, _ = client.post(LONGEST)
+    assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_a_body_just_short_enough_is_refused_in_time(body: str, client: Client) -> None:
+    """The rest of it is cut off: what is left is as hostile."""
+    started = time.monotonic()
+    assert client.post(body[:BODY_LENGTH_MAX])[0] == 400
+    assert time.monotonic() - started < _SECONDS_MAX
+
+
+LONG = ("eyJ", "eyJa.", "a", "1 ", "a@", "pi_", "sk_test_", "whsec_", "a.b@c.")
+
+
+@pytest.mark.parametrize("part", LONG)
+def test_a_long_text_is_redacted_in_time(part: str) -> None:
+    """In linear time: a line is written while the customer waits."""
+    text, started = part * 100_000, time.monotonic()
+    redacted(text)
+    body_holds_card_number(text)
+    assert time.monotonic() - started < _SECONDS_MAX
+
+
+def test_a_value_cannot_forge_a_log_line(log: Log) -> None:
+    """A line break is escaped: one event is one line, and a line is one JSON object."""
+    forged = 'x"}\n{"level":"ERROR","message":"forged","_aws":{}}\r\n\u2028'
+    log.logger.registered_handler.setFormatter(RedactingFormatter())
+    log.logger.info(forged, extra={"why": forged})
+    [line] = log.text.removesuffix("\n").split("\n")
+    assert json.loads(line)["why"] == forged
+    assert "\r" not in line
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_stored_value_cannot_control_the_terminal(as_json: bool) -> None:
+    """A poison message can hold anything: control sequences are shown as text, and nothing is taken for markup."""
+    out = io.StringIO()
+    hostile = "\x1b]0;owned\x07\x1b[2J\x9b31m\r[red]x[/red]\x08"
+    show(Report({"body": hostile}, [Table(hostile, ["c"], [[hostile]]), hostile]), as_json=as_json, out=out)
+    assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out.getvalue()) == []
+    assert "[red]x[/red]" in out.getvalue()
+
+
+@pytest.fixture
+def client(orders_table: str, sample: Any, lambda_context: Any, log: Log) -> Client:
+    return Client(orders_table, sample, lambda_context, log)
