@@ -149,7 +149,7 @@ shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP
 	@$(PY) -m benchmarks.shape . $(if $(BEFORE),"$(BEFORE)")
 # end optional
 
-check: lint types validate test ## The whole gate: format, lint, types, template, tests.
+check: lint types validate scan test ## The whole gate: format, lint, types, template, scanners, tests.
 
 format: $(VENV)/.dev ## Format the code.
 	@$(VENV)/bin/ruff format .

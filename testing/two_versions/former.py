@@ -20,10 +20,9 @@ def named_release(project: Path) -> str:
         NoFormerRelease: no release is named yet.
     """
     path = project / "testing/two_versions/FORMER_RELEASE"
-    named = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    if not named:
+    if not path.exists():
         raise NoFormerRelease(f"no former release yet: after the first one, write its tag to {path}")
-    [revision] = named
+    [revision] = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     return revision
 
 

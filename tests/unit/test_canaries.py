@@ -2,7 +2,6 @@
 
 Every field that others fill is given each canary: of every sample event, and of Stripe's responses. Then all that comes
 out is searched: log lines at DEBUG (the libraries' too), metrics, traces, errors, responses, what is kept in tables.
-tests/e2e/test_canaries.py does the same to the whole system.
 """
 
 import json

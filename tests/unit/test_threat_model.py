@@ -1,0 +1,55 @@
+"""docs/threat-model.md: every threat says what holds it, and every test that it names exists."""
+
+import re
+
+import pytest
+
+from testing.harness import PROJECT
+from testing.scans.__main__ import SUPPRESSIONS
+
+THREATS = PROJECT / "docs/threat-model.md"
+TESTS = {
+    name
+    for path in (PROJECT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+}
+
+
+@pytest.mark.parametrize("document", [THREATS, PROJECT / "SECURITY.md", SUPPRESSIONS], ids=lambda path: path.name)
+def test_every_test_that_is_named_exists(document: str) -> None:
+    """One that was renamed or deleted shows nothing."""
+    path = PROJECT / document
+    if not path.exists():
+        pytest.skip(f"{path.name} is not part of this project")
+    assert set(re.findall(r"\btest_\w+", path.read_text())) - TESTS == set()
+
+
+def threats() -> list[list[str]]:
+    """The rows of the tables of threats: kind, threat, what holds it, shown by."""
+    rows = [re.sub(r"<!--.*-->", "", line).strip().strip("|").split(" | ") for line in THREATS.read_text().splitlines()]
+    return [[cell.strip() for cell in row] for row in rows if len(row[0].strip()) == 1]
+
+
+def test_every_threat_names_its_test_or_is_accepted() -> None:
+    """What is neither shown nor accepted is a wish."""
+    for kind, threat, held, shown in threats():
+        assert kind in "STRIDE", threat
+        assert held
+        assert "`test_" in shown or shown == "accepted, below", threat
+
+
+def test_every_boundary_is_looked_at() -> None:
+    """By each letter of STRIDE somewhere, and the API by all of them."""
+    text = THREATS.read_text()
+    of_the_api = text.partition("\n## 1. ")[2].partition("\n## 2. ")[0]
+    assert {line[2] for line in of_the_api.splitlines() if re.match(r"\| [STRIDE] ", line)} >= set("STRID")
+    assert {row[0] for row in threats()} == set("STRIDE")
+    assert re.findall(r"^## (\d)\.", text, re.MULTILINE) == list("12345678")
+
+
+def test_what_is_accepted_has_a_reason() -> None:
+    """A heading alone accepts nothing."""
+    accepted = THREATS.read_text().partition("\n## Accepted, and why\n")[2]
+    assert accepted
+    for each in re.split(r"^- ", accepted, flags=re.MULTILINE)[1:]:
+        assert len(each) > 80, each
