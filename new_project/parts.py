@@ -120,7 +120,6 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "docs/decisions*",
             "docs/survival.svg",
             "testing/anyones_machine*",
-            "testing/two_versions/FORMER_RELEASE",
             "tests/new_project/*",
             "tests/unit/test_readme.py",
             "tests/unit/test_shape.py",

@@ -72,11 +72,13 @@ class Check:
         self._try("without a token the API answers 401", self._refused)
         self._try("each function reaches what it works with", self._functions)
         is_paid = self._try("an order is placed", self._placed) and self._try("it is PAID", self._paid)
-        if is_paid and self._try("Stripe charged it once, in test mode", self._charged):
-            if self.stack.has_resource("StripeEventsTable"):
-                self._try("its webhook arrived", self._webhook)
-            if self.stack.has_resource("OrderRefundsTable"):  # optional: refunds
-                self._try("its refund SUCCEEDED", self._refunded)  # optional: refunds
+        afterwards: list[tuple[str, Callable[[], str]]] = [
+            ("its webhook arrived", self._webhook),  # optional: webhook
+            ("its refund SUCCEEDED", self._refunded),  # optional: refunds
+        ]
+        is_charged = is_paid and self._try("Stripe charged it once, in test mode", self._charged)
+        for what, check in afterwards if is_charged else []:
+            self._try(what, check)
         self._try("no alarm is on", self._alarms)
         self._try("every DLQ is empty", self._dlqs)
         return all(result.is_well for result in self.results)
@@ -134,6 +136,7 @@ class Check:
             raise NotWell(f"{intent.id} at Stripe is {seen}")
         return f"{intent.id}: {AMOUNT / 100:.2f} EUR"
 
+    # optional: webhook
     def _webhook(self) -> str:
         table = self.stack.resource("StripeEventsTable")
 
@@ -146,6 +149,7 @@ class Check:
         no_event = "Stripe's event was not received: is the endpoint there, with its signing secret?"
         return f"after {self._until(seen, bool, lambda _: no_event):.0f} s"
 
+    # end optional
     # optional: refunds
     def _refunded(self) -> str:
         answer = self._post(f"orders/{self.order_id}/refunds", {}, "check-staff", REFUND_SCOPE)

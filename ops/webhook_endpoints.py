@@ -152,6 +152,8 @@ class WebhookOfStack:
         """With this URL; without one, with the one that the stack's outputs name. Raises Problem."""
         if stack.parameter("StripeEventSource") == "eventbridge":
             raise Problem(f"stack {stack.name} gets Stripe's events through EventBridge: it has no webhook endpoint")
+        if url is None and stack.is_local:
+            raise Problem("the emulator's own name for its URL leads nowhere: --url API_URL/stripe/events names it")
         return cls(stack, url or stack.output("StripeEventsUrl"))
 
     @property

@@ -20,9 +20,10 @@ def named_release(project: Path) -> str:
         NoFormerRelease: no release is named yet.
     """
     path = project / "testing/two_versions/FORMER_RELEASE"
-    if not path.exists():
+    named = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    if not named:
         raise NoFormerRelease(f"no former release yet: after the first one, write its tag to {path}")
-    [revision] = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    [revision] = named
     return revision
 
 

@@ -76,7 +76,7 @@ class Aws:
 
     def value_of(self, variable: str, text: str) -> str:
         """What CloudFormation makes of a variable's value in the template."""
-        referred = text.removeprefix("Ref ")
+        referred = text.removeprefix("Ref ").removeprefix("GetAtt ").partition(".")[0]
         known = {**{table: table for table in self.tables}, **self.queues, **self.topics, **self.secrets}
         if referred in known:
             return known[referred]

@@ -269,3 +269,12 @@ def test_a_stack_behind_eventbridge_has_no_endpoint(shop: Shop) -> None:
     shop.parameters["StripeEventSource"] = "eventbridge"
     with pytest.raises(Problem, match="through EventBridge"):
         shop.create()
+
+
+def test_of_a_local_stack_the_url_is_named(shop: Shop) -> None:
+    """The address in its outputs is one of AWS's, which nobody has."""
+    shop.stack.endpoint_url = "http://127.0.0.1:1"
+    with pytest.raises(Problem, match="--url"):
+        shop.create()
+    report = webhook.run(shop.stack, Namespace(url=shop.receiver.url, patience=0, yes=True))
+    assert report.status is ExitStatus.OK

@@ -1,0 +1,88 @@
+"""GitHub's workflows: what runs is pinned, may do little, and reaches AWS only as one environment of this project."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from testing.harness import PROJECT, load_template
+
+WORKFLOWS: dict[str, dict[Any, Any]] = {
+    path.name: yaml.safe_load(path.read_text()) for path in sorted((PROJECT / ".github/workflows").glob("*.yml"))
+}
+ROLES = load_template("deploy/ci-role.yaml")["Resources"]
+
+
+def steps_of(workflow: dict[Any, Any]) -> list[dict[str, Any]]:
+    return [step for job in workflow["jobs"].values() for step in job.get("steps", [])]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_an_action_is_pinned_by_its_commit(name: str) -> None:
+    """With its release as a comment: a tag can be moved to other code."""
+    text = (PROJECT / ".github/workflows" / name).read_text()
+    used = re.findall(r"uses: (\S+)(.*)", text)
+    for action, comment in used:
+        if not action.startswith("./"):
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action)
+            assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment)
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_may_only_read(name: str) -> None:
+    """A token for AWS is asked for by the jobs of an environment alone, and nothing else is ever written."""
+    workflow = WORKFLOWS[name]
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        more = job.get("permissions", {"contents": "read"})
+        assert more in ({"contents": "read"}, {"contents": "read", "id-token": "write"})
+        assert "id-token" not in more or job["environment"] in ("dev", "prod")
+
+
+def test_prod_follows_dev_and_its_tests() -> None:
+    """Which follow the check; one deployment of an environment at a time, and none is stopped in its middle."""
+    jobs = WORKFLOWS["deploy.yml"]["jobs"]
+    assert jobs["check"]["uses"] == "./.github/workflows/check.yml"
+    assert (jobs["dev"]["needs"], jobs["prod"]["needs"]) == ("check", "dev")
+    for job in (jobs["dev"], jobs["prod"]):
+        assert job["concurrency"]["cancel-in-progress"] is False
+    commands = "\n".join(step.get("run", "") for step in jobs["dev"]["steps"])
+    assert commands.index("sam deploy") < commands.index("make deployed-check") < commands.index("make e2e")
+
+
+def test_no_command_of_a_workflow_holds_an_expression() -> None:
+    """What GitHub puts into a command is run: values come as variables of the environment."""
+    for workflow in WORKFLOWS.values():
+        assert [step["run"] for step in steps_of(workflow) if "${{" in step.get("run", "")] == []
+
+
+def test_the_role_trusts_one_environment_of_one_repository() -> None:
+    """Exactly, and no wildcard: another branch, a fork or a pull request has another subject."""
+    [statement] = ROLES["WorkflowRole"]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Action"] == "sts:AssumeRoleWithWebIdentity"
+    assert statement["Condition"] == {
+        "StringEquals": {
+            "token.actions.githubusercontent.com:aud": "sts.amazonaws.com",
+            "token.actions.githubusercontent.com:sub": "Ref Subject",
+        }
+    }
+    pattern = load_template("deploy/ci-role.yaml")["Parameters"]["Subject"]["AllowedPattern"]
+    assert re.fullmatch(pattern, "repo:octo/shop:environment:prod")
+    assert re.fullmatch(pattern, "repo:octo@1/shop@2:environment:prod")
+    for subject in ("repo:octo/*:environment:prod", "repo:octo/shop:*", "repo:octo/shop:ref:refs/heads/main", "*"):
+        assert not re.fullmatch(pattern, subject)
+
+
+def test_the_workflow_cannot_pass_its_role_on() -> None:
+    """Only CloudFormation's own, and to CloudFormation alone."""
+    passed = [
+        statement
+        for policy in ROLES["WorkflowRole"]["Properties"]["Policies"]
+        for statement in policy["PolicyDocument"]["Statement"]
+        if "iam:PassRole" in statement["Action"]
+    ]
+    assert [statement["Resource"] for statement in passed] == ["GetAtt ExecutionRole.Arn"]
+    assert [str(statement["Condition"]) for statement in passed] == [
+        "{'StringEquals': {'iam:PassedToService': 'cloudformation.amazonaws.com'}}"
+    ]
