@@ -1,0 +1,75 @@
+"""What CloudFormation gets of template.yaml on AWS, CodeDeploy included, which the emulator does not have."""
+
+import json
+import re
+import subprocess
+from graphlib import TopologicalSorter
+from typing import Any
+
+import pytest
+
+from testing.harness import PROJECT
+
+_TRANSFORM = """
+import json, sys
+from types import SimpleNamespace
+from samtranslator.translator.transform import transform
+from samtranslator.yaml_helper import yaml_parse
+template = yaml_parse(open("template.yaml").read())
+uris = {"AWS::Serverless::Function": "CodeUri", "AWS::Serverless::LayerVersion": "ContentUri"}
+for resource in template["Resources"].values():
+    if resource["Type"] in uris:
+        resource["Properties"][uris[resource["Type"]]] = "s3://bucket/key"
+print(json.dumps(transform(template, json.loads(sys.argv[1]), SimpleNamespace(load=dict))["Resources"]))
+"""
+
+
+def transformed(profile: str) -> dict[str, Any]:
+    """The resources of the transformed template."""
+    parameters = {"Profile": profile, "StripeSecretArn": "a:b:c:d:e:f:g", "JwtIssuer": "https://a", "JwtAudience": "a"}
+    parameters["StripeWebhookSecretArn"] = "a:b:c:d:e:f:h"  # optional: webhook
+    done = subprocess.run(
+        [str(PROJECT / ".venv/opt/sam/bin/python"), "-c", _TRANSFORM, json.dumps(parameters)],
+        cwd=PROJECT,
+        env={"AWS_DEFAULT_REGION": "us-east-1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def references(resource: dict[str, Any]) -> set[str]:
+    text = json.dumps(resource)
+    found = re.findall(r'"Ref": "(\w+)"|"Fn::GetAtt": \["(\w+)"|\$\{(\w+)', text)
+    after = resource.get("DependsOn", [])
+    return {name for names in found for name in names} | ({after} if isinstance(after, str) else set(after))
+
+
+@pytest.mark.parametrize("profile", ["live", "sandbox", "local"])
+def test_no_resource_depends_on_itself(profile: str) -> None:
+    """Aliases follow CodeDeploy's groups, these the alarms, these the new versions; CloudFormation refuses a circle."""
+    resources = transformed(profile)
+    graph = {name: references(each) & (resources.keys() - {name}) for name, each in resources.items()}
+    TopologicalSorter(graph).prepare()
+
+
+def test_each_alias_is_moved_by_codedeploy_after_the_check() -> None:
+    """Of every function but the checker itself; step by step in live mode, unless a schedule invokes it."""
+    resources = transformed("live")
+    aliases = {name: each for name, each in resources.items() if each["Type"] == "AWS::Lambda::Alias"}
+    moved = {
+        name: each["UpdatePolicy"]["CodeDeployLambdaAliasUpdate"]
+        for name, each in aliases.items()
+        if "UpdatePolicy" in each
+    }
+    assert aliases.keys() - moved.keys() == {"CheckReleaseFunctionAliaslive"}
+    assert {policy["BeforeAllowTrafficHook"]["Ref"] for policy in moved.values()} == {"CheckReleaseFunction"}
+    charge = resources["ChargeOrderFunctionDeploymentGroup"]["Properties"]
+    assert "Linear10PercentEvery1Minute" in str(charge["DeploymentConfigName"])
+    assert charge["AutoRollbackConfiguration"]["Enabled"] is True
+
+
+def test_the_emulator_gets_no_codedeploy() -> None:
+    """It has none; versions and aliases it has."""
+    assert [name for name, each in transformed("local").items() if "CodeDeploy::" in each["Type"]] == []
