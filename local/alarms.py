@@ -43,9 +43,9 @@ class Alarms:
     def evaluate(self) -> dict[str, str]:
         """Evaluate every alarm that has a source, set its state, and return all states, by logical id."""
         now = time.time()
-        logged = list(self._logged(now))
-        for alarm in self._metric_alarms():
-            definition = self._definition(alarm)
+        alarms = [(alarm, self._definition(alarm)) for alarm in self._metric_alarms()]
+        logged = list(self._logged(now, [definition for _, definition in alarms]))
+        for alarm, definition in alarms:
             samples = self._samples(definition, logged, now)
             if samples is None:
                 continue
@@ -100,15 +100,9 @@ class Alarms:
         }
         return [sample for metric, sample in logged if metric == wanted]
 
-    def _logged(self, now: float) -> Iterator[tuple[Mapping[str, Any], Sample]]:
+    def _logged(self, now: float, definitions: Sequence[Definition]) -> Iterator[tuple[Mapping[str, Any], Sample]]:
         """Every value that a function has logged in the embedded metric format, with its metric."""
-        longest = max(
-            (
-                each.period_seconds * (each.evaluation_periods + EXTRA_PERIODS)
-                for each in map(self._definition, self._metric_alarms())
-            ),
-            default=0,
-        )
+        longest = max(each.period_seconds * (each.evaluation_periods + EXTRA_PERIODS) for each in definitions)
         since_ms = int(max(self._since, now - longest) * 1000)
         for group in self._logs.get_paginator("describe_log_groups").paginate().search("logGroups[].logGroupName"):
             pages = self._logs.get_paginator("filter_log_events").paginate(logGroupName=group, startTime=since_ms)

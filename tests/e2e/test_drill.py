@@ -1,0 +1,165 @@
+"""The drill: alarms go off for their real causes, and what the runbook prints mends them.
+
+local/alarms.py evaluates the deployed alarms with shortened periods. An outage of Stripe needs no command: it passes,
+and so does the alarm.
+"""
+
+import time
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from local.alarms import Alarms
+from local.demo import drain
+from local.given_stripe import STRIPE_API_KEY
+from local.stack import Stack
+from local.stripe_standin.faults import Fault
+from testing.runbook import command_of, run_printed
+from testing.shop import Shop
+
+ALARM, OK = "ALARM", "OK"
+_BY_MINUTES = 12
+"""A speed for alarms of several minutes in a row: each lasts 5 seconds."""
+_PATIENCE_SECONDS = 180
+"""A message that has failed for a minute is delivered again after another one."""
+
+
+@pytest.fixture
+def stack_file(stack: Stack, tmp_path: Path) -> str:
+    """What `--stack` takes."""
+    path = tmp_path / "stack.json"
+    path.write_text(stack.as_json())
+    return str(path)
+
+
+@pytest.fixture
+def drill(stack: Stack, shop: Shop, stack_file: str, tmp_path: Path) -> "Drill":
+    return Drill(stack, shop, stack_file, tmp_path)
+
+
+class Drill:
+    """Watches the alarms, and runs what the runbook prints."""
+
+    def __init__(self, stack: Stack, shop: Shop, stack_file: str, folder: Path) -> None:
+        self.stack, self.shop = stack, shop
+        self.alarms = Alarms(stack.aws, stack.stack_name)
+        self._stack_file, self._folder = stack_file, folder
+
+    def goes_off(self, *names: str) -> bool:
+        """Whether these alarms all go off."""
+        return self._becomes(ALARM, names)
+
+    def is_over(self, *names: str) -> bool:
+        """Whether these alarms all end."""
+        return self._becomes(OK, names)
+
+    def _becomes(self, state: str, names: tuple[str, ...]) -> bool:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            states = self.alarms.evaluate()
+            if {states[name] for name in names} == {state}:
+                return True
+            time.sleep(0.5)
+        return False
+
+    def is_paid(self, order_id: str) -> bool:
+        """Whether it is, once its message's backoff has passed; and charged once."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while self.shop.get(order_id).json()["status"] != "PAID" and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return self.shop.get(order_id).json()["status"] == "PAID" and len(self.shop.charges(order_id)) == 1
+
+    def run(self, entry: str, begins: str, *, options: str = "", **values: str) -> str:
+        """Run the command that the entry prints; `options` as `--yes`, which the entry says to add."""
+        command = f"{command_of(entry, begins)} {options}"
+        return run_printed(command, self.stack.aws, cwd=self._folder, NAME=self._stack_file, **values)
+
+    def write(self, name: str, text: str) -> None:
+        """A file beside whoever runs the commands."""
+        (self._folder / name).write_text(text)
+
+
+def test_what_cannot_be_evaluated_here_is_known(drill: Drill) -> None:
+    """Nothing measures these on this machine; all other alarms are evaluated."""
+    assert drill.alarms.without_source() == [
+        "ApiServerErrors",
+        "OrderUpdatesQueueAge",
+        "PaymentsQueueAge",
+        "PublisherLag",
+        "RefundsQueueAge",  # optional: refunds
+    ]
+
+
+def test_poison(drill: Drill, stack: Stack) -> None:
+    """A message that cannot be read is in the DLQ: the alarm lasts until somebody discards it."""
+    drain(stack, stack.payments_dlq_url)
+    drill.shop.deliver('{"specversion": "1.0"}')
+    assert drill.goes_off("PaymentsDlqNotEmpty", "MessagesGivenUp")
+    reason = {"REASON": "type: missing", "WHY": "drill"}
+    drill.run("PaymentsDlqNotEmpty", "python -m ops --stack NAME dlq discard", **reason)
+    assert drill.is_over("PaymentsDlqNotEmpty", "MessagesGivenUp")
+
+
+def test_a_key_that_stripe_revoked(drill: Drill, shop: Shop, stack: Stack) -> None:
+    """One page, and no second one for what it explains; with the new key the order is charged, once."""
+    new_key = f"sk_test_{uuid4().hex}"
+    shop.stripe.assign_api_key(STRIPE_API_KEY, None)
+    try:
+        order_id = shop.order().json()["order_id"]
+        assert drill.goes_off("StripeAccount", "StripeUnavailable")
+        assert drill.alarms.states()["OrdersNotCharged"] == OK
+        shop.stripe.assign_api_key(new_key)
+        drill.write("stripe-key.txt", new_key)
+        drill.run("StripeAccount", "aws secretsmanager put-secret-value", SECRET=stack.stripe_secret_arn)
+        assert drill.is_paid(order_id)
+        assert drill.is_over("StripeAccount", "StripeUnavailable")
+    finally:
+        shop.stripe.assign_api_key(STRIPE_API_KEY)
+        stack.aws.client("secretsmanager").put_secret_value(
+            SecretId=stack.stripe_secret_arn, SecretString=STRIPE_API_KEY
+        )
+
+
+@pytest.mark.parametrize(
+    ("fault", "alarm"), [(Fault.UNAVAILABLE_503, "StripeServerErrors"), (Fault.DROP_BEFORE, "StripeNoAnswer")]
+)
+def test_an_outage_of_stripe(drill: Drill, shop: Shop, stack: Stack, fault: Fault, alarm: str) -> None:
+    """Nothing is to be done but wait: the orders are charged when it is over, each once."""
+    drill.alarms = Alarms(stack.aws, stack.stack_name, speed=_BY_MINUTES)
+    shop.stripe.add_fault(fault, times=None)
+    orders = [shop.order().json()["order_id"] for _ in range(10)]
+    assert drill.goes_off(alarm, "StripeUnavailable")
+    shop.stripe.clear_faults()
+    assert [order_id for order_id in orders if not drill.is_paid(order_id)] == []
+    assert drill.is_over(alarm, "StripeUnavailable")
+
+
+@pytest.mark.parametrize(
+    ("alarm", "function"), [("ReconcileNotRun", "reconcile_function"), ("RepublishNotRun", "republish_function")]
+)
+def test_a_job_that_did_not_run(drill: Drill, stack: Stack, alarm: str, function: str) -> None:
+    """Nothing is reported, which is what is wrong."""
+    assert drill.goes_off(alarm, "JobsNotRun")
+    drill.run("ReconcileNotRun", "aws lambda invoke", FUNCTION=getattr(stack, function))
+    assert drill.is_over(alarm)
+
+
+def test_an_order_that_waits_for_a_person(drill: Drill, shop: Shop, stack: Stack) -> None:
+    """Stripe has refused it for an hour, and does not any more: the person lets it be charged again, once."""
+    error = {"type": "invalid_request_error", "message": "Received unknown parameter", "code": "parameter_unknown"}
+    shop.stripe.add_fault(Fault.RESPONSE, {"amount": "4713"}, times=None, status=400, error=error)
+    order_id = shop.order(items=[{"sku": "mug", "quantity": 1, "unit_amount": 4713}]).json()["order_id"]
+    assert drill.goes_off("RequestRefused", "ReleaseIsWrong")
+    stack.aws.client("dynamodb").update_item(
+        TableName=stack.charges_table,
+        Key={"order_id": {"S": order_id}},
+        UpdateExpression="SET refused_at = :long_ago",
+        ConditionExpression="attribute_exists(refused_at)",
+        ExpressionAttributeValues={":long_ago": {"N": "1"}},
+    )
+    assert drill.goes_off("NeedsReview", "PersonDecides")
+    shop.stripe.clear_faults()
+    drill.run("NeedsReview", "python -m ops --stack NAME review resolve", options="--yes", ORDER=order_id)
+    assert drill.is_paid(order_id)
+    assert drill.is_over("NeedsReview", "PersonDecides")
