@@ -80,6 +80,8 @@ class Aws:
         known = {**{table: table for table in self.tables}, **self.queues, **self.topics, **self.secrets}
         if referred in known:
             return known[referred]
+        if variable == "STRIPE_SECRET_ARN":  # Of the function's own key, or of the one for all: here they are one.
+            return self.secrets["StripeSecretArn"]
         if variable == "STRIPE_API_BASE":
             return os.environ["STANDIN_URL"]
         if variable == "REQUIRES_ACTION_SECONDS":
