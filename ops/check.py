@@ -261,7 +261,7 @@ def refuse_live_mode(stack: Stack) -> None:
 
 def _stripe_keys(stack: Stack) -> Iterator[tuple[str, str]]:
     for name in stack.parameters():
-        if name.startswith("Stripe") and name.endswith("SecretArn") and "Webhook" not in name and stack.parameter(name):
+        if name.endswith("StripeSecretArn") and stack.parameter(name):
             yield name, stack.parameter(name)
 
 

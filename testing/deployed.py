@@ -137,10 +137,15 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
     [found] = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in found["Outputs"]}
     parameters = {each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]}
-    secret = aws.client("secretsmanager").get_secret_value(SecretId=parameters["StripeSecretArn"])["SecretString"]
-    for key in (secret.strip(), environment.get("STRIPE_SECRET_KEY", "_test_")):
-        if "_test_" not in key:
-            raise CannotRun(f"{name} has no key of Stripe's test mode: the tests move no real money")
+    secrets = aws.client("secretsmanager")
+    keys = {
+        name: str(secrets.get_secret_value(SecretId=value)["SecretString"]).strip()
+        for name, value in parameters.items()
+        if name.endswith("StripeSecretArn") and value
+    }
+    for key in (*keys.values(), environment.get("STRIPE_SECRET_KEY", "sk_test_")):
+        if not key.startswith(("sk_test_", "rk_test_")):
+            raise CannotRun(f"{name} has a key that is not of Stripe's test mode: the tests move no real money")
     return DeployedStack(
         stack_name=name,
         aws_endpoint_url=environment.get("AWS_ENDPOINT_URL", ""),
@@ -167,5 +172,5 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
         aws_log="",
         session=session,
         token_command=environment["TOKEN_COMMAND"],
-        stripe_key=environment.get("STRIPE_SECRET_KEY") or secret.strip(),
+        stripe_key=environment.get("STRIPE_SECRET_KEY") or keys["StripeSecretArn"],
     )
