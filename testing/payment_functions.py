@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import boto3
+import stripe
 
 import charge_order.app
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
@@ -84,6 +85,13 @@ class PaymentFunctions:
     def charge(self, *orders: OrderPlaced) -> None:
         """Deliver orders to charge_order."""
         self.consume(self.charging, *(OrderPlacedEvent.of(each, correlation_id="c") for each in orders))
+
+    def refund_by_hand(self, order_id: str) -> None:
+        """A part of the order, in Stripe's Dashboard."""
+        intents = self.stripe.ledger().payment_intents
+        [intent] = [each for each in intents if each["metadata"].get("order_id") == order_id]
+        client = stripe.StripeClient("sk_test_by_hand", base_addresses={"api": self._base_url})
+        client.v1.refunds.create({"payment_intent": intent["id"], "amount": 50})
 
     def change_row(self, order_id: str, **attributes: str | int) -> None:
         """As if that much time had passed, or somebody had."""

@@ -85,6 +85,7 @@ class InFourMinutes(LambdaContext):
 def run_reconcile(world: PaymentFunctions) -> None:
     """Order a was refunded, b is charged though it is canceled, and nobody authenticates c."""
     is_charged_though_canceled(world, "b")
+    world.refund_by_hand(placed("a").order_id)
     world.change_row(placed("c").order_id, unfinished_claimed_at=int(time.time()) - DAY)
     reconcile.app.Application(world.environment("reconcile")).reconcile(InFourMinutes())
     assert world.state(placed("c").order_id) == "DECLINED"
@@ -96,6 +97,7 @@ def receive_webhooks(world: PaymentFunctions) -> None:
     orders = [placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
     world.charge(*orders)
     is_charged_though_canceled(world, "8")
+    world.refund_by_hand(placed("a").order_id)
     resolver = stripe_webhook.app.Application(world.environment("stripe_webhook")).route.resolver
     types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded")
     for event in world.events(*types):
@@ -111,6 +113,7 @@ def receive_partner_events(world: PaymentFunctions) -> None:
     orders = [placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
     world.charge(*orders)
     is_charged_though_canceled(world, "8")
+    world.refund_by_hand(placed("a").order_id)
     environment = world.environment("stripe_eventbridge")
     consumer = stripe_eventbridge.app.Application(environment).consumer
     types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded")
