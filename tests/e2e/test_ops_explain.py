@@ -222,7 +222,7 @@ def test_a_stripe_key_that_is_refused(shop: Shop, operator: Operator) -> None:
 def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:
     """It succeeded, and failed later: the customer has no money back."""
     order_id = shop.placed("pm_card_refundFail", "PAID")
-    assert shop.post(f"{order_id}/refunds", amount=1000).status_code == 202
+    assert shop.refund(order_id, amount=1000).status_code == 202
     assert eventually(
         lambda: [each for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id], bool
     )
