@@ -90,6 +90,18 @@ BELONGS = (
     "The `payment_method` parameter supplied pm_1 belongs to the Customer cus_1. Please include the Customer in the "
     "`customer` parameter on the PaymentIntent."
 )
+OF_ANOTHER_TYPE = (
+    "The PaymentMethod provided (sepa_debit) is not allowed for this PaymentIntent. Please attach a PaymentMethod of "
+    "one of the following types: card."
+)
+TEST_ID = (
+    "You cannot use the test ID 'pm_card_visa' in livemode. If you are testing your integration, please use your "
+    "testmode API keys instead."
+)
+TEST_MODE = (
+    "No such PaymentMethod: 'pm_1'; a similar object exists in test mode, but a live mode key was used to make this "
+    "request."
+)
 LIVE_MODE = (
     "No such PaymentMethod: 'pm_1'; a similar object exists in live mode, but a test mode key was used to make this "
     "request."
@@ -126,6 +138,26 @@ KINDS: dict[str, tuple[int, Any, ResponseKind, str | None]] = {
     ),
     "unknown payment method, as a 404": (
         *(404, error(code="resource_missing", param="payment_method")),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
+    ),
+    "of another type, by its code": (
+        *(400, error(code="payment_intent_incompatible_payment_method", param="payment_method")),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
+    ),
+    "of another type, by its message": (
+        *(400, error(message=OF_ANOTHER_TYPE)),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
+    ),
+    "of a type that is not supported": (
+        *(400, error(code="payment_method_unsupported_type")),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
+    ),
+    "a test id in live mode": (
+        *(400, error(message=TEST_ID)),
+        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
+    ),
+    "of test mode in live mode": (
+        *(400, error(message=TEST_MODE, code="resource_missing", param="payment_method")),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
     ),
     "used up": (400, error(message=USED_UP), ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"),

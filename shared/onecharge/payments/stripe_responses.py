@@ -71,6 +71,8 @@ _PAYMENT_METHOD_CODES: Mapping[str, str] = {
     "payment_method_unexpected_state": "payment_method_unactivated",
     "payment_method_provider_decline": "payment_method_unactivated",
     "payment_method_currency_mismatch": "currency_not_supported",
+    "payment_method_unsupported_type": "payment_method_unactivated",
+    "payment_intent_incompatible_payment_method": "payment_method_unactivated",
 }
 _AMOUNT_CODES = {
     "amount_too_small": "amount_too_small",
@@ -87,6 +89,11 @@ _ACCOUNT_CODES = frozenset(
 )
 # Stripe has no error code for these: only the message distinguishes them (Stripe API, error messages of confirm).
 _USED_UP = "previously used"
+# Whoever has an access token can name any PaymentMethod: of another type, made with the publishable key, or one of test
+# mode. That is a decline of theirs, and no alarm of ours.
+_OF_ANOTHER_TYPE = "is not allowed for this paymentintent"
+_TEST_ID = "you cannot use the test id"
+_OF_TEST_MODE = "no such paymentmethod", "a similar object exists in test mode, but a live mode key"
 _OF_THE_ACCOUNT = "a similar object exists in", "api version", "cannot currently make live charges"
 _OF_ANOTHER_CUSTOMER = (
     *("belongs to the customer", "belongs to a customer", "belong to the customer", "belong to a customer"),
@@ -164,6 +171,8 @@ def _kind_of_refusal(error: stripe.StripeError, details: Any, code: str | None) 
     param = getattr(details, "param", None)
     if code == "payment_intent_unexpected_state":
         return ResponseKind.UNEXPECTED_STATE, code
+    if _TEST_ID in text or all(words in text for words in _OF_TEST_MODE):
+        return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"
     if any(words in text for words in _OF_THE_ACCOUNT):
         return ResponseKind.ACCOUNT, code
     if code is not None and code in _PAYMENT_METHOD_CODES:
@@ -174,6 +183,8 @@ def _kind_of_refusal(error: stripe.StripeError, details: Any, code: str | None) 
         return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"
     if _USED_UP in text:
         return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"
+    if _OF_ANOTHER_TYPE in text:
+        return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"
     if any(words in text for words in _OF_ANOTHER_CUSTOMER):
         return ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"
     if error.http_status == 404:
