@@ -32,6 +32,10 @@ class Caller:
         claims = event.request_context.authorizer.jwt_claim
         if not claims:
             raise Unauthenticated
+        # API Gateway takes a token whose `aud` or `client_id` is the audience: of Cognito an ID token, too, whose `aud`
+        # is the client's id. Cognito's tokens say which they are.
+        if claims.get("token_use", "access") != "access":
+            raise _forbidden("The token is no access token: its claim token_use says so.")
         subject = claims.get("sub")
         if not isinstance(subject, str) or not re.fullmatch(CUSTOMER_ID_PATTERN, subject):
             raise _forbidden("The access token names no customer: its claim sub is 1 to 255 visible ASCII characters.")

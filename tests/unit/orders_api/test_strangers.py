@@ -105,6 +105,21 @@ def test_a_subject_that_is_no_customer_is_refused(client: Client, route: Route, 
     assert client.requested == []
 
 
+@named(list(ROUTES))
+@pytest.mark.parametrize("token_use", ["id", "refresh", "", 7], ids=repr)
+def test_an_id_token_is_no_access_token(client: Client, route: Route, token_use: Any) -> None:
+    """403, before anything is read: an ID token is for the page that signs its customer in, and is shown to others."""
+    order_id = ready(client, route)
+    client.requested = []
+    event = request(client, route, order_id)
+    claims_in(event)["token_use"] = token_use
+    status, problem, _ = client.send(event)
+    assert (status, problem["type"]) == (403, "urn:onecharge:problem:forbidden")
+    assert client.requested == []
+    claims_in(event)["token_use"] = "access"
+    assert client.send(event)[0] in (200, 202)
+
+
 SUBJECTS = (
     "auth0|65f1a2b3c4d5e6f708192a3b",
     "google-oauth2|107691503500061507151",
