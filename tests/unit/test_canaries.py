@@ -6,6 +6,7 @@ out is searched: log lines at DEBUG (the libraries' too), metrics, traces, error
 
 import json
 import logging
+import sys
 import time
 import traceback
 import uuid
@@ -15,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from io import StringIO
 from threading import Thread
+from types import ModuleType
 from typing import Any
 
 import boto3
@@ -28,6 +30,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from local.samples import logical_id_of
 from local.stripe_standin.webhooks import signature
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.tracing import INSTRUMENTATION
 from testing import canaries
 from testing.canaries import API_KEY, CARD, CLIENT_SECRET, EMAIL, FED, JSON, OPAQUE, SIGNING_SECRET, found_in
 from testing.harness import PROJECT, LambdaContext, create_table, load_template
@@ -40,6 +43,8 @@ OTHERS_FILL: Mapping[str, tuple[canaries.Path, ...]] = {
         ("rawPath",),
         ("rawQueryString",),
         ("queryStringParameters",),
+        ("requestContext", "http", "path"),
+        ("requestContext", "http", "userAgent"),
         ("pathParameters",),
         ("body",),
     ),
@@ -172,6 +177,7 @@ def output(
     """Everything that is logged or printed, with Lambda's level and the root logger's at DEBUG."""
     output = Output(spans, capsys)
     monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", "DEBUG")
+    monkeypatch.setitem(sys.modules, INSTRUMENTATION, ModuleType("aws_lambda"))  # See record_as_the_layer_does.
     root, handler = logging.getLogger(), logging.StreamHandler(output.logged)
     level = root.level
     root.addHandler(handler)
@@ -213,8 +219,38 @@ def invoking(handler: Callable[[dict[str, Any], Any], Any], output: Output) -> I
             output.answered.append(json.dumps(handler(event, LambdaContext())))
         except Exception as error:  # Lambda logs it with its trace, and returns it to the invoker.
             output.answered.append("".join(traceback.format_exception(error)))
+        record_as_the_layer_does(event)
 
     return invoke
+
+
+def record_as_the_layer_does(event: Mapping[str, Any]) -> None:
+    """The span of an invocation by API Gateway: its attributes are read from the event, after the handler.
+
+    Source: opentelemetry-instrumentation-aws-lambda, `_set_api_gateway_v2_proxy_attributes`.
+    """
+    http = event.get("requestContext", {}).get("http")
+    if not http:
+        return
+    target = "?".join(filter(None, (event.get("rawPath"), event.get("rawQueryString"))))
+    read = {"http.method": http["method"], "http.route": http["path"], "http.target": target}
+    agent = {"http.user_agent": http["userAgent"]} if "userAgent" in http else {}
+    trace.get_tracer("layer").start_span("invocation", attributes=read | agent).end()
+
+
+@pytest.mark.parametrize("function", ["orders_api"])
+def test_a_span_of_the_layer_has_the_route_alone(
+    function: str, functions: Callable[[str], Invoke], output: Output
+) -> None:
+    """Nothing that the sender of a request chose: no path, no query, no user agent."""
+    _, event = samples_of(function)[0]
+    event["rawPath"], event["rawQueryString"] = f"/orders/{CARD.value}", f"card={CARD.value}"
+    event["requestContext"]["http"] |= {"path": event["rawPath"], "userAgent": EMAIL.value}
+    functions(function)(event)
+    [span] = [each for each in output.spans.get_finished_spans() if each.name == "invocation"]
+    attributes = span.attributes or {}
+    assert attributes["http.route"] == attributes["http.target"] == event["routeKey"]
+    assert attributes.keys() == {"http.method", "http.route", "http.target"}
 
 
 def value_of(variable: str, template_value: str) -> str:

@@ -22,6 +22,7 @@ from onecharge.runtime.logs import set_level
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.redaction import presentable
 from onecharge.runtime.self_check import SELF_CHECK, Probe, run_probes
+from onecharge.runtime.tracing import forget_request
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -74,6 +75,7 @@ def lambda_handler[App: ApplicationParts, Result](
                 raise shown from None
             finally:
                 reused.counts.flush()
+                forget_request(event)
 
         return handler
 

@@ -22,6 +22,8 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 
 _SCOPE = "onecharge"
 _API = "opentelemetry.trace"
+INSTRUMENTATION = "opentelemetry.instrumentation.aws_lambda"
+"""What the layer wraps a handler with."""
 
 
 @contextmanager
@@ -67,6 +69,21 @@ def order_spans(name: str, order_ids: Iterable[str]) -> Iterator[None]:
                 span = tracer.start_span(name, context, attributes={"onecharge.order_id": order_id})
                 spans.callback(span.end)
         yield
+
+
+def forget_request(event: dict[str, Any]) -> None:
+    """Take out of an HTTP request's event, once it is handled, what its sender chose and the layer would record.
+
+    OpenTelemetry's instrumentation of Lambda reads the event after the handler: path, query and user agent become
+    attributes of the invocation's span. The route, which is ours, stays.
+    """
+    http = event.get("requestContext", {}).get("http") if INSTRUMENTATION in sys.modules else None
+    if not http:
+        return
+    route = event.get("routeKey", "")
+    event |= {"rawPath": route, "rawQueryString": ""}
+    event.pop("queryStringParameters", None)
+    event["requestContext"] |= {"http": {"method": http["method"], "path": route}}
 
 
 def _trace_of(order_id: str | None, api: Any) -> Any:
