@@ -3,9 +3,10 @@
 There is no signature. AWS vouches for the sender: only Stripe's AWS account can put events with this `source`
 (PutPartnerEvents), since a source that begins with `aws.` is refused to everybody else. A partner event source belongs
 to one event destination, so to one Stripe account and mode; and it was made for one AWS account, which accepted it. The
-rule's pattern passes on that source alone, and only this rule may send to the queue. Source: Stripe documentation,
-"Send events to Amazon EventBridge", "Event structure"; Amazon EventBridge User Guide, "Receiving events from a SaaS
-partner"; Amazon EventBridge API Reference, "PutEventsRequestEntry".
+rule's pattern passes on that source alone. The queue's policy admits this rule alone; whoever else of the account has
+sqs:SendMessage on everything can send to it, and gets nothing but a dispute's status believed: all else is retrieved
+from Stripe. Source: Stripe documentation, "Send events to Amazon EventBridge", "Event structure"; Amazon EventBridge
+User Guide, "Receiving events from a SaaS partner"; Amazon EventBridge API Reference, "PutEventsRequestEntry".
 """
 
 import re
