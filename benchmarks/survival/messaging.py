@@ -37,7 +37,11 @@ class Message:
             "messageId": self.id,
             "receiptHandle": receipt_handle,
             "body": self.body,
-            "attributes": {"ApproximateReceiveCount": str(self.receives)},
+            "attributes": {
+                "ApproximateReceiveCount": str(self.receives),
+                "SentTimestamp": str(self.sent_at * 1000),
+            },
+            "messageAttributes": {},
             "eventSource": "aws:sqs",
         }
 
