@@ -3,6 +3,8 @@
     refund-made      Stripe shows exactly one, succeeded or pending, of the frozen money     ─► SUCCEEDED
     refund-failed    Stripe shows those that failed; or none, a day after the last attempt   ─► FAILED
 
+An account that does not have the PaymentIntent shows none either: it decides nothing.
+
 FAILED frees the amount, so that it can be refunded again: nothing may create the refund any more. No worker claims a
 refund that needs review, and Stripe executes what it has received within a day or never (payments/refunds/protocol.py).
 """
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from onecharge.contract.refunds import RefundState
+from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import (
     SPENT_KEY_SECONDS,
@@ -75,8 +78,7 @@ def resolve_refund(
     store = RefundReviewStore(stack.dynamodb, stack.resource("RefundsTable"))
     now = int(time.time())
     refund = store.read(order_id, refund_id)
-    found = StripeRefunds(stack.stripe).find_refunds(refund.request.payment_intent_id, refund_id) if refund else []
-    decision = decide_refund(resolution, refund, found, now=now)
+    decision = _decide(stack, resolution, refund, now=now)
     is_done = False
     if isinstance(decision, Refused) or refund is None:
         what = f"refused: {decision.why}" if isinstance(decision, Refused) else "refused"
@@ -87,3 +89,16 @@ def resolve_refund(
         what = f"done: {decision.state}" if is_done else "refused: the row has changed since it was read: look again"
     document = {"order_id": order_id, "refund_id": refund_id, "resolution": resolution, "done": is_done, "what": what}
     return Report(document, [f"{refund_id}: {what}"], ExitStatus.OK if is_done else ExitStatus.FOUND)
+
+
+def _decide(stack: Stack, resolution: RefundResolution, refund: Refund | None, *, now: int) -> Finalize | Refused:
+    """By what the account shows that has the refund's PaymentIntent: one client for both requests."""
+    if refund is None:
+        return decide_refund(resolution, None, [], now=now)
+    request = refund.request
+    try:
+        StripeGateway(stack.stripe).order_of(request.payment_intent_id)
+    except NoSuchPaymentIntent:
+        return Refused(f"Stripe has no {request.payment_intent_id}: is the key another account's?")
+    found = StripeRefunds(stack.stripe).find_refunds(request.payment_intent_id, request.refund_id)
+    return decide_refund(resolution, refund, found, now=now)

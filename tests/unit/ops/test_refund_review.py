@@ -88,3 +88,21 @@ def test_it_is_written_on_the_row_with_who_and_why(operated: OperatedStack) -> N
     assert resolve(operated, MADE).status is ExitStatus.FOUND
     with pytest.raises(Problem, match="--refund RFD"):
         resolve(operated, MADE, refund=None)
+
+
+def test_another_account_shows_no_refund_and_decides_nothing(operated: OperatedStack) -> None:
+    """Its list of refunds is empty: FAILED would free an amount that was given back, so that it is refunded twice."""
+    intent = operated.intent(ORDER_ID, confirm="pm_card_visa")
+    frozen = {"attempt": 1, "amount_minor": 1000, "currency": "EUR", "payment_intent_id": intent, "requested_at": NOW}
+    state = {"state": "NEEDS_REVIEW", "finalized_at": 1, "lease_expires_at": 0, "open_claims": 0, "revision": 4}
+    key = {"order_id": ORDER_ID, "refund_id": REFUND_ID}
+    table = operated.stack.resource("RefundsTable")
+    operated.dynamodb.put_item(TableName=table, Item=to_item(key | frozen | state | {"correlation_id": "c"}))
+    operated.stack.stripe.v1.refunds.create(
+        {"payment_intent": intent, "amount": 1000, "metadata": {"order_id": ORDER_ID, "refund_id": REFUND_ID}}
+    )
+    operated.admin.assign_api_key("sk_test_x", "acct_other")
+    report = resolve(operated, FAILED)
+    assert report.status is ExitStatus.FOUND
+    assert f"Stripe has no {intent}" in report.document["what"]
+    assert operated.dynamodb.get_item(TableName=table, Key=to_item(key))["Item"]["state"]["S"] == "NEEDS_REVIEW"
