@@ -11,7 +11,7 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -162,7 +162,7 @@ def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> R
         line = f"dry run: --yes lets reconcile read Stripe's events again since {told['since']}"
         return Report(told, [line], ExitStatus.FOUND)
     try:
-        checkpoints.write(replace(checkpoint, since=since, until=since, after_event=None))
+        checkpoints.write(checkpoint.again_since(since, now=now))
     except ConcurrentRun:
         raise Problem("reconcile runs at this moment: try again in some minutes") from None
     return Report(told, [f"reconcile reads Stripe's events again since {told['since']}, from its next run on"])

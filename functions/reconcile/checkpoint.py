@@ -1,6 +1,6 @@
 """What a run of the reconciliation leaves to the next: how far it has come, in both directions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from onecharge.runtime.checkpoints import Checkpoint
@@ -37,6 +37,9 @@ class ReconcileCheckpoint(Checkpoint):
     after_row: dict[str, Any] | None = None
     """The index key of the shard's last row that was visited: the cursor; None to begin at its oldest."""
 
+    again_before: int = 0
+    """After a restore: events from before this time are handled though they were processed. The rows may be older."""
+
     # optional: webhook
     expects_webhooks_since: int = 0
     """When the first run was: an endpoint at Stripe is made with the stack, not before."""
@@ -48,6 +51,10 @@ class ReconcileCheckpoint(Checkpoint):
     def is_between_rounds(self) -> bool:
         """Whether the last round is completed, and no row of the next was visited."""
         return self.shard == 0 and self.after_row is None
+
+    def again_since(self, since: int, *, now: int) -> Self:
+        """To read Stripe's events again from then on, and to handle all of them up to now."""
+        return replace(self, since=since, until=since, after_event=None, again_before=now)
 
     @classmethod
     def first(cls, *, since: int, now: int) -> Self:

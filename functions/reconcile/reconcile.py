@@ -167,7 +167,8 @@ class ReconcileCharges:
             event: StripeEvent | None = None
             try:
                 event = self.events.retrieve_event(failed.event_id)
-                error = self._try_to_handle(event) if event else None
+                again = checkpoint.again_before > 0
+                error = self._try_to_handle(event, again=again) if event else None
             except Exception as not_retrieved:  # It does not block the others.
                 error = not_retrieved
             if error is None:
@@ -208,16 +209,16 @@ class ReconcileCharges:
 
     def _handle_event(self, checkpoint: ReconcileCheckpoint, event: StripeEvent) -> ReconcileCheckpoint:
         checkpoint = self._count_missed(checkpoint, event)  # optional: webhook
-        error = self._try_to_handle(event)
+        error = self._try_to_handle(event, again=checkpoint.since < checkpoint.again_before)
         if error is None:
             return checkpoint
         failed = FailedEvent(event.event_id)
         self._report_failed(failed, event, error)
         return replace(checkpoint, failed=(*checkpoint.failed, failed))
 
-    def _try_to_handle(self, event: StripeEvent) -> Exception | None:
+    def _try_to_handle(self, event: StripeEvent, *, again: bool) -> Exception | None:
         try:
-            if not self._can_be_skipped(event):
+            if again or not self._can_be_skipped(event):
                 self.handler.handle(event)
         except Exception as error:  # An event that fails does not block the others.
             return error

@@ -482,6 +482,23 @@ def test_what_the_webhook_left_to_a_worker_is_compared_again(
     assert payments.state() is PaymentState.SUCCEEDED
 
 
+def test_after_a_restore_what_was_processed_before_is_handled_again(
+    scheduled: ReconcileHarness, payments: PaymentService
+) -> None:
+    """The rows may be older than the record that says so: no refund of theirs stays unknown."""
+    payments.charge()
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    since = scheduled.checkpoint.since
+    refunded = payments.stripe.emits("charge.refunded", {"id": "ch_1", "payment_intent": "pi_0", "metadata": {}})
+    scheduled.processed.record(refunded["id"], now=payments.now)
+    payments.stripe.failing["retrieve"] = no_answer  # Whoever handles the event asks Stripe.
+    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["ReconcileFailed"] == 0
+    scheduled.checkpoints.write(scheduled.checkpoint.again_since(since, now=payments.now))
+    assert scheduled.run(after_seconds=300)["ReconcileFailed"] == 1
+    assert [each.event_id for each in scheduled.checkpoint.failed] == [refunded["id"]]
+    assert scheduled.run(after_seconds=300)["ReconcileFailed"] == 1
+
+
 # end optional
 
 

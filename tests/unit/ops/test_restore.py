@@ -123,6 +123,7 @@ def test_reconcile_reads_the_events_again(shop: Shop) -> None:
     checkpoint = shop.checkpoints.read()
     assert checkpoint is not None
     assert (checkpoint.since, checkpoint.until, checkpoint.after_event) == (NOW - 7200, NOW - 7200, None)
+    assert checkpoint.again_before >= NOW
 
 
 def test_events_are_never_skipped(shop: Shop) -> None:
