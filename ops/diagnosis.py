@@ -39,6 +39,7 @@ PAYMENTS_QUEUE, ORDER_UPDATES_QUEUE = "PaymentsQueue", "OrderUpdatesQueue"
 
 RUN_REPUBLISH = "aws lambda invoke --function-name $(RepublishFunction) /dev/stdout"
 RUN_RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/stdout"
+EMIT_AGAIN = "python -m ops review resolve {order_id} --as retry --reason …"
 REVIEW = "python -m ops review list; then python -m ops review resolve {order_id} --as … --reason …"
 REFUND_SECOND = "refund the one that the row does not name, at Stripe"
 # optional: refunds
@@ -336,7 +337,8 @@ def _outcome(facts: Facts) -> Iterator[Finding]:
     else:
         letters = [letter for letter in facts.dead_letters if letter.queue == "OrderUpdatesDlq"]
         where = f"; it is in {letters[0].queue}" if letters else ""
-        mend = _redrive(letters[0]) if letters else RUN_REPUBLISH
+        emit = RUN_REPUBLISH if order.status in WAITING else EMIT_AGAIN.format(order_id=facts.order_id)
+        mend = _redrive(letters[0]) if letters else emit
         yield broken(Cause.OUTCOME_NOT_APPLIED, detail + where, mend=mend, move=again)
 
 

@@ -5,6 +5,7 @@
 
     paid             a PaymentIntent of the order has succeeded with the frozen money: the order becomes PAID
     retry            nothing has succeeded: the protocol runs again, with the same attempt
+                     the row is final, and its order does not know: the row's outcome is emitted again
     cancel           nothing has succeeded: the protocol cancels at Stripe, the order becomes CANCELED
     # optional: refunds
     refund-second    two have succeeded: the one that the row does not name is refunded in full, once
@@ -30,6 +31,7 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import RETRY
 from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.protocol import TERMINAL_STATES
 from onecharge.payments.stripe_responses import LookupInconclusive
 from ops.clock import shown
 from ops.connection import Stack
@@ -185,6 +187,8 @@ def _review_document(stack: Stack, reviews: Reviews, order_id: str) -> dict[str,
     except stripe.StripeError as error:
         return document | {"stripe": [stripe_line(error)]}
     possible = [each.value for each in Resolution if not isinstance(decide_resolution(each, seen), Refused)]
+    if seen.payment is not None and seen.payment.state is not PaymentState.NEEDS_REVIEW:
+        possible.append(Resolution.RETRY.value)
     intents = [f"{each.payment_intent_id} is {each.status}" for each in seen.intents]
     return document | {"stripe": intents or ["no PaymentIntent"], "possible": possible}
 
@@ -195,7 +199,7 @@ def _review_document(stack: Stack, reviews: Reviews, order_id: str) -> dict[str,
 def _dry_run(reviews: Reviews, wanted: Wanted) -> Report:
     seen = reviews.resolver.look(wanted.order_id)
     if _is_half_done(reviews, seen, wanted):
-        return _report(wanted, "would move the order to PENDING, which its stream publishes; --yes does it", False)
+        return _report(wanted, f"would {_what_is_left(seen)}; --yes does it", False)
     decision = decide_resolution(wanted.resolution, seen, chosen=wanted.payment_intent_id)
     if isinstance(decision, Refused):
         return _report(wanted, f"refused: {decision.why}", False)
@@ -225,8 +229,9 @@ def _what(decision: Decision, seen: Seen) -> str:
 def _resolve(stack: Stack, reviews: Reviews, wanted: Wanted) -> Report:
     now = int(time.time())
     review = Review(wanted.resolution, stack.caller, wanted.reason, now, wanted.payment_intent_id)
-    if _is_half_done(reviews, Seen(reviews.resolver.store.read(wanted.order_id)), wanted):
-        return _publish_again(reviews, wanted)
+    seen = Seen(reviews.resolver.store.read(wanted.order_id))
+    if _is_half_done(reviews, seen, wanted):
+        return _finish(reviews, seen, wanted)
     outcome = reviews.resolver.resolve(wanted.order_id, wanted.resolution, review, chosen=wanted.payment_intent_id)
     if not isinstance(outcome, Resolved):
         return _report(wanted, f"refused: {outcome.why}", False)
@@ -236,12 +241,37 @@ def _resolve(stack: Stack, reviews: Reviews, wanted: Wanted) -> Report:
 
 
 def _is_half_done(reviews: Reviews, seen: Seen, wanted: Wanted) -> bool:
-    """Whether an earlier `retry` has reopened the row, and was gone before it moved the order."""
+    """Whether the row needs no review any more, and its order does not know; and nobody asks the row again.
+
+    An earlier `retry` was gone before it moved the order; or the outcome of the row was lost: republish asks only for
+    orders that wait.
+    """
     if wanted.resolution is not Resolution.RETRY or seen.payment is None:
         return False
     order = reviews.orders.find(wanted.order_id)
-    is_in_review = order is not None and order.status is OrderStatus.NEEDS_REVIEW
-    return is_in_review and seen.payment.state is PaymentState.PENDING
+    if order is None or seen.payment.state is PaymentState.NEEDS_REVIEW:
+        return False
+    is_late = order.status is OrderStatus.PAYMENT_DECLINED and seen.payment.state in TERMINAL_STATES
+    return is_late or order.status is OrderStatus.NEEDS_REVIEW
+
+
+def _moves_the_order(seen: Seen) -> bool:
+    """Whether the order has to be PENDING first: its review ignores what the row has to say."""
+    return seen.payment is not None and seen.payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
+
+
+def _what_is_left(seen: Seen) -> str:
+    if _moves_the_order(seen):
+        return "move the order to PENDING, which its stream publishes"
+    return f"emit the outcome of the row again, which is {seen.payment.state if seen.payment else None}"
+
+
+def _finish(reviews: Reviews, seen: Seen, wanted: Wanted) -> Report:
+    if seen.payment is None or _moves_the_order(seen):
+        return _publish_again(reviews, wanted)
+    if not reviews.resolver.store.reemit_outcome(seen.payment, now=int(time.time())):
+        return _report(wanted, "refused: the row has changed since it was read: look again", False)
+    return _report(wanted, f"done: the row is {seen.payment.state}; its outcome moves the order", True)
 
 
 def _publish_again(reviews: Reviews, wanted: Wanted) -> Report:

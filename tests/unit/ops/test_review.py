@@ -125,6 +125,41 @@ def test_a_retry_that_was_interrupted_is_run_again(operated: OperatedStack) -> N
     assert operated.row(ORDER_ID)["revision"] == revision
 
 
+@pytest.mark.parametrize("state", [PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.DECLINED])
+def test_an_order_whose_outcome_was_lost_can_leave_its_review(operated: OperatedStack, state: PaymentState) -> None:
+    """The row was resolved. republish asks only for what waits, so a person has the outcome emitted again."""
+    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=state)
+    [listed] = run(operated, "list").document["payments"]
+    assert listed["possible"] == ["retry"]
+    assert (
+        f"emit the outcome of the row again, which is {state}" in resolve(operated, "retry", yes=False).document["what"]
+    )
+    before = operated.row(ORDER_ID)
+    assert "last_emitted_at" not in before
+    assert resolve(operated, "retry").status is ExitStatus.OK
+    row = operated.row(ORDER_ID)
+    assert (row["state"], operated.order_status(ORDER_ID)) == (before["state"], "NEEDS_REVIEW")
+    assert int(row["last_emitted_at"]["N"]) >= NOW
+
+
+def test_an_order_that_was_paid_late_and_does_not_know_it_is_told(operated: OperatedStack) -> None:
+    """It is declined, so nobody asks about it; its customer has paid."""
+    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=PaymentState.SUCCEEDED)
+    operated.put_order(ORDER_ID, "PAYMENT_DECLINED")
+    assert resolve(operated, "retry").status is ExitStatus.OK
+    assert int(operated.row(ORDER_ID)["last_emitted_at"]["N"]) >= NOW
+    operated.put_order(ORDER_ID, "PAID")
+    assert "only what is NEEDS_REVIEW" in resolve(operated, "retry").document["what"]
+
+
+def test_an_order_in_review_whose_payment_waits_for_its_customer_waits_too(operated: OperatedStack) -> None:
+    """An order in review ignores that outcome: it is PENDING first, and asked about again."""
+    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=PaymentState.REQUIRES_ACTION)
+    assert resolve(operated, "retry").status is ExitStatus.OK
+    assert operated.order_status(ORDER_ID) == "PENDING"
+    assert operated.row(ORDER_ID)["state"]["S"] == "REQUIRES_ACTION"
+
+
 def test_a_retry_of_an_order_that_has_moved_meanwhile_says_so(operated: OperatedStack) -> None:
     """The row is PENDING; the order is what it is."""
     in_review(operated, payment_intent_id=None)
