@@ -99,6 +99,9 @@ def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None 
         return Refused(f"the payment is {seen.payment.state}: only what is NEEDS_REVIEW is resolved")
     if waiting := [each.payment_intent_id for each in seen.intents if each.status == "processing"]:
         return Refused(f"Stripe is processing {', '.join(waiting)}: wait until it has decided")
+    if (named := seen.payment.payment_intent_id) is not None and _own(seen, seen.payment) is None:
+        # It may have succeeded, beside another one.
+        return Refused(f"Stripe has no {named}, which the row names: is the key another account's?")
     if resolution is Resolution.PAID:
         return _paid(seen, seen.payment, chosen)
     return _again(resolution, seen, seen.payment)
@@ -138,9 +141,7 @@ def _again(resolution: Resolution, seen: Seen, payment: Payment) -> Decision:
     is_canceled = any(each.is_canceled_by_customer for each in seen.intents)
     if resolution is Resolution.RETRY and (is_canceled or payment.cancel_requested_at is not None):
         return Refused("its cancellation was requested: resolve it as cancel")
-    own = next((each for each in seen.intents if each.payment_intent_id == payment.payment_intent_id), None)
-    if own is None and payment.payment_intent_id is not None:
-        return Refused(f"Stripe has no {payment.payment_intent_id}, which the row names: is the key another account's?")
+    own = _own(seen, payment)
     if own is not None and own.is_open and own.has_other_money(payment.request):
         return Refused(f"{own.payment_intent_id} is {_money(own)}, which was not frozen: cancel it at Stripe first")
     cancel = resolution is Resolution.CANCEL
@@ -178,6 +179,10 @@ def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision
 
 
 # end optional
+def _own(seen: Seen, payment: Payment) -> FoundIntent | None:
+    return next((each for each in seen.intents if each.payment_intent_id == payment.payment_intent_id), None)
+
+
 def _succeeded(seen: Seen) -> list[FoundIntent]:
     return [each for each in seen.intents if each.status == "succeeded"]
 
