@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _GIVE_BACK = "tell the customer; request another refund of the amount through the API, or pay it back in another way"
 _RESOLVE = "python -m ops review resolve ORDER --refund {} --as refund-made, or refund-failed, --reason …"
+_EMIT_AGAIN = {RefundState.SUCCEEDED: "refund-made", RefundState.FAILED: "refund-failed"}
+"""The resolution that says what the row says already."""
 _RUN_RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/stdout"
 
 
@@ -86,4 +88,8 @@ def _ended(facts: "Facts", refund: RefundFacts) -> Iterator[Finding]:
         yield waits(Cause.REFUND_OUTCOME_NOT_APPLIED, detail, move=Move("publish_events, then update_order"))
     else:
         mend = "python -m ops dlq list: is its outcome in OrderUpdatesDlq?"
+        if requested.status is not RefundStatus.PENDING and row.state in _EMIT_AGAIN:
+            # republish asks only for refunds that are PENDING.
+            resolution = f"--refund {refund.refund_id} --as {_EMIT_AGAIN[row.state]} --reason …"
+            mend += f" Else python -m ops review resolve {facts.order_id} {resolution}"
         yield broken(Cause.REFUND_OUTCOME_NOT_APPLIED, detail, mend=mend)

@@ -40,6 +40,9 @@ class RefundResolution(StrEnum):
     FAILED = "refund-failed"
 
 
+_STATES = {RefundResolution.MADE: RefundState.SUCCEEDED, RefundResolution.FAILED: RefundState.FAILED}
+
+
 def decide_refund(
     resolution: RefundResolution, refund: Refund | None, found: Sequence[FoundRefund], *, now: int
 ) -> Finalize | Refused:
@@ -78,6 +81,8 @@ def resolve_refund(
     store = RefundReviewStore(stack.dynamodb, stack.resource("RefundsTable"))
     now = int(time.time())
     refund = store.read(order_id, refund_id)
+    if refund is not None and refund.state is _STATES[resolution]:
+        return _emit_again(store, refund, resolution, now=now, yes=yes)
     decision = _decide(stack, resolution, refund, now=now)
     is_done = False
     if isinstance(decision, Refused) or refund is None:
@@ -87,6 +92,17 @@ def resolve_refund(
     else:
         is_done = store.resolve(refund, decision, Review(resolution, stack.caller, reason, now))
         what = f"done: {decision.state}" if is_done else "refused: the row has changed since it was read: look again"
+    return _report(order_id, refund_id, resolution, what, is_done)
+
+
+def _emit_again(store: RefundStore, refund: Refund, resolution: RefundResolution, *, now: int, yes: bool) -> Report:
+    """The row says so already. Its outcome may have been lost: nobody asks again for a refund in review."""
+    is_done = yes and store.reemit_outcome(refund, now=now)
+    what = f"the row is {refund.state} already; its outcome {'is' if is_done else 'would be'} emitted again"
+    return _report(refund.request.order_id, refund.request.refund_id, resolution, what, is_done)
+
+
+def _report(order_id: str, refund_id: str, resolution: RefundResolution, what: str, is_done: bool) -> Report:
     document = {"order_id": order_id, "refund_id": refund_id, "resolution": resolution, "done": is_done, "what": what}
     return Report(document, [f"{refund_id}: {what}"], ExitStatus.OK if is_done else ExitStatus.FOUND)
 

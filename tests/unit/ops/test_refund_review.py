@@ -85,7 +85,11 @@ def test_it_is_written_on_the_row_with_who_and_why(operated: OperatedStack) -> N
     item = operated.dynamodb.get_item(TableName=table, Key=to_item(key))["Item"]
     assert (item["state"]["S"], item["revision"]["N"]) == ("SUCCEEDED", "5")
     assert item["review_5"]["M"]["reason"]["S"] == "seen"
-    assert resolve(operated, MADE).status is ExitStatus.FOUND
+    assert "would be emitted again" in resolve(operated, MADE, yes=False).document["what"]
+    assert resolve(operated, MADE).status is ExitStatus.OK  # Its outcome may have been lost: it is emitted again.
+    again = operated.dynamodb.get_item(TableName=table, Key=to_item(key))["Item"]
+    assert (again["state"]["S"], again["revision"]["N"], "last_emitted_at" in again) == ("SUCCEEDED", "6", True)
+    assert resolve(operated, FAILED).status is ExitStatus.FOUND
     with pytest.raises(Problem, match="--refund RFD"):
         resolve(operated, MADE, refund=None)
 
