@@ -183,11 +183,20 @@ def advise_cancel_requested(event: CancelRequestedEvent, order: StoredOrder | No
 # ---------------------------------------------------------------- to the order service
 
 
-def advise_payment_outcome(event: PaymentOutcomeEvent, order: StoredOrder | None) -> Advice:
-    """Of a message with the outcome of a payment. It moves no money; the order takes each outcome once."""
+def advise_payment_outcome(
+    event: PaymentOutcomeEvent, order: StoredOrder | None, payment: Payment | None = None
+) -> Advice:
+    """Of a message with the outcome of a payment. It moves no money; the order takes each outcome once.
+
+    Args:
+        payment: its row as it is now: a person may have resolved it since.
+    """
     if order is None:
         return keep("the order service has no such order: was its table restored?")
     transition, data = OUTCOMES[event.type], event.data
+    is_review = transition.status is OrderStatus.NEEDS_REVIEW
+    if is_review and payment is not None and payment.state is not PaymentState.NEEDS_REVIEW:
+        return discard(f"the payment is {payment.state} by now: it needs no review any more")
     if order.status in transition.origins and (transition.of_any_attempt or data.attempt == order.attempt):
         return redrive(f"the order is {order.status}, and becomes {transition.status}")
     refunded = data.amount_refunded_minor

@@ -85,7 +85,7 @@ class Consultation:
             case CancelRequestedEvent():
                 return advise_cancel_requested(event, order)
             case PaymentOutcomeEvent():
-                return advise_payment_outcome(event, order)
+                return advise_payment_outcome(event, order, self._payments.read(event.data.order_id))
             # optional: refunds
             case RefundRequestedEvent():
                 refund = RefundStore(self.stack.dynamodb, self.stack.resource("RefundsTable")).read(

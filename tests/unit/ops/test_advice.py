@@ -184,3 +184,11 @@ OUTCOMES = {
 def test_a_message_with_an_outcome(event: PaymentOutcomeEvent, found_order: StoredOrder | None, action: Action) -> None:
     """It is sent back if it tells the order something."""
     assert advise_payment_outcome(event, found_order).action is action
+
+
+@pytest.mark.parametrize("state", PaymentState)
+def test_a_review_that_a_person_has_ended_does_not_come_back(state: PaymentState) -> None:
+    """The order would be in review again, while its payment is charged: its customer could not act on it."""
+    event = outcome(EventType.PAYMENT_NEEDS_REVIEW)
+    action = Action.REDRIVE if state is PaymentState.NEEDS_REVIEW else Action.DISCARD
+    assert advise_payment_outcome(event, stored(), payment(state=state)).action is action
