@@ -156,13 +156,12 @@ def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> R
     if checkpoint is None:
         raise Problem("reconcile has not run yet: there is no checkpoint to set back")
     told = {"since": datetime.fromtimestamp(since, UTC).isoformat(), "was": checkpoint.since, "is_dry_run": is_dry_run}
-    if checkpoint.since <= since:
-        return Report(told, [f"reconcile has yet to read the events since {told['since']}: nothing to do"])
     if is_dry_run:
         line = f"dry run: --yes lets reconcile read Stripe's events again since {told['since']}"
         return Report(told, [line], ExitStatus.FOUND)
     try:
-        checkpoints.write(checkpoint.again_since(since, now=now))
+        # If it has not come so far, it continues where it is; what webhooks have processed since is handled again, too.
+        checkpoints.write(checkpoint.again_since(min(since, checkpoint.since), now=now))
     except ConcurrentRun:
         raise Problem("reconcile runs at this moment: try again in some minutes") from None
     return Report(told, [f"reconcile reads Stripe's events again since {told['since']}, from its next run on"])

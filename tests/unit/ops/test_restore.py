@@ -133,6 +133,7 @@ def test_events_are_never_skipped(shop: Shop) -> None:
     checkpoint = shop.checkpoints.read()
     assert checkpoint is not None
     assert checkpoint.since == NOW - 7200
+    assert checkpoint.again_before >= NOW
     with pytest.raises(Problem, match="30 days"):
         shop.run("events", "--since", at(NOW - 31 * 24 * 3600), "--yes")
 
