@@ -1,0 +1,336 @@
+"""Secrets, card data and personal data are fed in on every path, errors included, and found in no place that keeps any.
+
+Searched are the logs of all functions, the emulator's own log, metrics, every queue and DLQ, every table, every bucket,
+and each response. tests/unit/test_canaries.py does the same to each function by itself, at DEBUG, with traces.
+"""
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import requests
+
+from local.idle import wait_until_idle
+from local.stack import ORDER_ID_KEY, Stack
+from local.stripe_standin.webhooks import signature  # optional: webhook
+from testing.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, TOKEN, Canary, found_in
+from testing.shop import THREE_D_SECURE_CARD, Shop, eventually
+
+_PATIENCE_SECONDS = 90
+EVERYTHING = " | ".join(FED.values())
+OPAQUE_PAYMENT_METHOD = Canary("a payment method's id", "pm_canary" + "Zx81qWv7Tt")
+"""An id, and no secret: the tables and the events have it, the logs do not."""
+
+
+class Feeder:
+    """Sends the canaries in, on each path; keeps what was answered."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop, self.stack = shop, shop.stack
+        self.answered: list[str] = []
+        self.dead: list[str] = []
+        """The bodies of poison messages: a DLQ keeps them as they are, and nothing else does."""
+
+    # ------------------------------------------------------------ HTTP
+
+    def over_http(self) -> None:
+        """In each part of a request, to each route, with a token and without one."""
+        order = {"currency": "eur", "payment_method": "pm_card_visa", "items": [_line("mug")]}
+        placed = self.shop.order()
+        assert placed.status_code == 202, placed.text
+        order_id = str(placed.json()["order_id"])
+        paths = ["", f"/{order_id}", f"/{order_id}/payments", f"/{order_id}/cancel", f"/{order_id}/refunds"]
+        for value in (*FED.values(), CARD.value.replace(" ", ""), CARD.value.replace(" ", "-"), EVERYTHING):
+            bodies: list[Any] = [
+                {**order, "items": [_line(value)], "currency": value},
+                {**order, "payment_method": value},
+                {**order, value: value},
+                {"payment_method": value, "amount": value},
+                value,
+                f'{{"malformed": "{value}',
+                {"note": value + "x" * 300_000},
+            ]
+            for body in bodies:
+                for path in paths:
+                    self._send("POST", path, data=body if isinstance(body, str) else json.dumps(body))
+            for path in (f"/{quote(value, safe='')}", f"/{order_id}/{quote(value, safe='')}"):
+                self._send("GET", path)
+                self._send("POST", path, data="{}")
+            self._send("GET", f"?limit={quote(value)}&cursor={base64.urlsafe_b64encode(value.encode()).decode()}")
+            self._send("POST", f"?card={quote(value)}", data=json.dumps(order))
+            headers = {"Idempotency-Key": value.replace(" ", "-"), "X-Note": value, "Authorization": f"Bearer {value}"}
+            for name in headers:
+                self._send("POST", "", data=json.dumps(order), headers={name: headers[name]})
+                self._send("GET", f"/{order_id}", headers={name: headers[name]})
+
+    def _send(self, method: str, path: str, *, data: str | None = None, headers: dict[str, str] | None = None) -> None:
+        response = self.shop.http.request(
+            method,
+            f"{self.stack.api_url}/orders{path}",
+            data=data.encode() if data else None,
+            headers={"Idempotency-Key": str(uuid4()), **(headers or {})},
+            timeout=_PATIENCE_SECONDS,
+        )
+        # The path of a new order is in no response; what is answered holds nothing of the request.
+        self.answered.append(f"{response.headers} {response.text}")
+
+    # optional: webhook
+    def as_stripe(self) -> None:
+        """Forged, and signed: an event that holds what Stripe knows of a customer."""
+        intent = {
+            "id": "pi_canary",
+            "object": "payment_intent",
+            "amount": 2500,
+            "currency": "eur",
+            "status": "succeeded",
+            "client_secret": CLIENT_SECRET.value,
+            "receipt_email": EMAIL.value,
+            "description": EVERYTHING,
+            "shipping": {"name": OPAQUE.value, "address": {"line1": OPAQUE.value}},
+            "metadata": {"note": EVERYTHING},
+            "last_payment_error": {
+                "message": EVERYTHING,
+                "payment_method": {"billing_details": {"email": EMAIL.value}},
+            },
+        }
+        ours = {
+            **intent,
+            "metadata": {"order_id": "ord_" + "c" * 32, "customer_id": "cus_x", "placed_at": "1793523600"},
+        }
+        for made in (intent, ours, {"id": "pi_canary", "note": EVERYTHING}):
+            event = {
+                "id": f"evt_{uuid4()}",
+                "object": "event",
+                "type": "payment_intent.succeeded",
+                "created": 1793523605,
+            }
+            body = json.dumps({**event, "data": {"object": made}})
+            valid = signature(body, self.webhook_secret, int(time.time()))
+            for header in (valid, f"t=1,v1={EVERYTHING}", EVERYTHING):
+                response = requests.post(
+                    f"{self.stack.api_url}/stripe/events",
+                    data=body,
+                    headers={"Stripe-Signature": header},
+                    timeout=_PATIENCE_SECONDS,
+                )
+                self.answered.append(f"{response.headers} {response.text}")
+
+    @property
+    def webhook_secret(self) -> str:
+        secrets = self.stack.aws.client("secretsmanager")
+        return str(secrets.get_secret_value(SecretId=self.stack.stripe_webhook_secret_arn)["SecretString"])
+
+    # end optional
+
+    # ------------------------------------------------------------ behind HTTP
+
+    def into_queues(self) -> None:
+        """Poison in each queue: no JSON, no event, an event with a canary in each field."""
+        event = {
+            "specversion": "1.0",
+            "id": EVERYTHING,
+            "source": "/onecharge/orders",
+            "type": "onecharge.order.placed",
+            "subject": EVERYTHING,
+            "time": EVERYTHING,
+            "correlationid": EVERYTHING,
+            "data": {"order_id": EVERYTHING, "attempt": EVERYTHING, EVERYTHING: EVERYTHING},
+        }
+        sqs = self.stack.aws.client("sqs")
+        for url in self.queues:
+            for body in (EVERYTHING, json.dumps({"specversion": EVERYTHING}), json.dumps(event)):
+                self.dead.append(body)
+                sqs.send_message(QueueUrl=url, MessageBody=body)
+
+    @property
+    def queues(self) -> list[str]:
+        return [
+            self.stack.payments_queue_url,
+            self.stack.order_updates_queue_url,
+            self.stack.refunds_queue_url,  # optional: refunds
+        ]
+
+    def into_functions(self) -> None:
+        """What a stream that is broken, or a caller of ours that errs, would send: each function, directly."""
+        lambda_ = self.stack.aws.client("lambda")
+        image = {name: {"S": EVERYTHING} for name in ("status", "state", "customer_id", "correlation_id", "placed_at")}
+        keys = {"order_id": {"S": "ord_" + "d" * 32}}
+        for function in lambda_.list_functions()["Functions"]:
+            record = {
+                "eventName": "MODIFY",
+                "eventSourceARN": f"arn:aws:dynamodb:us-east-1:000000000000:table/{self.stack.orders_table}/stream/x",
+                "dynamodb": {"Keys": keys, "NewImage": {**keys, **image}, "SequenceNumber": "1"},
+            }
+            for event in ({"Records": [record]}, {"question": EVERYTHING}, {"body": EVERYTHING}):
+                answer = lambda_.invoke(FunctionName=function["FunctionName"], Payload=json.dumps(event).encode())
+                self.answered.append(answer["Payload"].read().decode())
+
+    # optional: due
+    def into_documents(self) -> None:
+        """A document whose fields are all wrong."""
+        fields = {name: {"S": EVERYTHING} for name in ("customer_id", "currency", "payment_method")}
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        item = {"due_date": {"S": day}, "document_id": {"S": f"canary {EVERYTHING}"}, "state": {"S": "DUE"}, **fields}
+        dynamodb, key = self.stack.aws.client("dynamodb"), ("due_date", "document_id")
+        dynamodb.put_item(TableName=self.stack.due_documents_table, Item=item)
+        function = self.stack.place_due_orders_function
+        answer = self.stack.aws.client("lambda").invoke(FunctionName=function, Payload=b"{}")
+        self.answered.append(answer["Payload"].read().decode())
+        dynamodb.delete_item(TableName=self.stack.due_documents_table, Key={name: item[name] for name in key})
+
+    # end optional
+
+
+def _line(sku: str) -> dict[str, Any]:
+    return {"sku": sku[:64], "quantity": 1, "unit_amount": 2500}
+
+
+class Places:
+    """Everything that the stack keeps or writes."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack, self.aws = stack, stack.aws
+
+    def all(self, *, but_messages: list[str]) -> Iterator[tuple[str, str]]:
+        """Each place with its text; without the bodies that a DLQ may keep."""
+        yield from self.logs()
+        yield "the emulator's log", Path(self.stack.aws_log).read_text(errors="replace")
+        yield from self.messages(but_messages)
+        yield from self.tables()
+        yield from self.buckets()
+        yield "metrics", json.dumps(self.aws.client("cloudwatch").list_metrics()["Metrics"])
+
+    def logs(self) -> Iterator[tuple[str, str]]:
+        logs = self.aws.client("logs")
+        for group in (each["logGroupName"] for each in logs.describe_log_groups()["logGroups"]):
+            pages = logs.get_paginator("filter_log_events").paginate(logGroupName=group)
+            yield f"log {group}", "\n".join(event["message"] for page in pages for event in page["events"])
+
+    def messages(self, but: list[str]) -> Iterator[tuple[str, str]]:
+        """Of every queue; they stay there."""
+        sqs = self.aws.client("sqs")
+        for url in sqs.list_queues().get("QueueUrls", []):
+            held = []
+            while batch := sqs.receive_message(
+                QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=30, MessageAttributeNames=["All"]
+            ).get("Messages"):
+                held += batch
+            for message in held:
+                sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
+            texts = [json.dumps(m.get("MessageAttributes", {})) + ("" if m["Body"] in but else m["Body"]) for m in held]
+            yield f"queue {url.rpartition('/')[2]}", "\n".join(texts)
+
+    def tables(self) -> Iterator[tuple[str, str]]:
+        dynamodb = self.aws.client("dynamodb")
+        for table in dynamodb.list_tables()["TableNames"]:
+            pages = dynamodb.get_paginator("scan").paginate(TableName=table)
+            yield f"table {table}", json.dumps([item for page in pages for item in page["Items"]], default=str)
+
+    def buckets(self) -> Iterator[tuple[str, str]]:
+        """Without the packages that `sam deploy` has uploaded."""
+        s3 = self.aws.client("s3")
+        for bucket in (each["Name"] for each in s3.list_buckets()["Buckets"]):
+            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+                for key in (each["Key"] for each in page.get("Contents", [])):
+                    body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+                    if not body.startswith(b"PK"):
+                        yield f"bucket {bucket}/{key}", body.decode(errors="replace")
+
+
+def secrets_of(stack: Stack) -> list[Canary]:
+    """What Secrets Manager holds, and the tokens that were used: nobody else may have them."""
+    secrets = stack.aws.client("secretsmanager")
+    names = [each["Name"] for each in secrets.list_secrets()["SecretList"]]
+    held = {name: secrets.get_secret_value(SecretId=name)["SecretString"] for name in names}
+    return [Canary(f"the secret {name}", value) for name, value in held.items()] + [
+        Canary("the key of order ids", ORDER_ID_KEY)
+    ]
+
+
+def test_no_canary_is_found_anywhere(shop: Shop, stack: Stack) -> None:
+    """Fed over HTTP, as Stripe, into queues, into functions, as a due document: 0 found."""
+    feeder = Feeder(shop)
+    feeder.over_http()
+    feeder.as_stripe()  # optional: webhook
+    feeder.into_queues()
+    feeder.into_functions()
+    feeder.into_documents()  # optional: due
+    wait_until_idle(stack, timeout_seconds=_PATIENCE_SECONDS)
+    canaries = [*ALL, *secrets_of(stack), Canary("an access token of ours", str(shop.http.headers["Authorization"]))]
+    kept = {place: found_in(text, canaries) for place, text in Places(stack).all(but_messages=feeder.dead)}
+    assert {place: names for place, names in kept.items() if names} == {}
+    assert [text[:300] for text in feeder.answered if found_in(text, canaries)] == []
+
+
+def test_poison_is_kept_by_its_dlq_alone(shop: Shop, stack: Stack) -> None:
+    """So that this search can find it: the search that finds nothing elsewhere has looked there."""
+    feeder = Feeder(shop)
+    feeder.into_queues()
+    # This search receives, too: before the functions are done it would find the messages in the queues themselves.
+    wait_until_idle(stack, timeout_seconds=_PATIENCE_SECONDS)
+    texts = dict(Places(stack).messages([]))
+    holding = {place for place, text in texts.items() if found_in(text, ALL)}
+    assert holding
+    assert all("dlq" in place.lower() for place in holding)
+
+
+# optional: authentication
+def test_a_client_secret_is_in_its_customers_response_alone(shop: Shop, stack: Stack) -> None:
+    """It is shown while the order is REQUIRES_ACTION; no log line, queue or table has it."""
+    order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
+    shown = eventually(lambda: shop.get(order_id).json().get("client_secret"), bool)
+    assert shown
+    canary = Canary("its client secret", shown)
+    assert [place for place, text in Places(stack).all(but_messages=[]) if canary.is_in(text)] == []
+    assert not canary.is_in(shop.http.get(f"{stack.api_url}/orders", timeout=_PATIENCE_SECONDS).text)
+
+
+# end optional
+
+
+def test_an_order_leaves_no_payment_method_in_the_logs(shop: Shop, stack: Stack) -> None:
+    """Neither of an order that Stripe refuses, whose message repeats the id."""
+    placed = shop.order(payment_method=OPAQUE_PAYMENT_METHOD.value)
+    assert shop.decided_status(placed.json()["order_id"]) == "PAYMENT_DECLINED"
+    assert [place for place, text in Places(stack).logs() if OPAQUE_PAYMENT_METHOD.is_in(text)] == []
+
+
+def test_a_leak_is_found(stack: Stack) -> None:
+    """Whatever place it is in: the search can fail."""
+    name = f"leak-{uuid4()}"
+    logs, sqs, s3 = stack.aws.client("logs"), stack.aws.client("sqs"), stack.aws.client("s3")
+    logs.create_log_group(logGroupName=name)
+    logs.create_log_stream(logGroupName=name, logStreamName="s")
+    event = {"timestamp": int(time.time() * 1000), "message": f'{{"note": "{quote(CARD.value)}"}}'}
+    logs.put_log_events(logGroupName=name, logStreamName="s", logEvents=[event])
+    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody=base64.b64encode(f"x{TOKEN.value}".encode()).decode())
+    s3.create_bucket(Bucket=name)
+    s3.put_object(Bucket=name, Key="k", Body=json.dumps({"e": EMAIL.value}).encode())
+    dynamodb = stack.aws.client("dynamodb")
+    definition = {"AttributeName": "k", "AttributeType": "S"}
+    dynamodb.create_table(
+        TableName=name,
+        AttributeDefinitions=[definition],
+        KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    dynamodb.put_item(TableName=name, Item={"k": {"S": OPAQUE.value}})
+    try:
+        found = {
+            place.split(" ")[0]: found_in(text, ALL)
+            for place, text in Places(stack).all(but_messages=[])
+            if name in place
+        }
+        assert found == {"log": [CARD.name], "queue": [TOKEN.name], "table": [OPAQUE.name], "bucket": [EMAIL.name]}
+    finally:
+        logs.delete_log_group(logGroupName=name)
+        sqs.delete_queue(QueueUrl=url)
+        s3.delete_object(Bucket=name, Key="k")
+        s3.delete_bucket(Bucket=name)
+        dynamodb.delete_table(TableName=name)
