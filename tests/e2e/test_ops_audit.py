@@ -10,7 +10,7 @@ import stripe
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
-from testing.operator import Operator
+from testing.ops_command import Operator
 from testing.shop import DECLINED_CARD, Shop, eventually
 
 

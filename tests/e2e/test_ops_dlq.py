@@ -5,7 +5,7 @@ from pathlib import Path
 from local.demo import drain
 from local.stack import Stack
 from onecharge.orders.schema import StoredOrder
-from testing.operator import Answer, Operator
+from testing.ops_command import Answer, Operator
 from testing.shop import Shop, eventually
 from testing.stacks import on_both
 

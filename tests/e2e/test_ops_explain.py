@@ -12,7 +12,7 @@ import requests
 
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
-from testing.operator import Operator
+from testing.ops_command import Operator
 from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
 from testing.stacks import own_stack
 
