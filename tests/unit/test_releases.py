@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onecharge.runtime.alarms import Cause
-from testing.harness import load_template
+from testing.harness import load_intrinsics, load_template
 
 TEMPLATE = load_template()
 FUNCTIONS = {
@@ -56,6 +56,51 @@ def test_a_description_that_changes_changes_the_function() -> None:
         described = parameters_in(properties["VersionDescription"])
         own = parameters_in(properties["Environment"]["Variables"])
         assert described <= parameters_in(variables["DEPLOYED"]) | own, function
+
+
+LONGEST_DESCRIPTION = 256
+"""Of a version, in characters (AWS Lambda API Reference, PublishVersion)."""
+LONGEST_SECRET = "arn:aws:secretsmanager:ap-southeast-2:123456789012:secret:" + "s" * 67
+LONGEST = {
+    "Release": "r" * 40,
+    "StripeApiBase": "https://api.stripe.com",
+    "LookUpOrdersPlacedBefore": "1763769600",
+    "TracingLayerArn": "arn:aws:lambda:ap-southeast-2:123456789012:layer:AWSOpenTelemetryDistroPython:1000",
+    "AwsEndpointUrl": "",
+    "StripeEventSourceName": "aws.partner/stripe.com/" + "e" * 60,
+}
+
+
+def longest(value: Any) -> str:
+    """The longest text that an expression of the template may become on AWS."""
+    if isinstance(value, str):
+        return value
+    [(function, given)] = value.items()
+    match function:
+        case "Ref":
+            parameter = TEMPLATE["Parameters"][given]
+            if given in LONGEST or given.endswith("SecretArn"):
+                text = LONGEST.get(given, LONGEST_SECRET)
+                assert re.search(parameter.get("AllowedPattern", ""), text), given
+                return text
+            return max(map(str, parameter.get("AllowedValues", [parameter["Default"]])), key=len)
+        case "If":
+            return max(map(longest, given[1:]), key=len)
+        case "Join":
+            return str(given[0]).join(map(longest, given[1]))
+        case "Select":
+            separator, text = given[1]["Split"]
+            return longest(text).split(separator)[int(given[0])]
+        case "Sub":
+            return re.sub(r"\$\{(\w+)\}", lambda name: longest({"Ref": name[1]}), given)
+    raise NotImplementedError(function)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_description_is_never_too_long(function: str) -> None:
+    """Lambda would refuse the version, and CloudFormation roll back a deployment for the length of a secret's name."""
+    described = longest(load_intrinsics()["Resources"][function]["Properties"]["VersionDescription"])
+    assert len(described) <= LONGEST_DESCRIPTION, described
 
 
 def test_a_new_layer_is_a_new_version_of_each_function() -> None:
