@@ -97,3 +97,23 @@ def test_the_tests_touch_no_other_stack() -> None:
         resources = each["Resource"] if isinstance(each["Resource"], list) else [each["Resource"]]
         for resource in resources:
             assert resource == "*" or re.search(r":(tap-\*|.*\$\{StackName\}.*)$", resource) or "Condition" in each
+
+
+def test_cloudformation_may_do_what_its_handlers_do() -> None:
+    """What the resources' handlers call beside what bears the stack's name (the schemas of the resource types)."""
+    [policy] = ROLES["ExecutionRole"]["Properties"]["Policies"]
+    allowed = {
+        (action, str(resource))
+        for statement in policy["PolicyDocument"]["Statement"]
+        for action in (statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]])
+        for resource in (statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]])
+    }
+    for action in ("secretsmanager:GetRandomPassword", "lambda:ListTags", "lambda:UntagResource"):
+        assert (action, "*") in allowed
+    roles = "Sub arn:${AWS::Partition}:iam::${AWS::AccountId}:role/${StackName}-*"
+    for action in ("iam:ListRolePolicies", "iam:ListAttachedRolePolicies"):
+        assert (action, roles) in allowed
+    # optional: webhook
+    partner = {resource for _, resource in allowed if "aws.partner/stripe.com" in resource}
+    assert {resource.split(":")[-1].split("/")[0] for resource in partner} == {"rule", "event-bus", "event-source"}
+    # end optional
