@@ -23,3 +23,9 @@ def test_a_printed_command_is_one_that_there_is(command: str) -> None:
     """With its options, and with all that it needs."""
     words = [PLACEHOLDERS.get(word, word) for word in shlex.split(command)]
     assert _parser(COMMANDS).parse_args(words[3:]).command in COMMANDS
+
+
+@pytest.mark.parametrize("command", PRINTED)
+def test_a_printed_command_names_its_stack(command: str) -> None:
+    """Without it the local stack answers, or none."""
+    assert command.startswith("python -m ops --stack NAME ")
