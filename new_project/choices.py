@@ -9,8 +9,8 @@ from pathlib import Path
 
 from new_project.parts import PARTS
 
-NAME_MAX = 20
-"""Characters: the name is part of stack names, bucket names and import paths."""
+NAME_MAX = 19
+"""Characters: the name is part of stack names, with "-prod" 24 of them, of bucket names and import paths."""
 
 
 class Refused(Exception):

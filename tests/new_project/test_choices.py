@@ -47,7 +47,7 @@ def test_an_empty_folder_can_be_written_to(project: Path) -> None:
         ("{beside}", "", "shop-payments", "NAME=shop-payments is no name"),
         ("{beside}", "", "Shop", "NAME=Shop is no name"),
         ("{beside}", "", "s", "NAME=s is no name"),
-        ("{beside}", "", "s" * 21, "is no name"),
+        ("{beside}", "", "s" * 20, "is no name"),
         ("{beside}", "", "class", "NAME=class is taken"),
         ("{beside}", "", "json", "NAME=json is taken"),
         ("{beside}", "", "boto3", "NAME=boto3 is taken"),

@@ -117,3 +117,11 @@ def test_cloudformation_may_do_what_its_handlers_do() -> None:
     partner = {resource for _, resource in allowed if "aws.partner/stripe.com" in resource}
     assert {resource.split(":")[-1].split("/")[0] for resource in partner} == {"rule", "event-bus", "event-source"}
     # end optional
+
+
+def test_a_stack_has_a_name_that_cloudformation_does_not_cut() -> None:
+    """A function's name has 64 characters: the stack's name, a logical id, 12 of chance; both are cut to fit."""
+    pattern = load_template("deploy/ci-role.yaml")["Parameters"]["StackName"]["AllowedPattern"]
+    assert re.fullmatch(pattern, "s" * 24)
+    for name in ("s" * 25, "Shop", "1shop"):
+        assert not re.fullmatch(pattern, name)
