@@ -46,7 +46,10 @@ def run_printed(command: str, emulator: Emulator, *, cwd: Path, **values: str) -
 
 
 def _aws(words: list[str], emulator: Emulator, cwd: Path) -> Any:
-    """`aws SERVICE OPERATION --some-name VALUE`: boto3's `some_operation(SomeName=VALUE)`."""
+    """`aws SERVICE OPERATION --some-name VALUE`: boto3's `some_operation(SomeName=VALUE)`.
+
+    An option `--cli-…` is about the command itself.
+    """
     service, operation, *rest = words
     options = dict(zip(rest[::2], rest[1::2], strict=False))
     parameters = {
@@ -54,6 +57,6 @@ def _aws(words: list[str], emulator: Emulator, cwd: Path) -> Any:
             (cwd / value.removeprefix("file://")).read_text() if value.startswith("file://") else value
         )
         for name, value in options.items()
-        if name.startswith("--")
+        if name.startswith("--") and not name.startswith("--cli-")
     }
     return getattr(emulator.client(service), operation.replace("-", "_"))(**parameters)
