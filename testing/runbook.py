@@ -34,7 +34,7 @@ def run_printed(command: str, emulator: Emulator, *, cwd: Path, **values: str) -
 
     `aws` is run through boto3, which knows the same operations and parameters by other names.
     """
-    words = [values.get(word, word) for word in shlex.split(command)]
+    words = [re.sub(r"\b[A-Z]+\b", lambda found: values.get(found[0], found[0]), word) for word in shlex.split(command)]
     if words[0] == "aws":
         return str(_aws(words[1:], emulator, cwd))
     assert words[0] == "python", command
