@@ -4,6 +4,7 @@ local/alarms.py evaluates the deployed alarms with shortened periods. An outage 
 and so does the alarm.
 """
 
+import json
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -14,8 +15,9 @@ from local.alarms import Alarms
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
+from testing.harness import PROJECT
 from testing.runbook import command_of, run_printed
-from testing.shop import Shop
+from testing.shop import Shop, eventually
 
 ALARM, OK = "ALARM", "OK"
 _BY_MINUTES = 12
@@ -172,3 +174,76 @@ def test_an_order_that_waits_for_a_person(drill: Drill, shop: Shop, stack: Stack
     drill.run("NeedsReview", "python -m ops --stack NAME review resolve", options="--yes", ORDER=order_id)
     assert drill.is_paid(order_id)
     assert drill.is_over("NeedsReview", "PersonDecides")
+
+
+# No command ends these alarms: each is over once nothing has been counted for its periods.
+
+
+# optional: webhook
+def test_a_charge_that_is_disputed(drill: Drill, shop: Shop) -> None:
+    """The customer's bank takes a charge back."""
+    order_id = shop.placed("pm_card_visa", "PAID")
+    shop.stripe.open_dispute(intent_of(shop, order_id))
+    shop.stripe.deliver_webhooks()
+    assert drill.goes_off("ChargeDisputed", "PersonDecides")
+    assert drill.is_over("ChargeDisputed")
+
+
+# end optional
+# optional: refunds, webhook
+def test_a_refund_that_fails(drill: Drill, shop: Shop) -> None:
+    """The bank returns it days after it was made."""
+    order_id = shop.placed("pm_card_visa", "PAID")
+    assert shop.refund(order_id, amount=500).status_code == 202
+    made = eventually(lambda: refunds_of(shop, order_id), bool)
+    shop.stripe.fail_refund(made[0])
+    shop.stripe.deliver_webhooks()
+    assert drill.goes_off("RefundFailed", "PersonDecides")
+    assert drill.is_over("RefundFailed")
+
+
+def refunds_of(shop: Shop, order_id: str) -> list[str]:
+    """Stripe's ids of them."""
+    return [each["id"] for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id]
+
+
+# end optional
+def test_a_message_that_differs_from_the_row(drill: Drill, shop: Shop, stack: Stack) -> None:
+    """Somebody sends an order again, with another amount: the row counts, and nothing is charged for it."""
+    order_id = shop.placed("pm_card_visa", "PAID")
+    [record] = json.loads((PROJECT / "events/charge_order/order_placed.json").read_text())["Records"]
+    event = json.loads(record["body"])
+    item = stack.aws.client("dynamodb").get_item(TableName=stack.orders_table, Key={"order_id": {"S": order_id}})[
+        "Item"
+    ]
+    event |= {"id": f"{order_id}:1:placed", "subject": order_id}
+    event["data"] |= {
+        "order_id": order_id,
+        "amount_minor": 999_900,
+        "customer_id": item["customer_id"]["S"],
+        "placed_at": item["placed_at"]["S"],
+    }
+    shop.deliver(json.dumps(event))
+    assert drill.goes_off("MessageDiffers", "MessagesGivenUp")
+    assert len(shop.charges(order_id)) == 1
+    assert drill.is_over("MessageDiffers")
+
+
+def test_an_item_that_cannot_be_published(drill: Drill, stack: Stack) -> None:
+    """It is in the bucket, whole; the records behind it are published."""
+    order_id = f"ord_{uuid4().hex}"
+    damaged = {"order_id": {"S": order_id}, "status": {"S": "PENDING"}}
+    stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=damaged)
+    assert drill.goes_off("Unpublishable", "MessagesGivenUp")
+    stack.aws.client("dynamodb").delete_item(TableName=stack.orders_table, Key={"order_id": {"S": order_id}})
+    assert drill.is_over("Unpublishable")
+
+
+# optional: webhook
+def intent_of(shop: Shop, order_id: str) -> str:
+    """The id of the order's PaymentIntent."""
+    intents = shop.stripe.ledger().payment_intents
+    return next(str(each["id"]) for each in intents if each["metadata"].get("order_id") == order_id)
+
+
+# end optional
