@@ -5,6 +5,7 @@ Stripe ─► partner event bus ─► rule ─► SQS ─► Consumer ─► pa
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Metrics
@@ -36,9 +37,9 @@ class Application:
         self.counts = Counts(Metrics())
         self._instruments = Instruments(time.time, logger, self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
-        dynamodb = self._reconciliation.service.dynamodb
-        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
+        reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
+        processed = ProcessedEvents(reconciliation.service.dynamodb, environment["STRIPE_EVENTS_TABLE"])
+        self._receive = partial(ReceiveStripeEvent.of, reconciliation, processed)
         self._source = environment["STRIPE_EVENT_SOURCE_NAME"]
         self.consumer = queue_consumer(
             model=PartnerEvent,
@@ -54,7 +55,7 @@ class Application:
             "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),  # optional: refunds
             "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),
             "STRIPE_EVENTS_QUEUE_URL": queue_probe(environment["STRIPE_EVENTS_QUEUE_URL"]),
-            "STRIPE_SECRET_ARN": payment_intents_probe(self._reconciliation.service.stripe),
+            "STRIPE_SECRET_ARN": payment_intents_probe(reconciliation.service.stripe),
         }
 
     def handle(self, partner_event: PartnerEvent) -> Disposition:
@@ -75,15 +76,6 @@ class Application:
             )
             return BackOff()
         return Done()
-
-    def _receive(self) -> ReceiveStripeEvent:
-        """With the Stripe key as it is now."""
-        return ReceiveStripeEvent(
-            events=self._reconciliation.event_handler(self._reconciliation.service.charges()),
-            processed=self._processed,
-            instruments=self._instruments,
-            is_live=self._reconciliation.service.stripe.is_live(),
-        )
 
 
 @lambda_handler(Application)

@@ -5,6 +5,7 @@ POST /stripe/events ─► http_route.py ─► signature.py ─► payments/rec
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -33,31 +34,22 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.counts = Counts(Metrics())
-        self._instruments = Instruments(time.time, function_logger(), self.counts)
+        instruments = Instruments(time.time, function_logger(), self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
-        dynamodb = self._reconciliation.service.dynamodb
-        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
+        reconciliation = Reconciliation(environment, bounds=bounds, instruments=instruments)
+        processed = ProcessedEvents(reconciliation.service.dynamodb, environment["STRIPE_EVENTS_TABLE"])
         # While a secret is rotated Stripe signs with both, or two endpoints send with one each.
         secretsmanager = boto3.client("secretsmanager", config=client_config())
         secret = Secret(secretsmanager, environment["STRIPE_WEBHOOK_SECRET_ARN"], has_previous=True)
-        self.route = WebhookRoute(secret=secret, receive=self._receive, instruments=self._instruments)
+        receive = partial(ReceiveStripeEvent.of, reconciliation, processed)
+        self.route = WebhookRoute(secret=secret, receive=receive, instruments=instruments)
         self.probes = {
             "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
             "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),  # optional: refunds
             "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),
-            "STRIPE_SECRET_ARN": payment_intents_probe(self._reconciliation.service.stripe),
+            "STRIPE_SECRET_ARN": payment_intents_probe(reconciliation.service.stripe),
             "STRIPE_WEBHOOK_SECRET_ARN": secret.current,
         }
-
-    def _receive(self) -> ReceiveStripeEvent:
-        """With the Stripe key as it is now."""
-        return ReceiveStripeEvent(
-            events=self._reconciliation.event_handler(self._reconciliation.service.charges()),
-            processed=self._processed,
-            instruments=self._instruments,
-            is_live=self._reconciliation.service.stripe.is_live(),
-        )
 
 
 @lambda_handler(Application)

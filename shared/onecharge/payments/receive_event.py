@@ -13,12 +13,14 @@ same event minutes later.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import stripe
 
 from onecharge.payments.event_handler import StripeEventHandler
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
+from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.stripe_events import EventDeferred, parse_event
 from onecharge.runtime.alarms import Cause
 
@@ -32,6 +34,17 @@ class ReceiveStripeEvent:
     instruments: Instruments
     is_live: bool
     """Whether our API key is one of live mode."""
+
+    @classmethod
+    def of(cls, reconciliation: Reconciliation, processed: ProcessedEvents) -> Self:
+        """With the Stripe key as it is now. Raises SecretUnavailable."""
+        service = reconciliation.service
+        return cls(
+            events=reconciliation.event_handler(service.charges()),
+            processed=processed,
+            instruments=service.instruments,
+            is_live=service.stripe.is_live(),
+        )
 
     def __call__(self, event: stripe.Event) -> None:
         """Handle one event that was proved to be Stripe's.
