@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from botocore.exceptions import ClientError
 
+from onecharge.runtime.aws import error_code
 from ops.connection import Stack
 from ops.errors import ExitStatus
 from ops.output import Report, Table
@@ -146,7 +147,7 @@ class Bucket:
         try:
             self._s3.head_object(Bucket=self._name, Key=key)
         except ClientError as error:
-            if error.response["Error"]["Code"] not in ("404", "NoSuchKey", "NotFound"):
+            if error_code(error) not in ("404", "NoSuchKey", "NotFound"):
                 raise
             return False
         return True

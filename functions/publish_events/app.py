@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, Event
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.aws import client_config
+from onecharge.runtime.aws import client_config, error_code
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Alarm, Counts
@@ -63,7 +63,7 @@ class Publisher:
                 not_published = topic.publish([event for _, event in of_service])
             except (BotoCoreError, ClientError) as error:
                 # A whole request failed: the other topic's events are published all the same.
-                failures.append(_code_of(error))
+                failures.append(error_code(error))
                 continue
             for failed in not_published:
                 if failed.is_permanent:
@@ -88,7 +88,7 @@ class Publisher:
         try:
             is_new = self.failed_records.put(record, reason)
         except (BotoCoreError, ClientError) as error:
-            failures.append(_code_of(error))
+            failures.append(error_code(error))
             return
         if is_new:
             self.counts("RecordUnpublishable")
@@ -102,10 +102,6 @@ class Publisher:
                     "cause": Cause.UNPUBLISHABLE,
                 },
             )
-
-
-def _code_of(error: BotoCoreError | ClientError) -> str:
-    return error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
 
 
 class Application:

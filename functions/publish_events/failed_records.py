@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from onecharge.runtime.aws import error_code
+
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
@@ -57,7 +59,7 @@ class FailedRecords:
                 IfNoneMatch="*",
             )
         except ClientError as refused:
-            if refused.response["Error"]["Code"] != "PreconditionFailed":
+            if error_code(refused) != "PreconditionFailed":
                 raise
             return False
         return True

@@ -1,6 +1,7 @@
-"""The configuration of boto3's clients: bounded time, bounded retries, a connection for each parallel record."""
+"""The configuration of boto3's clients: bounded time and retries, a connection for each parallel record; their errors."""
 
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 BATCH_SIZE = 10
 """Records of one batch, processed in parallel; BatchSize of the queues' event source mappings in template.yaml."""
@@ -14,3 +15,8 @@ def client_config() -> Config:
         retries={"mode": "standard", "total_max_attempts": 2},
         max_pool_connections=BATCH_SIZE,
     )
+
+
+def error_code(error: Exception) -> str:
+    """What kind of error it is: the code that AWS has answered with, or the type of any other. Never its text."""
+    return error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError
 
-from onecharge.runtime.aws import client_config
+from onecharge.runtime.aws import client_config, error_code
 from onecharge.runtime.dynamodb import to_item
 
 if TYPE_CHECKING:
@@ -63,10 +62,8 @@ def require_self_check(client: "LambdaClient", function: str) -> None:
 def _outcome(probe: Probe) -> str:
     try:
         probe()
-    except ClientError as error:
-        return error.response["Error"]["Code"]
     except Exception as error:
-        return type(error).__name__
+        return error_code(error)
     return OK
 
 
