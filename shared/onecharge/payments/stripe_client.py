@@ -1,6 +1,5 @@
 """The client for Stripe's API, with the account's key as it is now: an Application outlives a rotation of the key."""
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -40,8 +39,6 @@ def stripe_client(
         count: takes the metric of each request; called on several threads.
     """
     stripe.enable_telemetry = False  # It writes a file in the home directory.
-    # The SDK logs two lines for each request at INFO; one line of ours for each delivery says more.
-    logging.getLogger("stripe").setLevel(logging.WARNING)
     session = requests.Session()
     session.mount("https://", MeasuredAdapter(count, pool_connections=1, pool_maxsize=BATCH_SIZE))
     session.mount("http://", MeasuredAdapter(count, pool_connections=1, pool_maxsize=BATCH_SIZE))
