@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -68,6 +68,25 @@ class Stack:
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def resources_of(outputs: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a Stack that a stack's outputs have."""
+    return {
+        "payments_queue_url": outputs["PaymentsQueueUrl"],
+        "payments_dlq_url": outputs["PaymentsDlqUrl"],
+        "order_events_topic_arn": outputs["OrderEventsTopicArn"],
+        "refunds_queue_url": outputs["RefundsQueueUrl"],  # optional: refunds
+        "refunds_dlq_url": outputs["RefundsDlqUrl"],  # optional: refunds
+        "order_updates_queue_url": outputs["OrderUpdatesQueueUrl"],
+        "order_updates_dlq_url": outputs["OrderUpdatesDlqUrl"],
+        "orders_table": outputs["OrdersTableName"],
+        "charges_table": outputs["PaymentsTableName"],
+        "reconcile_function": outputs["ReconcileFunctionName"],
+        "republish_function": outputs["RepublishFunctionName"],
+        "due_documents_table": outputs["DueDocumentsTableName"],  # optional: due
+        "place_due_orders_function": outputs["PlaceDueOrdersFunctionName"],  # optional: due
+    }
 
 
 def ignore_progress(message: str) -> None:
@@ -161,19 +180,7 @@ def running_stack(
             jwt_issuer=issuer.url,
             jwt_audience=issuer.audience,
             jwt_key_file=str(issuer.key_file),
-            payments_queue_url=outputs["PaymentsQueueUrl"],
-            payments_dlq_url=outputs["PaymentsDlqUrl"],
-            order_events_topic_arn=outputs["OrderEventsTopicArn"],
-            refunds_queue_url=outputs["RefundsQueueUrl"],  # optional: refunds
-            refunds_dlq_url=outputs["RefundsDlqUrl"],  # optional: refunds
-            order_updates_queue_url=outputs["OrderUpdatesQueueUrl"],
-            order_updates_dlq_url=outputs["OrderUpdatesDlqUrl"],
-            orders_table=outputs["OrdersTableName"],
-            charges_table=outputs["PaymentsTableName"],
-            reconcile_function=outputs["ReconcileFunctionName"],
-            republish_function=outputs["RepublishFunctionName"],
-            due_documents_table=outputs["DueDocumentsTableName"],  # optional: due
-            place_due_orders_function=outputs["PlaceDueOrdersFunctionName"],  # optional: due
+            **resources_of(outputs),
             stripe_api_base=stripe.api_base,
             stripe_secret_arn=api_key["ARN"],
             stripe_webhook_secret_arn=webhook_secret["ARN"],  # optional: webhook

@@ -16,7 +16,7 @@ import pytest
 import stripe as stripe_sdk
 from botocore.config import Config
 
-from local.stack import Stack
+from local.stack import Stack, resources_of
 from local.stripe_standin.admin import Ledger, LedgerCharge
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
@@ -153,19 +153,7 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
         jwt_issuer=parameters["JwtIssuer"],
         jwt_audience=parameters["JwtAudience"],
         jwt_key_file="",
-        payments_queue_url=outputs["PaymentsQueueUrl"],
-        payments_dlq_url=outputs["PaymentsDlqUrl"],
-        order_events_topic_arn=outputs["OrderEventsTopicArn"],
-        refunds_queue_url=outputs["RefundsQueueUrl"],  # optional: refunds
-        refunds_dlq_url=outputs["RefundsDlqUrl"],  # optional: refunds
-        order_updates_queue_url=outputs["OrderUpdatesQueueUrl"],
-        order_updates_dlq_url=outputs["OrderUpdatesDlqUrl"],
-        orders_table=outputs["OrdersTableName"],
-        charges_table=outputs["PaymentsTableName"],
-        reconcile_function=outputs["ReconcileFunctionName"],
-        republish_function=outputs["RepublishFunctionName"],
-        due_documents_table=outputs["DueDocumentsTableName"],  # optional: due
-        place_due_orders_function=outputs["PlaceDueOrdersFunctionName"],  # optional: due
+        **resources_of(outputs),
         stripe_api_base=parameters["StripeApiBase"],
         stripe_secret_arn=parameters["StripeSecretArn"],
         stripe_webhook_secret_arn=parameters["StripeWebhookSecretArn"],  # optional: webhook

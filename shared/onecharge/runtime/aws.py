@@ -1,4 +1,4 @@
-"""The configuration of boto3's clients: bounded time and retries, a connection for each parallel record; their errors."""
+"""What boto3's clients share: bounded time and retries, a connection for each parallel record; and their errors."""
 
 from botocore.config import Config
 from botocore.exceptions import ClientError
