@@ -24,6 +24,7 @@ from typing import Any
 
 from local.alarm_evaluation import EXTRA_PERIODS, Definition, Sample, datapoints, state_of
 from local.emulator import Emulator
+from local.logs import log_events
 
 SPEED = 60
 """A minute is a second."""
@@ -105,8 +106,7 @@ class Alarms:
         longest = max(each.period_seconds * (each.evaluation_periods + EXTRA_PERIODS) for each in definitions)
         since_ms = int(max(self._since, now - longest) * 1000)
         for group in self._logs.get_paginator("describe_log_groups").paginate().search("logGroups[].logGroupName"):
-            pages = self._logs.get_paginator("filter_log_events").paginate(logGroupName=group, startTime=since_ms)
-            for event in pages.search("events[]"):
+            for event in log_events(self._logs, group, since_ms=since_ms):
                 yield from samples_in(event["message"])
 
     def _visible_messages(self, definition: Definition, now: float) -> list[Sample]:

@@ -16,12 +16,12 @@ from uuid import uuid4
 import requests
 
 from local.idle import wait_until_idle
+from local.logs import log_events
 from local.stack import ORDER_ID_KEY, Stack
 from local.stripe_standin.webhooks import signature  # optional: webhook
 from testing.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, TOKEN, Canary, found_in
-from testing.shop import THREE_D_SECURE_CARD, Shop, eventually
+from testing.shop import PATIENCE_SECONDS, THREE_D_SECURE_CARD, Shop, eventually
 
-_PATIENCE_SECONDS = 90
 EVERYTHING = " | ".join(FED.values())
 OPAQUE_PAYMENT_METHOD = Canary("a payment method's id", "pm_canary" + "Zx81qWv7Tt")
 """An id, and no secret: the tables and the events have it, the logs do not."""
@@ -74,7 +74,7 @@ class Feeder:
             f"{self.stack.api_url}/orders{path}",
             data=data.encode() if data else None,
             headers={"Idempotency-Key": str(uuid4()), **(headers or {})},
-            timeout=_PATIENCE_SECONDS,
+            timeout=PATIENCE_SECONDS,
         )
         # The path of a new order is in no response; what is answered holds nothing of the request.
         self.answered.append(f"{response.headers} {response.text}")
@@ -116,7 +116,7 @@ class Feeder:
                     f"{self.stack.api_url}/stripe/events",
                     data=body,
                     headers={"Stripe-Signature": header},
-                    timeout=_PATIENCE_SECONDS,
+                    timeout=PATIENCE_SECONDS,
                 )
                 self.answered.append(f"{response.headers} {response.text}")
 
@@ -208,8 +208,7 @@ class Places:
     def logs(self) -> Iterator[tuple[str, str]]:
         logs = self.aws.client("logs")
         for group in (each["logGroupName"] for each in logs.describe_log_groups()["logGroups"]):
-            pages = logs.get_paginator("filter_log_events").paginate(logGroupName=group)
-            yield f"log {group}", "\n".join(event["message"] for page in pages for event in page["events"])
+            yield f"log {group}", "\n".join(event["message"] for event in log_events(logs, group))
 
     def messages(self, but: list[str]) -> Iterator[tuple[str, str]]:
         """Of every queue; they stay there."""
@@ -260,7 +259,7 @@ def test_no_canary_is_found_anywhere(shop: Shop, stack: Stack) -> None:
     feeder.into_queues()
     feeder.into_functions()
     feeder.into_documents()  # optional: due
-    wait_until_idle(stack, timeout_seconds=_PATIENCE_SECONDS)
+    wait_until_idle(stack, timeout_seconds=PATIENCE_SECONDS)
     canaries = [*ALL, *secrets_of(stack), Canary("an access token of ours", str(shop.http.headers["Authorization"]))]
     kept = {place: found_in(text, canaries) for place, text in Places(stack).all(but_messages=feeder.dead)}
     assert {place: names for place, names in kept.items() if names} == {}
@@ -272,7 +271,7 @@ def test_poison_is_kept_by_its_dlq_alone(shop: Shop, stack: Stack) -> None:
     feeder = Feeder(shop)
     feeder.into_queues()
     # This search receives, too: before the functions are done it would find the messages in the queues themselves.
-    wait_until_idle(stack, timeout_seconds=_PATIENCE_SECONDS)
+    wait_until_idle(stack, timeout_seconds=PATIENCE_SECONDS)
     texts = dict(Places(stack).messages([]))
     holding = {place for place, text in texts.items() if found_in(text, ALL)}
     assert holding
@@ -287,7 +286,7 @@ def test_a_client_secret_is_in_its_customers_response_alone(shop: Shop, stack: S
     assert shown
     canary = Canary("its client secret", shown)
     assert [place for place, text in Places(stack).all(but_messages=[]) if canary.is_in(text)] == []
-    assert not canary.is_in(shop.http.get(f"{stack.api_url}/orders", timeout=_PATIENCE_SECONDS).text)
+    assert not canary.is_in(shop.http.get(f"{stack.api_url}/orders", timeout=PATIENCE_SECONDS).text)
 
 
 # end optional

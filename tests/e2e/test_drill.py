@@ -17,13 +17,11 @@ from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from testing.harness import PROJECT
 from testing.runbook import command_of, run_printed
-from testing.shop import Shop, eventually
+from testing.shop import PATIENCE_SECONDS, Shop, eventually
 
 ALARM, OK = "ALARM", "OK"
 _BY_MINUTES = 12
 """A speed for alarms of several minutes in a row: each lasts 5 seconds."""
-_PATIENCE_SECONDS = 180
-"""A message that has failed for a minute is delivered again after another one."""
 
 
 @pytest.fixture
@@ -56,7 +54,7 @@ class Drill:
         return self._becomes(OK, names)
 
     def _becomes(self, state: str, names: tuple[str, ...]) -> bool:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             states = self.alarms.evaluate()
             if {states[name] for name in names} == {state}:
@@ -66,7 +64,7 @@ class Drill:
 
     def is_paid(self, order_id: str) -> bool:
         """Whether it is, once its message's backoff has passed; and charged once."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while self.shop.get(order_id).json()["status"] != "PAID" and time.monotonic() < deadline:
             time.sleep(0.5)
         return self.shop.get(order_id).json()["status"] == "PAID" and len(self.shop.charges(order_id)) == 1

@@ -1,6 +1,7 @@
 """What falls due on the deployed stack: from the table of documents to the Stripe ledger."""
 
 import json
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ import pytest
 
 from local.stack import Stack
 from onecharge.runtime.dynamodb import from_item, to_item
-from testing.shop import eventually
+from testing.shop import eventually, log_of
 from testing.stacks import on_both
 
 
@@ -20,6 +21,7 @@ class Calendar:
 
     def __init__(self, stack: Stack) -> None:
         self.stack, self.stripe = stack, stack.stripe
+        self._opened = time.time()
         self.dynamodb, self.lambda_ = stack.aws.client("dynamodb"), stack.aws.client("lambda")
 
     def enter(self, *, days_ago: int = 0, **changes: Any) -> dict[str, Any]:
@@ -62,9 +64,7 @@ class Calendar:
 
     def log(self) -> str:
         """The lines of the job."""
-        group = f"/aws/lambda/{self.stack.stack_name}"
-        pages = self.stack.aws.client("logs").get_paginator("filter_log_events").paginate(logGroupName=group)
-        lines = [event["message"] for page in pages for event in page["events"]]
+        lines = [event["message"] for event in log_of(self.stack, self._opened)]
         return "\n".join(line for line in lines if '"service":"place_due_orders"' in line)
 
 

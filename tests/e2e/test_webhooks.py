@@ -13,10 +13,9 @@ from local.partner_events import PARTNER_EVENT_SOURCE, put_partner_event
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.webhooks import signature
-from testing.shop import signed_in
+from testing.shop import PATIENCE_SECONDS, signed_in
 from testing.stacks import on_both
 
-_PATIENCE_SECONDS = 90
 _ORDER_AMOUNT = 3250
 _ORDER = {
     "currency": "eur",
@@ -32,12 +31,12 @@ class Customer:
         self.stack, self.stripe = stack, stack.stripe
         self.http = signed_in(stack.issuer.token("cus_webhooks"))
         placed = self.http.post(
-            f"{stack.api_url}/orders", json=_ORDER, headers={"Idempotency-Key": str(uuid4())}, timeout=_PATIENCE_SECONDS
+            f"{stack.api_url}/orders", json=_ORDER, headers={"Idempotency-Key": str(uuid4())}, timeout=PATIENCE_SECONDS
         )
         self.order_id = placed.json()["order_id"]
 
     def order(self) -> dict[str, Any]:
-        return dict(self.http.get(f"{self.stack.api_url}/orders/{self.order_id}", timeout=_PATIENCE_SECONDS).json())
+        return dict(self.http.get(f"{self.stack.api_url}/orders/{self.order_id}", timeout=PATIENCE_SECONDS).json())
 
     def status(self) -> str:
         return str(self.order()["status"])
@@ -47,7 +46,7 @@ class Customer:
 
     def becomes(self, name: str, wanted: Any) -> Any:
         """The order's field once it is as wanted, or as it is when patience ends."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while (value := self.order().get(name)) != wanted and time.monotonic() < deadline:
             time.sleep(0.3)
         return value
@@ -137,7 +136,7 @@ def test_a_failed_authentication_is_a_decline(customer: Customer) -> None:
         f"{customer.stack.api_url}/orders/{customer.order_id}/payments",
         json={"payment_method": "pm_card_visa"},
         headers={"Idempotency-Key": str(uuid4())},
-        timeout=_PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS,
     )
     assert again.status_code == 202
     assert customer.status_becomes("PAID") == "PAID"
@@ -150,7 +149,7 @@ def test_a_refund_made_by_hand_shows_on_the_order(customer: Customer) -> None:
     refund = {"payment_intent": customer.intent()["id"]}
     key = {"Authorization": "Bearer sk_test_local"}
     answer = requests.post(
-        f"{customer.stack.stripe_api_base}/v1/refunds", data=refund, headers=key, timeout=_PATIENCE_SECONDS
+        f"{customer.stack.stripe_api_base}/v1/refunds", data=refund, headers=key, timeout=PATIENCE_SECONDS
     )
     assert answer.status_code == 200
     assert customer.delivered(customer.events("charge.refunded")) == {200}
@@ -175,7 +174,7 @@ def test_a_forged_signature_changes_nothing(customer: Customer) -> None:
     body = json.dumps(customer.stripe.events()[paid])
     for header in ({"Stripe-Signature": signature(body, "whsec_guessed", int(time.time()))}, {}):
         answer = requests.post(
-            f"{customer.stack.api_url}/stripe/events", data=body, headers=header, timeout=_PATIENCE_SECONDS
+            f"{customer.stack.api_url}/stripe/events", data=body, headers=header, timeout=PATIENCE_SECONDS
         )
         assert answer.status_code == 400
         assert answer.headers["Content-Type"] == "application/problem+json"
