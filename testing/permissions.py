@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from local.deployment import STACK_NAME
 from local.emulator import PERMISSIONS_LOG
 from local.stack import Stack
 
@@ -107,7 +106,9 @@ _POLLING = {
 
 def functions_of(stack: Stack) -> dict[str, str]:
     """The name of each function by its logical id."""
-    resources = stack.aws.client("cloudformation").describe_stack_resources(StackName=STACK_NAME)["StackResources"]
+    resources = stack.aws.client("cloudformation").describe_stack_resources(StackName=stack.stack_name)[
+        "StackResources"
+    ]
     return {
         each["LogicalResourceId"]: each["PhysicalResourceId"]
         for each in resources
@@ -117,10 +118,7 @@ def functions_of(stack: Stack) -> dict[str, str]:
 
 def physical_id(stack: Stack, logical_id: str) -> str:
     """The name, URL or ARN of a resource of the stack."""
-    found = stack.aws.client("cloudformation").describe_stack_resource(
-        StackName=STACK_NAME, LogicalResourceId=logical_id
-    )
-    return str(found["StackResourceDetail"]["PhysicalResourceId"])
+    return stack.aws.physical_id(stack.stack_name, logical_id)
 
 
 def _listed(value: Any) -> list[str]:
