@@ -4,11 +4,15 @@ import pytest
 
 STANDARD = "standard"
 FIFO = "fifo"  # optional: fifo
+OPERATED = "operated"
+"""The standard template once more, for the tests marked `own_stack`; so both halves run side by side."""
 
 STACKS = [
     STANDARD,
     FIFO,  # optional: fifo
 ]
+"""Those that a test marked `on_both` runs on."""
+
 own_stack = pytest.mark.own_stack
 """Does to its stack what nobody else may see: stops a queue's or a stream's reader, edits a row, empties a DLQ. Not on
 a deployed stack (make e2e STACK=…), which others use."""

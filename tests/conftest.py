@@ -14,7 +14,7 @@ from local.aws_account import forget_aws_account
 from local.stack import Stack, running_stack
 from testing.deployed import CannotRun, deployed_stack
 from testing.harness import PROJECT, LambdaContext, Log, Sample, create_table
-from testing.stacks import FIFO, STACKS, STANDARD
+from testing.stacks import FIFO, OPERATED, STACKS, STANDARD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
         forget_aws_account(os.environ)
 
 
-_SERVERS = (*STACKS, "ministack", "dynamodb_local")
+_SERVERS = (*STACKS, OPERATED, "ministack", "dynamodb_local")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -60,7 +60,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test of a stack runs on the standard one, unless it says otherwise; its id names the stack."""
     chosen = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
     if "stack" in metafunc.fixturenames and "stack" not in chosen:
-        metafunc.parametrize("stack", [STANDARD], indirect=True)
+        own = metafunc.definition.get_closest_marker("own_stack")
+        metafunc.parametrize("stack", [OPERATED if own else STANDARD], indirect=True)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -138,6 +139,13 @@ def standard_stack(stack_dir: Path, pytestconfig: pytest.Config) -> Iterator[Sta
             pytest.exit(str(reason), returncode=2)
         return
     with running_stack(work_dir=stack_dir) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def operated_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The real template on an emulator of its own, once for all tests that nobody else may run beside."""
+    with running_stack(work_dir=tmp_path_factory.mktemp("operated-stack")) as stack:
         yield stack
 
 

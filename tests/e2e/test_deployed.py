@@ -21,9 +21,9 @@ pytestmark = own_stack
 
 
 @pytest.fixture
-def environment(stack: Stack, stack_dir: Path) -> dict[str, str]:
+def environment(stack: Stack, tmp_path: Path) -> dict[str, str]:
     """What whoever has deployed the stack has: credentials, tokens, the endpoint in a variable of AWS's own."""
-    stack_json = stack_dir / "token-stack.json"
+    stack_json = tmp_path / "token-stack.json"
     stack_json.write_text(stack.as_json())
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
     return {

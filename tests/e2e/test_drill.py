@@ -18,6 +18,9 @@ from local.stripe_standin.faults import Fault
 from testing.harness import PROJECT
 from testing.runbook import command_of, run_printed
 from testing.shop import PATIENCE_SECONDS, Shop, eventually
+from testing.stacks import own_stack
+
+pytestmark = own_stack
 
 ALARM, OK = "ALARM", "OK"
 _BY_MINUTES = 12
