@@ -142,8 +142,8 @@ survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied mo
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
 
-costs: $(VENV)/.dev ## Say what a million paid orders cost on AWS, line by line.
-	@$(PY) -m benchmarks.costs
+costs: $(VENV)/.dev $(if $(MEASURE),$(VENV)/opt/.emulator $(VENV)/opt/.dynamodb-local) ## Say what a million paid orders cost on AWS, beside the naive loop [MEASURE=1 measures what an order needs anew].
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.costs $(if $(MEASURE),--measure)
 
 shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].
 	@$(PY) -m benchmarks.shape . $(if $(BEFORE),"$(BEFORE)")
