@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
 .PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements clean
-.PHONY: survival costs shape machines new new-check # optional: original
+.PHONY: bench bench-check survival costs shape machines new new-check # optional: original
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -142,6 +142,13 @@ survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied mo
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
 
+bench: install $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## How fast, beside what people copy [ROUNDS=10] [ORDERS=3000] [WARM=1: no build]; WRITE=1, PROFILE=1 keep the results.
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed $(call option,ROUNDS,rounds) $(call option,ORDERS,orders) \
+	  $(if $(WARM),--warm) $(if $(WRITE),--write) $(if $(PROFILE),--profile)
+
+bench-check: $(VENV)/.dev $(VENV)/opt/.dynamodb-local ## Does it cost more than the last release? Requests and CPU, side by side [PAIRS=12].
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed.check $(call option,PAIRS,pairs)
+
 costs: $(VENV)/.dev $(if $(MEASURE),$(VENV)/opt/.emulator $(VENV)/opt/.dynamodb-local) ## Say what a million paid orders cost on AWS, beside the naive loop [MEASURE=1 measures what an order needs anew].
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.costs $(if $(MEASURE),--measure)
 
@@ -190,6 +197,7 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
 	@for each in functions/*/requirements.txt; do $(COMPILE) requirements/stripe.in -o "$$each" || exit 1; done
 	@for each in checkov dev emulator openapi sam scanners; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
+	@$(COMPILE) requirements/bench.in -o requirements/bench.txt # optional: original
 
 # optional: original
 new: $(VENV)/.dev ## Write a project of your own with the chosen parts: make new DIR=../shop-payments [WITH="refunds webhook"] [NAME=shop].
