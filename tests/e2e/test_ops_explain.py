@@ -221,12 +221,16 @@ def test_a_stripe_key_that_is_refused(shop: Shop, operator: Operator) -> None:
 # optional: refunds
 def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:
     """It succeeded, and failed later: the customer has no money back."""
-    order_id = shop.placed("pm_card_refundFail", "PAID")
-    assert shop.refund(order_id, amount=1000).status_code == 202
+    order_id = shop.placed("pm_card_visa", "PAID")
+    refund_id = shop.refund(order_id, amount=1000).json()["refund_id"]
     assert eventually(
-        lambda: [each for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id], bool
+        lambda: shop.get(order_id).json()["refunds"],
+        lambda refunds: [(each["refund_id"], each["status"]) for each in refunds] == [(refund_id, "SUCCEEDED")],
     )
-    found = eventually(lambda: operator.explain(order_id), lambda answer: "REFUND_RETURNED" in answer.causes)
+    [made] = [each for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id]
+    shop.stripe.fail_refund(made["id"])
+    found = operator.explain(order_id)
+    assert "REFUND_RETURNED" in found.causes
     assert found.status == 1
 
 
