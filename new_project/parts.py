@@ -125,6 +125,7 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/new_project/*",
             "tests/unit/test_readme.py",
             "tests/unit/test_shape.py",
+            "tests/unit/test_speed.py",
             "tests/unit/test_costs.py",
             "tests/simulation/test_survival.py",
         ),

@@ -9,7 +9,7 @@ from benchmarks.speed.measure import Requests
 
 CPU_MAX = 1.05
 """A change may take so much of the former CPU."""
-_RESAMPLES = 4_000
+_RESAMPLES = 2_000
 _SURE = 0.99
 """How sure it has to be that CPU_MAX is exceeded. What is not sure passes: noise fails nobody's change."""
 
