@@ -16,9 +16,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.costs import bill
 from benchmarks.speed import functions
 from benchmarks.speed.built import build, megabytes, ours_built, usual_by_sam, usual_megabytes
-from benchmarks.speed.functions import FLOOR, PEERS, POWERTOOLS, USUAL, Variant, WorkFailed, onecharge
+from benchmarks.speed.functions import FLOOR, NAIVE, PEERS, POWERTOOLS, USUAL, Variant, WorkFailed, onecharge
 from benchmarks.speed.measure import OnProgress, cold_starts, measure, memory
 from benchmarks.speed.picture import PICTURE, svg
 from benchmarks.speed.profiles import write_profiles
@@ -55,7 +56,17 @@ def bench(rounds: int, orders: int, *, is_built: bool, console: Console) -> Run:
             cold=cold,
             memory=peaks,
             megabytes={OURS: megabytes(ours.folders), "usual": usual_megabytes()} if is_built else {},
+            dollars=_dollars(),
         )
+
+
+def _dollars() -> dict[str, float]:
+    """For a million orders of a busy shop, whose batches are full: `make costs` has the bills."""
+    of = bill.measured()
+    return {
+        OURS: bill.total(bill.onecharge(bill.deployed(bill.BUSY), of)),
+        NAIVE.name: bill.total(bill.naive_loop(bill.NaiveDesign(bill.BUSY), of)),
+    }
 
 
 def _steps(rounds: int, orders: int, is_built: bool) -> int:

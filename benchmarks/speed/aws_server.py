@@ -5,6 +5,7 @@ is ended. It is a process of its own, so nothing that it does is counted as work
 
     DynamoDB_20120810.*               passed on to DynamoDB Local; answered no sooner than the latency after it came in
     secretsmanager.GetSecretValue     the Stripe key
+    CheckpointDurableExecution        stored (checkpoints.py), with the same latency
     POST /_bench {"seconds": 0.004, "metering": false}     sets the latency, and starts to count anew
     GET /_bench                       what was counted: requests by name, units, when the first write was answered
 
@@ -20,6 +21,8 @@ import time
 from collections import Counter
 from typing import Any
 
+from benchmarks.speed.checkpoints import Checkpoints
+
 _SECRET = json.dumps(
     {
         "ARN": "arn:aws:secretsmanager:us-east-1:123456789012:secret:stripe",
@@ -31,6 +34,7 @@ _SECRET = json.dumps(
     }
 ).encode()
 _DYNAMODB = "DynamoDB_20120810."
+_DURABLE = "POST /2025-12-01/durable-executions/"
 _WRITES = ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems")
 _KB = 1024
 
@@ -48,6 +52,7 @@ class AwsServer:
     def _configure(self, *, seconds: float, metering: bool) -> None:
         self.seconds, self.metering = seconds, metering
         self.requests: Counter[str] = Counter()
+        self.checkpoints = Checkpoints()
         self.units = {"read": 0.0, "write": 0.0}
         self.first_write: float | None = None
 
@@ -62,20 +67,24 @@ class AwsServer:
                     upstream = upstream or await asyncio.open_connection(self._host, self._port)
                     writer.write(await self._dynamodb(target.removeprefix(_DYNAMODB), headers, body, *upstream))
                 else:
-                    writer.write(self._other(first, target, body))
+                    writer.write(await self._other(first, target, body))
                 await writer.drain()
         finally:
             for each in (writer, upstream[1] if upstream else None):
                 if each:
                     each.close()
 
-    def _other(self, first: str, target: str, body: bytes) -> bytes:
+    async def _other(self, first: str, target: str, body: bytes) -> bytes:
         if first.startswith("POST /_bench"):
             self._configure(**json.loads(body))
             return response_of(b"{}")
         if first.startswith("GET /_bench"):
             counted = {"requests": self.requests, "units": self.units, "first_write": self.first_write}
             return response_of(json.dumps(counted).encode())
+        if first.startswith(_DURABLE):
+            self.requests["lambda.CheckpointDurableExecution"] += 1
+            await asyncio.sleep(self.seconds)
+            return response_of(self.checkpoints.store(first.split(" ")[1], body))
         self.requests[target] += 1
         return response_of(_SECRET if target == "secretsmanager.GetSecretValue" else b"{}")
 

@@ -6,11 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from benchmarks.speed.checkpoints import started
 from benchmarks.speed.deliveries import Event
 from benchmarks.speed.deployed_environment import Template
 from benchmarks.speed.servers import STRIPE_KEY, Servers
@@ -35,6 +36,8 @@ class Variant:
     """The checkout that it is of, with its template; None for the other designs."""
     python: tuple[str, ...] = (sys.executable, "-I")
     """The interpreter."""
+    is_durable: bool = False
+    """Whether Lambda invokes it as a durable function."""
 
     def environment(self, servers: Servers, table: str) -> dict[str, str]:
         """The variables that it is deployed with."""
@@ -89,8 +92,9 @@ NAIVE = _peer("naive", "get, charge, put")
 POWERTOOLS = _peer("powertools_batch", "Powertools")
 POWERTOOLS_ASYNC = _peer("powertools_async", "Powertools, async")
 USUAL = _peer("usual", "the usual module")
+DURABLE = replace(_peer("durable", "durable function"), is_durable=True)
 FLOOR = _peer("floor", "the floor")
-PEERS = (NAIVE, POWERTOOLS, POWERTOOLS_ASYNC, FLOOR)
+PEERS = (NAIVE, POWERTOOLS, POWERTOOLS_ASYNC, DURABLE, FLOOR)
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class Worker:
 
     def invoke(self, *events: Event) -> Work:
         """Handle the events, one after the other. Raises WorkFailed if a message is reported as failed."""
-        answer = self._ask({"invoke": events})
+        answer = self._ask({"invoke": [started(event) if self.variant.is_durable else event for event in events]})
         if answer.pop("failed"):
             raise WorkFailed(f"{self.variant.name} has reported messages as failed")
         return Work(**answer)

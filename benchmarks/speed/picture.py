@@ -48,6 +48,7 @@ def groups_of(run: Run) -> list[Group]:
         return {
             variant: statistics.median(each.times[name]) / (each.fresh.stripe if divided else 1)
             for variant, each in run.figures.items()
+            if not (name.startswith("duplicate") and each.duplicate.stripe)  # It charges again.
         }
 
     cold = {name: statistics.median(each) for name, each in run.cold.items() if name != "usual-by-sam"}
