@@ -44,7 +44,9 @@ class Checkpoints:
         return json.dumps({"CheckpointToken": str(uuid4()), "NewExecutionState": {"Operations": changed}}).encode()
 
     def _changed(self, operations: dict[str, dict[str, Any]], update: dict[str, Any]) -> dict[str, Any]:
-        kept: dict[str, Any] = {name: update[name] for name in ("Id", "ParentId", "Name", "Type", "SubType") if name in update}
+        kept: dict[str, Any] = {
+            name: update[name] for name in ("Id", "ParentId", "Name", "Type", "SubType") if name in update
+        }
         operation = operations.setdefault(update["Id"], {"StartTimestamp": time.time()})
         operation.update(kept, Status=_STATUS[update["Action"]])
         if update["Action"] in ("SUCCEED", "FAIL"):
