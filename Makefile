@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
 .PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements clean
-.PHONY: bench bench-check survival costs shape machines new new-check # optional: original
+.PHONY: bench bench-check survival costs load scale shape machines new new-check # optional: original
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -151,6 +151,13 @@ bench-check: $(VENV)/.dev $(VENV)/opt/.dynamodb-local ## Does it cost more than 
 
 costs: $(VENV)/.dev $(if $(MEASURE),$(VENV)/opt/.emulator $(VENV)/opt/.dynamodb-local) ## Say what a million paid orders cost on AWS, beside the naive loop [MEASURE=1 measures what an order needs anew].
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.costs $(if $(MEASURE),--measure)
+
+load: install ## Place orders here at a constant rate, and measure how long each takes until PAID [RATE=2] [SECONDS=30]; WRITE=1 keeps the picture.
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.load $(call option,RATE,rate) $(call option,SECONDS,seconds) \
+	  $(if $(WRITE),--write)
+
+scale: $(VENV)/.dev ## Say what limits at 10, 1,000 and 100,000 orders a second; WRITE=1 writes the tables of docs/scale.md.
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.scale $(if $(WRITE),--write)
 
 shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].
 	@$(PY) -m benchmarks.shape . $(if $(BEFORE),"$(BEFORE)")
