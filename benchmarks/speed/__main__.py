@@ -97,7 +97,9 @@ def _machine() -> str:
 def main() -> int:
     parser = Arguments(prog="make bench", description=__doc__)
     parser.add_argument("--rounds", type=at_least(2, "ROUNDS"), default=10)
-    parser.add_argument("--orders", type=at_least(_MEMORY_FROM, "ORDERS"), default=3_000, help="until memory is read")
+    parser.add_argument(
+        "--orders", type=at_least(2 * _MEMORY_FROM, "ORDERS"), default=3_000, help="until memory is read"
+    )
     parser.add_argument("--warm", action="store_true", help="leave out what needs `sam build`")
     parser.add_argument("--write", action="store_true", help="write results.json, docs/speed.svg, the READMEs' tables")
     parser.add_argument("--profile", action="store_true", help="write profiles/*.txt instead")

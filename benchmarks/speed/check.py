@@ -23,7 +23,7 @@ from testing.arguments import Arguments, at_least
 from testing.harness import PROJECT
 from testing.two_versions.former import NoFormerRelease, unpack_former
 
-_FORMER_RELEASE = "benchmarks/speed/FORMER_RELEASE"
+FORMER_RELEASE = "benchmarks/speed/FORMER_RELEASE"
 _ROUNDS = 6
 """Of each pair of processes."""
 
@@ -55,7 +55,7 @@ def compare(
 def check(pairs: int, console: Console) -> int:
     """Compare, and say what was found; returns the exit status. Raises StartupError, WorkFailed, NoFormerRelease."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as release:
-        revision = unpack_former(PROJECT, Path(release), _FORMER_RELEASE)
+        revision = unpack_former(PROJECT, Path(release), FORMER_RELEASE)
         with running_servers(Path(folder)) as servers, progress("pairs of processes", pairs) as step:
             former, present, cpu_found = compare(
                 onecharge(Path(release), name="former"), onecharge(name="present"), servers, pairs, step

@@ -93,7 +93,8 @@ def _bars(group: Group, top: int) -> Iterator[str]:
         y, share = top + number * _BAR, figure / base
         length = min(share, _LONGEST) * unit
         kind = "ours" if name == OURS else "other"
-        label = TITLES[name] + f": {figure:,.{0 if figure >= 100 else 1}f} {group.unit}"
+        cut = " (cut)" if share > _LONGEST else ""
+        label = TITLES[name] + f": {figure:,.{0 if figure >= 100 else 1}f} {group.unit}{cut}"
         yield f'<rect class="{kind}" x="{_LABELS}" y="{y}" width="{length:.1f}" height="{_BAR - 3}" rx="2"/>'
         yield f'<text x="{_LABELS + length + 6:.1f}" y="{y + 11}">{escape(label)}</text>'
     bottom = top + len(group.figures) * _BAR

@@ -5,12 +5,15 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.speed.aws_server import AwsServer, read_message, response_of
 from benchmarks.speed.built import folders_of
+from benchmarks.speed.check import FORMER_RELEASE
+from benchmarks.speed.checkpoints import Checkpoints
 from benchmarks.speed.deliveries import again, fresh
 from benchmarks.speed.deployed_environment import Template
 from benchmarks.speed.measure import Figures, Requests
@@ -20,6 +23,7 @@ from benchmarks.speed.results import OURS, PEER, RESULTS, Run, rows_of
 from benchmarks.speed.tables import OWN_README, README, in_full, in_short
 from onecharge.contract.events import OrderPlacedEvent
 from testing.harness import PROJECT
+from testing.two_versions.former import NoFormerRelease, unpack_former
 
 ASKED = Costs(Requests(30, 20, 50, 0), Requests(10, 0, 10, 0))
 PAIRS = 12
@@ -76,6 +80,16 @@ def test_what_is_not_sure_passes() -> None:
 def test_one_disturbed_pair_decides_nothing() -> None:
     """Another program had the core while one pair ran."""
     assert not Interval.of([*pairs_of(1.0, 0.02)[1:], 3.0]).is_slower
+
+
+def test_the_release_that_it_is_compared_with_is_there(tmp_path: Path) -> None:
+    """With its handler and its template; a clone that has no history and reaches no origin skips this."""
+    try:
+        unpack_former(PROJECT, tmp_path, FORMER_RELEASE)
+    except NoFormerRelease as reason:
+        pytest.skip(str(reason))
+    assert (tmp_path / "functions/charge_order/app.py").exists()
+    assert Template(tmp_path / "template.yaml", {}).variables_of("ChargeOrderFunction")["PAYMENTS_TABLE"]
 
 
 # ------------------------------------------------------------ the table
@@ -136,7 +150,7 @@ def test_ours_has_the_variables_that_the_template_gives_it() -> None:
     assert "AWS_LAMBDA_EXEC_WRAPPER" not in variables
 
 
-def test_the_path_of_a_built_function_is_what_its_template_says(tmp_path: Any) -> None:
+def test_the_path_of_a_built_function_is_what_its_template_says(tmp_path: Path) -> None:
     """Its own folder, then the layers of all functions and its own; a layer of somebody else's is not here."""
     layer = {"Type": "AWS::Serverless::LayerVersion"}
     template = {
@@ -152,6 +166,20 @@ def test_the_path_of_a_built_function_is_what_its_template_says(tmp_path: Any) -
     (tmp_path / "template.yaml").write_text(json.dumps(template))
     expected = (tmp_path / "Charge", tmp_path / "Shared/python", tmp_path / "Stripe/python")
     assert folders_of(tmp_path, "Charge") == expected
+
+
+def test_a_checkpoint_stores_what_a_step_has_returned() -> None:
+    """The execution goes on with what Lambda has stored; each checkpoint gives the token for the next one."""
+    checkpoints = Checkpoints()
+    step = {"Id": "1", "Name": "charge", "Type": "STEP"}
+    begun = json.loads(checkpoints.store("arn", json.dumps({"Updates": [{**step, "Action": "START"}]}).encode()))
+    [operation] = begun["NewExecutionState"]["Operations"]
+    assert operation["Status"] == "STARTED"
+    ended = {"Updates": [{**step, "Action": "SUCCEED", "Payload": '"pi_1"'}]}
+    done = json.loads(checkpoints.store("arn", json.dumps(ended).encode()))
+    [operation] = done["NewExecutionState"]["Operations"]
+    assert (operation["Status"], operation["StepDetails"]) == ("SUCCEEDED", {"Result": '"pi_1"'})
+    assert done["CheckpointToken"] != begun["CheckpointToken"]
 
 
 REQUEST = b'{"TableName": "t", "Key": {}}'
