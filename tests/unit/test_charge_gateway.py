@@ -1,34 +1,32 @@
 """What the gateway sends: exact bodies, keys and the API version; and what it reads of what comes back."""
 
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
-import requests
-import responses
 
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import CancelReason, FoundIntent
 from onecharge.payments.stripe_client import STRIPE_VERSION, stripe_client
 from onecharge.payments.stripe_responses import ResponseKind
 from testing.builders import BOUNDS, ORDER_ID, REQUEST, T0, payment
+from testing.stripe_answers import Break, StripeAnswers
 
-BASE = "https://stripe.example"
-INTENTS = f"{BASE}/v1/payment_intents"
-
-
-@pytest.fixture
-def stripe_api() -> Any:
-    with responses.RequestsMock() as mock:
-        yield mock
+INTENTS = "/v1/payment_intents"
 
 
 @pytest.fixture
-def gateway(monkeypatch: pytest.MonkeyPatch) -> StripeGateway:
+def stripe_api() -> Iterator[StripeAnswers]:
+    with StripeAnswers() as answers:
+        yield answers
+
+
+@pytest.fixture
+def gateway(stripe_api: StripeAnswers, monkeypatch: pytest.MonkeyPatch) -> StripeGateway:
     # The SDK pauses between its tries; a test need not.
     monkeypatch.setattr("stripe.HTTPClient.INITIAL_DELAY", 0)
     monkeypatch.setattr("stripe.HTTPClient.MAX_DELAY", 0)
-    return StripeGateway(stripe_client("sk_test_x", api_base=BASE, bounds=BOUNDS))
+    return StripeGateway(stripe_client("sk_test_x", api_base=stripe_api.url, bounds=BOUNDS))
 
 
 def shown(status: str = "requires_payment_method", **changes: Any) -> dict[str, Any]:
@@ -43,16 +41,15 @@ def shown(status: str = "requires_payment_method", **changes: Any) -> dict[str, 
     }
 
 
-def sent(stripe_api: responses.RequestsMock) -> list[tuple[dict[str, str], str | None]]:
+def sent(stripe_api: StripeAnswers) -> list[tuple[dict[str, str], str | None]]:
     """The form and the idempotency key of each request."""
-    requests_sent: list[Any] = [call.request for call in stripe_api.calls]
-    return [(dict(parse_qsl(each.body or "")), each.headers.get("Idempotency-Key")) for each in requests_sent]
+    return [(call.form, call.key) for call in stripe_api.calls]
 
 
 # ---------------------------------------------------------------- what is sent
 
 
-def test_create_sends_the_frozen_request(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+def test_create_sends_the_frozen_request(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """Without confirm, cards only, and with metadata by which everything of the order is found again."""
     stripe_api.post(INTENTS, json=shown())
     gateway.create(REQUEST, 2)
@@ -69,9 +66,7 @@ def test_create_sends_the_frozen_request(gateway: StripeGateway, stripe_api: res
     assert key == f"order:{ORDER_ID}:2"
 
 
-def test_confirm_sends_the_payment_method_and_nothing_else(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock
-) -> None:
+def test_confirm_sends_the_payment_method_and_nothing_else(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """Under the one key of attempt and PaymentIntent."""
     stripe_api.post(f"{INTENTS}/pi_1/confirm", json=shown("succeeded"))
     gateway.confirm(payment(attempt=3))
@@ -79,9 +74,7 @@ def test_confirm_sends_the_payment_method_and_nothing_else(
 
 
 @pytest.mark.parametrize("reason", CancelReason)
-def test_cancel_sends_its_reason(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, reason: CancelReason
-) -> None:
+def test_cancel_sends_its_reason(gateway: StripeGateway, stripe_api: StripeAnswers, reason: CancelReason) -> None:
     """By which an abandoned PaymentIntent is distinguished from a canceled order."""
     stripe_api.post(f"{INTENTS}/pi_1/cancel", json=shown("canceled", cancellation_reason=reason))
     response = gateway.cancel("pi_1", reason)
@@ -90,18 +83,18 @@ def test_cancel_sends_its_reason(
     assert response.intent.is_canceled_by_customer is (reason is CancelReason.BY_CUSTOMER)
 
 
-def test_every_request_names_the_version_of_the_api(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+def test_every_request_names_the_version_of_the_api(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """So that an upgrade of the SDK is no silent upgrade of the API."""
     stripe_api.post(INTENTS, json=shown())
     stripe_api.get(f"{INTENTS}/pi_1", json=shown())
     gateway.create(REQUEST, 0)
     gateway.retrieve("pi_1")
-    assert {call.request.headers["Stripe-Version"] for call in stripe_api.calls} == {STRIPE_VERSION}
+    assert {call.headers["Stripe-Version"] for call in stripe_api.calls} == {STRIPE_VERSION}
 
 
-def test_every_try_carries_the_same_key_and_body(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+def test_every_try_carries_the_same_key_and_body(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """The SDK's own retry included: once, for a connection that had gone stale."""
-    stripe_api.post(f"{INTENTS}/pi_1/confirm", body=requests.ConnectionError())
+    stripe_api.post(f"{INTENTS}/pi_1/confirm", breaks=Break.BEFORE)
     stripe_api.post(f"{INTENTS}/pi_1/confirm", json=shown("succeeded"))
     assert gateway.confirm(payment()).failure is None
     first, second = sent(stripe_api)
@@ -111,7 +104,7 @@ def test_every_try_carries_the_same_key_and_body(gateway: StripeGateway, stripe_
 # ---------------------------------------------------------------- what comes back
 
 
-def test_what_is_read_of_a_payment_intent(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+def test_what_is_read_of_a_payment_intent(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """Whose it is and of which generation, by its metadata; expanded objects count as their ids."""
     stripe_api.get(
         f"{INTENTS}/pi_1",
@@ -136,13 +129,13 @@ def test_what_is_read_of_a_payment_intent(gateway: StripeGateway, stripe_api: re
     )
 
 
-def test_a_client_secret_is_in_no_representation(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+def test_a_client_secret_is_in_no_representation(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """It is neither stored nor logged, whatever is printed."""
     stripe_api.get(f"{INTENTS}/pi_1", json=shown("requires_action", client_secret="pi_1_secret_x"))
     assert "secret_x" not in repr(gateway.retrieve("pi_1"))
 
 
-def test_what_an_answer_leaves_out_is_none(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+def test_what_an_answer_leaves_out_is_none(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """The SDK's objects have no attribute for it. Metadata that are not ours are no reason to fail."""
     minimal = {name: value for name, value in shown("succeeded").items() if name != "metadata"}
     stripe_api.get(f"{INTENTS}/pi_1", json=minimal)
@@ -153,7 +146,7 @@ def test_what_an_answer_leaves_out_is_none(gateway: StripeGateway, stripe_api: r
 
 @pytest.mark.parametrize("status", ["succeeded", "processing", "canceled"])
 def test_a_cancel_that_comes_too_late_says_what_it_is(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: str
+    gateway: StripeGateway, stripe_api: StripeAnswers, status: str
 ) -> None:
     """Stripe has decided the race."""
     refusal = {"error": {"type": "invalid_request_error", "code": "payment_intent_unexpected_state", "message": "…"}}
@@ -165,7 +158,7 @@ def test_a_cancel_that_comes_too_late_says_what_it_is(
     assert response.intent.status == status
 
 
-def test_a_cancel_without_an_answer_is_none(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+def test_a_cancel_without_an_answer_is_none(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """Nobody takes it for canceled."""
     stripe_api.post(f"{INTENTS}/pi_1/cancel", status=503, json={"error": {"type": "api_error"}})
     response = gateway.cancel("pi_1", CancelReason.BY_CUSTOMER)

@@ -9,7 +9,6 @@ from typing import Any
 
 import boto3
 import pytest
-import responses
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
@@ -30,9 +29,9 @@ from testing.charge_harness import ChargeHarness
 from testing.fake_gateway import NO_ANSWER, afterwards, executed_but, meanwhile, refused
 from testing.harness import Log, Sample
 from testing.silent import SILENT
+from testing.stripe_answers import StripeAnswers
 
 LEASE_SECONDS = BOUNDS.lease_seconds
-STRIPE = "https://stripe.example"
 CANCEL_REQUESTED = CancelRequestedEvent.of(order(), correlation_id="c")
 
 
@@ -61,16 +60,15 @@ def test_two_stripe_requests_and_three_dynamodb_writes_for_a_fresh_order_and_one
     written: list[str] = []
     dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: written.append(model.name))
     store = PaymentStore(dynamodb, payments_table)
-    gateway = StripeGateway(stripe_client("sk_test_x", api_base=STRIPE, bounds=BOUNDS))
     clock = lambda: T0 + 1.0  # noqa: E731  # A stopped clock.
-    charges = Charges(store, gateway, BOUNDS, Instruments(clock, SILENT, SILENT))
-    charge_order = ChargeOrder(charges)
     event = OrderPlacedEvent.of(order(), correlation_id="c")
-    with responses.RequestsMock() as stripe:
-        stripe.post(f"{STRIPE}/v1/payment_intents", json=shown())
-        stripe.post(f"{STRIPE}/v1/payment_intents/pi_1/confirm", json=shown(status="succeeded"))
+    with StripeAnswers() as stripe:
+        gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe.url, bounds=BOUNDS))
+        charge_order = ChargeOrder(Charges(store, gateway, BOUNDS, Instruments(clock, SILENT, SILENT)))
+        stripe.post("/v1/payment_intents", json=shown())
+        stripe.post("/v1/payment_intents/pi_1/confirm", json=shown(status="succeeded"))
         assert charge_order(event) == Done()
-        assert [call.request.path_url for call in stripe.calls] == [
+        assert [call.path_url for call in stripe.calls] == [
             "/v1/payment_intents",
             "/v1/payment_intents/pi_1/confirm",
         ]

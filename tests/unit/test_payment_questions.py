@@ -5,11 +5,11 @@ DynamoDB and Stripe are in memory; the composed function runs over moto and the 
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
-import responses
 
 from onecharge.contract.questions import CancelAnswer, Cancellation, ClientSecretAnswer, ClientSecretQuestion
 from onecharge.contract.states import PaymentState
@@ -20,8 +20,7 @@ from testing.fake_stripe import THREE_D_SECURE, no_answer, wrong_key
 from testing.harness import Log, Sample, create_table, load_template
 from testing.payment_service import PaymentService, order_id
 from testing.simulation.dynamodb import MemoryDynamoDB
-
-API = "https://stripe.test"
+from testing.stripe_answers import StripeAnswers
 
 
 @pytest.fixture
@@ -85,26 +84,32 @@ def test_an_outage_is_no_answer(payments: PaymentService, failure: Any) -> None:
 
 
 @pytest.fixture
-def application(aws: None) -> Application:
+def stripe() -> Iterator[StripeAnswers]:
+    with StripeAnswers() as answers:
+        yield answers
+
+
+@pytest.fixture
+def application(aws: None, stripe: StripeAnswers) -> Application:
     create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")
     boto3.client("secretsmanager").create_secret(Name="stripe", SecretString="sk_test_x")
     return Application(
         {
             "PAYMENTS_TABLE": "payments",
             "STRIPE_SECRET_ARN": "stripe",
-            "STRIPE_API_BASE": API,
+            "STRIPE_API_BASE": stripe.url,
             "FUNCTION_TIMEOUT_SECONDS": "20",
         }
     )
 
 
-def test_a_cancellation_during_an_outage_is_no_error(application: Application, sample: Sample) -> None:
+def test_a_cancellation_during_an_outage_is_no_error(
+    application: Application, stripe: StripeAnswers, sample: Sample
+) -> None:
     """Every request to Stripe is answered 503: the request is stored, and the answer is CANCELING."""
-    with responses.RequestsMock() as stripe:
-        stripe.post(f"{API}/v1/payment_intents", status=503, json={"error": {"type": "api_error"}})
-        stripe.get(f"{API}/v1/payment_intents/search", status=503, json={"error": {"type": "api_error"}})
-        stripe.assert_all_requests_are_fired = False
-        answer = application.answer(sample("payment_questions/cancel"))
+    stripe.post("/v1/payment_intents", status=503, json={"error": {"type": "api_error"}})
+    stripe.get("/v1/payment_intents/search", status=503, json={"error": {"type": "api_error"}})
+    answer = application.answer(sample("payment_questions/cancel"))
     assert CancelAnswer.model_validate(answer).cancellation is Cancellation.CANCELING
     key = {"order_id": {"S": sample("payment_questions/cancel")["order"]["order_id"]}}
     row = boto3.client("dynamodb").get_item(TableName="payments", Key=key)["Item"]
@@ -156,20 +161,19 @@ def test_stripe_is_given_up_before_the_function_is() -> None:
 
 
 def test_a_lookup_stops_when_the_customer_has_waited_long_enough(
-    application: Application, sample: Sample, monkeypatch: pytest.MonkeyPatch
+    application: Application, stripe: StripeAnswers, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old order in a busy account: page after page is listed, and then it is CANCELING."""
     started_at = time.time()
     page = {"object": "list", "url": "/v1/payment_intents", "has_more": True, "data": [foreign_intent()]}
-    with responses.RequestsMock() as stripe:
-        monkeypatch.setattr(time, "time", lambda: started_at + len(stripe.calls))
-        stripe.post(f"{API}/v1/payment_intents", json=created_intent(sample("payment_questions/cancel")["order"]))
-        search = {"object": "search_result", "url": "/v1/payment_intents/search", "has_more": False, "data": []}
-        stripe.get(f"{API}/v1/payment_intents/search", json=search)
-        stripe.get(f"{API}/v1/payment_intents", json=page)
-        answer = application.answer(sample("payment_questions/cancel"))
-        assert answer == {"cancellation": "CANCELING"}
-        assert len(stripe.calls) <= bounds_of(20).record_seconds
+    monkeypatch.setattr(time, "time", lambda: started_at + len(stripe.calls))
+    stripe.post("/v1/payment_intents", json=created_intent(sample("payment_questions/cancel")["order"]))
+    search = {"object": "search_result", "url": "/v1/payment_intents/search", "has_more": False, "data": []}
+    stripe.get("/v1/payment_intents/search", json=search)
+    stripe.get("/v1/payment_intents", json=page)
+    answer = application.answer(sample("payment_questions/cancel"))
+    assert answer == {"cancellation": "CANCELING"}
+    assert len(stripe.calls) <= bounds_of(20).record_seconds
 
 
 def created_intent(order: dict[str, Any]) -> dict[str, Any]:

@@ -1,38 +1,42 @@
 """Each response of Stripe and each network failure is classified; an unrecognized one is never a decline.
 
-Through Stripe's client over mocked HTTP, because the SDK maps errors in its own way.
+Through Stripe's client and real connections, because the SDK maps errors in its own way.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
-import requests
-import responses
 
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import CancelReason
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import ResponseKind, is_replay
 from testing.builders import BOUNDS, REQUEST, payment
+from testing.stripe_answers import Break, StripeAnswers
 
-BASE = "https://stripe.example"
+IMPATIENT = replace(BOUNDS, stripe_read_timeout_seconds=0.5)
 REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 @pytest.fixture
-def stripe_api() -> Any:
-    with responses.RequestsMock() as mock:
-        yield mock
+def stripe_api() -> Iterator[StripeAnswers]:
+    with StripeAnswers() as answers:
+        yield answers
 
 
 @pytest.fixture
-def gateway(monkeypatch: pytest.MonkeyPatch) -> StripeGateway:
-    # No delay between the SDK's retries.
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No delay between the SDK's tries."""
     monkeypatch.setattr("stripe.HTTPClient.INITIAL_DELAY", 0)
     monkeypatch.setattr("stripe.HTTPClient.MAX_DELAY", 0)
-    return StripeGateway(stripe_client("sk_test_x", api_base=BASE, bounds=BOUNDS))
+
+
+@pytest.fixture
+def gateway(stripe_api: StripeAnswers, no_pauses: None) -> StripeGateway:
+    return StripeGateway(stripe_client("sk_test_x", api_base=stripe_api.url, bounds=BOUNDS))
 
 
 Call = Callable[[StripeGateway], StripeResponse]
@@ -65,13 +69,13 @@ def card_error(**details: Any) -> dict[str, Any]:
 
 def confirm_with_response(
     gateway: StripeGateway,
-    stripe_api: responses.RequestsMock,
+    stripe_api: StripeAnswers,
     status: int,
     body: Any,
     headers: dict[str, str] | None = None,
 ) -> StripeResponse:
     text = body if isinstance(body, str) else json.dumps(body)
-    stripe_api.post(f"{BASE}/v1/payment_intents/pi_1/confirm", status=status, body=text, headers=headers or {})
+    stripe_api.post("/v1/payment_intents/pi_1/confirm", status=status, body=text, headers=headers or {})
     return gateway.confirm(payment())
 
 
@@ -208,7 +212,7 @@ KINDS: dict[str, tuple[int, Any, ResponseKind, str | None]] = {
 @pytest.mark.parametrize(("status", "body", "kind", "code"), KINDS.values(), ids=KINDS.keys())
 def test_each_error_is_classified(
     gateway: StripeGateway,
-    stripe_api: responses.RequestsMock,
+    stripe_api: StripeAnswers,
     status: int,
     body: Any,
     kind: ResponseKind,
@@ -223,16 +227,15 @@ def test_each_error_is_classified(
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize(
-    "failure", [requests.ConnectionError(), requests.ReadTimeout(), requests.ConnectTimeout(), ConnectionResetError()]
-)
+@pytest.mark.parametrize("failure", Break)
 def test_a_network_failure_leaves_the_result_unknown(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, failure: Exception, name: str
+    stripe_api: StripeAnswers, failure: Break, name: str, no_pauses: None
 ) -> None:
-    """For create, confirm and cancel."""
+    """For create, confirm and cancel; however the connection ends."""
     request, path = REQUESTS[name]
-    stripe_api.post(BASE + path, body=failure)
-    response = request(gateway)
+    stripe_api.post(path, json=payment_intent("succeeded"), breaks=failure)
+    client = stripe_client("sk_test_x", api_base=stripe_api.url, bounds=IMPATIENT)
+    response = request(StripeGateway(client))
     assert response.failure is not None
     assert response.failure.kind is ResponseKind.NO_ANSWER
     assert response.intent is None
@@ -251,7 +254,7 @@ def test_a_network_failure_leaves_the_result_unknown(
     ],
 )
 def test_a_replayed_failure_is_a_stored_failure(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: Any
+    gateway: StripeGateway, stripe_api: StripeAnswers, status: int, body: Any
 ) -> None:
     """Idempotent-Replayed: a retry with the same key would get the same failure until the key is deleted."""
     response = confirm_with_response(gateway, stripe_api, status, body, REPLAYED)
@@ -268,7 +271,7 @@ def test_a_replayed_failure_is_a_stored_failure(
     ],
 )
 def test_a_replayed_result_keeps_its_kind(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: int, body: Any, kind: ResponseKind
+    gateway: StripeGateway, stripe_api: StripeAnswers, status: int, body: Any, kind: ResponseKind
 ) -> None:
     """A replayed decline is a decline, with is_replay."""
     response = confirm_with_response(gateway, stripe_api, status, body, REPLAYED)
@@ -278,11 +281,11 @@ def test_a_replayed_result_keeps_its_kind(
 
 @pytest.mark.parametrize("headers", [{}, REPLAYED])
 def test_a_success_shows_whether_it_is_a_replay(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, headers: dict[str, str]
+    gateway: StripeGateway, stripe_api: StripeAnswers, headers: dict[str, str]
 ) -> None:
     """For create and for confirm."""
     response = confirm_with_response(gateway, stripe_api, 200, payment_intent("succeeded"), headers)
-    stripe_api.post(f"{BASE}/v1/payment_intents", json=payment_intent(), headers=headers)
+    stripe_api.post("/v1/payment_intents", json=payment_intent(), headers=headers)
     assert response.failure is None
     assert response.is_replay is gateway.create(REQUEST, 0).is_replay is bool(headers)
 
@@ -302,9 +305,7 @@ def test_header_names_are_case_insensitive(headers: dict[str, str] | None, repla
 
 
 @pytest.mark.parametrize("status", ["succeeded", "processing", "requires_action", "requires_payment_method"])
-def test_a_402_contains_its_payment_intent(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock, status: str
-) -> None:
+def test_a_402_contains_its_payment_intent(gateway: StripeGateway, stripe_api: StripeAnswers, status: str) -> None:
     """With its status, which decides whether it is a decline."""
     body = card_error(decline_code="lost_card", payment_intent=payment_intent(status))
     response = confirm_with_response(gateway, stripe_api, 402, body)
@@ -312,7 +313,7 @@ def test_a_402_contains_its_payment_intent(
     assert response.intent.status == status
 
 
-def test_a_decline_contains_what_a_shop_can_show(gateway: StripeGateway, stripe_api: responses.RequestsMock) -> None:
+def test_a_decline_contains_what_a_shop_can_show(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """Decline code, advice code and charge id, also of an expanded charge."""
     failed = {"code": "card_declined", "decline_code": "lost_card", "advice_code": "do_not_try_again"}
     body = card_error(
@@ -323,9 +324,7 @@ def test_a_decline_contains_what_a_shop_can_show(gateway: StripeGateway, stripe_
     assert (intent.error_code, intent.advice_code, intent.latest_charge) == ("lost_card", "do_not_try_again", "ch_1")
 
 
-def test_a_refused_request_contains_message_and_request_id(
-    gateway: StripeGateway, stripe_api: responses.RequestsMock
-) -> None:
+def test_a_refused_request_contains_message_and_request_id(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
     """For the person who reviews it."""
     body = error(message="Received unknown parameter: x", code="parameter_unknown")
     failure = confirm_with_response(gateway, stripe_api, 400, body, {"Request-Id": "req_1"}).failure

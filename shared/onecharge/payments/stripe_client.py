@@ -5,13 +5,11 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import boto3
-import requests
 import stripe
+import urllib3
 
-from onecharge.payments.stripe_metrics import MeasuredAdapter
-from onecharge.payments.stripe_responses import KEY_REPLACED, REFUSED_KEY_STATUSES
+from onecharge.payments.stripe_transport import StripeTransport
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
-from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.secrets import Secret, SecretUnavailable
 
 if TYPE_CHECKING:
@@ -39,23 +37,18 @@ def stripe_client(
         count: takes the metric of each request; called on several threads.
     """
     stripe.enable_telemetry = False  # It writes a file in the home directory.
-    session = requests.Session()
-    session.mount("https://", MeasuredAdapter(count, pool_connections=1, pool_maxsize=BATCH_SIZE))
-    session.mount("http://", MeasuredAdapter(count, pool_connections=1, pool_maxsize=BATCH_SIZE))
-
-    def mark_replaced_key(response: requests.Response, *_: object, **__: object) -> None:
-        if response.status_code in REFUSED_KEY_STATUSES and is_replaced(api_key):
-            response.headers[KEY_REPLACED] = "true"
-
-    session.hooks["response"].append(mark_replaced_key)
     return stripe.StripeClient(
         api_key,
         stripe_version=STRIPE_VERSION,
         base_addresses={"api": api_base},
         max_network_retries=STRIPE_RETRIES,
-        http_client=stripe.RequestsClient(
-            timeout=(bounds.stripe_connect_timeout_seconds, bounds.stripe_read_timeout_seconds),
-            session=session,
+        http_client=StripeTransport(
+            api_base,
+            timeout=urllib3.Timeout(
+                connect=bounds.stripe_connect_timeout_seconds, read=bounds.stripe_read_timeout_seconds
+            ),
+            count=count,
+            is_key_replaced=lambda: is_replaced(api_key),
         ),
     )
 

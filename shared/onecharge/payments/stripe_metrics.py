@@ -1,13 +1,8 @@
 """How long Stripe takes, and how it answers: one metric for each request, retries of the SDK included."""
 
-import time
-from collections.abc import Callable
-from typing import Any
 from urllib.parse import urlsplit
 
-import requests
 from aws_lambda_powertools.metrics import MetricUnit
-from requests.adapters import HTTPAdapter
 
 from onecharge.runtime.metrics import Metric
 
@@ -40,27 +35,3 @@ def endpoint_of(method: str, url: str) -> str:
 def status_of(code: int) -> str:
     """A status of its own, or its class: 2xx, 3xx, 4xx, 5xx."""
     return str(code) if code in _OWN_STATUSES else f"{code // 100}xx"
-
-
-class MeasuredAdapter(HTTPAdapter):
-    """Sends the requests of a session, and counts each with its duration until the response begins.
-
-    Args:
-        count: takes the metric; called on several threads.
-    """
-
-    def __init__(self, count: Callable[[str], None], **settings: Any) -> None:
-        super().__init__(**settings)
-        self._count = count
-
-    def send(self, request: requests.PreparedRequest, *args: Any, **settings: Any) -> requests.Response:
-        """Send one request; it is counted if it fails, too."""
-        started_at = time.monotonic()
-        status, request_id = NO_ANSWER, None
-        try:
-            response = super().send(request, *args, **settings)
-            status, request_id = status_of(response.status_code), response.headers.get("request-id")
-            return response
-        finally:
-            seconds = time.monotonic() - started_at
-            self._count(stripe_request(str(request.method), str(request.url), status, seconds, request_id))

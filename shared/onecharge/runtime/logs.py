@@ -9,7 +9,7 @@ from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
 from onecharge.runtime.redaction import redacted
 
-LIBRARIES = ("boto3", "botocore", "requests", "s3transfer", "stripe", "urllib3")
+LIBRARIES = ("boto3", "botocore", "s3transfer", "stripe", "urllib3")
 """At DEBUG they log requests and responses whole: the Stripe key that Secrets Manager returns, a client secret.
 At INFO Stripe's SDK logs two lines for each request; one line of ours for each delivery says more."""
 
