@@ -187,6 +187,21 @@ def test_an_unexpected_error_fails_only_its_own_delivery(sqs: Sqs, consume: Cons
     assert [line["order_id"] for line in log.lines] == [json.loads(body)["subject"]]
 
 
+def test_an_error_of_the_consumer_itself_fails_only_its_own_record(
+    sqs: Sqs, consume: Consume, body: str, log: Log
+) -> None:
+    """What its queue raises that nobody foresaw: the rest of the batch is not delivered again."""
+
+    def fail(**_: object) -> None:
+        raise ZeroDivisionError
+
+    sqs.client.meta.events.register("before-call.sqs.ChangeMessageVisibility", fail)
+    dispositions = iter([RetryAfter(1), Done(), Done()])
+    event = sqs.receive(body, body, body)
+    assert len(consume(event, lambda _: next(dispositions))) == 1
+    assert [line["message"] for line in log.lines] == ["record failed unexpectedly"]
+
+
 def with_data(body: str, **data: Any) -> str:
     event = json.loads(body)
     return json.dumps({**event, "data": {**event["data"], **data}})

@@ -19,10 +19,9 @@ Lambda deletes every message that the partial batch response does not report as 
 until their receive count exceeds maxReceiveCount and SQS moves them to the DLQ.
 """
 
-import asyncio
 import random
-from collections import defaultdict
-from collections.abc import Callable
+from collections import defaultdict  # optional: fifo
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +29,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import boto3
 from aws_lambda_powertools import Logger
-from aws_lambda_powertools.utilities.batch import AsyncBatchProcessor, EventType, async_process_partial_response
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
@@ -88,21 +85,6 @@ def backoff_seconds(receive_count: int, *, jitter: float) -> int:
     return round(ceiling * (0.5 + jitter / 2))
 
 
-class _RecordFailed(Exception):
-    """Makes the batch processor report the record in `batchItemFailures`."""
-
-
-# optional: fifo
-class _MessageGroups:
-    """The message groups of one batch: their order, and which of them have failed."""
-
-    def __init__(self) -> None:
-        self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """One for each group; tasks acquire it in the order of the records, since asyncio's locks are fair."""
-        self.failed = set[str]()
-
-
-# end optional
 class Message(Protocol):
     """An event that a queue carries: a CloudEvent, or one of another service's."""
 
@@ -154,53 +136,57 @@ class Consumer[Event: Message]:
         self._record_seconds = record_seconds
 
     def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
-        """Process a batch; returns the partial batch response."""
-        process = partial(self._process_on_a_thread, context)
+        """Process a batch; returns the partial batch response.
+
+        It names every message that failed, be it all of them: raising would make the invocation fail, and Lambda would
+        reduce the concurrency of the event source mapping.
+        """
+        deliveries = [Delivery.of(record) for record in event["Records"]]
+        process = partial(self._process_in_time, context)
         # optional: fifo
         if self._queue.is_fifo:
-            process = partial(self._process_in_group_order, _MessageGroups(), context)
+            return _response(deliveries, self._process_in_group_order(process, deliveries))
         # end optional
-        return async_process_partial_response(
-            event=event,
-            record_handler=process,
-            # If every record fails, each is reported too. Raising would make the invocation fail, and Lambda would
-            # reduce the concurrency of the event source mapping.
-            processor=AsyncBatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False),
-            context=context,
-        )
-
-    async def _process_on_a_thread(self, context: "LambdaContext", record: SQSRecord) -> None:
-        in_time = partial(self._process_in_time, Delivery.of(record), context)
-        if not await asyncio.get_running_loop().run_in_executor(self._threads, in_time):
-            raise _RecordFailed
+        return _response(deliveries, self._threads.map(process, deliveries))
 
     # optional: fifo
-    async def _process_in_group_order(
-        self, groups: _MessageGroups, context: "LambdaContext", record: SQSRecord
-    ) -> None:
-        """Process the record on a thread, after those of its message group that precede it.
+    def _process_in_group_order(
+        self, process: Callable[[Delivery], bool], deliveries: Sequence[Delivery]
+    ) -> Iterable[bool]:
+        """Process each message group on a thread, one delivery after the other; returns which of all succeeded.
 
         Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": on a FIFO queue, report what
         comes after the first failure as failed too. SQS keeps the order within a group, so groups fail separately.
         """
-        delivery = Delivery.of(record)
-        group = delivery.group or delivery.message_id
-        async with groups.locks[group]:
-            if group in groups.failed:
-                returned = partial(self._return_to_queue, delivery, "an earlier message of its group failed")
-                await asyncio.get_running_loop().run_in_executor(self._threads, returned)
-                raise _RecordFailed
-            groups.failed.add(group)  # Until the record has succeeded, whatever is raised.
-            await self._process_on_a_thread(context, record)
-            groups.failed.remove(group)
+        groups = defaultdict[str, list[Delivery]](list)
+        for delivery in deliveries:
+            groups[delivery.group or delivery.message_id].append(delivery)
+        beginnings = self._threads.map(partial(self._process_until_one_fails, process), groups.values())
+        succeeded = {delivery.message_id for beginning in beginnings for delivery in beginning}
+        return [delivery.message_id in succeeded for delivery in deliveries]
+
+    def _process_until_one_fails(
+        self, process: Callable[[Delivery], bool], group: Sequence[Delivery]
+    ) -> Sequence[Delivery]:
+        """The beginning of the group that succeeded; the rest is returned to the queue."""
+        for position, delivery in enumerate(group):
+            if not process(delivery):
+                for later in group[position + 1 :]:
+                    self._return_to_queue(later, "an earlier message of its group failed")
+                return group[:position]
+        return group
 
     # end optional
 
-    def _process_in_time(self, delivery: Delivery, context: "LambdaContext") -> bool:
-        if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
-            self._return_to_queue(delivery, "too little time is left in the invocation")
+    def _process_in_time(self, context: "LambdaContext", delivery: Delivery) -> bool:
+        try:
+            if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
+                self._return_to_queue(delivery, "too little time is left in the invocation")
+                return False
+            return self.process(delivery)
+        except Exception:  # The other records of the batch are not to be delivered again because of this one.
+            self._logger.exception("record failed unexpectedly", extra={"message_id": delivery.message_id})
             return False
-        return self.process(delivery)
 
     def _return_to_queue(self, delivery: Delivery, reason: str) -> None:
         """Make it visible at once, so that another invocation can begin it."""
@@ -268,6 +254,12 @@ class Consumer[Event: Message]:
                 "visibility timeout could not be changed",
                 extra={"message_id": delivery.message_id, "error": type(error).__name__},
             )
+
+
+def _response(deliveries: Sequence[Delivery], succeeded: Iterable[bool]) -> "PartialItemFailureResponse":
+    """Lambda deletes what is not named (AWS Lambda Developer Guide, "Handling errors for an SQS event source")."""
+    results = zip(deliveries, succeeded, strict=True)
+    return {"batchItemFailures": [{"itemIdentifier": each.message_id} for each, is_done in results if not is_done]}
 
 
 def _log_fields(event: Message, delivery: Delivery) -> dict[str, Any]:

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
-
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -51,20 +49,21 @@ class Delivery:
     # end optional
 
     @classmethod
-    def of(cls, record: SQSRecord) -> Self:
-        """The delivery that a record of Lambda's event holds."""
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """The delivery that a record of Lambda's event holds (AWS Lambda Developer Guide, "Using Lambda with SQS")."""
+        system = record["attributes"]
         return cls(
-            message_id=record.message_id,
-            receipt_handle=record.receipt_handle,
-            receive_count=int(record.attributes.approximate_receive_count),
-            body=record.body,
-            sent_at=datetime.fromtimestamp(int(record.attributes.sent_timestamp) / 1000, UTC).isoformat(),
+            message_id=record["messageId"],
+            receipt_handle=record["receiptHandle"],
+            receive_count=int(system["ApproximateReceiveCount"]),
+            body=record["body"],
+            sent_at=datetime.fromtimestamp(int(system["SentTimestamp"]) / 1000, UTC).isoformat(),
             attributes={
-                name: attribute.string_value
-                for name, attribute in record.message_attributes.items()
-                if attribute.data_type == "String" and attribute.string_value
+                name: attribute["stringValue"]
+                for name, attribute in record["messageAttributes"].items()
+                if attribute["dataType"] == "String" and attribute.get("stringValue")
             },
-            group=record.attributes.message_group_id,  # optional: fifo
+            group=system.get("MessageGroupId"),  # optional: fifo
         )
 
 
