@@ -31,8 +31,11 @@ _WHAT_TO_DO = {
 }
 
 
-class Stopped(Exception):
-    """Somebody pressed Ctrl-C, sent SIGTERM, or closed the terminal."""
+class Stopped(BaseException):
+    """Somebody pressed Ctrl-C, sent SIGTERM, or closed the terminal.
+
+    No Exception: botocore takes every one that is raised while it waits for a response as its own, and retries.
+    """
 
 
 def stop_on_signals() -> None:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-IN_FLIGHT_MAX = 1000
-"""Requests at once. One that is due while so many wait is not sent, and is counted as an error."""
+IN_FLIGHT_MAX = 50
+"""Requests at once: the emulator starts a process for each. One that is due while so many wait is not sent, and is
+counted as an error."""
 NOT_SENT = f"not sent: {IN_FLIGHT_MAX} requests wait for their response"
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ _PATIENCE_SECONDS = 120
 
 _WAITS = """
 import signal
+import socket
 from contextlib import contextmanager
 from local.terminal import run_in_terminal
 @contextmanager
@@ -179,3 +181,41 @@ def is_alive(pid: int) -> bool:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
+
+
+_ASKS_AWS = """
+import signal
+import socket
+import boto3
+from botocore.config import Config
+from local.terminal import run_in_terminal
+from local.emulator import CREDENTIALS
+import os
+os.environ.update(CREDENTIALS)
+def program(console):
+    # A retry would be refused at once, and end in another way.
+    sqs = boto3.client("sqs", endpoint_url=os.environ["SLOW_AWS"], config=Config(retries={"total_max_attempts": 2}))
+    print("up", flush=True)
+    sqs.list_queues()
+    return 0
+raise SystemExit(run_in_terminal(program))
+"""
+
+
+def test_what_waits_for_aws_is_stopped_too() -> None:
+    """botocore takes an Exception that is raised in the midst of a request as the request's failure, and retries it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        env = {**os.environ, "PYTHONPATH": str(PROJECT), "SLOW_AWS": address}
+        command = [sys.executable, "-c", _ASKS_AWS]
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+            silent.settimeout(_PATIENCE_SECONDS)
+            connection, _ = silent.accept()
+            process.send_signal(signal.SIGTERM)
+            silent.close()
+            try:
+                output, _ = process.communicate(timeout=_PATIENCE_SECONDS)
+            finally:
+                process.kill()
+                connection.close()
+    assert (process.returncode, output) == (130, "up\nstopped\n")
