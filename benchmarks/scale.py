@@ -76,6 +76,7 @@ def parts(of: Measured, design: Design) -> list[Part]:
     updating_at_once = updating["ScalingConfig"]["MaximumConcurrency"]
     admitted = resources["OrdersApi"]["Properties"]["DefaultRouteSettings"]["ThrottlingRateLimit"]
     fuse = parameters["TableUnitsMax"]["Default"]
+    stripe = parameters.get("StripeEndpointLimit", {}).get("Default", STRIPE_ENDPOINT)
     units = {name.removeprefix("write "): each for name, each in of.units.items() if name.startswith("write ")}
     most_of_a_table = max(each for name, each in units.items() if "/" not in name)
     most = max(units.values())
@@ -88,9 +89,9 @@ def parts(of: Measured, design: Design) -> list[Part]:
     found = [
         Part(
             "Stripe, an endpoint",
-            STRIPE_ENDPOINT,
-            f"{STRIPE_ENDPOINT} requests/s; an order creates once and confirms once",
-            "Stripe's support, with your peak; then the parameter of Stripe's limit",
+            stripe,
+            f"{stripe} requests/s; an order creates once and confirms once",
+            "Stripe's support, with your peak; then StripeEndpointLimit",
         ),
         Part(
             "Stripe, the account",

@@ -252,7 +252,7 @@ def levers(batch: int) -> list[Lever]:
             "charge_order with 256 MB",
             replace(now, charge_memory_mb=256),
             now,
-            "fewer orders a second than Stripe takes, and cold starts of seconds",
+            "a batch takes 0.3 s longer, a cold start seconds of CPU",
         ),
     ]
 
