@@ -10,7 +10,7 @@ from benchmarks.speed.results import OURS, PEER, TITLES, USUAL, Run
 
 PICTURE = Path(__file__).parents[2] / "docs" / "speed.svg"
 
-_LABELS, _SCALE, _AFTER, _BAR, _GAP, _TOP, _MARGIN = 250, 420, 180, 15, 22, 62, 16
+_LABELS, _SCALE, _AFTER, _HEAD, _BAR, _GAP, _TOP, _MARGIN = 170, 480, 110, 20, 15, 14, 60, 16
 _LONGEST = 1.5
 """A bar that is longer than this times the compared one is cut."""
 _STYLE = """
@@ -68,7 +68,7 @@ def svg(run: Run) -> str:
     """A bar for each design, by measure. Dashed: the design that is compared with; red: the target."""
     groups = groups_of(run)
     width = _LABELS + _SCALE + _AFTER
-    height = _TOP + sum(len(group.figures) * _BAR + _GAP for group in groups) + _MARGIN
+    height = _TOP + sum(_HEAD + len(group.figures) * _BAR + _GAP for group in groups) + _MARGIN
     title = "onecharge beside the designs that people copy: shorter is better"
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     lines = [
@@ -82,23 +82,32 @@ def svg(run: Run) -> str:
     y = _TOP
     for group in groups:
         lines.extend(_bars(group, y))
-        y += len(group.figures) * _BAR + _GAP
+        y += _HEAD + len(group.figures) * _BAR + _GAP
     return "\n".join([*lines, "</svg>", ""])
 
 
 def _bars(group: Group, top: int) -> Iterator[str]:
+    """The measure's name, a line for each design, ours last, and the two vertical lines behind the figures."""
     base, unit = group.figures[group.base], _SCALE / _LONGEST
+    first, bottom = top + _HEAD, top + _HEAD + len(group.figures) * _BAR
     yield f'<text class="what" x="{_MARGIN}" y="{top + 12}">{escape(group.what)}</text>'
-    for number, (name, figure) in enumerate(sorted(group.figures.items(), key=lambda item: item[0] == OURS)):
-        y, share = top + number * _BAR, figure / base
-        length = min(share, _LONGEST) * unit
-        kind = "ours" if name == OURS else "other"
-        cut = " (cut)" if share > _LONGEST else ""
-        label = TITLES[name] + f": {figure:,.{0 if figure >= 100 else 1}f} {group.unit}{cut}"
-        yield f'<rect class="{kind}" x="{_LABELS}" y="{y}" width="{length:.1f}" height="{_BAR - 3}" rx="2"/>'
-        yield f'<text x="{_LABELS + length + 6:.1f}" y="{y + 11}">{escape(label)}</text>'
-    bottom = top + len(group.figures) * _BAR
+    lines = list(enumerate(sorted(group.figures.items(), key=lambda item: item[0] == OURS)))
+    for number, (name, figure) in lines:
+        kind, length = "ours" if name == OURS else "other", _length(figure / base)
+        place = f'x="{_LABELS}" y="{first + number * _BAR}" width="{length:.1f}" height="{_BAR - 3}"'
+        yield f'<rect class="{kind}" {place} rx="2"/>'
     for kind, at in (("one", 1.0), ("target", group.target)):
         if at is not None:
             x = _LABELS + at * unit
-            yield f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 3}" y2="{bottom}"/>'
+            yield f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{first - 2}" y2="{bottom}"/>'
+    for number, (name, figure) in lines:
+        y = first + number * _BAR + 11
+        cut = " (cut)" if figure / base > _LONGEST else ""
+        shown = f"{figure:,.{0 if figure >= 100 else 1}f} {group.unit}{cut}"
+        yield f'<text x="{_MARGIN + 12}" y="{y}">{escape(TITLES[name])}</text>'
+        yield f'<text x="{_LABELS + _length(figure / base) + 6:.1f}" y="{y}">{shown}</text>'
+
+
+def _length(share: float) -> float:
+    """Of a bar, by the part of the compared design's figure."""
+    return min(share, _LONGEST) * _SCALE / _LONGEST
