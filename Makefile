@@ -24,7 +24,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements clean
+.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sizes sbom specification simulate mutants openapi sam-local requirements clean
 .PHONY: bench bench-check survival costs load scale shape machines new new-check # optional: original
 
 help: ## Say what can be made.
@@ -183,6 +183,9 @@ validate: $(VENV)/opt/.sam ## Validate template.yaml.
 scan: $(VENV)/.dev $(VENV)/opt/.sam $(VENV)/opt/.checkov $(VENV)/opt/.scanners ## Scan templates, code, secrets and packages.
 	@$(PY) -m testing.scans
 
+sizes: install ## Build, and say how large each function is and how long it takes to start.
+	@$(PY) -m local.sizes
+
 sbom: $(VENV)/.dev $(VENV)/opt/.scanners ## Write the software bills of materials of what is deployed, to .local/sbom.
 	@$(PY) -m local.sbom
 
@@ -201,8 +204,9 @@ machines: ## What goes wrong on anyone's machine ends in one clear line [CASES="
 COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.13 \
   --no-header --no-emit-index-url --no-annotate
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
-	@$(COMPILE) requirements/layer.in -o shared/requirements.txt
-	@for each in functions/*/requirements.txt; do $(COMPILE) requirements/stripe.in -o "$$each" || exit 1; done
+	@$(COMPILE) requirements/libraries.in -o layers/libraries/requirements.txt
+	@$(COMPILE) requirements/stripe.in -o layers/stripe/requirements.txt \
+	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/libraries/requirements.txt)
 	@for each in checkov dev emulator openapi sam scanners; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 	@$(COMPILE) requirements/bench.in -o requirements/bench.txt # optional: original
 

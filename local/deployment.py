@@ -1,5 +1,6 @@
 """`sam build` and `sam deploy` of the real template: nothing of the AWS side is written by hand."""
 
+import hashlib
 import os
 import platform
 import shutil
@@ -22,8 +23,8 @@ _DISK_FULL_BYTES = 1024**2
 """With less, not even the log is complete."""
 _WHAT_TO_DO = {
     "No space left on device": "free some space, and run this again",
-    # SAM's own message names only the packages that pip could not get, not pip's reason.
-    "Error: PythonPipBuilder:ResolveDependencies": "it needs the package index; run this again when it is reachable",
+    # sam_build/build.py says this.
+    "pip could not install": "it needs the package index; run this again when it is reachable",
 }
 """For a sentence in the log of a failed `sam build`, what to do."""
 
@@ -47,10 +48,10 @@ class Sam:
         return _ARCHITECTURES[platform.machine()]
 
     def build(self) -> Path:
-        """Build every function and the layer; returns the built template.
+        """Build every function and layer; returns the built template.
 
-        All runs of a project share one build with one cache, under a lock: `sam build` throws away the dependencies of
-        every build but its own, and without them it needs the package index again. Each run gets a copy of the result.
+        All runs of a project share one build with one cache, under a lock: `sam build` throws away the cache of every
+        build but its own, and without it the package index is needed again. Each run gets a copy of the result.
 
         Raises:
             StartupError: `sam build` failed.
@@ -63,7 +64,9 @@ class Sam:
                 "build",
                 [
                     *("--template-file", str(self.project / "template.yaml")),
-                    *("--build-dir", str(shared / "build"), "--cached", "--cache-dir", str(shared / "cache")),
+                    *("--build-dir", str(shared / "build")),
+                    # SAM looks for changes in what is built, not in what builds it.
+                    *("--cached", "--cache-dir", str(shared / "cache" / self._builder())),
                 ],
                 {
                     "Architecture": self.architecture_here(),
@@ -112,6 +115,14 @@ class Sam:
             code = sam.wait()
         if code:
             raise StartupError(f"{tail(log)}\n{_why_it_failed(command, log)}")
+
+    def _builder(self) -> str:
+        """Names the content of sam_build/."""
+        content = hashlib.sha256()
+        for path in sorted((self.project / "sam_build").rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content.update(path.read_bytes())
+        return content.hexdigest()[:16]
 
     def _environment(self) -> dict[str, str]:
         # SAM leaves folders behind; the emulator's scratch folder is emptied when the run ends.

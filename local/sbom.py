@@ -1,7 +1,7 @@
-"""`make sbom`: the software bill of materials of the layer and of each function, in CycloneDX's JSON.
+"""`make sbom`: the software bill of materials of each layer and each function, in CycloneDX's JSON.
 
-    shared/requirements.txt          ─► .local/sbom/shared.json          the layer
-    functions/NAME/requirements.txt  ─► .local/sbom/NAME.json            a function; without such a file, only itself
+    layers/NAME/requirements.txt     ─► .local/sbom/NAME.json     a layer of libraries
+    shared/, functions/NAME/         ─► .local/sbom/NAME.json     our own code: only itself
 
 `sam build` installs exactly these files, by their hashes; tests/artifact compares the bills with what it built.
 """
@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parent.parent
-LAYER = "shared"
+SHARED = "shared"
 
 
 def requirements_of(project: Path) -> Mapping[str, Path]:
-    """The requirements file of each deployed artifact, by its name; of some functions it does not exist."""
-    folders = [project / LAYER, *sorted(app.parent for app in project.glob("functions/*/app.py"))]
+    """The requirements file of each deployed artifact, by its name; of our own code it does not exist."""
+    layers = [*sorted(path.parent for path in project.glob("layers/*/requirements.txt")), project / SHARED]
+    folders = [*layers, *sorted(app.parent for app in project.glob("functions/*/app.py"))]
     return {folder.name: folder / "requirements.txt" for folder in folders}
 
 
@@ -44,7 +45,7 @@ def bill_of(name: str, requirements: Path, *, program: Path) -> dict[str, Any]:
     for component in bill["components"]:
         # It repeats the line of the file, hashes and all.
         component.pop("description", None)
-    kind = "library" if name == LAYER else "application"
+    kind = "library" if requirements.is_file() or name == SHARED else "application"
     bill["metadata"]["component"] = {"type": kind, "name": name, "bom-ref": name}
     return bill
 

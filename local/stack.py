@@ -134,7 +134,7 @@ def running_stack(
         emulator = parts.enter_context(
             running_emulator(python=tools / "opt/emulator/bin/python", work_dir=work_dir, host=host)
         )
-        on_progress("building the functions and the layer (sam build)")
+        on_progress("building the functions and the layers (sam build)")
         sam.build()
         not_deployed = take_out(sam.build_dir)
         on_progress("deploying template.yaml (sam deploy)")

@@ -85,8 +85,7 @@ class Scanners:
     @property
     def requirements(self) -> list[Path]:
         """Every pinned requirements file."""
-        found = [*self.project.glob("requirements/*.txt"), *self.project.glob("functions/*/requirements.txt")]
-        return sorted([*found, self.project / "shared/requirements.txt"])
+        return sorted([*self.project.glob("requirements/*.txt"), *self.project.glob("layers/*/requirements.txt")])
 
     def cfn_lint(self) -> Scan:
         """Errors, warnings and information, in the region of samconfig.toml."""

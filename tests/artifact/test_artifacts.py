@@ -4,33 +4,17 @@ The process sees Python's standard library, the built function and the built lay
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from local.demo import drain
-from local.emulator import CREDENTIALS
-from local.samples import SAMPLES, deployed_environment, in_brief, logical_id_of, path_of
+from local.samples import SAMPLES, in_brief, path_of
 from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
+from testing.artifacts import fed_with_its_samples
 from testing.harness import PROJECT
-
-# Reads events from stdin, one a line, and answers each with what the handler returned; last, what it had imported.
-_HOST = """
-import importlib, json, os, sys
-sys.path += sys.argv[2:]
-out, sys.stdout = sys.stdout, sys.stderr
-handler = importlib.import_module(sys.argv[1] + ".app").handler
-class Context:
-    function_name = memory_limit_in_mb = invoked_function_arn = aws_request_id = "artifact"
-    get_remaining_time_in_millis = lambda self: 30000
-for line in sys.stdin:
-    print(json.dumps(handler(json.loads(line), Context())), file=out, flush=True)
-print(json.dumps(sorted({m.__file__ for m in sys.modules.values() if getattr(m, "__file__", None)})), file=out)
-"""
 
 
 def test_every_sample_event_is_fed() -> None:
@@ -44,27 +28,11 @@ def test_every_sample_event_is_fed() -> None:
 @pytest.mark.parametrize("function", SAMPLES)
 def test_a_built_function_handles_its_sample_events(function: str, stack: Stack, stack_dir: Path) -> None:
     """Imported from the artifact alone, with the environment that the template gives it."""
-    build = stack_dir / "build"
-    logical_id = logical_id_of(function)
-    paths = [str(build / logical_id), str(build / "SharedLayer" / "python")]
-    events = [json.loads(path_of(function, name).read_text()) for name in SAMPLES[function]]
-    functions = stack.aws.client("lambda").list_functions()["Functions"]
-    environment = deployed_environment(functions, logical_id)
-    interpreter = Path(sys.base_prefix) / "bin" / "python3.13"
-    done = subprocess.run(
-        [str(interpreter), "-I", "-S", "-c", _HOST, function, *paths],
-        env={**CREDENTIALS, **environment, "AWS_ENDPOINT_URL": stack.aws_endpoint_url},
-        input="\n".join(map(json.dumps, events)),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    *answers, modules = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [in_brief(answer) for answer in answers] == list(SAMPLES[function].values()), done.stderr[-3000:]
+    run = fed_with_its_samples(function, stack, stack_dir / "build")
+    assert [in_brief(answer) for answer in run.answers] == list(SAMPLES[function].values()), run.log[-3000:]
     standard_library = str(Path(json.__file__).parent.parent)
-    assert [m for m in modules if not m.startswith((*paths, standard_library)) or "site-packages" in m] == []
+    roots = (*map(str, run.roots), standard_library)
+    assert [m for m in run.modules if not m.startswith(roots) or "site-packages" in m] == []
 
 
 def test_the_samples_came_to_what_their_names_say(stack: Stack) -> None:

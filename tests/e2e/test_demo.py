@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,17 @@ def a_plan_of_duplicates_alone(orders: int, seed: int) -> Plan:
 
 
 def build_broken(sam: Sam, build: Callable[[Sam], Path] = Sam.build) -> Path:
-    """`sam build`, and then the layer's files are replaced by broken ones; the originals may be hard links."""
+    """`sam build`, and then the layer's files are replaced by broken ones; the originals may be hard links.
+
+    Python would take the .pyc of the original without a look at the source.
+    """
     template = build(sam)
     payments = sam.build_dir / "SharedLayer/python" / PAYMENTS
     for name, (right, wrong) in BREAKS.items():
         source = (payments / name).read_text()
         assert source.count(right) == 1
         (payments / name).unlink()
+        Path(cache_from_source(payments / name)).unlink()
         (payments / name).write_text(source.replace(right, wrong))
     return template
 

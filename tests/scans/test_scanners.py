@@ -56,8 +56,8 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "notes.txt").write_text(f"key: {LIVE_KEY}\n")
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements/dev.txt").write_text(f"urllib3==1.24.1 --hash=sha256:{'0' * 64}\n")
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared/requirements.txt").write_text(f"idna==3.10 --hash=sha256:{'0' * 64}\n")
+    (tmp_path / "layers/libraries").mkdir(parents=True)
+    (tmp_path / "layers/libraries/requirements.txt").write_text(f"idna==3.10 --hash=sha256:{'0' * 64}\n")
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     return tmp_path
 

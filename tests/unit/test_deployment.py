@@ -10,14 +10,14 @@ from local.processes import StartupError
 
 # It writes what it is called with, as `sam build` writes its folders: dependencies where it runs.
 _SAM = """#!/bin/sh
-while test $# -gt 0; do case "$1" in --build-dir) build="$2";; esac; shift; done
+while test $# -gt 0; do case "$1" in --build-dir) build="$2";; --cache-dir) cache="$2";; esac; shift; done
 mkdir "$build" busy || exit 1
 sleep 0.2
-echo "$PWD" >"$build/built-in"; echo built >"$build/template.yaml"; echo x >>deps
+echo "$PWD" >"$build/built-in"; echo built >"$build/template.yaml"; echo x >>deps; echo "$cache" >"$build/cache"
 rmdir busy
 """
 _FAILS = """#!/bin/sh
-echo ' Running PythonPipBuilder:ResolveDependencies'
+echo 'Building layer'
 echo 'Build Failed'
 echo '{}'
 exit 1
@@ -55,10 +55,21 @@ def test_a_later_build_leaves_the_copies_alone(project: Path) -> None:
     assert first.read_text() == "built\n"
 
 
+def test_a_changed_builder_builds_anew(project: Path) -> None:
+    """SAM compares what is built, and would take from its cache what the former builder has made."""
+    caches = []
+    for rules in ("leave out nothing", "leave out all", "leave out all"):
+        (project / "sam_build").mkdir(exist_ok=True)
+        (project / "sam_build/build.py").write_text(rules)
+        template = sam(project, _SAM, ".local").build()
+        caches.append((template.parent / "cache").read_text())
+    assert caches[0] != caches[1] == caches[2]
+
+
 @pytest.mark.parametrize(
     ("sentence", "advice"),
     [
-        ("Error: PythonPipBuilder:ResolveDependencies - {stripe==16.1.0(wheel)}", ": it needs the package index; run "),
+        ("pip could not install requirements.txt (exit status 1)", ": it needs the package index; run "),
         ("Error: [Errno 28] No space left on device", ": free some space"),
         ("Error: Template file not found", "sam-build.log)"),
     ],
