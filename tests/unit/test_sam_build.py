@@ -22,7 +22,7 @@ def services_called() -> set[str]:
         for folder in ("functions", "shared")
         for path in (PROJECT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("boto3.client", "client", "create_client")
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("boto3.client", "aws_client")
     }
 
 
