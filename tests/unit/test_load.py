@@ -62,10 +62,11 @@ def test_latency_counts_from_when_a_request_was_due() -> None:
 
 
 def test_what_a_late_sender_owes_is_sent_at_once() -> None:
-    """It does not slow down to what it reaches: the offered rate stays."""
+    """It does not slow down to what it reaches: the offered rate stays, and so does when each was due."""
     clock = FakeClock(late_seconds=2)
     requests = OpenLoop(str, clock=clock, start=lambda run: run()).run(rate=1, seconds=4)
     assert [each.answered and each.answered - 1000 for each in requests] == [0, 3, 3, 3]
+    assert [each.answered and each.answered - each.due for each in requests] == [0, 2, 1, 0]
 
 
 def test_a_failed_request_is_an_error_of_its_kind() -> None:
@@ -156,8 +157,8 @@ def test_the_time_of_paid_is_the_log_lines_own() -> None:
     messages = [
         "START RequestId: 1",
         json.dumps({**line, "status": "PAYMENT_DECLINED", "timestamp": "2026-11-22 00:00:01,000+0000"}),
-        json.dumps({**line, "timestamp": "2026-11-22 00:00:03,000+0000"}),
         json.dumps({**line, "timestamp": "2026-11-22 00:00:02,250+0000"}),
+        json.dumps({**line, "timestamp": "2026-11-22 00:00:03,000+0000"}),
         json.dumps({**line, "service": "charge_order", "timestamp": "2026-11-22 00:00:01,500+0000"}),
     ]
     assert paid_times(messages) == {"ord_1": 1795305602.25}
