@@ -10,6 +10,7 @@ from ops import (
     dlq,
     explain,
     failed_records,
+    index,
     pending,
     resources,
     restore,
@@ -41,6 +42,7 @@ class Command(Protocol):
 
 COMMANDS: Mapping[str, Command] = {
     "explain": explain,
+    "index": index,
     "pending": pending,
     "review": review,
     "resources": resources,

@@ -1,6 +1,6 @@
 """What waits for an outcome, the oldest first: orders and refunds, since when, why, who moves them next.
 
-It reads the indexes by_status and unfinished, then each item; the reason is explain's, without a request to Stripe:
+It reads the indexes waiting and unfinished, then each item; the reason is explain's, without a request to Stripe:
 `explain ORDER` says more. Exit status: 0 if everything moves by itself, 1 if something is broken.
 """
 
@@ -13,7 +13,9 @@ from typing import Any
 
 from onecharge.contract.refunds import RefundStatus
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore
+from onecharge.orders.waiting import WaitingIndex
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.runtime.shards import ALL_SHARDS
 from ops.clock import lasting, shown
 from ops.connection import Stack
 from ops.diagnosis import diagnose, is_broken
@@ -22,7 +24,6 @@ from ops.facts import Facts
 from ops.findings import Finding, Severity
 from ops.gather import Surroundings, facts_of, surroundings
 from ops.output import Report, Table
-from republish.waiting import StatusIndex
 
 HELP = "list what waits for an outcome: since when, why, until when; the oldest first"
 LIMIT = 100
@@ -70,36 +71,28 @@ def waiting(stack: Stack, *, until: float) -> list[Waiter]:
 
 
 def _orders(stack: Stack, until: float) -> Iterator[Waiter]:
-    for status in WAITING:
-        index = StatusIndex(stack.dynamodb, stack.resource("OrdersTable"), status, "placed_at")
-        for key in _keys(index, until):
-            yield Waiter(key["order_id"], _epoch(key["placed_at"]), f"order {status}")
+    index = WaitingIndex(stack.dynamodb, stack.resource("OrdersTable"), "placed_at")
+    for entry in index.entries(until=until):
+        if entry["status"] in WAITING:
+            yield Waiter(entry["order_id"], _epoch(entry["placed_at"]), f"order {entry['status']}")
 
 
 # optional: refunds
 def _refunds(stack: Stack, until: float) -> Iterator[Waiter]:
-    index = StatusIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), RefundStatus.PENDING, "requested_at")
-    for key in _keys(index, until):
-        yield Waiter(key["order_id"], _epoch(key["requested_at"]), f"refund {key['refund_id']}")
+    index = WaitingIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), "requested_at")
+    for entry in index.entries(until=until):
+        if entry["status"] == RefundStatus.PENDING:
+            yield Waiter(entry["order_id"], _epoch(entry["requested_at"]), f"refund {entry['refund_id']}")
 
 
 # end optional
-def _keys(index: StatusIndex, until: float) -> Iterator[dict[str, Any]]:
-    after: Any = None
-    while True:
-        keys, after = index.page(until, after, _PAGE)
-        yield from (dict(key) for key in keys)
-        if after is None:
-            return
-
-
 def _payments(stack: Stack, until: float) -> Iterator[Waiter]:
     """Unfinished rows: their order may be lost, or not wait any more."""
     store = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))
-    for shard in range(UNFINISHED_SHARDS):
+    for shard in ALL_SHARDS:
         after: Any = None
         while True:
-            order_ids, after = store.unfinished(str(shard), claimed_before=int(until), after=after, limit=_PAGE)
+            order_ids, after = store.unfinished(shard, claimed_before=int(until), after=after, limit=_PAGE)
             for order_id in order_ids:
                 payment = store.read(order_id)
                 if payment is not None:

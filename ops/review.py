@@ -19,9 +19,9 @@ what, when and why is kept on the row, and shown by `explain`.
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, assert_never
 
 import stripe
@@ -30,6 +30,7 @@ from onecharge.contract.refunds import RefundStatus
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import RETRY
+from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import TERMINAL_STATES
 from onecharge.payments.stripe_responses import LookupInconclusive
@@ -52,11 +53,9 @@ from ops.resolutions import (
 from ops.resolver import Resolved, Resolver
 from ops.review_refund import refund_once
 from ops.review_store import Review, ReviewStore
-from republish.waiting import StatusIndex
 
 HELP = "list what a person has to decide, and resolve it"
 REASON_MAX = 500
-_PAGE = 100
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -145,8 +144,9 @@ def _list(stack: Stack, reviews: Reviews) -> Report:
 
 
 def _orders_in_review(stack: Stack) -> list[str]:
-    index = StatusIndex(stack.dynamodb, stack.resource("OrdersTable"), OrderStatus.NEEDS_REVIEW, "placed_at")
-    return [key["order_id"] for key in _keys(index)]
+    index = WaitingIndex(stack.dynamodb, stack.resource("OrdersTable"), "placed_at")
+    found = [each for each in index.entries(until=time.time()) if each["status"] == OrderStatus.NEEDS_REVIEW]
+    return [each["order_id"] for each in sorted(found, key=itemgetter("placed_at"))]
 
 
 # optional: refunds
@@ -158,20 +158,12 @@ def _resolve_refund(stack: Stack, arguments: Namespace, reason: str) -> Report:
 
 
 def _refunds_in_review(stack: Stack) -> list[dict[str, str]]:
-    table = stack.resource("OrderRefundsTable")
-    return list(_keys(StatusIndex(stack.dynamodb, table, RefundStatus.NEEDS_REVIEW, "requested_at")))
+    index = WaitingIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), "requested_at")
+    found = [each for each in index.entries(until=time.time()) if each["status"] == RefundStatus.NEEDS_REVIEW]
+    return sorted(found, key=itemgetter("requested_at"))
 
 
 # end optional
-def _keys(index: StatusIndex) -> Iterator[dict[str, str]]:
-    after: Any = None
-    while True:
-        keys, after = index.page(time.time(), after, _PAGE)
-        yield from (dict(key) for key in keys)
-        if after is None:
-            return
-
-
 def _review_document(stack: Stack, reviews: Reviews, order_id: str) -> dict[str, Any]:
     item = stack.dynamodb.get_item(
         TableName=stack.resource("PaymentsTable"), Key={"order_id": {"S": order_id}}, ConsistentRead=True

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, Payment
-from onecharge.payments.charges.store import PaymentStore, shard_of
+from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import Changes
+from onecharge.runtime.shards import shard_of
 
 RECORD = "review_"
 """The beginning of the records' names."""

@@ -59,6 +59,11 @@ class Shop:
         key = to_item({"order_id": self.order_id})
         return from_item(self.client.get_item(TableName=self.table, Key=key, ConsistentRead=True)["Item"])
 
+    def clear(self, *names: str) -> None:
+        """Take these attributes from the item."""
+        key, update = to_item({"order_id": self.order_id}), f"REMOVE {', '.join(names)}"
+        self.client.update_item(TableName=self.table, Key=key, UpdateExpression=update)
+
     def set_status(self, status: OrderStatus, **changes: Any) -> None:
         changes = {"status": status, **changes}
         self.client.update_item(

@@ -14,6 +14,7 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder, digest_of
 from onecharge.runtime.dynamodb import expression_values, to_item
+from onecharge.runtime.shards import shard_of
 from orders_api.http import KeyReused
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class OrderRefundStore:
     def _put(self, refund: StoredRefund) -> "PutTypeDef":
         return {
             "TableName": self.table,
-            "Item": to_item(refund.model_dump()),
+            "Item": to_item({**refund.model_dump(), "waiting_shard": shard_of(refund.order_id)}),
             "ConditionExpression": "attribute_not_exists(refund_id)",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Metrics
 
-from onecharge.orders.transitions import WAITING
-from onecharge.runtime.aws import client_config
+from onecharge.runtime.aws import BATCH_SIZE, client_config
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.parallel import Threads
 from onecharge.runtime.self_check import table_probe, topic_probe
 from onecharge.runtime.topics import Topic
 from republish.republish import RepublishCheckpoint, RepublishOrders
@@ -32,10 +32,11 @@ class Application:
     def __init__(self, environment: Mapping[str, str]) -> None:
         config = client_config()
         self._logger = function_logger()
+        self._threads = Threads(BATCH_SIZE)  # as many as the clients have connections
         self.counts = Counts(Metrics())
         dynamodb = boto3.client("dynamodb", config=config)
         self._sources: list[Source] = [
-            *(WaitingOrders(dynamodb, environment["ORDERS_TABLE"], status) for status in WAITING),
+            WaitingOrders(dynamodb, environment["ORDERS_TABLE"]),
             WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),  # optional: refunds
         ]
         self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)
@@ -57,6 +58,7 @@ class Application:
             topic=self._topic,
             checkpoints=self._checkpoints,
             clock=time.time,
+            parallel=self._threads,
             has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= _PAGE_SECONDS,
             logger=self._logger,
             count=self.counts,

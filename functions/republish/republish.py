@@ -1,6 +1,6 @@
 """One scheduled run: publishes again what waits for an outcome, a bounded part of the present round.
 
-    checkpoint ─► the source's next page ─► read each item ─► publish those that are due ─► checkpoint …
+    checkpoint ─► a shard's next page ─► due by the index? ─► read these items ─► still due? publish it ─► checkpoint …
 
 A DynamoDB stream keeps its records for 24 hours, and Lambda discards one after MaximumRetryAttempts; the stored item
 remains. Its event is published with the same content and the same id, so that a consumer recognizes a duplicate.
@@ -8,6 +8,7 @@ remains. Its event is published with the same content and the same id, so that a
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import batched
 from typing import ClassVar
 
 from aws_lambda_powertools import Logger
@@ -17,24 +18,27 @@ from onecharge.contract.events import Event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 from onecharge.runtime.metrics import Alarm
-from onecharge.runtime.topics import Topic
+from onecharge.runtime.parallel import Parallel, one_after_another
+from onecharge.runtime.shards import ALL_SHARDS
+from onecharge.runtime.topics import ENTRIES_MAX, Topic
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
-    Key,
+    Entry,
+    Item,
+    ReadsThrottled,
     Source,
     Waiting,
     republications_due,
 )
 
-ITEMS_MAX = 10_000
-"""Items that one run reads, at the most."""
-_ITEMS_A_PAGE = 100
+ITEMS_A_PAGE = 500
+"""Entries of the index that are read, published and left behind together: a run that is cut off repeats as many."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepublishCheckpoint(Checkpoint):
-    """How far the present round through the sources has come. Times are whole epoch seconds."""
+    """How far the present round through the shards of all sources has come. Times are whole epoch seconds."""
 
     job: ClassVar[str] = "republish"
 
@@ -42,10 +46,10 @@ class RepublishCheckpoint(Checkpoint):
     """When the round began. Whether an item is due is judged by this time, however many runs the round takes."""
     round_before_at: int = 0
     """When the round before it began; 0 if there was none."""
-    source: int = 0
-    """The index of the source that is being read; their number once the round is completed."""
-    after: Mapping[str, str] | None = None
-    """The last key of that source that was read: the cursor; None to begin with the oldest."""
+    part: int = 0
+    """Which shard of which source is being read, of all of them in a row; their number once the round is completed."""
+    after_entry: Mapping[str, str] | None = None
+    """The last entry of that shard that was read: the cursor; None to begin with the oldest."""
 
 
 class TransientPublishFailure(Exception):
@@ -63,20 +67,21 @@ class RepublishOrders:
     has_time: Callable[[], bool]
     logger: Logger
     count: Callable[[str], None]
+    parallel: Parallel = one_after_another
+    """Publishes several batches of a page at once."""
+    page_size: int = ITEMS_A_PAGE
 
     def __call__(self) -> None:
         """Continue from the checkpoint. After a failure the next run continues from the last that was written."""
         try:
             checkpoint = self._present_round()
-            for _ in range(ITEMS_MAX // _ITEMS_A_PAGE):
-                if self._is_completed(checkpoint) or not self.has_time():
-                    break
-                checkpoint = self._page(self.sources[checkpoint.source], checkpoint)
-            self.logger.info("republication run ended", extra={"source": checkpoint.source, "after": checkpoint.after})
+            while not self._is_completed(checkpoint) and self.has_time():
+                checkpoint = self._page(checkpoint)
+            self.logger.info("republication run ended", extra={"round_completed": self._is_completed(checkpoint)})
         except ConcurrentRun:
             self.count("ConcurrentRun")
             self.logger.info("another run continues")
-        except (TransientPublishFailure, BotoCoreError, ClientError) as error:
+        except (TransientPublishFailure, ReadsThrottled, BotoCoreError, ClientError) as error:
             self.count("RepublishInterrupted")
             self.logger.warning("interrupted: the next run continues", extra={"error": type(error).__name__})
 
@@ -90,40 +95,44 @@ class RepublishOrders:
         return RepublishCheckpoint(version=last.version, round_at=now, round_before_at=last.round_at)
 
     def _is_completed(self, checkpoint: RepublishCheckpoint) -> bool:
-        return checkpoint.source >= len(self.sources)
+        return checkpoint.part >= len(self.sources) * len(ALL_SHARDS)
 
-    def _page(self, source: Source, checkpoint: RepublishCheckpoint) -> RepublishCheckpoint:
+    def _page(self, checkpoint: RepublishCheckpoint) -> RepublishCheckpoint:
         """Publish what is due of one page; returns the checkpoint after it, which is written."""
-        keys, last = source.page(
-            until=checkpoint.round_at - FIRST_WAIT_SECONDS, after=checkpoint.after, limit=_ITEMS_A_PAGE
+        of_source, of_shard = divmod(checkpoint.part, len(ALL_SHARDS))
+        source = self.sources[of_source]
+        entries, last = source.page(
+            ALL_SHARDS[of_shard],
+            until=checkpoint.round_at - FIRST_WAIT_SECONDS,
+            after=checkpoint.after_entry,
+            limit=self.page_size,
         )
-        self._publish([event for key in keys if (event := self._due(source, key, checkpoint)) is not None])
+        candidates = [entry for entry in entries if _is_worth_reading(entry, checkpoint)]
+        items = source.read(candidates) if candidates else []
+        self._publish([event for item in items if (event := self._due(source, item, checkpoint)) is not None])
         return self.checkpoints.write(
-            replace(checkpoint, after=last) if last else replace(checkpoint, source=checkpoint.source + 1, after=None)
+            replace(checkpoint, after_entry=last)
+            if last
+            else replace(checkpoint, part=checkpoint.part + 1, after_entry=None)
         )
 
-    def _due(self, source: Source, key: Key, checkpoint: RepublishCheckpoint) -> Event | None:
+    def _due(self, source: Source, item: Item, checkpoint: RepublishCheckpoint) -> Event | None:
         """The event of the item, if it still waits and its next republication is due."""
-        waiting = self._read(source, key)
+        try:
+            waiting = source.waiting(item)
+        except (KeyError, TypeError, ValueError) as error:  # One invalid item does not block the others.
+            self._report_unpublishable(item["order_id"]["S"], type(error).__name__)
+            return None
         if waiting is None:
             return None
-        waiting_seconds = checkpoint.round_at - waiting.since
-        is_stuck = waiting_seconds >= DAY_SECONDS
+        is_stuck = _is_stuck(waiting.since, checkpoint)
         if is_stuck:
             self.count("WaitingForADay")
             self.count(Alarm(Cause.OVERDUE))
-        before_seconds = checkpoint.round_before_at - waiting.since
-        if republications_due(waiting_seconds) <= republications_due(before_seconds):
+        if not _is_due(waiting.since, checkpoint):
             return None
-        self._log(waiting, int(waiting_seconds), is_stuck=is_stuck)
+        self._log(waiting, int(checkpoint.round_at - waiting.since), is_stuck=is_stuck)
         return waiting.event
-
-    def _read(self, source: Source, key: Key) -> Waiting | None:
-        try:
-            return source.read(key)
-        except (KeyError, TypeError, ValueError) as error:  # One invalid item does not block the others.
-            self._report_unpublishable(key["order_id"], type(error).__name__)
-            return None
 
     def _log(self, waiting: Waiting, waiting_seconds: int, *, is_stuck: bool) -> None:
         (self.logger.error if is_stuck else self.logger.info)(
@@ -138,7 +147,8 @@ class RepublishOrders:
         )
 
     def _publish(self, events: Sequence[Event]) -> None:
-        failures = self.topic.publish(events)
+        batches = batched(events, ENTRIES_MAX, strict=False)
+        failures = [failure for failed in self.parallel(self.topic.publish, batches) for failure in failed]
         for _ in range(len(events) - len(failures)):
             self.count("Republished")
         for each in failures:
@@ -154,3 +164,17 @@ class RepublishOrders:
             "unpublishable: no retry helps, correct the item",
             extra={"order_id": order_id, "error": error, "cause": Cause.UNPUBLISHABLE},
         )
+
+
+def _is_worth_reading(entry: Entry, checkpoint: RepublishCheckpoint) -> bool:
+    """Whether the item may be due, or stuck: an index that lags by minutes shows a longer wait, if any other one."""
+    return _is_due(entry.since, checkpoint) or _is_stuck(entry.since, checkpoint)
+
+
+def _is_stuck(since: float, checkpoint: RepublishCheckpoint) -> bool:
+    return checkpoint.round_at - since >= DAY_SECONDS
+
+
+def _is_due(since: float, checkpoint: RepublishCheckpoint) -> bool:
+    """Whether a republication became due between the round before and this one."""
+    return republications_due(checkpoint.round_at - since) > republications_due(checkpoint.round_before_at - since)

@@ -1,25 +1,23 @@
-"""What waits for the payment service: orders by their status, and when one of them is due to be published again.
+"""What waits for the payment service: orders, from the index of what waits to the event that is published again.
 
-The index by_status finds the candidates, the oldest first. An index is eventually consistent, so each item is then
-read consistently.
+The index finds the candidates, the oldest first, and shows since when each of them waits. It is eventually consistent,
+so an item whose next republication is due by it is then read consistently, a hundred with one request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from itertools import batched
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onecharge.contract.events import Event
-from onecharge.contract.states import OrderStatus
 from onecharge.orders.events import ORDER_EVENTS
-from onecharge.orders.schema import StoredOrder
-from onecharge.orders.store import OrderStore
-from onecharge.runtime.dynamodb import expression_values, from_item, to_item
+from onecharge.orders.schema import StoredOrder, waiting_since
+from onecharge.orders.transitions import WAITING
+from onecharge.orders.waiting import WaitingIndex
+from onecharge.runtime.dynamodb import to_item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-
-INDEX = "by_status"
 
 DAY_SECONDS = 24 * 3600
 
@@ -27,8 +25,15 @@ FIRST_WAIT_SECONDS = 15 * 60
 """An order is paid within seconds; one that has waited this long is published again. Not before the payment service's
 REEMIT_AFTER_SECONDS (payments/delivery.py): an earlier duplicate makes a final row emit nothing."""
 
+_KEYS_MAX = 100
+"""Keys of one BatchGetItem request, at the most (Amazon DynamoDB API Reference)."""
+_READS_MAX = 10
+"""Requests for one hundred keys: DynamoDB may leave some out of each answer, as when it throttles."""
+
 Key = Mapping[str, str]
-"""The key attributes of an item and of the index."""
+"""The key attributes of an item, or of an entry of the index."""
+Item = Mapping[str, Any]
+"""An item in DynamoDB's JSON."""
 
 
 def republications_due(waiting_seconds: float) -> int:
@@ -43,6 +48,18 @@ def republications_due(waiting_seconds: float) -> int:
     return doubled + int(waiting_seconds // DAY_SECONDS)
 
 
+class ReadsThrottled(Exception):
+    """DynamoDB has left items out of its answers, again and again: the next run reads them."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the index shows of an item: its key, and since when it waits, in epoch seconds. It may be outdated."""
+
+    key: Key
+    since: float
+
+
 @dataclass(frozen=True)
 class Waiting:
     """An item that still waits: the event to publish again, and since when it waits, in epoch seconds."""
@@ -52,63 +69,69 @@ class Waiting:
 
 
 class Source(Protocol):
-    """One kind of items that wait. Every method makes exactly one request."""
+    """One kind of items that wait."""
 
-    def page(self, *, until: float, after: Key | None, limit: int) -> tuple[list[Key], Key | None]:
-        """The keys of at most `limit` items that are as old as `until` (epoch seconds), the oldest first.
+    def page(self, shard: str, *, until: float, after: Key | None, limit: int) -> tuple[list[Entry], Key | None]:
+        """At most `limit` entries of a shard that are as old as `until` (epoch seconds), the oldest first.
 
-        Returns also the cursor of the next page, None at the end.
+        Returns also the cursor of the next page, None at the end. One request.
         """
 
-    def read(self, key: Key) -> Waiting | None:
-        """The item as it is now, which the index may not show yet; None if it does not wait any more.
+    def read(self, entries: Sequence[Entry]) -> list[Item]:
+        """The items as they are now, which the index may not show yet, without those that are gone.
 
-        Raises ValueError if it cannot be an event.
+        Raises ReadsThrottled.
         """
+
+    def waiting(self, item: Item) -> Waiting | None:
+        """What waits; None if it does not any more. Raises KeyError, TypeError or ValueError if it can be no event."""
 
 
 @dataclass(frozen=True)
 class WaitingOrders:
-    """The orders of one status that waits (onecharge.orders.transitions)."""
+    """The orders that the payment service ends by itself (onecharge.orders.transitions)."""
 
     client: "DynamoDBClient"
     table: str
-    status: OrderStatus
 
-    def page(self, *, until: float, after: Key | None, limit: int) -> tuple[list[Key], Key | None]:
-        return StatusIndex(self.client, self.table, self.status, "placed_at").page(until, after, limit)
+    def page(self, shard: str, *, until: float, after: Key | None, limit: int) -> tuple[list[Entry], Key | None]:
+        index = WaitingIndex(self.client, self.table, "placed_at")
+        found, last = index.page(shard, until=until, after=after, limit=limit)
+        # What is in review is in the index, too: it waits for a person.
+        return [_entry(each) for each in found if each["status"] in WAITING], last
 
-    def read(self, key: Key) -> Waiting | None:
-        order = OrderStore(self.client, self.table).find(key["order_id"])
-        if order is None or order.status is not self.status:
+    def read(self, entries: Sequence[Entry]) -> list[Item]:
+        return read_items(self.client, self.table, [entry.key for entry in entries])
+
+    def waiting(self, item: Item) -> Waiting | None:
+        order = StoredOrder.from_item(item)
+        if order.status not in WAITING:
             return None
         # REQUIRES_ACTION asks again about the present attempt.
-        event_of = ORDER_EVENTS.get(self.status, StoredOrder.placed_event)
+        event_of = ORDER_EVENTS.get(order.status, StoredOrder.placed_event)
         return Waiting(event_of(order), order.waiting_since.timestamp())
 
 
-@dataclass(frozen=True)
-class StatusIndex:
-    """The items of one status in the index by_status; `age` is the attribute that it sorts by."""
+def _entry(found: Mapping[str, Any]) -> Entry:
+    try:
+        since = waiting_since(found).timestamp()
+    except ValueError:
+        # An item that cannot be read is due, so that it is read: then it raises the alarm.
+        since = 0
+    return Entry({"order_id": found["order_id"]}, since)
 
-    client: "DynamoDBClient"
-    table: str
-    status: str
-    age: str
 
-    def page(self, until: float, after: Key | None, limit: int) -> tuple[list[Key], Key | None]:
-        """As in Source.page."""
-        start: dict[str, Any] = {"ExclusiveStartKey": to_item(after)} if after else {}
-        answer = self.client.query(
-            TableName=self.table,
-            IndexName=INDEX,
-            KeyConditionExpression="#status = :status AND #age <= :until",
-            ExpressionAttributeNames={"#status": "status", "#age": self.age},
-            ExpressionAttributeValues=expression_values(
-                status=self.status, until=datetime.fromtimestamp(until, UTC).isoformat()
-            ),
-            Limit=limit,
-            **start,
-        )
-        last = answer.get("LastEvaluatedKey")
-        return [from_item(item) for item in answer["Items"]], from_item(last) if last else None
+def read_items(client: "DynamoDBClient", table: str, keys: Iterable[Key]) -> list[Item]:
+    """The items of these keys, strongly consistent, in any order. Raises ReadsThrottled."""
+    items: list[Item] = []
+    for batch in batched(keys, _KEYS_MAX, strict=False):
+        wanted: Any = {table: {"Keys": [to_item(key) for key in batch], "ConsistentRead": True}}
+        for _ in range(_READS_MAX):
+            answer = client.batch_get_item(RequestItems=wanted)
+            items += answer["Responses"].get(table, [])
+            wanted = answer.get("UnprocessedKeys")
+            if not wanted:
+                break
+        else:
+            raise ReadsThrottled
+    return items

@@ -1,12 +1,14 @@
 """The refunds that wait for the payment service: those that are PENDING."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from onecharge.contract.refunds import RefundStatus
 from onecharge.orders.refunds import StoredRefund
-from onecharge.runtime.dynamodb import to_item
-from republish.waiting import Key, StatusIndex, Waiting
+from onecharge.orders.waiting import WaitingIndex
+from republish.waiting import Entry, Item, Key, Waiting, read_items
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -19,14 +21,25 @@ class WaitingRefunds:
     client: "DynamoDBClient"
     table: str
 
-    def page(self, *, until: float, after: Key | None, limit: int) -> tuple[list[Key], Key | None]:
-        return StatusIndex(self.client, self.table, RefundStatus.PENDING, "requested_at").page(until, after, limit)
+    def page(self, shard: str, *, until: float, after: Key | None, limit: int) -> tuple[list[Entry], Key | None]:
+        index = WaitingIndex(self.client, self.table, "requested_at")
+        found, last = index.page(shard, until=until, after=after, limit=limit)
+        entries = [
+            Entry(
+                {name: each[name] for name in ("order_id", "refund_id")},
+                datetime.fromisoformat(each["requested_at"]).timestamp(),
+            )
+            for each in found
+            if each["status"] == RefundStatus.PENDING
+        ]
+        return entries, last
 
-    def read(self, key: Key) -> Waiting | None:
-        item_key = to_item({name: key[name] for name in ("order_id", "refund_id")})
-        answer = self.client.get_item(TableName=self.table, Key=item_key, ConsistentRead=True)
-        refund = StoredRefund.from_item(answer["Item"]) if "Item" in answer else None
-        if refund is None or refund.status is not RefundStatus.PENDING:
+    def read(self, entries: Sequence[Entry]) -> list[Item]:
+        return read_items(self.client, self.table, [entry.key for entry in entries])
+
+    def waiting(self, item: Item) -> Waiting | None:
+        refund = StoredRefund.from_item(item)
+        if refund.status is not RefundStatus.PENDING:
             return None
         event = refund.requested_event()
         return Waiting(event, event.data.requested_at.timestamp())

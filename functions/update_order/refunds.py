@@ -8,8 +8,8 @@ from aws_lambda_powertools import Logger
 
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundStatus
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.refunds import REFUND_OUTCOMES, RefundTransition
-from onecharge.orders.schema import expires_at
+from onecharge.orders.refunds import REFUND_OUTCOMES, RefundTransition, waits
+from onecharge.orders.schema import Keeping
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Disposition, Done
@@ -95,21 +95,15 @@ class UpdateRefund:
         self, event: RefundOutcomeEvent, transition: RefundTransition, expected: RefundStatus
     ) -> "UpdateTypeDef":
         code = event.data.failure_code
+        keeping = Keeping.of(event.data.order_id, waits=waits(transition.status), at=event.data.occurred_at)
+        values = {":status": transition.status, ":expected": expected, ":amount": event.data.amount_minor}
         return {
             "TableName": self.refunds_table,
             "Key": to_item({"order_id": event.data.order_id, "refund_id": event.data.refund_id}),
-            "UpdateExpression": "SET #status = :status"
-            + (", failure_code = :code" if code else "")
-            + (", expires_at = :expires_at" if transition.ends_waiting else ""),
+            "UpdateExpression": keeping.update({"#status": ":status", **({"failure_code": ":code"} if code else {})}),
             "ConditionExpression": "#status = :expected AND amount_minor = :amount",
             "ExpressionAttributeNames": {"#status": "status"},
-            "ExpressionAttributeValues": expression_values(
-                status=transition.status,
-                expected=expected,
-                amount=event.data.amount_minor,
-                code=code or None,
-                expires_at=expires_at(event.data.occurred_at) if transition.ends_waiting else None,
-            ),
+            "ExpressionAttributeValues": to_item({**values, **keeping.values, ":code": code or None}),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 

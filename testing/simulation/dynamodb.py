@@ -100,6 +100,10 @@ class TransactionCanceled(ClientError):
     """One of the conditions does not hold; carries a reason for each action."""
 
 
+_BATCH_GET_MAX = 100
+"""Amazon DynamoDB API Reference, BatchGetItem."""
+
+
 def _error(kind: type[ClientError], operation: str, code: str, **details: Any) -> ClientError:
     return kind({"Error": {"Code": code, "Message": code}, **details}, operation)  # type: ignore[typeddict-item]
 
@@ -164,6 +168,23 @@ class MemoryDynamoDB:
         item = self._table(given["TableName"]).get(self._key(given["TableName"], given["Key"]))
         self._after("GetItem")
         return {"Item": _projected(item, given)} if item is not None else {}
+
+    def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:
+        """Some keys may be left out of the answer, as when DynamoDB throttles."""
+        self._before("BatchGetItem")
+        responses: dict[str, list[Item]] = {}
+        left: dict[str, Any] = {}
+        for name, given in RequestItems.items():
+            keys = list(given["Keys"])
+            if not 0 < len(keys) <= _BATCH_GET_MAX or len({self._key(name, key) for key in keys}) < len(keys):
+                raise _invalid("BatchGetItem", "no keys, too many, or one of them twice")
+            if len(keys) > 1 and self.io.fault("dynamodb BatchGetItem", ("unprocessed",)):
+                left[name] = {**given, "Keys": keys[1:]}
+                keys = keys[:1]
+            found = [self._table(name).get(self._key(name, key)) for key in keys]
+            responses[name] = [dict(item) for item in found if item is not None]
+        self._after("BatchGetItem")
+        return {"Responses": responses, "UnprocessedKeys": left}
 
     def scan(self, **given: Any) -> dict[str, Any]:
         _refuse_what_is_unused(given)

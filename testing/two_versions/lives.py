@@ -63,6 +63,7 @@ def republished(world: World) -> dict[str, Any]:
     world.changed = []
     for item in world.tables["OrdersTable"]:
         item["placed_at"] = {"S": "2026-01-01T00:00:00+00:00"}  # type: ignore[index]  # Long ago, so that it is due.
+    world.index()
     world.step(invoke="republish", event={})
     return world.settle(order_id)
 

@@ -9,6 +9,7 @@ from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.store import OrderStatusConflict
+from onecharge.runtime.shards import shard_of
 from orders_api.cancel_order import store_cancellation
 from orders_api.pay_again import NotDeclined
 from republish.waiting import WaitingOrders
@@ -43,11 +44,13 @@ def test_a_cancellation_is_never_undone(declined: Shop) -> None:
 
 def test_a_cancellation_that_waits_is_found(declined: Shop) -> None:
     """Through the index; it waits since its request."""
-    orders = WaitingOrders(declined.client, declined.table, OrderStatus.CANCELING)
+    orders, shard = WaitingOrders(declined.client, declined.table), shard_of(declined.order_id)
     until = (NOW + timedelta(days=1)).timestamp()
-    assert orders.page(until=until, after=None, limit=1)[0] == []
+    assert orders.page(shard, until=until, after=None, limit=1)[0] == []
     store_cancellation(declined.orders, declined.order, OrderStatus.CANCELING, now=NOW + timedelta(hours=1))
-    [key], _ = orders.page(until=until, after=None, limit=1)
-    waiting = orders.read(key)
+    found, _ = orders.page(shard, until=until, after=None, limit=1)
+    assert [entry.since for entry in found] == [NOW.timestamp() + 3600]
+    [item] = orders.read(found)
+    waiting = orders.waiting(item)
     assert waiting
     assert (waiting.event.type, waiting.since) == (CANCEL_REQUESTED, NOW.timestamp() + 3600)

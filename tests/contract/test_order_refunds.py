@@ -22,6 +22,7 @@ from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.shards import shard_of
 from orders_api.http import KeyReused
 from orders_api.refund_store import ExceedsRefundable, NotPaid, OrderChanged, OrderRefundStore
 from republish.waiting_refunds import WaitingRefunds
@@ -248,9 +249,9 @@ def test_a_refund_that_waits_is_found(shop: RefundShop) -> None:
     seen: list[Any] = []
     cursor = None
     for _ in range(4):
-        page, cursor = refunds.page(until=until, after=cursor, limit=1)
+        page, cursor = refunds.page(shard_of(shop.order_id), until=until, after=cursor, limit=1)
         seen += page
         if cursor is None:
             break
-    found = [each for key in seen if (each := refunds.read(key))]
+    found = [each for item in refunds.read(seen) if (each := refunds.waiting(item))]
     assert len({each.event.id for each in found}) == 3

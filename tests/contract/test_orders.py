@@ -9,11 +9,18 @@ import pytest
 
 from onecharge.contract.events import ATTEMPTS_MAX, EventType
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.cancellations import CANCELLATIONS  # optional: cancel
+from onecharge.orders.transitions import OUTCOMES, PAY_AGAIN, RETRY, Transition, waits
+from onecharge.orders.waiting import WaitingIndex
+from onecharge.runtime.shards import shard_of
 from orders_api.http import KeyReused
 from orders_api.pay_again import AttemptsExhausted, NotDeclined, PaymentMethodRefused
 from republish.waiting import WaitingOrders
 from testing.order_service import NOW, Shop
 from tests.contract.conftest import Endpoint
+
+MOVES: list[Transition] = [PAY_AGAIN, RETRY, *OUTCOMES.values()]
+MOVES += CANCELLATIONS.values()  # optional: cancel
 
 
 @pytest.fixture
@@ -86,17 +93,40 @@ def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None
     assert (shop.order.attempt, shop.order.payment_method) == (2, f"pm_{made}")
 
 
-def test_an_order_that_waits_is_found_by_its_status(declined: Shop) -> None:
+def test_an_order_that_waits_is_found_in_its_shard(declined: Shop) -> None:
     """Through the index, by its age; and read as it is."""
-    orders = WaitingOrders(declined.client, declined.table, OrderStatus.PENDING)
+    orders, shard = WaitingOrders(declined.client, declined.table), shard_of(declined.order_id)
     until = (NOW + timedelta(days=1)).timestamp()
-    assert orders.page(until=until, after=None, limit=1)[0] == []
+    assert orders.page(shard, until=until, after=None, limit=1)[0] == []
     declined.pay_again("pm_a", "KA")
-    [key], _ = orders.page(until=until, after=None, limit=1)
-    assert orders.page(until=(NOW - timedelta(days=1)).timestamp(), after=None, limit=1)[0] == []
-    waiting = orders.read(key)
+    found, _ = orders.page(shard, until=until, after=None, limit=1)
+    assert [entry.since for entry in found] == [NOW.timestamp()]
+    assert orders.page(shard, until=(NOW - timedelta(days=1)).timestamp(), after=None, limit=1)[0] == []
+    [item] = orders.read(found)
+    waiting = orders.waiting(item)
     assert waiting
     assert (waiting.event.type, waiting.since) == (EventType.ORDER_PLACED, NOW.timestamp())
+
+
+def test_each_move_puts_an_order_into_the_index_or_takes_it_out(order_dynamodb: Any) -> None:
+    """An order that waits is in the index and is kept, any other one is not and expires: whatever moves it from which
+    status, and whatever a former release has left on it."""
+    shop = Shop.on(order_dynamodb)
+    assert {"waiting_shard", "expires_at"} & shop.item.keys() == {"waiting_shard"}
+    index, seen = WaitingIndex(shop.client, shop.table, "placed_at"), set()
+    for transition in MOVES:
+        for origin in transition.origins:
+            left: dict[str, Any]
+            for left in ({}, {"waiting_shard": "0"}, {"expires_at": 1}):
+                shop.clear("waiting_shard", "expires_at")
+                shop.set_status(origin, **left)
+                shop.orders.move(shop.order_id, transition, at=NOW, changes={})
+                kept = {"waiting_shard", "expires_at"} & shop.item.keys()
+                assert kept == ({"waiting_shard"} if waits(transition.status) else {"expires_at"}), transition
+                entries = [entry["status"] for entry in index.entries(until=NOW.timestamp())]
+                assert entries == ([transition.status] if waits(transition.status) else [])
+                seen.add(transition.status)
+    assert seen >= {*OrderStatus} - {OrderStatus.CANCELING}
 
 
 def test_a_late_success_wins_over_a_decline(declined: Shop) -> None:

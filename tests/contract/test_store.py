@@ -13,10 +13,11 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, FrozenRequest, Payment
-from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore, shard_of
+from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import AlreadyFinal, Claimed, HeldByAnother, LeaseLost, Superseded
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.shards import SHARDS, shard_of
 from testing.builders import ORDER_ID, REQUEST, T0, intent
 from testing.harness import PROJECT, create_table
 from testing.racers import CLAIMS_PER_RACER, THREADS
@@ -484,7 +485,7 @@ def test_reads_are_strongly_consistent(store: PaymentStore) -> None:
 def unfinished(store: PaymentStore, *, claimed_before: int, limit: int = 100) -> list[str]:
     """All unfinished rows, shard by shard, page by page."""
     found: list[str] = []
-    for shard in range(UNFINISHED_SHARDS):
+    for shard in range(SHARDS):
         after: dict[str, Any] | None = None
         while True:
             page, after = store.unfinished(str(shard), claimed_before=claimed_before, after=after, limit=limit)
@@ -520,7 +521,7 @@ def test_the_index_is_paged_oldest_first(store: PaymentStore) -> None:
         claim(store, request=replace(REQUEST, order_id=f"ord_{number:032x}"), at=T0 - number)
     found = unfinished(store, claimed_before=T0, limit=2)
     assert sorted(found) == [f"ord_{number:032x}" for number in range(30)]
-    for shard in range(UNFINISHED_SHARDS):
+    for shard in range(SHARDS):
         of_shard = [int(order_id[4:], 16) for order_id in found if shard_of(order_id) == str(shard)]
         assert of_shard == sorted(of_shard, reverse=True)
 

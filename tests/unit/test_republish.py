@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import batched, pairwise
 from typing import Any
 
 import boto3
@@ -14,9 +14,10 @@ from botocore.exceptions import EndpointConnectionError
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import ORDER_SERVICE, Event, OrderPlacedEvent, event_adapter
 from onecharge.contract.refunds import RefundRequestedEvent
-from onecharge.orders.transitions import WAITING
+from onecharge.orders.waiting import INDEX
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.shards import ALL_SHARDS, shard_of
 from onecharge.runtime.topics import Topic
 from publish_events.app import NotPublished, Publisher
 from publish_events.mapping import PublishedTables, order_event_from_item
@@ -24,7 +25,6 @@ from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
-    INDEX,
     Source,
     WaitingOrders,
     republications_due,
@@ -84,6 +84,7 @@ class Shop:
     dynamodb: Any
     now: float = T0
     pages_left: int = 10**6
+    page_size: int = 100
     sns: Sns = field(default_factory=Sns)
     counted: Counter[str] = field(default_factory=Counter)
 
@@ -96,6 +97,7 @@ class Shop:
             {
                 "order_id": order_id(number),
                 "status": "PENDING",
+                "waiting_shard": shard_of(order_id(number)),
                 "attempt": 1,
                 "customer_id": "cus_1",
                 "amount_minor": 1099,
@@ -121,6 +123,7 @@ class Shop:
             "order_id": order_id(number),
             "refund_id": f"rfd_{number:032x}",
             "status": "PENDING",
+            "waiting_shard": shard_of(order_id(number)),
             "attempt": 1,
             "amount_minor": 1099,
             "currency": "EUR",
@@ -135,12 +138,12 @@ class Shop:
     @property
     def sources(self) -> list[Source]:
         return [
-            *(WaitingOrders(self.dynamodb, "orders", status) for status in WAITING),
+            WaitingOrders(self.dynamodb, "orders"),
             WaitingRefunds(self.dynamodb, "order-refunds"),  # optional: refunds
         ]
 
     def republish(self, *, seconds_later: float = 0) -> list[int]:
-        """One run, so much later; returns the numbers of the orders that it published."""
+        """One run, so much later; returns the numbers of the orders that it published, sorted."""
         self.now += seconds_later
         before = len(self.sns.published)
         RepublishOrders(
@@ -149,10 +152,11 @@ class Shop:
             checkpoints=CheckpointStore(self.dynamodb, "republication", RepublishCheckpoint),
             clock=lambda: self.now,
             has_time=self._has_time,
+            page_size=self.page_size,
             logger=self.log.logger,
             count=lambda name: self.counted.update([name]),
         )()
-        return [int(event.subject[4:], 16) for event in self.sns.published[before:]]
+        return sorted(int(event.subject[4:], 16) for event in self.sns.published[before:])
 
     def _has_time(self) -> bool:
         self.pages_left -= 1
@@ -177,7 +181,10 @@ def shop(aws: None, log: Log) -> Shop:
 def shop_in_memory(log: Log) -> Shop:
     """For hundreds of runs: its DynamoDB is the simulation's, which takes a fraction of moto's time."""
     keys = {"orders": ("order_id",), "order-refunds": ("order_id", "refund_id"), "republication": ("name",)}
-    indexes = {"orders": {INDEX: ("status", "placed_at")}, "order-refunds": {INDEX: ("status", "requested_at")}}
+    indexes = {
+        "orders": {INDEX: ("waiting_shard", "placed_at")},
+        "order-refunds": {INDEX: ("waiting_shard", "requested_at")},
+    }
     return Shop(log, MemoryDynamoDB(keys=keys, indexes=indexes))
 
 
@@ -208,11 +215,11 @@ def test_a_stale_index_publishes_nothing(shop: Shop) -> None:
     """The index is eventually consistent: the item itself is read consistently, and its status decides."""
     shop.place()
     shop.now += FIRST_WAIT_SECONDS
-    pending = shop.sources[0]
-    [stale], _ = pending.page(until=shop.now, after=None, limit=1)
+    orders = shop.sources[0]
+    stale, _ = orders.page(shard_of(order_id(1)), until=shop.now, after=None, limit=1)
     shop.place(status="PAID", placed_at=at(T0))
-    assert stale["order_id"] == order_id(1)
-    assert pending.read(stale) is None
+    assert [entry.key["order_id"] for entry in stale] == [order_id(1)]
+    assert [orders.waiting(item) for item in orders.read(stale)] == [None]
 
 
 def test_a_later_attempt_waits_since_it_was_made(shop: Shop) -> None:
@@ -249,18 +256,54 @@ def test_republications_due_grow_one_by_one() -> None:
 
 
 def test_a_run_is_bounded_and_the_next_continues(shop: Shop) -> None:
-    """From its checkpoint, the oldest items first; when a round is completed, the next begins."""
+    """From its checkpoint, shard by shard, the oldest items first; when a round is completed, the next begins."""
     for number in range(250):
         shop.place(number, placed_at=at(T0 + number / 1000))
     shop.request_refund(250)  # optional: refunds
-    runs = []
-    for _ in range(3 + len(shop.sources)):
+    by_shard = [[number for number in range(250) if shard_of(order_id(number)) == shard] for shard in ALL_SHARDS]
+    pages = [list(page) for numbers in by_shard for page in batched(numbers, 20, strict=False)]
+    # optional: refunds
+    pages += [[250] if shard_of(order_id(250)) == shard else [] for shard in ALL_SHARDS]
+    # end optional
+    shop.page_size, runs = 20, []
+    for _ in (*pages, "the next round"):
         shop.pages_left = 1
         runs.append(shop.republish(seconds_later=FIRST_WAIT_SECONDS + 1))
-    # One page each: three of PENDING, one of each other source, and the next round.
-    others: list[list[int]] = [[] for _ in shop.sources[1:]]
-    others[-1] = [250]  # optional: refunds
-    assert runs == [list(range(100)), list(range(100, 200)), list(range(200, 250)), *others, list(range(100))]
+    assert runs == [*pages, pages[0]]
+
+
+def test_only_what_may_be_due_is_read(shop_in_memory: Shop) -> None:
+    """The index shows since when an order waits: a round in which nothing is due reads no item, however many wait."""
+    shop = shop_in_memory
+    for number in range(300):
+        shop.place(number)
+    shop.republish(seconds_later=FIRST_WAIT_SECONDS)
+    requests = Counter[str]()
+    shop.dynamodb.io.pause = lambda where: requests.update([where])
+    assert shop.republish(seconds_later=EVERY_SECONDS / 2) == []
+    assert "dynamodb BatchGetItem" not in requests
+    assert len(shop.republish(seconds_later=EVERY_SECONDS / 2)) == 300
+    # A page of each shard, of not more than a hundred.
+    assert requests["dynamodb BatchGetItem"] == len(ALL_SHARDS)
+
+
+def test_what_dynamodb_leaves_out_of_an_answer_is_read_again(shop_in_memory: Shop) -> None:
+    """As when it throttles. If it goes on, the next run begins with the same page."""
+    shop = shop_in_memory
+    for number in range(30):
+        shop.place(number)
+    left_out = iter([True] * 5)
+    shop.dynamodb.io.fault = lambda where, kinds: (
+        "unprocessed" if kinds == ("unprocessed",) and next(left_out, 0) else None
+    )
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == list(range(30))
+    for number in range(100, 200):
+        shop.place(number)
+    shop.dynamodb.io.fault = lambda where, kinds: "unprocessed" if kinds == ("unprocessed",) else None
+    before = shop.republish(seconds_later=FIRST_WAIT_SECONDS)
+    assert shop.counted["RepublishInterrupted"] == 1
+    shop.dynamodb.io.fault = lambda where, kinds: None
+    assert {*before, *shop.republish(seconds_later=60)} >= set(range(100, 200))
 
 
 @pytest.mark.parametrize(

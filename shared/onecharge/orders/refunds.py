@@ -32,17 +32,17 @@ from onecharge.orders.schema import Timestamp
 from onecharge.runtime.dynamodb import from_item
 
 
+def waits(status: RefundStatus) -> bool:
+    """Whether the payment service or a person has yet to end it, as of an order (onecharge.orders.transitions)."""
+    return status in (RefundStatus.PENDING, RefundStatus.NEEDS_REVIEW)
+
+
 @dataclass(frozen=True)
 class RefundTransition:
     """A move of a refund to `status`. A refund that has none of the origins ignores it."""
 
     status: RefundStatus
     origins: frozenset[RefundStatus]
-
-    @property
-    def ends_waiting(self) -> bool:
-        """Nothing is waited for in this status, so the item may expire."""
-        return self.status is not RefundStatus.NEEDS_REVIEW
 
 
 REFUND_OUTCOMES: Mapping[RefundOutcomeType, RefundTransition] = {
@@ -61,7 +61,7 @@ REFUND_OUTCOMES: Mapping[RefundOutcomeType, RefundTransition] = {
 class StoredRefund(BaseModel):
     """An item of the OrderRefunds table.
 
-    It may have more attributes, which are never read back: `failure_code`, `expires_at`.
+    It may have more attributes, which are never read back: `failure_code`, `waiting_shard` or `expires_at`.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)

@@ -11,6 +11,7 @@ The same item makes the same event each time, whether publish_events or republis
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Protocol, Self
 
@@ -27,7 +28,8 @@ from onecharge.contract.events import (
 )
 from onecharge.contract.money import AmountMinor, Currency
 from onecharge.contract.states import OrderStatus
-from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.dynamodb import from_item, set_expression, to_item
+from onecharge.runtime.shards import shard_of
 
 RETENTION_SECONDS = 430 * 24 * 3600
 """How long an order or a refund is kept after its status became final; one that waits does not expire. The payment
@@ -73,7 +75,8 @@ class AttemptOutcome(BaseModel):
 class StoredOrder(BaseModel):
     """An item of the Orders table.
 
-    An item may have more attributes, which are never read back: `items`, `expires_at`, and where the order is from.
+    An item may have more attributes, which are never read back: `items`, `waiting_shard` or `expires_at`, and where the
+    order is from.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
@@ -138,11 +141,7 @@ class StoredOrder(BaseModel):
     @property
     def waiting_since(self) -> datetime:
         """Since when it waits for the payment service."""
-        # optional: cancel
-        if self.status is OrderStatus.CANCELING and self.cancel_requested_at is not None:
-            return datetime.fromisoformat(self.cancel_requested_at)
-        # end optional
-        return datetime.fromisoformat(self.attempt_placed_at or self.placed_at)
+        return waiting_since(self.model_dump())
 
     @property
     def present_attempt(self) -> OrderPlaced:
@@ -164,6 +163,18 @@ class StoredOrder(BaseModel):
         return OrderPlacedEvent.of(self.present_attempt, correlation_id=self.correlation_id)
 
 
+def waiting_since(shown: Mapping[str, Any]) -> datetime:
+    """Since when an order waits for the payment service, by the attributes that the index `waiting` shows, too.
+
+    Raises ValueError if it is no time.
+    """
+    # optional: cancel
+    if shown["status"] == OrderStatus.CANCELING and shown.get("cancel_requested_at") is not None:
+        return datetime.fromisoformat(shown["cancel_requested_at"])
+    # end optional
+    return datetime.fromisoformat(shown.get("attempt_placed_at") or shown["placed_at"])
+
+
 def new_order_item(
     order_id: str, customer_id: str, payable: Payable, *, correlation_id: str, now: datetime, **details: Any
 ) -> Mapping[str, Any]:
@@ -172,6 +183,7 @@ def new_order_item(
         {
             "order_id": order_id,
             "status": OrderStatus.PENDING,
+            "waiting_shard": shard_of(order_id),
             "attempt": 1,
             # Empty, since an update can set an element only of a map or list that exists.
             "outcomes": {},
@@ -194,6 +206,32 @@ def digest_of(*what: str) -> str:
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
 
 
-def expires_at(final_since: datetime) -> int:
-    """When an item expires whose status is final since then, in epoch seconds."""
-    return int(final_since.timestamp()) + RETENTION_SECONDS
+@dataclass(frozen=True)
+class Keeping:
+    """What keeps an item, or lets it go: written with every status, one attribute set and the other one removed.
+
+    waits    `waiting_shard`: the index `waiting` has the item, and it does not expire
+    else     `expires_at`: the item expires, and no index has it
+
+    An item that waits and is in no index would never be found again. So this is the only place that decides.
+    """
+
+    sets: str
+    removes: str
+    value: str | int
+
+    @classmethod
+    def of(cls, order_id: str, *, waits: bool, at: datetime) -> Self:
+        """By whether anything is waited for; an item for which nothing is expires so long after `at`."""
+        if waits:
+            return cls("waiting_shard", "expires_at", shard_of(order_id))
+        return cls("expires_at", "waiting_shard", int(at.timestamp()) + RETENTION_SECONDS)
+
+    def update(self, changes: Mapping[str, str]) -> str:
+        """The update expression that makes the changes (path: expression), and this one."""
+        return f"{set_expression({**changes, self.sets: ':keeping'})} REMOVE {self.removes}"
+
+    @property
+    def values(self) -> Mapping[str, str | int]:
+        """The values of the expression."""
+        return {":keeping": self.value}

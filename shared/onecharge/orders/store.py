@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.schema import StoredOrder, expires_at
-from onecharge.orders.transitions import Transition
-from onecharge.runtime.dynamodb import set_expression, to_item
+from onecharge.orders.schema import Keeping, StoredOrder
+from onecharge.orders.transitions import Transition, waits
+from onecharge.runtime.dynamodb import to_item
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -81,23 +81,22 @@ class OrderStore:
     ) -> Mapping[str, Any]:
         """Move the order and make the changes (path: expression) in one write; returns the item as it is now.
 
-        A status that ends the waiting lets the item expire, counted from `at`; any other one keeps it. With `of`, a
-        customer's id, another customer's order is as if it were not there.
+        An order that waits in this status is in the index `waiting`, and kept; any other one expires, counted from
+        `at`. With `of`, a customer's id, another customer's order is as if it were not there.
 
         Raises:
             NoSuchOrder: there is none.
             OrderStatusConflict: its status is not among the transition's origins, or another condition failed.
         """
         origins = {f":origin_{index}": origin for index, origin in enumerate(sorted(transition.origins))}
-        expiry = {":expires_at": expires_at(at)} if transition.ends_waiting else {}
+        keeping = Keeping.of(order_id, waits=waits(transition.status), at=at)
         owner, is_of_owner = ({}, []) if of is None else ({":customer_id": of}, ["customer_id = :customer_id"])
-        bound = {":status": transition.status, **origins, **expiry, **owner, **(values or {})}
-        update = set_expression({"#status": ":status", **changes})
+        bound = {":status": transition.status, **origins, **keeping.values, **owner, **(values or {})}
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item({"order_id": order_id}),
-                UpdateExpression=update + (", expires_at = :expires_at" if expiry else " REMOVE expires_at"),
+                UpdateExpression=keeping.update({"#status": ":status", **changes}),
                 ConditionExpression=" AND ".join([f"#status IN ({', '.join(origins)})", *is_of_owner, *conditions]),
                 ExpressionAttributeNames={"#status": "status", **(names or {})},
                 ExpressionAttributeValues=to_item(bound),

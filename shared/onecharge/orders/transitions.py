@@ -42,6 +42,14 @@ OPEN = frozenset({*WAITING, OrderStatus.NEEDS_REVIEW, OrderStatus.PAYMENT_DECLIN
 """The statuses that are not terminal: the order may still become PAID or CANCELED."""
 
 
+_WAITS_FOR_ANYONE = frozenset({*WAITING, OrderStatus.NEEDS_REVIEW})
+
+
+def waits(status: OrderStatus) -> bool:
+    """Whether the payment service or a person has yet to end it: the index `waiting` has the order, and it is kept."""
+    return status in _WAITS_FOR_ANYONE
+
+
 @dataclass(frozen=True)
 class Transition:
     """A move of an order to `status`. An order that has none of the origins ignores it."""
@@ -50,11 +58,6 @@ class Transition:
     origins: frozenset[OrderStatus]
     of_any_attempt: bool = False
     """It is about the whole payment, so it counts whichever attempt the outcome names."""
-
-    @property
-    def ends_waiting(self) -> bool:
-        """Nothing is waited for in this status, so the item may expire."""
-        return self.status in (OrderStatus.PAID, OrderStatus.PAYMENT_DECLINED, OrderStatus.CANCELED)
 
 
 PAY_AGAIN = Transition(OrderStatus.PENDING, frozenset({OrderStatus.PAYMENT_DECLINED}))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sns.type_defs import PublishBatchRequestEntryTypeDef
 
-_ENTRIES_MAX = 10
+ENTRIES_MAX = 10
 """Entries of one PublishBatch request, at the most (Amazon SNS API Reference, PublishBatch)."""
 _BLAMES_THE_MESSAGE = frozenset({"InvalidParameter", "ParameterValueInvalid", "ValidationException"})
 """The only codes that no retry helps. SenderFault is no such sign: a disabled KMS key and a lost permission are the
@@ -42,7 +42,7 @@ class Topic:
 
     def publish(self, events: Sequence[Event]) -> list[PublishFailure]:
         """Publish all of them; returns what SNS did not accept. Raises botocore's errors if a whole batch failed."""
-        batches = batched(events, _ENTRIES_MAX, strict=False)
+        batches = batched(events, ENTRIES_MAX, strict=False)
         return [failure for batch in batches for failure in self._publish_batch(batch)]
 
     def _publish_batch(self, batch: Sequence[Event]) -> list[PublishFailure]:

@@ -77,7 +77,7 @@ def case(
         "order": order(status, age=age, **(order_changes or {})) if status else None,
         "payment": row(state, age=age, **(row_changes or {})) if state else None,
         "stripe": StripeFacts(intents=intents),
-        "republish": RepublishCheckpoint(round_at=NOW - MINUTE, source=9),
+        "republish": RepublishCheckpoint(round_at=NOW - MINUTE, part=99),
         "reconcile": ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW, round_completed_at=NOW),
     }
     return Facts(**(given | changes))
@@ -334,7 +334,7 @@ BROKEN: dict[str, tuple[Facts, Cause]] = {
         Cause.DISPUTED,
     ),
     "republish does not run": (
-        case(Status.PENDING, None, republish=RepublishCheckpoint(round_at=NOW - 2 * HOUR, source=9)),
+        case(Status.PENDING, None, republish=RepublishCheckpoint(round_at=NOW - 2 * HOUR, part=99)),
         Cause.JOB_STOPPED,
     ),
     "reconcile does not run": (

@@ -248,7 +248,7 @@ def test_what_waits_is_listed_the_oldest_first(operated: OperatedStack) -> None:
 def test_a_refund_that_waits_is_listed(operated: OperatedStack) -> None:
     """By its id, beside its order, which is paid."""
     operated.put_order(ORDER_ID, "PAID")
-    item = {"order_id": ORDER_ID, "refund_id": "rfd_" + "b" * 32, "status": "PENDING"}
+    item = {"order_id": ORDER_ID, "refund_id": "rfd_" + "b" * 32, "status": "PENDING", "waiting_shard": "0"}
     requested = {"attempt": 1, "amount_minor": 100, "currency": "EUR", "asked_for": "100", "correlation_id": "c"}
     at = {"requested_at": datetime.now(UTC).isoformat()}
     table = operated.stack.resource("OrderRefundsTable")

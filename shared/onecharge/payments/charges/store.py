@@ -10,7 +10,6 @@ PENDING ──┤═══════════ lease ═══════�
           └ crashed worker: the lease expires, and the next delivery claims the row
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,11 +37,10 @@ from onecharge.payments.leases import (
     Superseded,
 )
 from onecharge.runtime.dynamodb import expression_values, from_item, to_item
+from onecharge.runtime.shards import shard_of
 
 UNFINISHED = "unfinished"
 """The sparse index of the unfinished rows: only they have its key attributes."""
-UNFINISHED_SHARDS = 8
-"""The index's partitions: each takes 1,000 writes a second (Amazon DynamoDB Developer Guide, "Sharding")."""
 
 _SAME_ATTEMPT = f"(attempt = :attempt AND #state = :pending AND {LEASE_IS_FREE})"
 _LATER_ATTEMPT = (
@@ -257,11 +255,6 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
 
     def _final_changes(self, final: Finalize, now: int) -> Changes:
         return final_changes(final, now)
-
-
-def shard_of(order_id: str) -> str:
-    """The partition of the index that the order's row belongs to while it is unfinished."""
-    return str(int(hashlib.sha256(order_id.encode()).hexdigest(), 16) % UNFINISHED_SHARDS)
 
 
 def _key(order_id: str) -> dict[str, str]:

@@ -1,0 +1,62 @@
+"""The sparse index `waiting` of the tables Orders and OrderRefunds: what waits for the payment service or a person.
+
+republish and the operators' commands find in it what waits. Only an item with `waiting_shard` is in it, and schema.py
+says which items have that: what waits, and nothing else.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from onecharge.runtime.dynamodb import expression_values, from_item, to_item
+from onecharge.runtime.shards import ALL_SHARDS
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+INDEX = "waiting"
+
+_PAGE = 100
+
+
+@dataclass(frozen=True)
+class WaitingIndex:
+    """The index of one table; `age` is the attribute that it sorts by."""
+
+    client: "DynamoDBClient"
+    table: str
+    age: str
+
+    def page(
+        self, shard: str, *, until: float, after: Mapping[str, str] | None, limit: int
+    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """At most `limit` entries of a shard that are as old as `until` (epoch seconds), the oldest first.
+
+        Returns also the cursor of the next page, None at the end. The index is eventually consistent: an entry may have
+        a status that its item has no more.
+        """
+        start: dict[str, Any] = {"ExclusiveStartKey": to_item(after)} if after else {}
+        answer = self.client.query(
+            TableName=self.table,
+            IndexName=INDEX,
+            KeyConditionExpression="waiting_shard = :shard AND #age <= :until",
+            ExpressionAttributeNames={"#age": self.age},
+            ExpressionAttributeValues=expression_values(
+                shard=shard, until=datetime.fromtimestamp(until, UTC).isoformat()
+            ),
+            Limit=limit,
+            **start,
+        )
+        last = answer.get("LastEvaluatedKey")
+        return [from_item(item) for item in answer["Items"]], from_item(last) if last else None
+
+    def entries(self, *, until: float) -> Iterator[dict[str, Any]]:
+        """All of them, as `page`, shard by shard."""
+        for shard in ALL_SHARDS:
+            after: Mapping[str, str] | None = None
+            while True:
+                found, after = self.page(shard, until=until, after=after, limit=_PAGE)
+                yield from found
+                if after is None:
+                    break
