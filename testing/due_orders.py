@@ -59,6 +59,7 @@ class Calendar:
     now: datetime = NOON
     counted: list[str] = field(default_factory=list)
     steps_left: int = 10**6
+    at_once: int = 1
     order_ids: Callable[[], OrderIds] = lambda: ORDER_IDS
 
     def __post_init__(self) -> None:
@@ -104,6 +105,7 @@ class Calendar:
             logger=self.log.logger,
             count=self.counted.append,
             page_size=page_size,
+            at_once=self.at_once,
         )()
 
     def _has_time(self) -> bool:

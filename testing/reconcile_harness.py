@@ -8,6 +8,7 @@ import boto3
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.stripe_events import StripeEvents
 from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.runtime.parallel import Parallel, one_after_another
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import ReconcileCharges
 from testing.harness import Log, create_table
@@ -27,6 +28,8 @@ class ReconcileHarness:
     gauges: dict[str, float] = field(default_factory=dict)
     seconds_a_request: float = 0
     """What each request to Stripe takes of the invocation's time."""
+    at_once: int = 1
+    parallel: Parallel = one_after_another
 
     # optional: webhook
     @property
@@ -54,6 +57,8 @@ class ReconcileHarness:
             step_seconds=STEP_SECONDS,
             instruments=self.payments.instruments,
             gauge=self.gauges.__setitem__,
+            at_once=self.at_once,
+            parallel=self.parallel,
         )()
         return Counter(self.payments.counted)
 

@@ -9,6 +9,8 @@ The next run continues with the documents that are not marked yet. Two runs at o
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
+from itertools import batched
 
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
@@ -17,6 +19,7 @@ from onecharge.orders.ids import OrderIdKeyChanged, OrderIds
 from onecharge.orders.schema import new_order_item
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.parallel import Parallel, one_after_another
 from onecharge.runtime.secrets import SecretUnavailable
 from place_due_orders.documents import DocumentState, DueDocument, InvalidDocument
 from place_due_orders.store import DocumentChanged, DueDocumentStore, Item, Placed, PlacedBefore
@@ -64,6 +67,9 @@ class PlaceDueOrders:
     logger: Logger
     count: Callable[[str], None]
     page_size: int = PAGE_SIZE
+    at_once: int = 1
+    """How many documents are ordered at once."""
+    parallel: Parallel = one_after_another
 
     def __call__(self) -> None:
         """Order what is due. The next run retries what fails."""
@@ -71,8 +77,9 @@ class PlaceDueOrders:
         try:
             self.order_ids()  # Without it no document would be ordered, and each would fail on its own.
             for due_date in days_ordered(today):
-                for item in self._not_done(due_date):
-                    self._order_isolated(item, due_date)
+                for items in batched(self._not_done(due_date), self.at_once, strict=False):
+                    self._require_time()
+                    self.parallel(partial(self._order_isolated, due_date), items)
             for due_date in days_reported(today):
                 self._report(due_date)
             self.logger.info("run complete: everything due is ordered", extra={"today": today.isoformat()})
@@ -92,9 +99,7 @@ class PlaceDueOrders:
         while True:
             self._require_time()
             page = self.documents.page(due_date, after=after, limit=self.page_size)
-            for item in page.items:
-                self._require_time()
-                yield item
+            yield from page.items
             if page.next is None:
                 return
             after = page.next
@@ -103,7 +108,7 @@ class PlaceDueOrders:
         if not self.has_time():
             raise _OutOfTime
 
-    def _order_isolated(self, item: Item, due_date: str) -> None:
+    def _order_isolated(self, due_date: str, item: Item) -> None:
         """A failure of this document does not block the others."""
         try:
             self._order(item, due_date)

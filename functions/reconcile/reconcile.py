@@ -8,8 +8,9 @@ row or an event, Reconciler and StripeEventHandler decide. This module decides w
 reports how far behind it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import batched
 from typing import Any
 
 import stripe
@@ -17,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
-from onecharge.payments.charges.store import UNFINISHED_SHARDS, PaymentStore
+from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.event_handler import OUTAGES, StripeEventHandler, cause_of
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_events import PaymentIntentEvent, StripeEvent, StripeEvents
@@ -25,6 +26,8 @@ from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.parallel import Parallel, one_after_another
+from onecharge.runtime.shards import ALL_SHARDS, SHARDS
 from onecharge.runtime.tracing import order_span
 from reconcile.checkpoint import FailedEvent, ReconcileCheckpoint
 
@@ -76,6 +79,9 @@ class ReconcileCharges:
     gauge: Callable[[str, float], None]
     is_processed: Callable[[str], bool] = lambda _: False
     """Whether the event of this id was handled when Stripe sent it."""
+    at_once: int = 1
+    """How many rows, or events of different orders, are reconciled at once."""
+    parallel: Parallel = one_after_another
 
     def __call__(self) -> None:
         """Continue from the checkpoint. An outage ends the run, and the next one continues."""
@@ -112,33 +118,35 @@ class ReconcileCharges:
         if checkpoint.is_between_rounds:
             checkpoint = replace(checkpoint, round_started_at=self.instruments.now())
         visited = 0
+        written_at = 0
         while self._has_time(reserve):
-            # One row for each query, so that the cursor passes it: a slow or failing row does not block the others.
-            order_ids, after_row = self._unvisited(checkpoint, checkpoint.shard)
-            for order_id in order_ids:
-                self._visit_row(order_id)
-                visited += 1
+            # As many rows as are visited at once: the cursor passes them, and what is slow or fails blocks no others.
+            order_ids, after_row = self._unvisited(checkpoint, checkpoint.shard, self.at_once)
+            self.parallel(self._visit_row, order_ids)
+            visited += len(order_ids)
             checkpoint = self._advance(checkpoint, after_row)
             if checkpoint.is_between_rounds:
                 break
-            if order_ids and visited % ROWS_A_CHECKPOINT == 0:
-                checkpoint = self.checkpoints.write(checkpoint)
+            if visited - written_at >= ROWS_A_CHECKPOINT:
+                checkpoint, written_at = self.checkpoints.write(checkpoint), visited
         self.instruments.log("rows visited", rows=visited, round_completed=checkpoint.is_between_rounds)
         return self.checkpoints.write(checkpoint)
 
-    def _unvisited(self, checkpoint: ReconcileCheckpoint, shard: int) -> tuple[list[str], dict[str, Any] | None]:
-        """The shard's oldest row that the current round has not visited; and the cursor after it."""
+    def _unvisited(
+        self, checkpoint: ReconcileCheckpoint, shard: int, limit: int
+    ) -> tuple[list[str], dict[str, Any] | None]:
+        """The shard's oldest rows that the current round has not visited; and the cursor after them."""
         return self.store.unfinished(
-            str(shard),
+            ALL_SHARDS[shard],
             claimed_before=checkpoint.round_started_at - UNATTENDED_SECONDS,
             after=checkpoint.after_row if shard == checkpoint.shard else None,
-            limit=1,
+            limit=limit,
         )
 
     def _advance(self, checkpoint: ReconcileCheckpoint, after_row: dict[str, Any] | None) -> ReconcileCheckpoint:
         if after_row is not None:
             return replace(checkpoint, after_row=after_row)
-        if checkpoint.shard + 1 < UNFINISHED_SHARDS:
+        if checkpoint.shard + 1 < SHARDS:
             return replace(checkpoint, shard=checkpoint.shard + 1, after_row=None)
         return replace(checkpoint, shard=0, after_row=None, round_completed_at=self.instruments.now())
 
@@ -199,22 +207,45 @@ class ReconcileCharges:
             except stripe.StripeError as error:
                 self._report("ReconcileInterrupted", "events not listed: the next run continues", error)
                 break
-            for event in page.events:
+            for events in batched(page.events, self.at_once, strict=False):
                 if not self._has_time() or len(checkpoint.failed) >= FAILED_MAX:
                     return self.checkpoints.write(checkpoint)
-                checkpoint = replace(self._handle_event(checkpoint, event), after_event=event.event_id)
+                handled = self._handle_at_once(checkpoint, events)
+                if handled is None:
+                    # All of these again, by the next run: to handle an event twice is harmless.
+                    return self.checkpoints.write(checkpoint)
+                checkpoint = replace(handled, after_event=events[-1].event_id)
             since = checkpoint.since if page.next else checkpoint.until
             checkpoint = self.checkpoints.write(replace(checkpoint, since=since, after_event=page.next))
         return self.checkpoints.write(checkpoint)
 
-    def _handle_event(self, checkpoint: ReconcileCheckpoint, event: StripeEvent) -> ReconcileCheckpoint:
-        checkpoint = self._count_missed(checkpoint, event)  # optional: webhook
-        error = self._try_to_handle(event, again=checkpoint.since < checkpoint.again_before)
-        if error is None:
-            return checkpoint
-        failed = FailedEvent(event.event_id)
-        self._report_failed(failed, event, error)
-        return replace(checkpoint, failed=(*checkpoint.failed, failed))
+    def _handle_at_once(
+        self, checkpoint: ReconcileCheckpoint, events: Sequence[StripeEvent]
+    ) -> ReconcileCheckpoint | None:
+        """Handle the events, each order's one after another; None if the time did not suffice for all of them."""
+        of_orders: dict[str, list[StripeEvent]] = {}
+        for event in events:
+            # What names no order may be about any of them.
+            of_orders.setdefault(event.order_id or "", []).append(event)
+        again = checkpoint.since < checkpoint.again_before
+        errors: dict[str, Exception | None] = {}
+
+        def handle(of_order: Sequence[StripeEvent]) -> None:
+            for number, event in enumerate(of_order):
+                if number == 0 or self._has_time():
+                    errors[event.event_id] = self._try_to_handle(event, again=again)
+
+        self.parallel(handle, list(of_orders.values()))
+        if len(errors) < len(events):
+            return None
+        for event in events:
+            checkpoint = self._count_missed(checkpoint, event)  # optional: webhook
+            error = errors[event.event_id]
+            if error is not None:
+                failed = FailedEvent(event.event_id)
+                self._report_failed(failed, event, error)
+                checkpoint = replace(checkpoint, failed=(*checkpoint.failed, failed))
+        return checkpoint
 
     def _try_to_handle(self, event: StripeEvent, *, again: bool) -> Exception | None:
         try:
@@ -268,8 +299,8 @@ class ReconcileCharges:
             return 0
         oldest = [
             payment
-            for shard in range(checkpoint.shard, UNFINISHED_SHARDS)
-            for order_id in self._unvisited(checkpoint, shard)[0]
+            for shard in range(checkpoint.shard, SHARDS)
+            for order_id in self._unvisited(checkpoint, shard, 1)[0]
             if (payment := self.store.read(order_id))
         ]
         return max((now - _waits_since(payment) for payment in oldest), default=0)

@@ -29,10 +29,10 @@ def calendar(log: Log) -> Calendar:
     return Calendar(log)
 
 
-@pytest.fixture
-def new_calendar(log: Log) -> Callable[[], Calendar]:
-    """A calendar for each schedule that a test tries."""
-    return lambda: Calendar(log)
+@pytest.fixture(params=[1, 3])
+def new_calendar(log: Log, request: pytest.FixtureRequest) -> Callable[[], Calendar]:
+    """A calendar for each schedule that a test tries, with one document at a time and with several."""
+    return lambda: Calendar(log, at_once=request.param)
 
 
 def days_ago(days: int) -> str:

@@ -5,7 +5,8 @@ DynamoDB is moto's, with the sparse index of template.yaml; Stripe is in memory.
 
 import json
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from onecharge.contract.questions import Cancellation
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
-from onecharge.payments.charges.store import UNFINISHED_SHARDS, shard_of
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
+from onecharge.runtime.parallel import one_after_another
+from onecharge.runtime.shards import ALL_SHARDS, SHARDS, shard_of
 from reconcile import reconcile as reconcile_module
 from reconcile.app import Application
 from reconcile.reconcile import (
@@ -27,7 +29,7 @@ from reconcile.reconcile import (
 from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong_key
 from testing.harness import LambdaContext, Log
 from testing.payment_service import REQUIRES_ACTION_SECONDS, T0, PaymentService, order_id
-from testing.reconcile_harness import STEP_SECONDS, ReconcileHarness, reconcile_harness
+from testing.reconcile_harness import RUN_SECONDS, STEP_SECONDS, ReconcileHarness, reconcile_harness
 
 
 @pytest.fixture
@@ -272,7 +274,7 @@ def test_only_unfinished_rows_are_visited(scheduled: ReconcileHarness, payments:
     counted = Counter(asked)
     assert "Scan" not in counted
     # DynamoDB may say only with one more page that a shard has no more rows.
-    assert counted["Query"] in (UNFINISHED_SHARDS, UNFINISHED_SHARDS + 1)
+    assert counted["Query"] in (SHARDS, SHARDS + 1)
     # The checkpoint's, and that of the one row.
     assert counted["GetItem"] == 2
 
@@ -308,6 +310,59 @@ def test_a_run_is_bounded_and_the_next_one_goes_on(scheduled: ReconcileHarness, 
     visited = Counter(each for each in payments.stripe.asked if each.startswith("retrieve"))
     assert (len(visited), set(visited.values())) == (20, {1})
     assert rounds == 4
+
+
+@dataclass
+class Recorded:
+    """A Parallel that keeps what it was given together."""
+
+    together: list[list[Any]] = field(default_factory=list)
+
+    def __call__[Item, Result](self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        self.together.append(list(items))
+        return one_after_another(call, self.together[-1])
+
+
+def test_rows_of_a_shard_are_visited_several_at_once(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+    """A page of the index at a time; what a run leaves is the next run's, and nothing is skipped."""
+    names = names_of(40)
+    for name in names:
+        payments.crash_after("confirm", name)
+    payments.stripe.events.clear()
+    payments.now += UNATTENDED_SECONDS
+    scheduled.at_once, scheduled.parallel = 3, Recorded()
+    scheduled.seconds_a_request = STEP_SECONDS / 2
+    runs = 0
+    while not runs or not scheduled.checkpoint.is_between_rounds:
+        scheduled.run(after_seconds=300)
+        runs += 1
+    by_shard = [[order_id(name) for name in names if shard_of(order_id(name)) == shard] for shard in ALL_SHARDS]
+    pages = [sorted(page) for page in scheduled.parallel.together if page]
+    assert sorted(each for page in pages for each in page) == sorted(order_id(name) for name in names)
+    assert {len(page) for page in pages} >= {3}
+    assert all(any({*page} <= {*of_shard} for of_shard in by_shard) for page in pages)
+    assert {payments.state(name) for name in names} == {PaymentState.SUCCEEDED}
+    assert runs > 1
+
+
+def test_events_of_one_order_are_never_handled_at_once(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+    """Those of different orders are. If the time does not suffice, all of them are the next run's: none is skipped."""
+    for name in "ab":
+        payments.charge(name, card=THREE_D_SECURE)
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    for name in "aabba":
+        payments.stripe.becomes(str(payments.row(name).payment_intent_id), "succeeded")
+    scheduled.at_once, scheduled.parallel = 5, Recorded()
+    scheduled.seconds_a_request = RUN_SECONDS
+    for _ in range(2):
+        scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+        assert scheduled.checkpoint.after_event is None
+    scheduled.seconds_a_request = 0
+    scheduled.run()
+    of_orders = [[event.order_id for event in of_order] for of_order in scheduled.parallel.together[-1]]
+    assert sorted(of_orders) == [[order_id("a")] * 3, [order_id("b")] * 2]
+    assert [payments.state(name) for name in "ab"] == [PaymentState.SUCCEEDED] * 2
+    assert scheduled.gauges["EventsBehindSeconds"] == FINALIZING_SECONDS
 
 
 def test_no_round_for_an_hour_is_an_alarm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
