@@ -158,7 +158,9 @@ class FakeGateway:
 
         return self._request("cancel", payment_intent_id, execute)
 
-    def find_payment_intents(self, request: FrozenRequest, *, now: int) -> list[FoundIntent]:
+    def find_payment_intents(
+        self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
+    ) -> list[FoundIntent]:
         self.requests.append(("find", request.order_id))
         if self.lookup is not None:
             raise self.lookup

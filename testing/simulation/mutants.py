@@ -27,7 +27,7 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import ChargeJob, PaymentWorker
 from onecharge.payments.leases import Claim, Claimed
 from onecharge.payments.stripe_events import PaymentIntentEvent
-from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from testing.simulation.explore import Mutate
 from testing.simulation.world import World
@@ -86,7 +86,8 @@ def _storing(mutant: type[PaymentStore]) -> Mutate:
 
 def _asking(mutant: type[StripeGateway]) -> Mutate:
     def mutate(world: World) -> None:
-        world.service.gateway = mutant(world.service.gateway.client)
+        given = world.service.gateway
+        world.service.gateway = mutant(given.client, page_size=given.page_size, parts=given.parts)
 
     return mutate
 
@@ -160,7 +161,7 @@ def _with_keys(request: str, make: Callable[[World, str], str]) -> Mutate:
 
         intents = SimpleNamespace(**{**vars(given), request: sent})
         v1 = SimpleNamespace(**{**vars(world.service.gateway.client.v1), "payment_intents": intents})
-        world.service.gateway = StripeGateway(SimpleNamespace(v1=v1))  # type: ignore[arg-type]
+        world.service.gateway = replace(world.service.gateway, client=SimpleNamespace(v1=v1))  # type: ignore[arg-type]
 
     return mutate
 
@@ -192,8 +193,28 @@ def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METH
 
 
 class _OnlyListsAnHour(StripeGateway):
-    def find_payment_intents(self, request: FrozenRequest, *, now: int) -> list[FoundIntent]:
-        return [found_intent(intent) for intent in self._listed(request.order_id, now - 3600)]
+    def find_payment_intents(
+        self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
+    ) -> list[FoundIntent]:
+        listed = self._listed(request.order_id, now - 3600, has_time)
+        return [found_intent(self._retrieved(each, has_time)) for each in listed]
+
+
+class _StopsEarly(StripeGateway):
+    """What a lookup has read before its time ended is taken for all that there is."""
+
+    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: tuple[int, int]) -> list[str]:
+        try:
+            return super()._listed_part(order_id, has_time, part)
+        except LookupInconclusive:
+            return []
+
+
+class _OnlyListsAPage(StripeGateway):
+    """The newest one of a window that has more."""
+
+    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: tuple[int, int]) -> list[str]:
+        return []
 
 
 class _CancelsAsAbandoned(StripeGateway):
@@ -356,6 +377,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "no lookup past 22 hours": _working(_NeverLooksUp),
     "lookup only for a new row": _working(_LooksUpForNewRows),
     "the list alone taken for complete": _asking(_OnlyListsAnHour),
+    "a lookup that ends early taken for complete": _asking(_StopsEarly),
+    "one page of the list taken for complete": _asking(_OnlyListsAPage),
     "what was found is adopted": _working(_Adopts),
     "what is found stays open": _working(_rebuilt(ChargeJob, decide_after_lookup=_leaves_it_open)),
     "what is found canceled is no trace": _working(_rebuilt(ChargeJob, decide_after_lookup=_sees_no_trace)),

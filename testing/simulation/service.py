@@ -31,7 +31,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from payment_questions.client_secret import AnswerClientSecret
-from reconcile.app import STEP_SECONDS
+from reconcile.app import AT_ONCE, STEP_SECONDS
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile.reconcile import ReconcileCharges
@@ -148,7 +148,8 @@ class PaymentService:
         self.dynamodb, self.stripe_client, self.clock = dynamodb, stripe_client, clock
         self.bounds = BOUNDS
         self.store = PaymentStore(dynamodb, PAYMENTS)
-        self.gateway = StripeGateway(stripe_client)
+        # A page has one PaymentIntent, so that a lookup has several pages, and may run out of time between them.
+        self.gateway = StripeGateway(stripe_client, page_size=1, parts=2)
         self.worker: type[PaymentWorker] = PaymentWorker
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconciler: type[Reconciler] = Reconciler
@@ -222,6 +223,7 @@ class PaymentService:
             step_seconds=STEP_SECONDS,
             instruments=self._instruments(report),
             gauge=SILENT,
+            at_once=AT_ONCE,
         )
         run()
 

@@ -12,12 +12,19 @@ import stripe
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
-from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway, StripeResponse
+from onecharge.payments.charges.gateway import (
+    WINDOW_PARTS,
+    NoSuchPaymentIntent,
+    StripeGateway,
+    StripeResponse,
+    parts_of,
+)
 from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_events import ChargeEvent, StripeEvents
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS, TimeBounds
+from onecharge.runtime.parallel import Threads
 from testing.builders import REQUEST, payment
 
 CONFIRM = "/v1/payment_intents/*/confirm"
@@ -218,19 +225,55 @@ def test_a_lookup_can_be_empty(gateway: StripeGateway) -> None:
     assert found(gateway, request_for("a")) == set()
 
 
-def test_a_lookup_that_is_not_complete_is_inconclusive(
-    gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The list has too many pages, or the time runs out."""
+def test_a_lookup_lists_a_window_of_many_pages_in_parts(gateway: StripeGateway, admin: StandInAdmin) -> None:
+    """At once, by time; wherever in the window the order's PaymentIntents are, all of them are found, each once."""
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
-    for number in range(101):
+    own = set()
+    for number in range(40):
+        if number % 13 == 0:
+            own.add(created(gateway, request_for("a"), number))
         created(gateway, request_for("b"), number)
-    assert found(gateway, request_for("a")) == set()
+        admin.advance_clock(number % 3 * 40)
+    paged = replace(gateway, page_size=3, parallel=Threads(WINDOW_PARTS))
+    assert found(paged, request_for("a"), now=NOW + 1600) == own
+
+
+def test_the_parts_of_a_window_have_no_gaps() -> None:
+    """Every second is in exactly one of them."""
+    for since, until in [(0, 1), (5, 8), (100, 108), (100, 109), (0, 7200), (7, 100_000)]:
+        parts = parts_of(since, until, WINDOW_PARTS)
+        seconds = [second for begin, end in parts for second in range(begin, end)]
+        assert (seconds, len(parts) <= WINDOW_PARTS) == (list(range(since, until)), True)
+
+
+@pytest.mark.parametrize("pages_in_time", [0, 1, 2])
+def test_a_lookup_that_runs_out_of_time_is_inconclusive(
+    gateway: StripeGateway, admin: StandInAdmin, pages_in_time: int
+) -> None:
+    """Whatever it has read by then; whether the time is the gateway's or that of the worker who asks."""
+    admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
+    created(gateway, request_for("a"))
+    for number in range(10):
+        created(gateway, request_for("b"), number)
+    left = iter([True] * pages_in_time)
+    paged = replace(gateway, page_size=2, parts=1)
     with pytest.raises(LookupInconclusive):
-        found(replace(gateway, has_time=lambda: False), request_for("a"))
+        found(replace(paged, has_time=lambda: next(left, False)), request_for("a"))
+    left = iter([True] * pages_in_time)
+    with pytest.raises(LookupInconclusive):
+        paged.find_payment_intents(request_for("a"), now=NOW, has_time=lambda: next(left, False))
+
+
+def test_a_lookup_is_bounded(gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more pages than it may read, an operator's ends, too: inconclusive."""
+    admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
+    for number in range(10):
+        created(gateway, request_for("b"), number)
+    paged = replace(gateway, page_size=2, parts=1)
+    assert found(paged, request_for("a")) == set()
     monkeypatch.setattr("onecharge.payments.charges.gateway._LIST_PAGES_MAX", 1)
     with pytest.raises(LookupInconclusive):
-        found(gateway, request_for("a"))
+        found(paged, request_for("a"))
 
 
 # ---------------------------------------------------------------- events

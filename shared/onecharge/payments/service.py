@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import boto3
 
 from onecharge.payments.charges.cancel import CancelPayment
-from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.gateway import WINDOW_PARTS, StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.instruments import Instruments
@@ -21,6 +21,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.parallel import Threads
 from onecharge.runtime.secrets import SecretUnavailable
 
 
@@ -61,6 +62,8 @@ class PaymentService:
         config = client_config()
         self.dynamodb = boto3.client("dynamodb", config=config)
         self.store = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
+        # One lookup at a time is the rule: several share the threads, and Stripe's limit.
+        self._lookups = Threads(WINDOW_PARTS)
         self.stripe = StripeAccount(environment, config=config, bounds=bounds, count=instruments.count)
         look_up = "LOOK_UP_PLACED_BEFORE_SECONDS"  # A function that does not charge has none.
         self._look_up_placed_before = int(environment[look_up]) if look_up in environment else 0
@@ -76,5 +79,5 @@ class PaymentService:
         except SecretUnavailable:
             self.instruments.count(Alarm(Cause.STRIPE_KEY_UNREADABLE))
             raise
-        gateway = StripeGateway(client)
+        gateway = StripeGateway(client, parallel=self._lookups)
         return Charges(self.store, gateway, self.bounds, self.instruments, self._look_up_placed_before)

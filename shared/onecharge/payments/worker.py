@@ -70,8 +70,11 @@ class Job[Row, Final](ABC):
 
     def _check_time(self) -> None:
         """Called before each request to Stripe."""
-        if self._instruments.clock() >= self._deadline:
+        if not self._has_time():
             raise Release("too little time left")
+
+    def _has_time(self) -> bool:
+        return self._instruments.clock() < self._deadline
 
 
 @dataclass(frozen=True)

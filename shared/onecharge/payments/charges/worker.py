@@ -140,7 +140,9 @@ class ChargeJob(Job[Payment, Finalize]):
         """Look up the order's other PaymentIntents, and cancel those that are open. None: `own` can be used."""
         self._check_time()
         try:
-            found = self._gateway.find_payment_intents(self.row.request, now=self._instruments.now())
+            found = self._gateway.find_payment_intents(
+                self.row.request, now=self._instruments.now(), has_time=self._has_time
+            )
         except (LookupInconclusive, stripe.StripeError) as error:
             raise Release("lookup inconclusive", alarm=_cause_of(error)) from error
         others = {intent.payment_intent_id: intent for intent in found}
