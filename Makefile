@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
 .PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sizes sbom specification simulate mutants openapi sam-local requirements clean
-.PHONY: bench bench-check survival costs load scale shape machines new new-check # optional: original
+.PHONY: bench bench-check survival costs load scale rows shape machines new new-check # optional: original
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -158,6 +158,9 @@ load: install ## Place orders here at a constant rate, and measure how long each
 
 scale: $(VENV)/.dev ## Say what limits at 10, 1,000 and 100,000 orders a second; WRITE=1 writes the tables of docs/scale.md.
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.scale $(if $(WRITE),--write)
+
+rows: $(VENV)/.dev $(VENV)/opt/.dynamodb-local ## Do scheduled jobs cost more for each order as the tables grow? [ROWS=100000] [WORK=1000]
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.rows $(call option,ROWS,rows) $(call option,WORK,work)
 
 shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].
 	@$(PY) -m benchmarks.shape . $(if $(BEFORE),"$(BEFORE)")

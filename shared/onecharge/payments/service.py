@@ -62,7 +62,7 @@ class PaymentService:
         config = client_config()
         self.dynamodb = boto3.client("dynamodb", config=config)
         self.store = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
-        # One lookup at a time is the rule: several share the threads, and Stripe's limit.
+        # All lookups of a worker share the threads, as they share Stripe's limit.
         self._lookups = Threads(WINDOW_PARTS)
         self.stripe = StripeAccount(environment, config=config, bounds=bounds, count=instruments.count)
         look_up = "LOOK_UP_PLACED_BEFORE_SECONDS"  # A function that does not charge has none.

@@ -37,9 +37,10 @@ _PAGE_SIZE = 100
 _REFUND_PAGES_MAX = 20
 _LIST_PAGES_MAX = 1000
 """Of one part of a lookup's window. It bounds an operator's lookup; a worker's time ends long before."""
-WINDOW_PARTS = 8
-"""A window that is more than one page is listed in so many parts, by time, at once. With 200 ms a page they are 40
-requests a second for as long as one lookup takes."""
+WINDOW_PARTS = 4
+"""A window that is more than one page is listed in so many parts, by time, at once. With 200 ms a page they are 20
+requests a second for as long as a lookup takes; Stripe allows 25 of one kind by default, and what it refuses makes the
+lookup inconclusive."""
 _LIST_MARGIN_SECONDS = 3600
 """Clocks differ by less than this: the list begins so much earlier."""
 

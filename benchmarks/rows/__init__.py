@@ -1,0 +1,1 @@
+"""What scheduled jobs cost for each order they work on, as the tables grow."""
