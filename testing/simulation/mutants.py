@@ -87,7 +87,19 @@ def _storing(mutant: type[PaymentStore]) -> Mutate:
 def _asking(mutant: type[StripeGateway]) -> Mutate:
     def mutate(world: World) -> None:
         given = world.service.gateway
-        world.service.gateway = mutant(given.client, page_size=given.page_size, parts=given.parts)
+        world.service.gateway = mutant(
+            given.client, has_time=given.has_time, page_size=given.page_size, parts=given.parts
+        )
+
+    return mutate
+
+
+def _with_little_time(others: Mutate) -> Mutate:
+    """Of four pages of a lookup, three are one too many."""
+
+    def mutate(world: World) -> None:
+        others(world)
+        world.service.gateway = replace(world.service.gateway, has_time=lambda: world.choices.happens(0.25))
 
     return mutate
 
@@ -208,6 +220,9 @@ class _StopsEarly(StripeGateway):
             return super()._listed_part(order_id, has_time, part)
         except LookupInconclusive:
             return []
+
+    def _retrieved(self, payment_intent_id: str, has_time: Callable[[], bool]) -> Any:
+        return super()._retrieved(payment_intent_id, lambda: True)
 
 
 class _OnlyListsAPage(StripeGateway):
@@ -377,7 +392,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "no lookup past 22 hours": _working(_NeverLooksUp),
     "lookup only for a new row": _working(_LooksUpForNewRows),
     "the list alone taken for complete": _asking(_OnlyListsAnHour),
-    "a lookup that ends early taken for complete": _asking(_StopsEarly),
+    "a lookup that ends early taken for complete": _with_little_time(_asking(_StopsEarly)),
     "one page of the list taken for complete": _asking(_OnlyListsAPage),
     "what was found is adopted": _working(_Adopts),
     "what is found stays open": _working(_rebuilt(ChargeJob, decide_after_lookup=_leaves_it_open)),

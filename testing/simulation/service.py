@@ -148,12 +148,15 @@ class PaymentService:
         self.dynamodb, self.stripe_client, self.clock = dynamodb, stripe_client, clock
         self.bounds = BOUNDS
         self.store = PaymentStore(dynamodb, PAYMENTS)
-        # A page has one PaymentIntent, so that a lookup has several pages, and may run out of time between them.
-        self.gateway = StripeGateway(stripe_client, page_size=1, parts=2)
+        # A page has one PaymentIntent, so that a lookup has several pages, and may run out of time before each of them.
+        self.gateway = StripeGateway(stripe_client, has_time=self._has_time, page_size=1, parts=2)
         self.worker: type[PaymentWorker] = PaymentWorker
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconciler: type[Reconciler] = Reconciler
         self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent  # optional: webhook
+
+    def _has_time(self) -> bool:
+        return self.dynamodb.io.fault("lookup", ("out of time",)) is None
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""

@@ -31,7 +31,7 @@ MET = {
         "stripe confirm: canceled by Stripe",
     ),
     *("stripe cancel: drop before", "stripe search: drop before", "stripe list: drop before"),
-    *("stripe retrieve: drop before", "stripe events: drop before"),
+    *("stripe retrieve: drop before", "stripe events: drop before", "lookup: out of time"),
     # optional: authentication
     *("3-D Secure decided", "3-D Secure tried again", "client secret: handed out"),
     # end optional
@@ -66,6 +66,8 @@ CAUGHT_IN = {
     "no lookup past 22 hours": "rows lost and stale, clocks differ by 299 s",
     "lookup only for a new row": "several cards, rows lost and stale",
     "the list alone taken for complete": "rows lost between deliveries",
+    "a lookup that ends early taken for complete": "several cards, rows lost and stale",
+    "one page of the list taken for complete": "several cards, rows lost and stale",
     "what was found is adopted": "3-D Secure, another card, rows lost and stale",
     "what is found stays open": "everything",
     "what is found canceled is no trace": "customers cancel, rows lost",
