@@ -1,6 +1,6 @@
 """`index`: what waits is in its index, and nothing else is: once, after a release that changed the index.
 
-    scan     every order and refund, a page at a time; a read unit for each 8 KB
+    scan     every item, a page at a time; a read unit for each 8 KB
     write    waits and has no `waiting_shard`, or that of another number of shards ─► it is set
              waits no more and has one ─► it is removed
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onecharge.contract.refunds import RefundStatus
+from onecharge.contract.refunds import RefundStatus  # optional: refunds
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import waits as refund_waits  # optional: refunds
 from onecharge.orders.transitions import waits
@@ -41,12 +41,12 @@ class IndexedTable:
     """Whether an item of this status waits."""
 
 
-TABLES = (
-    IndexedTable("OrdersTable", ("order_id",), lambda status: waits(OrderStatus(status))),
-    IndexedTable(
-        "OrderRefundsTable", ("order_id", "refund_id"), lambda status: refund_waits(RefundStatus(status))
-    ),  # optional: refunds
+TABLES = [IndexedTable("OrdersTable", ("order_id",), lambda status: waits(OrderStatus(status)))]
+# optional: refunds
+TABLES.append(
+    IndexedTable("OrderRefundsTable", ("order_id", "refund_id"), lambda status: refund_waits(RefundStatus(status)))
 )
+# end optional
 
 
 def add_arguments(parser: ArgumentParser) -> None:

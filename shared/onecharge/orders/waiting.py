@@ -1,4 +1,4 @@
-"""The sparse index `waiting` of the tables Orders and OrderRefunds: what waits for the payment service or a person.
+"""The sparse index `waiting`: what waits for the payment service, or for a person.
 
 republish and the operators' commands find in it what waits. Only an item with `waiting_shard` is in it, and schema.py
 says which items have that: what waits, and nothing else.
