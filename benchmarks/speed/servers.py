@@ -11,19 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
-from botocore.exceptions import BotoCoreError
-
-from local.emulator import CREDENTIALS
-from local.processes import StartupError, free_port, running, tail
+from local.processes import StartupError, running, tail
 from local.stripe_standin.admin import StandInAdmin
+from testing.dynamodb_local import dynamodb_client, running_dynamodb_local
 from testing.harness import PROJECT
-from testing.java import JAVA_VERSION_MIN, java_version
 
 STRIPE_KEY = "sk_test_bench"
-_HOST = "127.0.0.1"
 _START_SECONDS = 60
-_TOOLS = PROJECT / ".venv" / "opt"
 
 
 @dataclass(frozen=True)
@@ -81,12 +75,12 @@ class Servers:
 @contextmanager
 def running_servers(work_dir: Path) -> Iterator[Servers]:
     """All of them, until the block ends. Raises StartupError."""
-    with _running_dynamodb_local(work_dir) as (url, dynamodb):
+    with running_dynamodb_local(work_dir) as url:
         aws = [sys.executable, "-m", "benchmarks.speed.aws_server", url]
         standin = [sys.executable, "-m", "local.stripe_standin"]
         with _announced(aws, work_dir / "aws.log") as at_aws, _announced(standin, work_dir / "stripe.log") as at_stripe:
             stripe_url = at_stripe["stripe_api_base"]
-            yield Servers(at_aws["url"], stripe_url, dynamodb, StandInAdmin(stripe_url))
+            yield Servers(at_aws["url"], stripe_url, dynamodb_client(url), StandInAdmin(stripe_url))
 
 
 @contextmanager
@@ -99,41 +93,3 @@ def _announced(command: Sequence[str], log: Path) -> Iterator[Mapping[str, str]]
                 raise StartupError(f"{tail(log)}\n{' '.join(command)} did not start")
             time.sleep(0.05)
         yield json.loads(said.splitlines()[0])
-
-
-@contextmanager
-def _running_dynamodb_local(work_dir: Path) -> Iterator[tuple[str, Any]]:
-    jars = list((_TOOLS / "dynamodb-local").rglob("DynamoDBLocal.jar"))
-    if not jars or java_version() < JAVA_VERSION_MIN:
-        raise StartupError(
-            f"it needs npm and Java {JAVA_VERSION_MIN} or later, for DynamoDB Local; one of them is missing"
-        )
-    port = free_port(_HOST)
-    command = [
-        *("java", "-Xmx2g", f"-Djava.library.path={jars[0].parent / 'DynamoDBLocal_lib'}"),
-        *("-jar", str(jars[0]), "-inMemory", "-disableTelemetry", "-port", str(port)),
-    ]
-    log = work_dir / "dynamodb.log"
-    url = f"http://{_HOST}:{port}"
-    with running(command, env=os.environ, log=log, cwd=work_dir):
-        client = boto3.client(
-            "dynamodb",
-            endpoint_url=url,
-            region_name=CREDENTIALS["AWS_DEFAULT_REGION"],
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
-        _wait_for(client, log)
-        yield url, client
-
-
-def _wait_for(client: Any, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            client.list_tables()
-            return
-        except BotoCoreError:
-            if time.monotonic() > deadline:
-                raise StartupError(f"{tail(log)}\nDynamoDB Local did not start") from None
-            time.sleep(0.2)

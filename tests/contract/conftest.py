@@ -1,27 +1,22 @@
 """Each DynamoDB for the contract tests: the simulation's in memory, moto, ministack, DynamoDB Local."""
 
 import os
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import boto3
 import pytest
-from botocore.exceptions import BotoCoreError
 
 from local.emulator import CREDENTIALS, running_emulator
-from local.processes import free_port, running
 from onecharge.payments.charges.store import UNFINISHED
+from testing.dynamodb_local import NotInstalled, dynamodb_client, running_dynamodb_local
 from testing.harness import PROJECT, create_table
-from testing.java import JAVA_VERSION_MIN, java_version
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 TOOLS = PROJECT / ".venv" / "opt"
-_START_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -35,13 +30,7 @@ class Endpoint:
         return {**CREDENTIALS, "AWS_ENDPOINT_URL": self.url}
 
     def client(self) -> Any:
-        return boto3.client(
-            "dynamodb",
-            endpoint_url=self.url,
-            region_name=CREDENTIALS["AWS_DEFAULT_REGION"],
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
+        return dynamodb_client(self.url)
 
 
 @pytest.fixture(scope="session")
@@ -53,35 +42,13 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="session")
 def dynamodb_local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    jars = list((TOOLS / "dynamodb-local").rglob("DynamoDBLocal.jar"))
-    if not jars or java_version() < JAVA_VERSION_MIN:
-        reason = "DynamoDB Local needs npm and Java 17 or later, and this machine lacks one of them"
+    try:
+        with running_dynamodb_local(tmp_path_factory.mktemp("dynamodb-local")) as url:
+            yield Endpoint(url)
+    except NotInstalled as reason:
         if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    port = free_port("127.0.0.1")
-    folder = tmp_path_factory.mktemp("dynamodb-local")
-    command = [
-        "java",
-        f"-Djava.library.path={jars[0].parent / 'DynamoDBLocal_lib'}",
-        *("-jar", str(jars[0]), "-inMemory", "-disableTelemetry", "-port", str(port)),
-    ]
-    with running(command, env=os.environ, log=folder / "log", cwd=folder):
-        endpoint = Endpoint(f"http://127.0.0.1:{port}")
-        _wait_for(endpoint, folder / "log")
-        yield endpoint
-
-
-def _wait_for(endpoint: Endpoint, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            endpoint.client().list_tables()
-            return
-        except BotoCoreError:
-            if time.monotonic() > deadline:
-                pytest.fail(log.read_text())
-            time.sleep(0.2)
+            pytest.fail(str(reason))
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(params=["ministack", "dynamodb_local"])
