@@ -155,6 +155,7 @@ def running_stack(
                 "StripeWebhookSecretArn": webhook_secret["ARN"],
                 # end optional
                 "StripeApiBase": stripe.api_base,
+                **stripe.limits,
                 "Messaging": messaging,  # optional: fifo
             },
         )

@@ -46,6 +46,13 @@ class Log:
         return [json.loads(line) for line in self.text.splitlines()]
 
 
+def number_of(variable: str) -> str | None:
+    """What an environment variable is that CloudFormation computes as a number; None if it is none."""
+    if variable.endswith("_SECONDS"):
+        return "30"
+    return {"STRIPE_ENDPOINT_LIMIT": "10000", "STRIPE_ACCOUNT_LIMIT": "100000"}.get(variable)
+
+
 @cache
 def load_template(name: str = "template.yaml") -> dict[str, Any]:
     """A template, with CloudFormation's short forms (`!Ref x`) as plain text, or a list. Parsed once: read it only."""

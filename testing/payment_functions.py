@@ -14,13 +14,14 @@ from local.stripe_standin.admin import StandInAdmin
 from onecharge.contract.events import Event, OrderPlaced, OrderPlacedEvent
 from onecharge.payments.stripe_permissions import PERMISSIONS
 from testing.builders import order
-from testing.harness import LambdaContext, Sample, create_table, load_template
+from testing.harness import LambdaContext, Sample, create_table, load_template, number_of
 
 TABLES = {
     "PAYMENTS_TABLE": "PaymentsTable",
     "REFUNDS_TABLE": "RefundsTable",  # optional: refunds
     "STRIPE_EVENTS_TABLE": "StripeEventsTable",  # optional: webhook
     "RECONCILIATION_TABLE": "ReconciliationTable",
+    "STRIPE_LIMIT_TABLE": "StripeLimitTable",
 }
 EVENTS_AGE_SECONDS = 900
 """The scheduled run reads events that are some minutes old: Stripe's clock is behind."""
@@ -54,7 +55,8 @@ class PaymentFunctions:
         secrets = boto3.client("secretsmanager")
         given = {
             **{name: name for name in variables},
-            **{name: "30" for name in variables if name.endswith("_SECONDS")},
+            **{name: number for name in variables if (number := number_of(name))},
+            "STRIPE_SHARE_PERCENT": "60",
             **{
                 name: boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
                 for name in variables

@@ -1,11 +1,13 @@
 """charge_order: charges orders, fed by the payments queue. This file only puts the parts together.
 
-SQS message ─► Consumer ─► ChargeOrder ─► PaymentStore: claim ─► PaymentWorker ─► Stripe ─► PaymentStore: finalize
-               (runtime)   charge.py      payments/charges/store.py  …/worker.py
+SQS message ─► Consumer ─► Turns ─────────► ChargeOrder ─► PaymentStore: claim ─► PaymentWorker ─► Stripe ─► finalize
+               (runtime)   stripe_limit.py  charge.py      payments/charges/store.py  …/worker.py
 """
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Metrics
@@ -17,6 +19,7 @@ from onecharge.contract.events import Event, OrderPlacedEvent, event_adapter
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
+from onecharge.payments.stripe_limit import PacedConsumer, SharedRate, StripeLimit, Turns
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
@@ -34,6 +37,8 @@ HANDLERS: Mapping[type[Event], Callable[[Charges], Callable[[Any], Disposition]]
 }
 ORDER_EVENT = event_adapter(*HANDLERS)
 """Every event on the payments queue."""
+REQUESTS_OF_AN_ORDER = 2
+"""To Stripe: create and confirm, which are different endpoints."""
 
 
 def handle(event: Event, charges: Charges) -> Disposition:
@@ -47,25 +52,37 @@ class Application:
     def __init__(self, environment: Mapping[str, str]) -> None:
         logger = function_logger()
         self.counts = Counts(Metrics())
+        instruments = Instruments(time.time, logger, self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        self._service = PaymentService(
-            environment, bounds=bounds, instruments=Instruments(time.time, logger, self.counts)
+        self._service = PaymentService(environment, bounds=bounds, instruments=instruments)
+        rate = SharedRate(
+            self._service.dynamodb,
+            environment["STRIPE_LIMIT_TABLE"],
+            "charge_order",
+            rate=StripeLimit.of(environment).rate(requests=REQUESTS_OF_AN_ORDER),
+            instruments=instruments,
         )
-        self.consumer = queue_consumer(
+        turns = Turns(rate, instruments, record_seconds=bounds.record_seconds)
+        consumer = queue_consumer(
             model=ORDER_EVENT,
-            # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
-            handle=lambda event: handle(event, self._service.charges()),
+            handle=lambda event: turns.in_turn(partial(self._charge, event)),
             queue_url=environment["PAYMENTS_QUEUE_URL"],
             dlq_url=environment["PAYMENTS_DLQ_URL"],
             logger=logger,
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
+        self.consumer = PacedConsumer(consumer, turns)
         self.probes = {
+            "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),
             "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
             "PAYMENTS_QUEUE_URL": queue_probe(environment["PAYMENTS_QUEUE_URL"]),
             "STRIPE_SECRET_ARN": payment_intents_probe(self._service.stripe),
         }
+
+    def _charge(self, event: Event, before_confirm: Callable[[], None]) -> Disposition:
+        """With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off."""
+        return handle(event, replace(self._service.charges(), before_confirm=before_confirm))
 
 
 @lambda_handler(Application)

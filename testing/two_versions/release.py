@@ -29,7 +29,7 @@ from typing import Any
 import boto3
 from moto import mock_aws
 
-from testing.harness import LambdaContext, create_table, load_template
+from testing.harness import LambdaContext, create_table, load_template, number_of
 
 STRIPE_KEY = "sk_test_two_versions"
 _SCOPES = "onecharge/refund"
@@ -86,7 +86,7 @@ class Aws:
             return os.environ["STANDIN_URL"]
         if variable == "REQUIRES_ACTION_SECONDS":
             return "43200"
-        return "30" if variable.endswith("_SECONDS") else referred
+        return number_of(variable) or referred
 
     def restore(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Make the tables hold these items, and no others."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from testing.harness import PROJECT, load_template
+from testing.harness import PROJECT, load_template, number_of
 
 FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/app.py"))
 
@@ -14,8 +14,7 @@ class Environment(dict[str, str]):
     """Environment variables that remember which of them were read."""
 
     def __init__(self, variables: dict[str, Any]) -> None:
-        # A time that CloudFormation computes is a number, whatever the template says here.
-        super().__init__({name: "30" if name.endswith("_SECONDS") else value for name, value in variables.items()})
+        super().__init__({name: number_of(name) or value for name, value in variables.items()})
         self.read: set[str] = set()
 
     def __getitem__(self, name: str) -> str:

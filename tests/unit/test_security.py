@@ -66,7 +66,7 @@ def test_the_api_and_the_queues_are_bounded() -> None:
     assert 0 < api["DefaultRouteSettings"]["ThrottlingRateLimit"] <= 1000
     assert 0 < api["DefaultRouteSettings"]["ThrottlingBurstLimit"] <= 1000
     profiles = load_template()["Mappings"]["Profile"].values()
-    assert all(profile["ChargeConcurrency"] <= 3 for profile in profiles)
+    assert all(profile["ChargeConcurrency"] <= 8 for profile in profiles)
     source = RESOURCES["ChargeOrderFunction"]["Properties"]["Events"]["OrderPlaced"]["Properties"]
     assert "ChargeConcurrency" in str(source["ScalingConfig"]["MaximumConcurrency"])
 

@@ -20,7 +20,7 @@ from onecharge.runtime.self_check import (
     run_probes,
     table_probe,
 )
-from testing.harness import PROJECT, LambdaContext, Log, load_template
+from testing.harness import PROJECT, LambdaContext, Log, load_template, number_of
 
 FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/app.py"))
 
@@ -43,7 +43,7 @@ ONLY_NAMES = {
 def variables_of(function: str) -> dict[str, str]:
     resource = f"{function.title().replace('_', '')}Function"
     variables = load_template()["Resources"][resource]["Properties"]["Environment"]["Variables"]
-    return {name: "30" if name.endswith("_SECONDS") else str(value) for name, value in variables.items()}
+    return {name: number_of(name) or str(value) for name, value in variables.items()}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

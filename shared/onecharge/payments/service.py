@@ -6,7 +6,7 @@ reconciliation.py puts its parts together on top of it.
 refunds/service.py does the same.  # optional: refunds
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import boto3
@@ -35,6 +35,8 @@ class Charges:
     instruments: Instruments
     look_up_placed_before: int = 0
     """As PaymentWorker has it."""
+    before_confirm: Callable[[], None] = lambda: None
+    """As PaymentWorker has it."""
 
     @property
     def worker(self) -> PaymentWorker:
@@ -43,6 +45,7 @@ class Charges:
             gateway=self.gateway,
             instruments=self.instruments,
             look_up_placed_before=self.look_up_placed_before,
+            before_confirm=self.before_confirm,
         )
 
     @property

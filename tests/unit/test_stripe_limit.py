@@ -1,0 +1,343 @@
+"""All workers together stay under Stripe's limit, and use it: their slots, the item they share, the waits."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from charge_order.app import handle
+from onecharge.contract.events import OrderPlacedEvent
+from onecharge.contract.states import PaymentState
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.stripe_limit import CONFIRM_AFTER_SECONDS, SharedRate, Slot, StripeLimit, Turns, take
+from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.aws import BATCH_SIZE
+from onecharge.runtime.consumer import BackOff, Disposition, Done
+from testing.builders import BOUNDS, T0, order
+from testing.charge_harness import ChargeHarness
+from testing.harness import load_intrinsics, load_template
+from testing.limited_stripe import LATENCIES, Backlog, Design, Latency
+from testing.silent import SILENT
+from testing.simulation.dynamodb import MemoryDynamoDB
+
+RESOURCES = load_template()["Resources"]
+PROFILES = load_template()["Mappings"]["Profile"]
+RATE = 23.75
+WITHIN = 4.0
+
+
+@dataclass
+class Clock:
+    """Each sleep is over at once, and as long as it was meant to be."""
+
+    now: float = float(T0)
+    slept: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@dataclass
+class Workers:
+    """Workers with one item; `ahead` is how far the next one's clock is wrong."""
+
+    clock: Clock = field(default_factory=Clock)
+    client: Any = field(default_factory=lambda: MemoryDynamoDB(keys={"limits": ("name",)}))
+    counted: list[str] = field(default_factory=list)
+
+    def rate(self, *, rate: float = RATE, ahead: float = 0, client: Any = None) -> SharedRate:
+        instruments = Instruments(lambda: self.clock.now + ahead, SILENT, self.counted.append)
+        return SharedRate(client or self.client, "limits", "charge_order", rate=rate, instruments=instruments)
+
+    def turns(self, **given: Any) -> Turns:
+        instruments = Instruments(lambda: self.clock.now, SILENT, self.counted.append)
+        return Turns(self.rate(**given), instruments, record_seconds=26, sleep=self.clock.sleep)
+
+
+@pytest.fixture
+def workers() -> Workers:
+    return Workers()
+
+
+# ---------------------------------------------------------------- slots
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_second_has_more_slots_than_the_rate(seed: int) -> None:
+    """Whatever comes when, after whatever idle time: in any second, not only in those that a clock counts."""
+    chance = random.Random(seed)
+    now, free_at = float(T0), 0.0
+    slots: list[float] = []
+    rate = chance.choice([7.125, RATE, 95.0])
+    for _ in range(300):
+        now += chance.choice([0, 0.01, 0.1, 0.4, 1.5]) * chance.random()
+        taken = take(free_at, now=now, count=chance.randint(1, BATCH_SIZE), rate=rate, within_seconds=WITHIN)
+        free_at = taken.free_at
+        slots += taken.slots
+    assert len(slots) > 300
+    assert all(first <= second for first, second in pairwise(slots))
+    fullest = max(len([other for other in slots if each <= other < each + 1]) for each in slots)
+    assert fullest <= rate + 1  # A slot at the beginning of the second, and one at its end.
+
+
+def test_what_is_idle_begins_at_once() -> None:
+    """A batch that comes alone waits for nothing; the one after it waits until it is made up for."""
+    first = take(T0 - 60, now=T0, count=10, rate=RATE, within_seconds=WITHIN)
+    assert first.slots == (T0,) * 10
+    second = take(first.free_at, now=T0, count=10, rate=RATE, within_seconds=WITHIN)
+    assert second.slots[0] == pytest.approx(T0 + 10 / RATE)
+
+
+def test_a_slot_that_comes_too_late_is_not_taken() -> None:
+    """Whoever comes next gets it."""
+    taken = take(T0 + 3.9, now=T0, count=10, rate=RATE, within_seconds=WITHIN)
+    assert len(taken.slots) == 3
+    assert taken.free_at == pytest.approx(T0 + 3.9 + 3 / RATE)
+    assert take(T0 + 5, now=T0, count=10, rate=RATE, within_seconds=WITHIN).free_at == T0 + 5
+
+
+def test_a_clock_that_was_an_hour_wrong_stops_nobody() -> None:
+    """An item that is further ahead than anybody takes slots is ignored."""
+    taken = take(T0 + 3600, now=T0, count=10, rate=RATE, within_seconds=WITHIN)
+    assert taken.slots[0] == T0
+    assert taken.free_at < T0 + 1
+
+
+# ---------------------------------------------------------------- the item
+
+
+def test_workers_never_get_one_slot_twice(workers: Workers) -> None:
+    """Each takes what comes after the others', whatever it knew before."""
+    fleet = [workers.rate() for _ in range(8)]
+    slots = [slot.begin_at for each in fleet for slot in each.take(10, within_seconds=WITHIN)]
+    assert len(slots) == 80
+    later = [slot for slot in slots if slot > T0]
+    assert len(later) == len(set(later)) == 80 - 10
+
+
+def test_a_race_for_the_item_is_lost_by_one(workers: Workers) -> None:
+    """Another worker takes slots between the read and the write: the write is refused, and comes after."""
+
+    class Racing(MemoryDynamoDB):
+        def update_item(self, **given: Any) -> dict[str, Any]:
+            if others:
+                others.pop().take(10, within_seconds=WITHIN)
+            return super().update_item(**given)
+
+    workers.client = Racing(keys={"limits": ("name",)})
+    others: list[SharedRate] = []
+    mine, theirs = workers.rate(), workers.rate()
+    mine.take(1, within_seconds=WITHIN)
+    others.append(theirs)
+    [slot] = mine.take(1, within_seconds=WITHIN)
+    assert slot.begin_at > workers.clock.now + 9 / RATE
+
+
+def test_an_item_that_cannot_be_written_stops_nobody(workers: Workers) -> None:
+    """The limit saves work; without it Stripe's 429 is sent again, and nobody is charged twice."""
+
+    class Down:
+        exceptions = MemoryDynamoDB.exceptions
+
+        def update_item(self, **_: Any) -> None:
+            raise EndpointConnectionError(endpoint_url="https://dynamodb")
+
+    assert workers.rate(client=Down()).take(10, within_seconds=WITHIN) == [Slot(T0, T0)] * 10
+    assert workers.counted == ["StripeLimitUnreadable"]
+
+
+def test_once_somebody_had_to_wait_all_workers_confirm_evenly_for_a_while(workers: Workers) -> None:
+    """Also one whose own batch has no need to wait: what is confirmed late and at once would meet. Then none does."""
+    fleet = [workers.rate() for _ in range(3)]
+    waits: list[float] = []
+    for each in fleet:
+        [*_, slot] = each.take(10, within_seconds=WITHIN)
+        waits.append(slot.confirm_at - slot.begin_at)
+        workers.clock.now += 0.3
+    assert waits == pytest.approx([0, CONFIRM_AFTER_SECONDS, CONFIRM_AFTER_SECONDS])
+    workers.clock.now += 2
+    [slot] = fleet[0].take(1, within_seconds=WITHIN)
+    assert (slot.begin_at, slot.confirm_at) == (workers.clock.now, workers.clock.now + CONFIRM_AFTER_SECONDS)
+    workers.clock.now += 5
+    [slot] = fleet[1].take(1, within_seconds=WITHIN)
+    assert slot.confirm_at == slot.begin_at
+
+
+# ---------------------------------------------------------------- the records of a batch
+
+
+def test_records_wait_for_their_slots_and_then_for_their_confirms(workers: Workers) -> None:
+    """With the limit reached an order is confirmed at a fixed time after its slot, however fast its create was."""
+    workers.rate().take(30, within_seconds=WITHIN)
+    turns = workers.turns()
+    turns.take(1, seconds_left=30)
+
+    def work(before_confirm: Any) -> Disposition:
+        workers.clock.now += 0.3  # The create.
+        before_confirm()
+        return Done()
+
+    assert turns.in_turn(work) == Done()
+    until_slot, until_confirm = workers.clock.slept
+    assert until_slot > 0.2
+    assert until_confirm == pytest.approx(CONFIRM_AFTER_SECONDS - 0.3)
+
+
+def test_below_the_limit_nobody_waits(workers: Workers) -> None:
+    """Neither for a slot nor for a confirm."""
+    turns = workers.turns()
+    turns.take(10, seconds_left=30)
+
+    def work(before_confirm: Any) -> Disposition:
+        before_confirm()
+        return Done()
+
+    assert [turns.in_turn(work) for _ in range(10)] == [Done()] * 10
+    assert workers.clock.slept == []
+
+
+def test_a_record_without_a_slot_backs_off_unclaimed(workers: Workers) -> None:
+    """Nothing is done with it, and its receive count grows as slowly as in an outage of Stripe."""
+    workers.rate().take(95, within_seconds=WITHIN)
+    turns = workers.turns()
+    turns.take(10, seconds_left=30)
+    worked: list[bool] = []
+
+    def work(_: Any) -> Disposition:
+        worked.append(True)
+        return Done()
+
+    dispositions = [turns.in_turn(work) for _ in range(10)]
+    assert dispositions.count(BackOff()) == 10 - len(worked) > 0
+    assert workers.counted == ["StripeLimitReached"] * dispositions.count(BackOff())
+
+
+def test_a_slot_leaves_a_record_all_of_its_time(workers: Workers) -> None:
+    """Whoever waits for a slot still has as long as a record takes at most, before the invocation ends."""
+    workers.rate().take(60, within_seconds=WITHIN)
+    turns = workers.turns()
+    begun_at = workers.clock.now
+    turns.take(10, seconds_left=29)
+    while turns.in_turn(lambda _: Done()) == Done():
+        pass
+    assert 0 < workers.clock.now - begun_at <= 29 - 26
+
+
+# ---------------------------------------------------------------- the protocol
+
+
+def deliver(charging: ChargeHarness, wait: Callable[[], None]) -> Disposition:
+    """One delivery of the order, with this wait before its confirm."""
+    charges = replace(charging.charges(), before_confirm=wait)
+    return handle(OrderPlacedEvent.of(order(), correlation_id="c"), charges)
+
+
+def confirms(charging: ChargeHarness) -> list[str]:
+    """The keys of all confirms."""
+    return [key for operation, key in charging.stripe.requests if operation == "confirm"]
+
+
+def test_nothing_is_confirmed_past_the_deadline_after_a_wait() -> None:
+    """The wait lies between the stored id and the confirm: the time is checked after it, and the row is released."""
+    charging = ChargeHarness()
+
+    def wait() -> None:
+        charging.now += BOUNDS.record_seconds
+
+    assert deliver(charging, wait) == BackOff()
+    assert confirms(charging) == []
+    assert charging.row["state"] == PaymentState.PENDING
+    assert "lease_owner" not in charging.row
+
+
+def test_a_worker_that_loses_its_lease_while_it_waits_charges_nobody_twice() -> None:
+    """Another worker, whose clock is ahead, claims the row and charges it: both confirm under one key."""
+    charging = ChargeHarness()
+
+    def wait() -> None:
+        charging.ahead = BOUNDS.lease_seconds + 1
+        assert charging.deliver() == Done()
+
+    assert deliver(charging, wait) == BackOff()
+    assert len(confirms(charging)) == 2
+    assert len(set(confirms(charging))) == 1
+    assert charging.row["state"] == PaymentState.SUCCEEDED
+    assert len(charging.stripe.intents) == 1
+
+
+# ---------------------------------------------------------------- under the limit
+
+
+@pytest.mark.parametrize(("limit", "workers"), [(25, 8), (100, 27)])
+@pytest.mark.parametrize("latency", LATENCIES, ids=lambda each: each.name)
+def test_all_workers_together_use_nine_tenths_of_the_limit_and_are_never_refused(
+    limit: int, workers: int, latency: Latency
+) -> None:
+    """Two minutes in simulated time, under the stand-in's own limiter: no 429, and each order is received once."""
+    outcome = Backlog(limit, workers, latency, Design.SHARED_SLOTS, orders=120 * limit).run()
+    assert outcome.refused == 0
+    assert outcome.receive_count_max == 1
+    assert outcome.orders_per_second >= 0.9 * limit
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("latency", LATENCIES, ids=lambda each: each.name)
+def test_orders_that_come_over_time_are_never_refused_either(load: float, latency: Latency) -> None:
+    """Below the limit, too: now somebody waits, now nobody."""
+    outcome = Backlog(25, 8, latency, Design.SHARED_SLOTS, orders=3000, arriving_per_second=load * 25).run()
+    assert (outcome.refused, outcome.receive_count_max) == (0, 1)
+
+
+def test_too_many_workers_bring_no_message_near_the_dlq() -> None:
+    """Most batches find no slot in time. They back off, and the limit is still kept."""
+    outcome = Backlog(25, 40, LATENCIES[1], Design.SHARED_SLOTS, orders=3000).run()
+    assert outcome.refused == 0
+    assert 1 < outcome.receive_count_max < 20
+
+
+def test_without_slots_the_same_workers_are_refused() -> None:
+    """So the limiter of these tests refuses."""
+    assert Backlog(25, 8, LATENCIES[1], Design.CONCURRENCY, orders=500).run().refused > 100
+    assert Backlog(25, 8, LATENCIES[4], Design.UNEVEN_CONFIRMS, orders=3000).run().refused > 10
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "account", "orders"),
+    [(25, 100, 23.75), (25, 25, 7.125), (100, 400, 95), (100, 100, 28.5)],
+)
+def test_the_lower_limit_decides(endpoint: int, account: int, orders: float) -> None:
+    """An order is two requests of the account's limit, and one of each endpoint's; 5 % is left free."""
+    assert StripeLimit(endpoint, account, share_percent=60).rate(requests=2) == pytest.approx(orders)
+
+
+# ---------------------------------------------------------------- the template
+
+
+def test_all_functions_together_stay_under_the_account_limit() -> None:
+    """Each has a share of its own, in percent."""
+    shares = {
+        name: int(variables["STRIPE_SHARE_PERCENT"])
+        for name, each in RESOURCES.items()
+        if "STRIPE_SHARE_PERCENT" in (variables := each["Properties"].get("Environment", {}).get("Variables", {}))
+    }
+    assert "ChargeOrderFunction" in shares
+    assert sum(shares.values()) <= 100
+
+
+@pytest.mark.parametrize("profile", ["live", "sandbox"])
+def test_the_concurrency_uses_the_limit_and_its_waits_fit_into_an_invocation(profile: str) -> None:
+    """Enough batches at a time if an order takes 2.2 s; and not so many that a batch waits for longer than it can."""
+    given = PROFILES[profile]
+    variables = load_intrinsics()["Resources"]["ChargeOrderFunction"]["Properties"]["Environment"]["Variables"]
+    endpoint = load_template()["Parameters"]["StripeEndpointLimit"]["Default"]
+    share = int(variables["STRIPE_SHARE_PERCENT"])
+    batch_seconds = BATCH_SIZE / StripeLimit(endpoint, given["StripeAccountLimit"], share).rate(requests=2)
+    in_flight = given["ChargeConcurrency"] * batch_seconds
+    bounds = TimeBounds.of(given["ChargeTimeoutSeconds"])
+    assert in_flight >= batch_seconds + 2.2
+    assert in_flight - 0.25 <= given["ChargeTimeoutSeconds"] - bounds.record_seconds
