@@ -49,6 +49,9 @@ class Variant:
             "PaymentsDlq": f"{servers.aws_url}/123456789012/payments-dlq",
             "StripeSecretArn": _STRIPE_ARN,
             "StripeApiBase": servers.stripe_url,
+            "StripeEndpointLimit": "10000",  # The stand-in has none: benchmarks/stripe_limit is about that.
+            "StripeAccountLimit": "100000",
+            "StripeLimitTable": _limit_table(servers, table),
             "AwsEndpointUrl": servers.aws_url,
         }
         return Template(self.release / "template.yaml", given).variables_of("ChargeOrderFunction")
@@ -150,6 +153,18 @@ class Worker:
 def command_of(variant: Variant, *options: str) -> list[str]:
     """The command that runs worker.py with the function."""
     return [*variant.python, str(_SPEED / "worker.py"), *options, variant.module, *map(str, variant.folders)]
+
+
+def _limit_table(servers: Servers, table: str) -> str:
+    """The item that shares Stripe's limit, in a table of its own beside this one."""
+    name = f"{table}-limit"
+    servers.dynamodb.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "name", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}],
+    )
+    return name
 
 
 def environment_of(variant: Variant, servers: Servers, table: str) -> dict[str, str]:
