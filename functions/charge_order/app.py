@@ -19,7 +19,7 @@ from onecharge.contract.events import Event, OrderPlacedEvent, event_adapter
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
-from onecharge.payments.stripe_limit import PacedConsumer, SharedRate, StripeLimit, Turns
+from onecharge.payments.stripe_limit import PacedConsumer, SharedRate, Turns
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
@@ -55,11 +55,11 @@ class Application:
         instruments = Instruments(time.time, logger, self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        rate = SharedRate(
+        rate = SharedRate.of(
+            environment,
             self._service.dynamodb,
-            environment["STRIPE_LIMIT_TABLE"],
             "charge_order",
-            rate=StripeLimit.of(environment).rate(requests=REQUESTS_OF_AN_ORDER),
+            requests=REQUESTS_OF_AN_ORDER,
             instruments=instruments,
         )
         turns = Turns(rate, instruments, record_seconds=bounds.record_seconds)

@@ -18,6 +18,7 @@ from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
+from onecharge.payments.stripe_limit import SharedRate  # optional: authentication
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 STRIPE_SECONDS = 12
 """How much of the function's 20 s Stripe may take, since a customer waits: if Stripe does not respond at all, CANCELING
 is answered within 5 s."""
+
+SECRET_SLOT_SECONDS = 1.0  # optional: authentication
 
 
 def bounds_of(function_timeout_seconds: int) -> TimeBounds:
@@ -56,7 +59,17 @@ class Application:
             bounds=bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"])),
             instruments=Instruments(time.time, self._logger, self.counts),
         )
+        # optional: authentication
+        self._secrets_rate = SharedRate.of(
+            environment,
+            self._service.dynamodb,
+            "payment_questions",
+            requests=1,
+            instruments=self._service.instruments,
+        )
+        # end optional
         self.probes = {
+            "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),  # optional: authentication
             "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
             "STRIPE_SECRET_ARN": payment_intents_probe(self._service.stripe),
         }
@@ -80,10 +93,21 @@ class Application:
         return {
             CancelQuestion: AnswerCancel(charges.cancel if charges else without_stripe),  # optional: cancel
             # optional: authentication
-            ClientSecretQuestion: AnswerClientSecret(service.store, gateway, service.instruments),
+            ClientSecretQuestion: AnswerClientSecret(
+                service.store, gateway, service.instruments, self._may_ask_for_a_secret
+            ),
             # end optional
         }
 
+    # optional: authentication
+    def _may_ask_for_a_secret(self) -> bool:
+        """Whoever asks again and again leaves Stripe's limit to charges. A customer waits a second for it at most."""
+        for slot in self._secrets_rate.take(1, within_seconds=SECRET_SLOT_SECONDS):
+            time.sleep(max(0.0, min(slot.begin_at - time.time(), SECRET_SLOT_SECONDS)))
+            return True
+        return False
+
+    # end optional
     def _charges(self) -> Charges | None:
         """None if the Stripe key cannot be read."""
         deadline = self._service.bounds.deadline(time.time())

@@ -3,6 +3,7 @@
 the row: does this attempt require action? ─► retrieve the PaymentIntent ─► its client secret, or none
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from onecharge.contract.questions import ClientSecretAnswer, ClientSecretQuestion
@@ -14,7 +15,7 @@ from onecharge.runtime.tracing import order_span
 
 
 class ClientSecretUnknown(Exception):
-    """Stripe does not answer, or the API key is another account's: asking again is safe."""
+    """Stripe does not answer or is not asked, or the API key is another account's: asking again is safe."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class AnswerClientSecret:
     gateway: StripeGateway | None
     """None if the Stripe key cannot be read."""
     instruments: Instruments
+    may_ask: Callable[[], bool] = lambda: True
+    """Whether Stripe's limit has room for one question more (payments/stripe_limit.py)."""
 
     def __call__(self, question: ClientSecretQuestion) -> ClientSecretAnswer:
         """Answer one question. Idempotent.
@@ -46,13 +49,19 @@ class AnswerClientSecret:
             or payment.cancel_requested_at is not None
         ):
             return None
+        if not self.may_ask():
+            self.instruments.count("StripeLimitReached")
+            raise self._unknown(question, "too many questions: Stripe is not asked")
         response = self.gateway.retrieve(payment.payment_intent_id) if self.gateway else None
         if response is None or response.intent is None or response.failure:
             kind = response.failure.kind if response and response.failure else "the Stripe key cannot be read"
-            self.instruments.count("ClientSecretUnknown")
-            self.instruments.logger.warning(
-                "client secret unknown: Stripe did not answer",
-                extra={"order_id": question.order_id, "correlation_id": question.correlation_id, "why": kind},
-            )
-            raise ClientSecretUnknown
+            raise self._unknown(question, kind)
         return response.intent.client_secret if response.intent.requires_action else None
+
+    def _unknown(self, question: ClientSecretQuestion, why: str) -> ClientSecretUnknown:
+        self.instruments.count("ClientSecretUnknown")
+        self.instruments.logger.warning(
+            "client secret unknown: Stripe did not answer",
+            extra={"order_id": question.order_id, "correlation_id": question.correlation_id, "why": why},
+        )
+        return ClientSecretUnknown()

@@ -1,7 +1,7 @@
 """refund_charge: makes refunds, fed by the refunds queue. This file only puts the parts together.
 
-SQS message ─► Consumer ─► RefundCharge ─► RefundStore: claim ─► RefundWorker ─► Stripe ─► RefundStore: finalize
-               (runtime)   refund.py       payments/refunds/store.py  …/worker.py
+SQS message ─► Consumer ─► Turns ─────────► RefundCharge ─► RefundStore: claim ─► RefundWorker ─► Stripe ─► finalize
+               (runtime)   stripe_limit.py  refund.py       payments/refunds/store.py  …/worker.py
 """
 
 import time
@@ -16,6 +16,7 @@ from onecharge.payments.probes import refunds_probe
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
+from onecharge.payments.stripe_limit import PacedConsumer, SharedRate, Turns
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import queue_consumer
 from onecharge.runtime.functions import lambda_handler
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
+REQUESTS_OF_A_REFUND = 3
+"""To Stripe, at most, unless something was refunded by hand meanwhile: a lookup before, the refund, a lookup after."""
+
 
 class Application:
     """Everything that outlives an invocation: clients with their connections, threads, derived time bounds."""
@@ -36,21 +40,27 @@ class Application:
         logger = function_logger()
         self.counts = Counts(Metrics())
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        self._service = PaymentService(
-            environment, bounds=bounds, instruments=Instruments(time.time, logger, self.counts)
-        )
+        instruments = Instruments(time.time, logger, self.counts)
+        self._service = PaymentService(environment, bounds=bounds, instruments=instruments)
         self._store = RefundStore(self._service.dynamodb, environment["REFUNDS_TABLE"])
-        self.consumer = queue_consumer(
+        dynamodb = self._service.dynamodb
+        rate = SharedRate.of(
+            environment, dynamodb, "refund_charge", requests=REQUESTS_OF_A_REFUND, instruments=instruments
+        )
+        turns = Turns(rate, instruments, record_seconds=bounds.record_seconds)
+        consumer = queue_consumer(
             model=RefundRequestedEvent,
             # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
-            handle=lambda event: self._refund_charge()(event),
+            handle=lambda event: turns.in_turn(lambda _: self._refund_charge()(event)),
             queue_url=environment["REFUNDS_QUEUE_URL"],
             dlq_url=environment["REFUNDS_DLQ_URL"],
             logger=logger,
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
+        self.consumer = PacedConsumer(consumer, turns)
         self.probes = {
+            "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),
             "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
             "REFUNDS_QUEUE_URL": queue_probe(environment["REFUNDS_QUEUE_URL"]),
             "STRIPE_SECRET_ARN": refunds_probe(self._service.stripe),

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import random
 import socket
 import threading
 import time
@@ -42,6 +43,9 @@ class StandIn(ThreadingHTTPServer):
         self.stopping = threading.Event()
         self.clock_offset_seconds = 0.0
         self.latency_seconds = 0.0
+        self.latency_max_seconds: float | None = None
+        """If it is more than the latency, each request takes a time between the two."""
+        self._chance = random.Random(seed)
         self.webhook_url: str | None = None
         self.webhook_secret = "whsec_local"
         self.seed = seed
@@ -95,12 +99,15 @@ class StandIn(ThreadingHTTPServer):
             if isinstance(ticket, Response):
                 return ticket
             rule = faults.find(request, before_execution=False, created_with=created_with)
-        self.stopping.wait(self.latency_seconds)
+        self.stopping.wait(self._latency())
         if rule is None:
             return self._execute(engine, ticket)
         if rule.error_response is not None:
             return self._respond_with_error(engine, ticket, rule.error_response, rule.seconds)
         return self._execute_with_fault(engine, ticket, rule, connection)
+
+    def _latency(self) -> float:
+        return self._chance.uniform(self.latency_seconds, max(self.latency_seconds, self.latency_max_seconds or 0))
 
     def _fail_before_execution(self, rule: FaultRule) -> Response:
         if rule.error_response is not None:

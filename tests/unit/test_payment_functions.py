@@ -14,7 +14,12 @@ FUNCTIONS = {
 }
 PAYMENTS = "GetAtt PaymentsTable.Arn"
 RIGHTS = {
-    "payment_questions": {PAYMENTS: {"GetItem", "UpdateItem"}},  # optional: cancel | authentication
+    # optional: cancel | authentication
+    "payment_questions": {
+        PAYMENTS: {"GetItem", "UpdateItem"},
+        "GetAtt StripeLimitTable.Arn": {"GetItem", "UpdateItem"},  # optional: authentication
+    },
+    # end optional
     # optional: webhook
     "stripe_webhook": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},

@@ -22,6 +22,13 @@ from testing.payment_service import PaymentService, order_id
 from testing.simulation.dynamodb import MemoryDynamoDB
 from testing.stripe_answers import StripeAnswers
 
+LIMIT = {
+    "STRIPE_LIMIT_TABLE": "stripe-limit",
+    "STRIPE_ENDPOINT_LIMIT": "25",
+    "STRIPE_ACCOUNT_LIMIT": "100",
+    "STRIPE_SHARE_PERCENT": "6",
+}
+
 
 @pytest.fixture
 def payments(log: Log) -> PaymentService:
@@ -80,6 +87,18 @@ def test_an_outage_is_no_answer(payments: PaymentService, failure: Any) -> None:
         ask(payments)
 
 
+def test_a_customer_who_asks_too_often_takes_nothing_of_stripes_limit(payments: PaymentService) -> None:
+    """Beyond the share of questions Stripe is not asked; whoever asks later gets the secret."""
+    payments.charge(card=THREE_D_SECURE)
+    payments.stripe.asked.clear()
+    question = ClientSecretQuestion(order_id=order_id("a"), attempt=1, correlation_id="c")
+    answer = AnswerClientSecret(payments.store, payments.gateway, payments.instruments, may_ask=lambda: False)
+    with pytest.raises(ClientSecretUnknown):
+        answer(question)
+    assert payments.stripe.asked == []
+    assert ask(payments) == "pi_0_secret_x"
+
+
 # ---------------------------------------------------------------- the composed function
 
 
@@ -92,6 +111,7 @@ def stripe() -> Iterator[StripeAnswers]:
 @pytest.fixture
 def application(aws: None, stripe: StripeAnswers) -> Application:
     create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")
+    create_table(boto3.client("dynamodb"), "stripe-limit", "StripeLimitTable")
     boto3.client("secretsmanager").create_secret(Name="stripe", SecretString="sk_test_x")
     return Application(
         {
@@ -99,6 +119,7 @@ def application(aws: None, stripe: StripeAnswers) -> Application:
             "STRIPE_SECRET_ARN": "stripe",
             "STRIPE_API_BASE": stripe.url,
             "FUNCTION_TIMEOUT_SECONDS": "20",
+            **LIMIT,
         }
     )
 
@@ -122,6 +143,27 @@ def test_a_stripe_key_that_cannot_be_read_is_an_outage(application: Application,
     secrets.delete_secret(SecretId="stripe", ForceDeleteWithoutRecovery=True)
     assert application.answer(sample("payment_questions/cancel")) == {"cancellation": "CANCELING"}
     assert application.answer(sample("payment_questions/client_secret")) == {"client_secret": None}
+
+
+def test_the_function_asks_stripe_within_its_share_of_the_limit(
+    application: Application, stripe: StripeAnswers, log: Log
+) -> None:
+    """If no slot is left within a second Stripe is not asked, and whoever asks later gets an answer."""
+    placed = PaymentService(MemoryDynamoDB(keys={"payments": ("order_id",)}), log.logger)
+    placed.charge(card=THREE_D_SECURE)
+    dynamodb = boto3.client("dynamodb")
+    dynamodb.put_item(TableName="payments", Item=placed.item())
+    question = ClientSecretQuestion(order_id=order_id("a"), attempt=1, correlation_id="c").model_dump(mode="json")
+    shown = {"id": "pi_0", "status": "succeeded", "amount": 1099, "currency": "eur"}
+    stripe.get("/v1/payment_intents/pi_0", json=foreign_intent() | shown)
+    times = {"free_at": int((time.time() + 9) * 1_000_000), "reached_at": 0}
+    item = {"name": {"S": "payment_questions"}} | {name: {"N": str(at)} for name, at in times.items()}
+    dynamodb.put_item(TableName="stripe-limit", Item=item)
+    with pytest.raises(ClientSecretUnknown):
+        application.answer(question)
+    assert stripe.calls == []
+    dynamodb.delete_item(TableName="stripe-limit", Key={"name": {"S": "payment_questions"}})
+    assert application.answer(question) == {"client_secret": None}
 
 
 def test_an_outage_of_dynamodb_raises(application: Application, sample: Sample) -> None:

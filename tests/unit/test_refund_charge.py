@@ -39,7 +39,7 @@ from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage
 from onecharge.runtime.dynamodb import from_item
 from refund_charge.app import Application
 from refund_charge.refund import RefundCharge
-from testing.harness import PROJECT, Log, Sample, load_template
+from testing.harness import PROJECT, Log, Sample, load_template, number_of
 from testing.simulation.dynamodb import MemoryDynamoDB, NoFaults
 from testing.simulation.refunds import (
     AMOUNT_MINOR,
@@ -797,7 +797,8 @@ def test_an_internal_refund_that_has_no_row_is_recovered_as_internal(service: Se
 def test_the_template_gives_the_function_its_environment(aws: None) -> None:
     """Every variable that the application reads."""
     function = load_template()["Resources"]["RefundChargeFunction"]["Properties"]
-    given = dict.fromkeys(function["Environment"]["Variables"], "x") | {"FUNCTION_TIMEOUT_SECONDS": "30"}
+    given = {name: number_of(name) or "x" for name in function["Environment"]["Variables"]}
+    given["STRIPE_SHARE_PERCENT"] = function["Environment"]["Variables"]["STRIPE_SHARE_PERCENT"]
     Application(given)
     assert {"PAYMENTS_TABLE", "REFUNDS_TABLE"} <= given.keys()
 

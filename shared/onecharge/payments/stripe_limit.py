@@ -40,9 +40,10 @@ CONFIRM_AFTER_SECONDS = 1.2
 Creates leave evenly, but come back unevenly: confirmed as they come, a second would have more confirms than creates.
 Longer than nearly every create, so that confirms leave as evenly. Below the limit nobody waits."""
 
+_WAIT_SECONDS = 0.25
+"""Who waits for longer has reached the limit. Less is chance: two orders that come within a moment."""
 _REACHED_SECONDS = 5.0
-"""For how long the limit counts as reached after somebody had to wait: what is confirmed late and what is confirmed at
-once would meet."""
+"""For how long the limit then counts as reached: what is confirmed late and what is confirmed at once would meet."""
 _IDLE_SECONDS = 1.0
 """How much of an idle time is made up for: what was not used in the last second may be used at once."""
 _AHEAD_MAX_SECONDS = 10.0
@@ -125,7 +126,7 @@ class _Item:
 
     free_at: int = 0
     reached_at: int = 0
-    """When somebody had to wait last."""
+    """When the limit was reached last."""
 
 
 class SharedRate:
@@ -138,6 +139,22 @@ class SharedRate:
         self._rate, self._instruments = rate, instruments
         self._seen = _Item()
         """The item as this worker last saw it. Usually another worker has moved it on."""
+
+    @classmethod
+    def of(
+        cls,
+        environment: Mapping[str, str],
+        client: "DynamoDBClient",
+        name: str,
+        *,
+        requests: int,
+        instruments: Instruments,
+    ) -> "SharedRate":
+        """The rate of the function of this name, whose work takes so many requests. Reads STRIPE_LIMIT_TABLE, and what
+        StripeLimit reads.
+        """
+        rate = StripeLimit.of(environment).rate(requests=requests)
+        return cls(client, environment["STRIPE_LIMIT_TABLE"], name, rate=rate, instruments=instruments)
 
     def take(self, count: int, *, within_seconds: float) -> list[Slot]:
         """The slots of so many pieces of work; fewer if not all of them begin within this time.
@@ -160,8 +177,8 @@ class SharedRate:
             taken = take(
                 seen.free_at / _MICROSECONDS, now=now, count=count, rate=self._rate, within_seconds=within_seconds
             )
-            must_wait = len(taken.slots) < count or taken.slots[-1] > now
-            reached_at = now if must_wait else seen.reached_at / _MICROSECONDS
+            reaches = len(taken.slots) < count or taken.slots[-1] > now + _WAIT_SECONDS
+            reached_at = now if reaches else seen.reached_at / _MICROSECONDS
             if self._write(_Item(round(taken.free_at * _MICROSECONDS), round(reached_at * _MICROSECONDS))):
                 confirm_after = CONFIRM_AFTER_SECONDS if now - reached_at < _REACHED_SECONDS else 0
                 return [Slot(slot, slot + confirm_after) for slot in taken.slots]
