@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
 .PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sizes sbom specification simulate mutants openapi sam-local requirements clean
-.PHONY: bench bench-check survival costs load scale rows shape machines new new-check # optional: original
+.PHONY: bench bench-check survival costs load scale rows stripe-limit shape machines new new-check # optional: original
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -155,6 +155,10 @@ costs: $(VENV)/.dev $(if $(MEASURE),$(VENV)/opt/.emulator $(VENV)/opt/.dynamodb-
 load: install ## Place orders here at a constant rate, and measure how long each takes until PAID [RATE=2] [SECONDS=30]; WRITE=1 keeps the picture.
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.load $(call option,RATE,rate) $(call option,SECONDS,seconds) \
 	  $(if $(WRITE),--write)
+
+stripe-limit: $(VENV)/.dev $(VENV)/opt/.emulator ## Is Stripe's limit kept, and used? [LIMIT=100] [ORDERS=3000] [SIMULATED=1: designs beside it, without a stack].
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.stripe_limit $(call option,LIMIT,limit) $(call option,ORDERS,orders) \
+	  $(if $(SIMULATED),--simulated)
 
 scale: $(VENV)/.dev ## Say what limits at 10, 1,000 and 100,000 orders a second; WRITE=1 writes the tables of docs/scale.md.
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.scale $(if $(WRITE),--write)

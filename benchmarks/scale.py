@@ -97,13 +97,13 @@ def parts(of: Measured, design: Design) -> list[Part]:
             "Stripe, the account",
             STRIPE_ACCOUNT / 2,
             f"{STRIPE_ACCOUNT} requests/s; an order makes 2",
-            "Stripe's support; more than one account, each with a stack of its own",
+            "Stripe's support, then StripeAccountLimit; more than one account, each with a stack of its own",
         ),
         Part(
             "charge_order at once",
             charging * BUSY / seconds["charge_order"],
             f"ChargeConcurrency {charging}; a batch of {BUSY} takes {seconds['charge_order']:.2f} s",
-            "ChargeConcurrency in template.yaml's mapping, after Stripe's limit",
+            "ChargeConcurrency, after Stripe's limit",
         ),
         Part("HTTP API, its throttle", admitted, f"{admitted} requests/s", "ThrottlingRateLimit in template.yaml"),
         Part(
