@@ -10,10 +10,12 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from charge_order.app import handle
+from local.alarm_evaluation import Definition, Sample, datapoints, state_of
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_limit import CONFIRM_AFTER_SECONDS, SharedRate, Slot, StripeLimit, Turns, take
+from onecharge.payments.stripe_metrics import status_of, stripe_request
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.consumer import BackOff, Disposition, Done
@@ -314,6 +316,18 @@ def test_without_slots_the_same_workers_are_refused() -> None:
 def test_the_lower_limit_decides(endpoint: int, account: int, orders: float) -> None:
     """An order is two requests of the account's limit, and one of each endpoint's; 5 % is left free."""
     assert StripeLimit(endpoint, account, share_percent=60).rate(requests=2) == pytest.approx(orders)
+
+
+@pytest.mark.parametrize(("a_minute", "state"), [(10, "ALARM"), (9, "OK")])
+def test_five_minutes_of_429s_are_an_alarm(a_minute: int, state: str) -> None:
+    """By the metric that each request to Stripe is counted with, in its dimension, and as CloudWatch evaluates it."""
+    alarm = Definition.of(load_template("monitoring.yaml")["Resources"]["StripeRateLimited"]["Properties"])
+    counted = stripe_request("POST", "https://api.stripe.com/v1/payment_intents", status_of(429), 0.02, None)
+    assert alarm.metric == counted
+    assert {name: str(value) for name, value in alarm.dimensions.items()} in counted.dimensions
+    samples = [Sample(T0 + 60 * minute + n, 0.02) for minute in range(5) for n in range(a_minute)]
+    assert state_of(alarm, datapoints(alarm, samples, now=T0 + 299)) == state
+    assert state_of(alarm, datapoints(alarm, samples[: 4 * a_minute], now=T0 + 239)) == "OK"
 
 
 # ---------------------------------------------------------------- the template
