@@ -23,6 +23,7 @@ from benchmarks.costs.bill import (
     total,
 )
 from benchmarks.costs.quantities import Measured
+from onecharge.payments.charges.store import UNFINISHED_SHARDS
 from testing.arguments import Arguments
 from testing.harness import PROJECT, load_template
 
@@ -32,6 +33,11 @@ DOCUMENT = PROJECT / "docs" / "scale.md"
 MEMORY_MB = (128, 256, 512, 1024, 1769)
 STREAM_BATCH = 100
 """BatchSize of the streams' event source mappings."""
+PARTITION_UNITS = 1_000
+"""Write units a second of one partition key (Amazon DynamoDB Developer Guide, "Best practices for designing and using
+partition keys")."""
+SHARDED = {"PaymentsTable/unfinished": UNFINISHED_SHARDS, "OrdersTable/by_status": 1}
+"""Indexes whose partition keys are few; every other key is an order's or a customer's own."""
 STRIPE_ENDPOINT, STRIPE_ACCOUNT = 25, 100
 """Requests a second in live mode, by default (Stripe documentation, "Rate limits")."""
 
@@ -156,6 +162,16 @@ def parts(of: Measured, design: Design) -> list[Part]:
             "30,000 messages/s in us-east-1, fewer elsewhere; an order is two",
             "Service Quotas: messages published a second",
         ),
+    ]
+    found += [
+        Part(
+            f"index {name.partition('/')[2]}",
+            SHARDED[name] * PARTITION_UNITS / each,
+            f"{PARTITION_UNITS:,} write units/s a partition key, {SHARDED[name]} shards; an order writes {each:g}",
+            "more shards, in two deployments (docs/guides/changes.md)",
+        )
+        for name, each in units.items()
+        if name in SHARDED
     ]
     return sorted(found, key=lambda part: part.orders_a_second)
 
