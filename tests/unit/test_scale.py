@@ -1,11 +1,13 @@
 """docs/scale.md says what limits, as it is computed from what was measured, from template.yaml and from quotas."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from benchmarks.costs.bill import BUSY, deployed, measured
 from benchmarks.scale import DOCUMENT, RATES, Part, _factor, _rounded, durations, parts, with_tables
+from testing.harness import PROJECT
 
 MEASURED = measured()
 
@@ -46,3 +48,11 @@ def test_a_limit_that_is_too_low_says_by_how_much() -> None:
     assert [_factor(rate, 25) for rate in RATES] == ["✓", "x 40", "x 4,000"]
     assert _factor(25, 25) == "✓"
     assert [_rounded(number) for number in (0.4, 9.6, 123, 12_345)] == [1, 10, 120, 12_000]
+
+
+def test_every_test_that_the_document_names_is_there() -> None:
+    """What shows that nothing is lost when the fuse blows."""
+    named = set(re.findall(r"`(test_\w+)`", DOCUMENT.read_text()))
+    tests = "\n".join(path.read_text() for path in (PROJECT / "tests").rglob("test_*.py"))
+    assert named
+    assert [name for name in named if f"def {name}(" not in tests] == []
