@@ -23,7 +23,7 @@ from benchmarks.costs.bill import (
     total,
 )
 from benchmarks.costs.quantities import Measured
-from onecharge.payments.charges.store import UNFINISHED_SHARDS
+from onecharge.runtime.shards import SHARDS
 from testing.arguments import Arguments
 from testing.harness import PROJECT, load_template
 
@@ -36,7 +36,7 @@ STREAM_BATCH = 100
 PARTITION_UNITS = 1_000
 """Write units a second of one partition key (Amazon DynamoDB Developer Guide, "Best practices for designing and using
 partition keys")."""
-SHARDED = {"PaymentsTable/unfinished": UNFINISHED_SHARDS, "OrdersTable/by_status": 1}
+SHARDED = {"PaymentsTable/unfinished": SHARDS, "OrdersTable/waiting": SHARDS}
 """Indexes whose partition keys are few; every other key is an order's or a customer's own."""
 STRIPE_ENDPOINT, STRIPE_ACCOUNT = 25, 100
 """Requests a second in live mode, by default (Stripe documentation, "Rate limits")."""
@@ -187,7 +187,8 @@ def limits_table(of: Measured) -> Iterator[str]:
 
 def _factor(rate: int, limit: float) -> str:
     """✓, or by which factor the limit is to be raised."""
-    return "✓" if rate <= limit else f"x {_rounded(rate / limit):,}"
+    factor = rate / limit
+    return "✓" if factor <= 1 else f"x {factor:.1f}" if factor < 10 else f"x {_rounded(factor):,}"
 
 
 def _rounded(number: float) -> int:

@@ -46,7 +46,7 @@ def test_an_order_that_writes_more_has_lower_limits() -> None:
 
 def test_a_limit_that_is_too_low_says_by_how_much() -> None:
     assert [_factor(rate, 25) for rate in RATES] == ["✓", "x 40", "x 4,000"]
-    assert _factor(25, 25) == "✓"
+    assert (_factor(25, 25), _factor(38, 25)) == ("✓", "x 1.5")
     assert [_rounded(number) for number in (0.4, 9.6, 123, 12_345)] == [1, 10, 120, 12_000]
 
 
