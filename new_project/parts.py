@@ -121,6 +121,7 @@ FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "docs/speed.svg",
             "docs/survival.svg",
             "docs/scale.md",
+            "docs/load.svg",
             "requirements/bench.*",
             "testing/anyones_machine*",
             "tests/new_project/*",
