@@ -23,6 +23,9 @@ from typing import Any
 
 from benchmarks.speed.checkpoints import Checkpoints
 
+LIMIT_TABLE = "-stripe-limit"
+"""What the name of the table ends with whose item shares Stripe's limit."""
+
 _SECRET = json.dumps(
     {
         "ARN": "arn:aws:secretsmanager:us-east-1:123456789012:secret:stripe",
@@ -111,7 +114,8 @@ class AwsServer:
             answer = self._meter(operation, json.loads(answer))
         if left := max(0.0, self.seconds - (time.monotonic() - came)):
             await asyncio.sleep(left)
-        if operation in _WRITES and self.first_write is None:
+        # The slots of Stripe's limit are taken before: the claim is what counts.
+        if operation in _WRITES and LIMIT_TABLE.encode() not in body and self.first_write is None:
             self.first_write = time.monotonic()
         kept = dict(answer_headers)
         if self.metering:

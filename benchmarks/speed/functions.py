@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from benchmarks.speed.aws_server import LIMIT_TABLE
 from benchmarks.speed.checkpoints import started
 from benchmarks.speed.deliveries import Event
 from benchmarks.speed.deployed_environment import Template
@@ -51,7 +52,7 @@ class Variant:
             "StripeApiBase": servers.stripe_url,
             "StripeEndpointLimit": "10000",  # The stand-in has none: benchmarks/stripe_limit is about that.
             "StripeAccountLimit": "100000",
-            "StripeLimitTable": _limit_table(servers, table),
+            "StripeLimitTable": f"{table}{LIMIT_TABLE}",
             "AwsEndpointUrl": servers.aws_url,
         }
         return Template(self.release / "template.yaml", given).variables_of("ChargeOrderFunction")
@@ -70,6 +71,12 @@ class Variant:
             declared = Template(self.release / "template.yaml", {}).body["Resources"]["PaymentsTable"]["Properties"]
             wanted = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes")
             properties = {each: declared[each] for each in wanted if each in declared}
+            servers.dynamodb.create_table(
+                TableName=f"{name}{LIMIT_TABLE}",
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[{"AttributeName": "name", "AttributeType": "S"}],
+                KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}],
+            )
         servers.dynamodb.create_table(TableName=name, BillingMode="PAY_PER_REQUEST", **properties)
         return name
 
@@ -153,18 +160,6 @@ class Worker:
 def command_of(variant: Variant, *options: str) -> list[str]:
     """The command that runs worker.py with the function."""
     return [*variant.python, str(_SPEED / "worker.py"), *options, variant.module, *map(str, variant.folders)]
-
-
-def _limit_table(servers: Servers, table: str) -> str:
-    """The item that shares Stripe's limit, in a table of its own beside this one."""
-    name = f"{table}-limit"
-    servers.dynamodb.create_table(
-        TableName=name,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": "name", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}],
-    )
-    return name
 
 
 def environment_of(variant: Variant, servers: Servers, table: str) -> dict[str, str]:
