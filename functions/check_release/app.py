@@ -7,12 +7,11 @@ CodeDeploy ─► check_release ─► the new version of the function: SELF_CHE
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from aws_lambda_powertools import Metrics
 from botocore.config import Config
 
 from check_release.check import CheckRelease
-from onecharge.runtime.aws import client_config
+from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -33,8 +32,8 @@ class Application:
         self.probes: Mapping[str, Probe] = {}  # It is no part of the way of an order, and is not deployed gradually.
         config = Config(connect_timeout=1, read_timeout=SELF_CHECK_SECONDS, retries={"total_max_attempts": 1})
         self.check = CheckRelease(
-            codedeploy=boto3.client("codedeploy", config=client_config()),
-            functions=boto3.client("lambda", config=config),
+            codedeploy=aws_client("codedeploy", config=client_config()),
+            functions=aws_client("lambda", config=config),
             logger=function_logger(),
         )
 

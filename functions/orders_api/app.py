@@ -5,12 +5,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from aws_lambda_powertools import Metrics
 
 from onecharge.orders.ids import GuardedKey
 from onecharge.orders.store import OrderStore
-from onecharge.runtime.aws import client_config
+from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -30,13 +29,13 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.counts = Counts(Metrics())
-        dynamodb, orders_table = boto3.client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]
+        dynamodb, orders_table = aws_client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]
         # optional: cancel | authentication
         questions = partial(PaymentQuestions.waiting, environment["PAYMENT_QUESTIONS_FUNCTION"])
         # end optional
         clock = partial(datetime.now, UTC)
         # The client is made when it is needed: a cold start that places no order does without.
-        secrets = partial(boto3.client, "secretsmanager", config=client_config())
+        secrets = partial(aws_client, "secretsmanager", config=client_config())
         key_arn = environment["ORDER_ID_KEY_SECRET_ARN"]
         order_id_key = GuardedKey(
             dynamodb,

@@ -6,10 +6,10 @@ Everything else goes by events. The function payment_questions answers, invoked 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import boto3
 from botocore.config import Config
 from pydantic import BaseModel, ValidationError
 
+from onecharge.runtime.aws import aws_client
 from orders_api.http import Unavailable
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class PaymentQuestions:
     def waiting(cls, function: str, *, read_timeout_seconds: int) -> "PaymentQuestions":
         """Waits so long for an answer. One try: the API's client retries, and gets the same answer."""
         config = Config(connect_timeout=1, read_timeout=read_timeout_seconds, retries={"total_max_attempts": 1})
-        return cls(boto3.client("lambda", config=config), function)
+        return cls(aws_client("lambda", config=config), function)
 
     def ask[Answer: BaseModel](self, question: BaseModel, answer: type[Answer]) -> Answer:
         """Ask one question of the contract; `answer` is the model of its answer.

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from aws_lambda_powertools import Metrics
 
 from onecharge.orders.ids import GuardedKey
-from onecharge.runtime.aws import client_config
+from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -32,8 +31,8 @@ class Application:
         self._logger = function_logger()
         self._threads = Threads(AT_ONCE)
         self.counts = Counts(Metrics())
-        dynamodb = boto3.client("dynamodb", config=client_config())
-        secrets = boto3.client("secretsmanager", config=client_config())
+        dynamodb = aws_client("dynamodb", config=client_config())
+        secrets = aws_client("secretsmanager", config=client_config())
         self._documents = DueDocumentStore(dynamodb, environment["DUE_DOCUMENTS_TABLE"], environment["ORDERS_TABLE"])
         self._order_id_key = GuardedKey(
             dynamodb,

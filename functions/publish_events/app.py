@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from aws_lambda_powertools import Logger, Metrics
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, Event
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.aws import client_config, error_code
+from onecharge.runtime.aws import aws_client, client_config, error_code
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Alarm, Counts
@@ -109,7 +108,7 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         logger = function_logger()
-        sns = boto3.client("sns", config=client_config())
+        sns = aws_client("sns", config=client_config())
         self.counts = Counts(Metrics())
         self.publisher = Publisher(
             tables=PublishedTables.of(environment),
@@ -118,7 +117,7 @@ class Application:
                 PAYMENT_SERVICE: Topic(sns, environment["PAYMENT_EVENTS_TOPIC_ARN"], logger, self.counts),
             },
             failed_records=FailedRecords(
-                lambda: boto3.client("s3", config=client_config()),
+                lambda: aws_client("s3", config=client_config()),
                 environment["FAILED_RECORDS_BUCKET"],
                 now=lambda: datetime.now(UTC),
             ),

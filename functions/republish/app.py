@@ -4,10 +4,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from aws_lambda_powertools import Metrics
 
-from onecharge.runtime.aws import BATCH_SIZE, client_config
+from onecharge.runtime.aws import BATCH_SIZE, aws_client, client_config
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
@@ -34,13 +33,13 @@ class Application:
         self._logger = function_logger()
         self._threads = Threads(BATCH_SIZE)  # as many as the clients have connections
         self.counts = Counts(Metrics())
-        dynamodb = boto3.client("dynamodb", config=config)
+        dynamodb = aws_client("dynamodb", config=config)
         self._sources: list[Source] = [
             WaitingOrders(dynamodb, environment["ORDERS_TABLE"]),
             WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),  # optional: refunds
         ]
         self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)
-        sns = boto3.client("sns", config=config)
+        sns = aws_client("sns", config=config)
         self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
         self.probes = {
             "ORDERS_TABLE": table_probe(environment["ORDERS_TABLE"], "order_id"),

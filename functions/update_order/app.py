@@ -11,13 +11,12 @@ The allowed moves are in onecharge.orders.transitions; a stale or duplicate even
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from aws_lambda_powertools import Metrics
 
 from onecharge.contract.events import Event, PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.store import OrderStore
-from onecharge.runtime.aws import client_config
+from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
@@ -44,7 +43,7 @@ class Application:
     def __init__(self, environment: Mapping[str, str]) -> None:
         logger = function_logger()
         self.counts = Counts(Metrics())
-        orders = OrderStore(boto3.client("dynamodb", config=client_config()), environment["ORDERS_TABLE"])
+        orders = OrderStore(aws_client("dynamodb", config=client_config()), environment["ORDERS_TABLE"])
         self._updates: Mapping[type[Event], Callable[[Any], Disposition]] = {
             PaymentOutcomeEvent: UpdateOrder(orders, logger, self.counts),
             # optional: refunds

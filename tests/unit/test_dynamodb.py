@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from boto3.dynamodb.types import TypeSerializer
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from onecharge.contract.states import OrderStatus
 from onecharge.runtime.dynamodb import expression_values, from_item, set_expression, to_item
@@ -15,6 +15,15 @@ VALUES: dict[str, Any] = {
     "yes": True,
     "list": [1, "a", {"deep": [2]}],
     "map": {"attempts": 3, "none": {}},
+    "null": [None],
+}
+STORED_BY_OTHERS: dict[str, Any] = {
+    "numbers": {"NS": ["1", "-2"]},
+    "texts": {"SS": ["a", "b"]},
+    "bytes": {"B": b"a"},
+    "many bytes": {"BS": [b"a", b"b"]},
+    "null": {"NULL": True},
+    "deep": {"M": {"list": {"L": [{"BOOL": False}, {"NULL": True}, {"N": "3"}]}}},
 }
 
 
@@ -30,6 +39,27 @@ def test_an_attribute_has_the_type_that_boto3_gives_it(name: str) -> None:
     """A boolean is no number, and text of an enum is its value."""
     assert to_item({"a": VALUES[name]})["a"] == TypeSerializer().serialize(VALUES[name])
     assert to_item({"a": OrderStatus.PAID}) == {"a": {"S": "PAID"}}
+
+
+@pytest.mark.parametrize("name", STORED_BY_OTHERS)
+def test_what_others_have_stored_is_read_as_boto3_reads_it(name: str) -> None:
+    """Every type that DynamoDB has."""
+    stored = STORED_BY_OTHERS[name]
+    assert from_item({"a": stored})["a"] == TypeDeserializer().deserialize(stored)
+
+
+@pytest.mark.parametrize("stored", [{"N": "1.5"}, {"L": [{"N": "1.5"}]}, {"M": {"a": {"N": "1e-1"}}}])
+def test_a_fraction_is_refused(stored: dict[str, Any]) -> None:
+    """However deep: nothing of ours is one, and rounding it could change an amount."""
+    with pytest.raises(ValueError, match="invalid literal"):
+        from_item({"a": stored})
+
+
+@pytest.mark.parametrize("value", [1.5, object(), [1.5], {"a": 1.5}])
+def test_a_value_without_a_type_of_dynamodbs_is_refused(value: object) -> None:
+    """A float is none: it would be rounded."""
+    with pytest.raises(TypeError):
+        to_item({"a": value})
 
 
 def test_none_is_not_stored() -> None:

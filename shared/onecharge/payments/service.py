@@ -9,8 +9,6 @@ refunds/service.py does the same.  # optional: refunds
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import boto3
-
 from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.charges.gateway import WINDOW_PARTS, StripeGateway
 from onecharge.payments.charges.store import PaymentStore
@@ -19,7 +17,7 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.aws import client_config
+from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Threads
 from onecharge.runtime.secrets import SecretUnavailable
@@ -63,7 +61,7 @@ class PaymentService:
         self.bounds = bounds
         self.instruments = instruments
         config = client_config()
-        self.dynamodb = boto3.client("dynamodb", config=config)
+        self.dynamodb = aws_client("dynamodb", config=config)
         self.store = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
         # All lookups of a worker share the threads, as they share Stripe's limit.
         self._lookups = Threads(WINDOW_PARTS)

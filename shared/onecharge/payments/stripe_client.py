@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-import boto3
 import stripe
 import urllib3
 
 from onecharge.payments.stripe_transport import StripeTransport
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
+from onecharge.runtime.aws import aws_client
 from onecharge.runtime.secrets import Secret, SecretUnavailable
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class StripeAccount:
         bounds: TimeBounds,
         count: Callable[[str], None] = lambda _: None,
     ) -> None:
-        client = boto3.client("secretsmanager", config=config)
+        client = aws_client("secretsmanager", config=config)
         self._secret = Secret(client, environment["STRIPE_SECRET_ARN"])
         self._client_for = lru_cache(maxsize=1)(
             partial(

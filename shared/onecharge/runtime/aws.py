@@ -1,5 +1,9 @@
-"""What boto3's clients share: bounded time and retries, a connection for each parallel record; and their errors."""
+"""AWS's clients: bounded time and retries, a connection for each parallel record; and their errors."""
 
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
 from botocore import __version__ as botocore_version
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -9,6 +13,22 @@ BATCH_SIZE = 10
 
 USER_AGENT = f"Botocore/{botocore_version} onecharge"
 """What AWS's logs show: the versions that AWS's support asks for first."""
+
+
+if TYPE_CHECKING:
+    import boto3
+
+    aws_client = boto3.client  # Typed for each service.
+else:
+
+    def aws_client(service: str, *, config: Config) -> Any:
+        """A client of this service: the same that `boto3.client` returns, without boto3's resources and transfers."""
+        return _session().create_client(service, config=config)
+
+    @cache
+    def _session() -> botocore.session.Session:
+        """One for all clients, since each session reads the definitions of AWS's endpoints again."""
+        return botocore.session.get_session()
 
 
 def client_config() -> Config:

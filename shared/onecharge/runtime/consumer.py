@@ -27,12 +27,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-import boto3
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from onecharge.runtime.aws import BATCH_SIZE, client_config
+from onecharge.runtime.aws import BATCH_SIZE, aws_client, client_config
 from onecharge.runtime.queues import Delivery, Queue
 from onecharge.runtime.tracing import order_span
 from onecharge.runtime.validation import reason_of
@@ -284,7 +283,7 @@ def queue_consumer[Event: Message](
     return Consumer(
         model=model,
         handle=handle,
-        queue=Queue(boto3.client("sqs", config=client_config()), queue_url, dlq_url),
+        queue=Queue(aws_client("sqs", config=client_config()), queue_url, dlq_url),
         logger=logger,
         count=count,
         threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),

@@ -1,13 +1,7 @@
 """Items as DynamoDB's low-level client and its streams have them, to and from plain Python values."""
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
-
-from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
-
-_serializer = TypeSerializer()
-_deserializer = TypeDeserializer()
 
 
 def to_item(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -16,7 +10,7 @@ def to_item(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"attempt": {"N": "1"}}` as `{"attempt": 1}`; every number is an int, since no fraction is stored."""
+    """`{"attempt": {"N": "1"}}` as `{"attempt": 1}`; every number is an int. Raises ValueError for a fraction."""
     return {name: _deserialized(value) for name, value in item.items()}
 
 
@@ -30,30 +24,40 @@ def expression_values(**values: Any) -> dict[str, Any]:
     return {f":{name}": value for name, value in to_item(values).items()}
 
 
-# Strings and integers, which are nearly everything, skip boto3's slower search for the type.
+def _serialized(value: Any) -> dict[str, Any]:
+    """The value with its type (Amazon DynamoDB API reference, "AttributeValue"). Raises TypeError."""
+    match value:
+        case str():
+            return {"S": str(value)}
+        case bool():
+            return {"BOOL": value}
+        case int():
+            return {"N": str(value)}
+        case None:
+            return {"NULL": True}
+        case Mapping():
+            return {"M": {name: _serialized(each) for name, each in value.items()}}
+        case list() | tuple():
+            return {"L": [_serialized(each) for each in value]}
+        case _:
+            raise TypeError(f"{type(value).__name__} is no attribute's type")
 
 
-def _serialized(value: Any) -> Any:
-    if isinstance(value, str):
-        return {"S": str(value)}
-    if type(value) is int:
-        return {"N": str(value)}
-    return _serializer.serialize(value)
-
-
-def _deserialized(value: Any) -> Any:
-    if "S" in value:
-        return value["S"]
-    if "N" in value:
-        return int(value["N"])
-    return _plain(_deserializer.deserialize(value))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return int(value)
-    if isinstance(value, list):
-        return [_plain(element) for element in value]
-    if isinstance(value, dict):
-        return {name: _plain(element) for name, element in value.items()}
-    return value
+def _deserialized(value: Mapping[str, Any]) -> Any:
+    """The plain value; ValueError if it is a fraction."""
+    [(type_, content)] = value.items()
+    match type_:
+        case "N":
+            return int(content)
+        case "NULL":
+            return None
+        case "M":
+            return {name: _deserialized(each) for name, each in content.items()}
+        case "L":
+            return [_deserialized(each) for each in content]
+        case "NS":
+            return {int(each) for each in content}
+        case "SS" | "BS":
+            return set(content)
+        case _:  # S, BOOL, B
+            return content

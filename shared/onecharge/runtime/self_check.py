@@ -11,10 +11,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import boto3
 from botocore.config import Config
 
-from onecharge.runtime.aws import client_config, error_code
+from onecharge.runtime.aws import aws_client, client_config, error_code
 from onecharge.runtime.dynamodb import to_item
 
 if TYPE_CHECKING:
@@ -69,28 +68,28 @@ def _outcome(probe: Probe) -> str:
 
 def table_probe(table: str, *key: str) -> Probe:
     """Reads an item that is not there, by the table's key attributes."""
-    return lambda: boto3.client("dynamodb", config=client_config()).get_item(
+    return lambda: aws_client("dynamodb", config=client_config()).get_item(
         TableName=table, Key=to_item(dict.fromkeys(key, _NOBODY))
     )
 
 
 def queue_probe(url: str) -> Probe:
     """Reads an attribute of the queue."""
-    return lambda: boto3.client("sqs", config=client_config()).get_queue_attributes(
+    return lambda: aws_client("sqs", config=client_config()).get_queue_attributes(
         QueueUrl=url, AttributeNames=["QueueArn"]
     )
 
 
 def topic_probe(arn: str) -> Probe:
     """Reads the topic's attributes."""
-    return lambda: boto3.client("sns", config=client_config()).get_topic_attributes(TopicArn=arn)
+    return lambda: aws_client("sns", config=client_config()).get_topic_attributes(TopicArn=arn)
 
 
 # optional: cancel | authentication
 def function_probe(function: str) -> Probe:
     """Asks the function for its own self-check; raises SelfCheckFailed unless that is well."""
     config = Config(connect_timeout=1, read_timeout=20, retries={"total_max_attempts": 1})
-    return lambda: require_self_check(boto3.client("lambda", config=config), function)
+    return lambda: require_self_check(aws_client("lambda", config=config), function)
 
 
 # end optional
