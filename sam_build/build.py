@@ -31,37 +31,33 @@ GLIBC_VERSIONS = ("2_34", "2_28", "2_17")
 """Of wheels that run on Lambda: its python3.13 runs on Amazon Linux 2023, which has glibc 2.34."""
 
 AWS_SERVICES = ("codedeploy", "dynamodb", "lambda", "s3", "secretsmanager", "sns", "sqs")
-"""The services that the functions call, as `boto3.client` names them: only these have their data shipped."""
+"""The services that the functions call, as `aws_client` names them: only these have their data shipped."""
 
 LEFT_OUT = (
     # Programs, with the path of the Python that has installed them.
     "bin",
     "*.data",
-    # Descriptions of AWS's 400 other services, and what only `boto3.resource` reads.
+    # Descriptions of AWS's 400 other services, and examples.
     "botocore/data/*/",
     "botocore/data/*/*/examples-1.json",
-    "boto3/data",
-    "boto3/ec2",
-    "boto3/examples",
     # Of Stripe's SDK: the types of parameters, for type checkers alone, and the "thin" events.
     "stripe/params",
     "stripe/events",
     # Of Powertools: what serves other kinds of functions.
     "aws_lambda_powertools/event_handler/openapi/swagger_ui",
     "aws_lambda_powertools/utilities/auth_alpha",
+    "aws_lambda_powertools/utilities/batch",
     "aws_lambda_powertools/utilities/circuit_breaker",
     "aws_lambda_powertools/utilities/data_masking",
     "aws_lambda_powertools/utilities/feature_flags",
     "aws_lambda_powertools/utilities/idempotency",
     "aws_lambda_powertools/utilities/kafka",
     "aws_lambda_powertools/utilities/parameters",
+    "aws_lambda_powertools/utilities/parser",
     "aws_lambda_powertools/utilities/streaming",
-    # Of other libraries: the former API of pydantic, plugins of tools, programs, a test.
+    # Of other libraries: the former API of pydantic, a plugin of a tool, another platform.
     "pydantic/v1",
     "pydantic/mypy.py",
-    "charset_normalizer/__main__.py",
-    "charset_normalizer/cli",
-    "certifi/tests",
     "urllib3/contrib/emscripten",
 )
 """What is installed and not shipped, as `Path.glob` reads it: a pattern that ends with / matches folders only.
