@@ -18,7 +18,7 @@ from benchmarks.speed.deliveries import again, fresh
 from benchmarks.speed.deployed_environment import Template
 from benchmarks.speed.measure import Figures, Requests
 from benchmarks.speed.picture import PICTURE, svg
-from benchmarks.speed.regression import FOR_A_BATCH, Costs, Interval, findings
+from benchmarks.speed.regression import Costs, Interval, findings
 from benchmarks.speed.results import OURS, PEER, RESULTS, Run, rows_of
 from benchmarks.speed.tables import OWN_README, README, in_full, in_short
 from onecharge.contract.events import OrderPlacedEvent
@@ -50,10 +50,9 @@ def test_a_change_that_costs_nothing_passes() -> None:
 @pytest.mark.parametrize("kind", ["fresh", "duplicate"])
 @pytest.mark.parametrize("service", ["stripe", "dynamodb"])
 def test_one_request_more_fails(kind: str, service: str) -> None:
-    """Of ten orders: it may be made for one of them only. What a batch makes once for its slots is allowed."""
+    """Of ten orders: it may be made for one of them only."""
     before: Requests = getattr(ASKED, kind)
-    allowed = FOR_A_BATCH if service == "dynamodb" else 0
-    more = replace(before, **{service: getattr(before, service) + allowed + 1})
+    more = replace(before, **{service: getattr(before, service) + 1})
     [found] = findings(ASKED, replace(ASKED, **{kind: more}), cpu(1.0))
     assert f"10 {kind} orders" in found
     fewer = replace(before, **{service: getattr(before, service) - 1})
