@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 STEP_SECONDS = 20
 """One row, one event, one page: as much as a function with this timeout would have for it."""
 
-AT_ONCE = 8
-"""Rows, or events of different orders. Most of the time is Stripe's: with 300 ms for a PaymentIntent, 8 of them make 26
-requests a second, which is what Stripe allows of one kind of request by default."""
+AT_ONCE = 5
+"""Rows, or events of different orders. Most of the time is Stripe's: with 200 to 300 ms for a PaymentIntent, five make
+17 to 25 requests a second, and Stripe allows 25 of one kind by default."""
 
 
 def bounds_of(function_timeout_seconds: int) -> TimeBounds:
