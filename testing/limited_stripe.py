@@ -18,7 +18,7 @@ from local.stripe_standin.rate_limits import RateLimits
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_limit import HEADROOM, SharedRate, Turns
 from onecharge.runtime.aws import BATCH_SIZE
-from onecharge.runtime.consumer import Disposition, Done, backoff_seconds
+from onecharge.runtime.consumer import backoff_seconds
 from testing.builders import T0
 from testing.silent import SILENT
 from testing.simulation.dynamodb import MemoryDynamoDB
@@ -189,18 +189,14 @@ class _Slots(_Unpaced):
         self.slept = seconds
 
     def take(self, count: int) -> None:
-        self.turns.take(count, seconds_left=INVOCATION_SECONDS)
+        self.turns.next_invocation(seconds_left=INVOCATION_SECONDS)
 
     def begin(self) -> Waits | None:
-        waits: list[Waits] = []
-
-        def work(before_confirm: Callable[[], None]) -> Disposition:
-            waits.append((self.slept, lambda: self._slept_in(before_confirm) if self.confirms_evenly else 0))
-            return Done()
-
-        self.slept = 0
-        self.turns.in_turn(work)
-        return waits[0] if waits else None
+        turn = self.turns.turn()
+        seconds = turn.begin()
+        if seconds is None:
+            return None
+        return seconds, lambda: self._slept_in(turn.confirm) if self.confirms_evenly else 0
 
     def _slept_in(self, wait: Callable[[], None]) -> float:
         self.slept = 0

@@ -1,13 +1,12 @@
 """charge_order: charges orders, fed by the payments queue. This file only puts the parts together.
 
-SQS message ─► Consumer ─► Turns ─────────► ChargeOrder ─► PaymentStore: claim ─► PaymentWorker ─► Stripe ─► finalize
-               (runtime)   stripe_limit.py  charge.py      payments/charges/store.py  …/worker.py
+SQS message ─► Consumer ─► ChargeOrder ─► PaymentStore: claim ─► PaymentWorker ─► Turn ────────► Stripe ─► finalize
+               (runtime)   charge.py      payments/charges/store.py  …/worker.py  stripe_limit.py
 """
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Metrics
@@ -55,17 +54,12 @@ class Application:
         instruments = Instruments(time.time, logger, self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        rate = SharedRate.of(
-            environment,
-            self._service.dynamodb,
-            "charge_order",
-            requests=REQUESTS_OF_AN_ORDER,
-            instruments=instruments,
-        )
+        rate = SharedRate.of(environment, "charge_order", requests=REQUESTS_OF_AN_ORDER, instruments=instruments)
         turns = Turns(rate, instruments, record_seconds=bounds.record_seconds)
         consumer = queue_consumer(
             model=ORDER_EVENT,
-            handle=lambda event: turns.in_turn(partial(self._charge, event)),
+            # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
+            handle=lambda event: handle(event, replace(self._service.charges(), turn=turns.turn())),
             queue_url=environment["PAYMENTS_QUEUE_URL"],
             dlq_url=environment["PAYMENTS_DLQ_URL"],
             logger=logger,
@@ -79,10 +73,6 @@ class Application:
             "PAYMENTS_QUEUE_URL": queue_probe(environment["PAYMENTS_QUEUE_URL"]),
             "STRIPE_SECRET_ARN": payment_intents_probe(self._service.stripe),
         }
-
-    def _charge(self, event: Event, before_confirm: Callable[[], None]) -> Disposition:
-        """With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off."""
-        return handle(event, replace(self._service.charges(), before_confirm=before_confirm))
 
 
 @lambda_handler(Application)

@@ -61,11 +61,7 @@ class Application:
         )
         # optional: authentication
         self._secrets_rate = SharedRate.of(
-            environment,
-            self._service.dynamodb,
-            "payment_questions",
-            requests=1,
-            instruments=self._service.instruments,
+            environment, "payment_questions", requests=1, instruments=self._service.instruments
         )
         # end optional
         self.probes = {
@@ -102,7 +98,7 @@ class Application:
     # optional: authentication
     def _may_ask_for_a_secret(self) -> bool:
         """Whoever asks again and again leaves Stripe's limit to charges. A customer waits a second for it at most."""
-        for slot in self._secrets_rate.take(1, within_seconds=SECRET_SLOT_SECONDS):
+        for slot in self._secrets_rate.take(1, until=time.time() + SECRET_SLOT_SECONDS):
             time.sleep(max(0.0, min(slot.begin_at - time.time(), SECRET_SLOT_SECONDS)))
             return True
         return False

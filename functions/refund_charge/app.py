@@ -1,7 +1,7 @@
 """refund_charge: makes refunds, fed by the refunds queue. This file only puts the parts together.
 
-SQS message ─► Consumer ─► Turns ─────────► RefundCharge ─► RefundStore: claim ─► RefundWorker ─► Stripe ─► finalize
-               (runtime)   stripe_limit.py  refund.py       payments/refunds/store.py  …/worker.py
+SQS message ─► Consumer ─► RefundCharge ─► RefundStore: claim ─► RefundWorker ─► Turn ────────► Stripe ─► finalize
+               (runtime)   refund.py       payments/refunds/store.py  …/worker.py  stripe_limit.py
 """
 
 import time
@@ -18,6 +18,7 @@ from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
 from onecharge.payments.stripe_limit import PacedConsumer, SharedRate, Turns
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import Turn
 from onecharge.runtime.consumer import queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
@@ -43,15 +44,12 @@ class Application:
         instruments = Instruments(time.time, logger, self.counts)
         self._service = PaymentService(environment, bounds=bounds, instruments=instruments)
         self._store = RefundStore(self._service.dynamodb, environment["REFUNDS_TABLE"])
-        dynamodb = self._service.dynamodb
-        rate = SharedRate.of(
-            environment, dynamodb, "refund_charge", requests=REQUESTS_OF_A_REFUND, instruments=instruments
-        )
+        rate = SharedRate.of(environment, "refund_charge", requests=REQUESTS_OF_A_REFUND, instruments=instruments)
         turns = Turns(rate, instruments, record_seconds=bounds.record_seconds)
         consumer = queue_consumer(
             model=RefundRequestedEvent,
             # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
-            handle=lambda event: turns.in_turn(lambda _: self._refund_charge()(event)),
+            handle=lambda event: self._refund_charge(turns.turn())(event),
             queue_url=environment["REFUNDS_QUEUE_URL"],
             dlq_url=environment["REFUNDS_DLQ_URL"],
             logger=logger,
@@ -66,10 +64,10 @@ class Application:
             "STRIPE_SECRET_ARN": refunds_probe(self._service.stripe),
         }
 
-    def _refund_charge(self) -> RefundCharge:
+    def _refund_charge(self, turn: Turn) -> RefundCharge:
         bounds, instruments = self._service.bounds, self._service.instruments
         # One client for the whole delivery: a lookup proves nothing about another account.
-        refunds = Refunds(self._store, self._service.stripe.client(), bounds, instruments)
+        refunds = Refunds(self._store, self._service.stripe.client(), bounds, instruments, turn)
         return RefundCharge(refunds, self._service.store)
 
 

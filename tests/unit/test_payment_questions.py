@@ -157,7 +157,7 @@ def test_the_function_asks_stripe_within_its_share_of_the_limit(
     question = ClientSecretQuestion(order_id=order_id("a"), attempt=1, correlation_id="c").model_dump(mode="json")
     shown = {"id": "pi_0", "status": "succeeded", "amount": 1099, "currency": "eur"}
     stripe.get("/v1/payment_intents/pi_0", json=foreign_intent() | shown)
-    times = {"free_at": int((time.time() + 9) * 1_000_000), "reached_at": 0}
+    times = {"free_at": int((time.time() + 5) * 1_000_000), "reached_at": 0}
     item = {"name": {"S": "payment_questions"}} | {name: {"N": str(at)} for name, at in times.items()}
     dynamodb.put_item(TableName="stripe-limit", Item=item)
     with pytest.raises(ClientSecretUnknown):
@@ -226,4 +226,4 @@ def created_intent(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def foreign_intent() -> dict[str, Any]:
-    return {"id": "pi_foreign", "object": "payment_intent", "metadata": {}}
+    return {"id": "pi_foreign", "object": "payment_intent", "created": int(time.time()), "metadata": {}}

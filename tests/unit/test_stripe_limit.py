@@ -2,8 +2,11 @@
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from threading import Barrier, Event
+from time import sleep
 from typing import Any
 
 import pytest
@@ -14,9 +17,10 @@ from local.alarm_evaluation import Definition, Sample, datapoints, state_of
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.stripe_limit import CONFIRM_AFTER_SECONDS, SharedRate, Slot, StripeLimit, Turns, take
+from onecharge.payments.stripe_limit import CONFIRM_AFTER_SECONDS, SharedRate, Slot, StripeLimit, Taken, Turns, take
 from onecharge.payments.stripe_metrics import status_of, stripe_request
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import Turn
 from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.consumer import BackOff, Disposition, Done
 from testing.builders import BOUNDS, T0, order
@@ -56,9 +60,12 @@ class Workers:
         instruments = Instruments(lambda: self.clock.now + ahead, SILENT, self.counted.append)
         return SharedRate(client or self.client, "limits", "charge_order", rate=rate, instruments=instruments)
 
-    def turns(self, **given: Any) -> Turns:
+    def turns(self, *, seconds_left: float, **given: Any) -> Turns:
+        """The turns of an invocation that begins."""
         instruments = Instruments(lambda: self.clock.now, SILENT, self.counted.append)
-        return Turns(self.rate(**given), instruments, record_seconds=26, sleep=self.clock.sleep)
+        turns = Turns(self.rate(**given), instruments, record_seconds=26, sleep=self.clock.sleep)
+        turns.next_invocation(seconds_left=seconds_left)
+        return turns
 
 
 @pytest.fixture
@@ -73,13 +80,14 @@ def workers() -> Workers:
 def test_no_second_has_more_slots_than_the_rate(seed: int) -> None:
     """Whatever comes when, after whatever idle time: in any second, not only in those that a clock counts."""
     chance = random.Random(seed)
-    now, free_at = float(T0), 0.0
+    now = float(T0)
+    taken = Taken((), free_at=0, at_once_until=0)
     slots: list[float] = []
     rate = chance.choice([7.125, RATE, 95.0])
     for _ in range(300):
         now += chance.choice([0, 0.01, 0.1, 0.4, 1.5]) * chance.random()
-        taken = take(free_at, now=now, count=chance.randint(1, BATCH_SIZE), rate=rate, within_seconds=WITHIN)
-        free_at = taken.free_at
+        count = chance.randint(1, BATCH_SIZE)
+        taken = take(taken.free_at, taken.at_once_until, now=now, count=count, rate=rate, within_seconds=WITHIN)
         slots += taken.slots
     assert len(slots) > 300
     assert all(first <= second for first, second in pairwise(slots))
@@ -88,11 +96,18 @@ def test_no_second_has_more_slots_than_the_rate(seed: int) -> None:
 
 
 def test_what_is_idle_begins_at_once() -> None:
-    """A batch that comes alone waits for nothing; the one after it waits until it is made up for."""
-    first = take(T0 - 60, now=T0, count=10, rate=RATE, within_seconds=WITHIN)
-    assert first.slots == (T0,) * 10
-    second = take(first.free_at, now=T0, count=10, rate=RATE, within_seconds=WITHIN)
-    assert second.slots[0] == pytest.approx(T0 + 10 / RATE)
+    """As many as a second has, one by one or in a batch; who comes then waits until it is made up for."""
+    first = take(T0 - 60, now=T0, count=1, rate=RATE, within_seconds=WITHIN)
+    assert first.slots == (T0,)
+    second = take(first.free_at, first.at_once_until, now=T0, count=30, rate=RATE, within_seconds=WITHIN)
+    assert second.slots[:23] == (T0,) * 23
+    assert second.slots[23] == pytest.approx(T0 + 24 / RATE)
+
+
+def test_after_a_short_idle_time_no_more_begins_at_once_than_it_would_have_had() -> None:
+    """A tenth of a second makes room for two orders, not for a batch."""
+    taken = take(T0 - 0.1, T0 - 5, now=T0, count=10, rate=RATE, within_seconds=WITHIN)
+    assert [slot == T0 for slot in taken.slots].count(True) == 3
 
 
 def test_a_slot_that_comes_too_late_is_not_taken() -> None:
@@ -116,10 +131,10 @@ def test_a_clock_that_was_an_hour_wrong_stops_nobody() -> None:
 def test_workers_never_get_one_slot_twice(workers: Workers) -> None:
     """Each takes what comes after the others', whatever it knew before."""
     fleet = [workers.rate() for _ in range(8)]
-    slots = [slot.begin_at for each in fleet for slot in each.take(10, within_seconds=WITHIN)]
+    slots = [slot.begin_at for each in fleet for slot in each.take(10, until=workers.clock.now + WITHIN)]
     assert len(slots) == 80
     later = [slot for slot in slots if slot > T0]
-    assert len(later) == len(set(later)) == 80 - 10
+    assert len(later) == len(set(later)) == 80 - 24
 
 
 def test_a_race_for_the_item_is_lost_by_one(workers: Workers) -> None:
@@ -128,16 +143,16 @@ def test_a_race_for_the_item_is_lost_by_one(workers: Workers) -> None:
     class Racing(MemoryDynamoDB):
         def update_item(self, **given: Any) -> dict[str, Any]:
             if others:
-                others.pop().take(10, within_seconds=WITHIN)
+                others.pop().take(10, until=workers.clock.now + WITHIN)
             return super().update_item(**given)
 
     workers.client = Racing(keys={"limits": ("name",)})
     others: list[SharedRate] = []
     mine, theirs = workers.rate(), workers.rate()
-    mine.take(1, within_seconds=WITHIN)
+    mine.take(30, until=workers.clock.now + WITHIN)
     others.append(theirs)
-    [slot] = mine.take(1, within_seconds=WITHIN)
-    assert slot.begin_at > workers.clock.now + 9 / RATE
+    [slot] = mine.take(1, until=workers.clock.now + WITHIN)
+    assert slot.begin_at > workers.clock.now + 39 / RATE
 
 
 def test_an_item_that_cannot_be_written_stops_nobody(workers: Workers) -> None:
@@ -149,7 +164,7 @@ def test_an_item_that_cannot_be_written_stops_nobody(workers: Workers) -> None:
         def update_item(self, **_: Any) -> None:
             raise EndpointConnectionError(endpoint_url="https://dynamodb")
 
-    assert workers.rate(client=Down()).take(10, within_seconds=WITHIN) == [Slot(T0, T0)] * 10
+    assert workers.rate(client=Down()).take(10, until=workers.clock.now + WITHIN) == [Slot(T0, T0)] * 10
     assert workers.counted == ["StripeLimitUnreadable"]
 
 
@@ -158,90 +173,205 @@ def test_once_somebody_had_to_wait_all_workers_confirm_evenly_for_a_while(worker
     fleet = [workers.rate() for _ in range(3)]
     waits: list[float] = []
     for each in fleet:
-        [*_, slot] = each.take(10, within_seconds=WITHIN)
+        [*_, slot] = each.take(10, until=workers.clock.now + WITHIN)
         waits.append(slot.confirm_at - slot.begin_at)
         workers.clock.now += 0.3
-    assert waits == pytest.approx([0, CONFIRM_AFTER_SECONDS, CONFIRM_AFTER_SECONDS])
+    assert waits == pytest.approx([0, 0, CONFIRM_AFTER_SECONDS])
     workers.clock.now += 2
-    [slot] = fleet[0].take(1, within_seconds=WITHIN)
+    [slot] = fleet[0].take(1, until=workers.clock.now + WITHIN)
     assert (slot.begin_at, slot.confirm_at) == (workers.clock.now, workers.clock.now + CONFIRM_AFTER_SECONDS)
     workers.clock.now += 5
-    [slot] = fleet[1].take(1, within_seconds=WITHIN)
+    [slot] = fleet[1].take(1, until=workers.clock.now + WITHIN)
     assert slot.confirm_at == slot.begin_at
 
 
-# ---------------------------------------------------------------- the records of a batch
+# ---------------------------------------------------------------- the records of an invocation
 
 
 def test_records_wait_for_their_slots_and_then_for_their_confirms(workers: Workers) -> None:
     """With the limit reached an order is confirmed at a fixed time after its slot, however fast its create was."""
-    workers.rate().take(30, within_seconds=WITHIN)
-    turns = workers.turns()
-    turns.take(1, seconds_left=30)
-
-    def work(before_confirm: Any) -> Disposition:
-        workers.clock.now += 0.3  # The create.
-        before_confirm()
-        return Done()
-
-    assert turns.in_turn(work) == Done()
+    workers.rate().take(30, until=T0 + WITHIN)
+    turn = workers.turns(seconds_left=30).turn()
+    waited = turn.begin()
+    workers.clock.now += 0.3  # The create.
+    turn.confirm()
     until_slot, until_confirm = workers.clock.slept
-    assert until_slot > 0.2
+    assert waited == until_slot > 0.2
     assert until_confirm == pytest.approx(CONFIRM_AFTER_SECONDS - 0.3)
 
 
 def test_below_the_limit_nobody_waits(workers: Workers) -> None:
     """Neither for a slot nor for a confirm."""
-    turns = workers.turns()
-    turns.take(10, seconds_left=30)
-
-    def work(before_confirm: Any) -> Disposition:
-        before_confirm()
-        return Done()
-
-    assert [turns.in_turn(work) for _ in range(10)] == [Done()] * 10
+    turns = workers.turns(seconds_left=30)
+    for turn in [turns.turn() for _ in range(10)]:
+        assert turn.begin() == 0
+        turn.confirm()
     assert workers.clock.slept == []
 
 
-def test_a_record_without_a_slot_backs_off_unclaimed(workers: Workers) -> None:
-    """Nothing is done with it, and its receive count grows as slowly as in an outage of Stripe."""
-    workers.rate().take(95, within_seconds=WITHIN)
-    turns = workers.turns()
-    turns.take(10, seconds_left=30)
-    worked: list[bool] = []
-
-    def work(_: Any) -> Disposition:
-        worked.append(True)
-        return Done()
-
-    dispositions = [turns.in_turn(work) for _ in range(10)]
-    assert dispositions.count(BackOff()) == 10 - len(worked) > 0
-    assert workers.counted == ["StripeLimitReached"] * dispositions.count(BackOff())
+def test_who_comes_too_late_has_no_turn(workers: Workers) -> None:
+    """It is counted; the others of the invocation have theirs."""
+    workers.rate().take(95, until=T0 + WITHIN)
+    turns = workers.turns(seconds_left=30)
+    waits = [turns.turn().begin() for _ in range(10)]
+    assert 0 < waits.count(None) < 10
+    assert workers.counted == ["StripeLimitReached"] * waits.count(None)
 
 
 def test_a_slot_leaves_a_record_all_of_its_time(workers: Workers) -> None:
     """Whoever waits for a slot still has as long as a record takes at most, before the invocation ends."""
-    workers.rate().take(60, within_seconds=WITHIN)
-    turns = workers.turns()
-    begun_at = workers.clock.now
-    turns.take(10, seconds_left=29)
-    while turns.in_turn(lambda _: Done()) == Done():
+    workers.rate().take(60, until=T0 + WITHIN)
+    turns = workers.turns(seconds_left=29)
+    while turns.turn().begin() is not None:
         pass
-    assert 0 < workers.clock.now - begun_at <= 29 - 26
+    assert 0 < workers.clock.now - T0 <= 29 - 26
+
+
+def test_ten_threads_take_their_slots_in_few_writes_and_nobody_has_anothers(workers: Workers) -> None:
+    """The first one takes its own; what the others want meanwhile is taken at once."""
+    first_writes, others_want = Event(), Barrier(10)
+
+    class Slow:
+        """Its first write lasts until the other nine are waiting."""
+
+        exceptions = workers.client.exceptions
+        writes = 0
+
+        def update_item(self, **given: Any) -> dict[str, Any]:
+            self.writes += 1
+            if self.writes == 1:
+                first_writes.set()
+                others_want.wait(10)
+                sleep(0.5)
+            response: dict[str, Any] = workers.client.update_item(**given)
+            return response
+
+    slow = Slow()
+    turns = workers.turns(client=slow, seconds_left=30)
+
+    def take() -> Slot | None:
+        if first_writes.is_set():
+            others_want.wait(10)
+        return turns.take()
+
+    with ThreadPoolExecutor(10) as threads:
+        first = threads.submit(take)
+        assert first_writes.wait(10)
+        slots = [each.result() for each in [first, *(threads.submit(take) for _ in range(9))]]
+    assert None not in slots
+    assert len(slots) == 10
+    assert slow.writes <= 3
+
+
+def test_an_invocation_has_no_slots_of_the_one_before(workers: Workers) -> None:
+    """They would be in the past, all at once."""
+    turns = workers.turns(seconds_left=30)
+    workers.rate().take(100, until=T0 + 100)
+    assert turns.turn().begin() is None
+    workers.clock.now += 60
+    turns.next_invocation(seconds_left=30)
+    assert turns.turn().begin() == 0
+
+
+def test_an_item_that_holds_anything_else_stops_nobody(workers: Workers) -> None:
+    """Without its attributes, or with text in them: everybody begins at once, and it is counted."""
+    for stored in ({}, {"free_at": {"S": "x"}}, {"free_at": {"N": "1.5"}}):
+        workers.client.put_item(TableName="limits", Item={"name": {"S": "charge_order"}, **stored})
+        assert len(workers.rate().take(3, until=T0 + WITHIN)) == 3
+
+
+def test_a_table_that_answers_slowly_stops_nobody(workers: Workers) -> None:
+    """Refused again and again, each time late: after a second in all, everybody begins."""
+
+    class Slow:
+        exceptions = workers.client.exceptions
+
+        def update_item(self, **given: Any) -> None:
+            workers.clock.now += 0.4
+            stored = {"Item": {"free_at": {"N": str(int(workers.clock.now))}, "reached_at": {"N": "0"}}}
+            raise self.exceptions.ConditionalCheckFailedException(stored, "UpdateItem")
+
+    begun_at = workers.clock.now
+    assert len(workers.rate(client=Slow()).take(3, until=T0 + WITHIN)) == 3
+    assert workers.clock.now - begun_at < 2
+    assert workers.counted == ["StripeLimitUnreadable"]
 
 
 # ---------------------------------------------------------------- the protocol
 
 
-def deliver(charging: ChargeHarness, wait: Callable[[], None]) -> Disposition:
-    """One delivery of the order, with this wait before its confirm."""
-    charges = replace(charging.charges(), before_confirm=wait)
+@dataclass
+class WaitsToConfirm:
+    """A turn whose wait before the confirm does this."""
+
+    wait: Callable[[], None]
+
+    def begin(self) -> float | None:
+        return 0
+
+    def confirm(self) -> None:
+        self.wait()
+
+
+@dataclass
+class NoTurn:
+    """Stripe's limit is used up. Counts who asked."""
+
+    asked: int = 0
+
+    def begin(self) -> float | None:
+        self.asked += 1
+        return None
+
+    def confirm(self) -> None:
+        raise AssertionError
+
+
+def deliver(charging: ChargeHarness, turn: Turn) -> Disposition:
+    """One delivery of the order, with this turn."""
+    charges = replace(charging.charges(), turn=turn)
     return handle(OrderPlacedEvent.of(order(), correlation_id="c"), charges)
 
 
 def confirms(charging: ChargeHarness) -> list[str]:
     """The keys of all confirms."""
     return [key for operation, key in charging.stripe.requests if operation == "confirm"]
+
+
+def test_without_a_turn_stripe_is_not_asked_and_the_lease_is_free() -> None:
+    """The message backs off, and its next delivery charges the order under the same row."""
+    charging = ChargeHarness()
+    assert deliver(charging, NoTurn()) == BackOff()
+    assert charging.stripe.requests == []
+    assert charging.row["state"] == PaymentState.PENDING
+    assert "lease_owner" not in charging.row
+    assert charging.deliver() == Done()
+    assert len(charging.stripe.intents) == 1
+
+
+def test_a_duplicate_takes_no_turn() -> None:
+    """Else what is sent again in an outage would use up the rate, and the backlog would grow for ever."""
+    charging = ChargeHarness()
+    assert charging.deliver() == Done()
+    turn = NoTurn()
+    assert [deliver(charging, turn) for _ in range(10)] == [Done()] * 10
+    assert turn.asked == 0
+
+
+def test_a_wait_for_the_turn_is_no_loss_of_time() -> None:
+    """The deadline moves on with it: an order that waited is charged all the same."""
+    charging = ChargeHarness()
+
+    class Waits:
+        def begin(self) -> float | None:
+            charging.now += int(BOUNDS.record_seconds)
+            return BOUNDS.record_seconds
+
+        def confirm(self) -> None:
+            pass
+
+    assert deliver(charging, Waits()) == Done()
+    assert charging.row["state"] == PaymentState.SUCCEEDED
 
 
 def test_nothing_is_confirmed_past_the_deadline_after_a_wait() -> None:
@@ -251,7 +381,7 @@ def test_nothing_is_confirmed_past_the_deadline_after_a_wait() -> None:
     def wait() -> None:
         charging.now += BOUNDS.record_seconds
 
-    assert deliver(charging, wait) == BackOff()
+    assert deliver(charging, WaitsToConfirm(wait)) == BackOff()
     assert confirms(charging) == []
     assert charging.row["state"] == PaymentState.PENDING
     assert "lease_owner" not in charging.row
@@ -265,7 +395,7 @@ def test_a_worker_that_loses_its_lease_while_it_waits_charges_nobody_twice() -> 
         charging.ahead = BOUNDS.lease_seconds + 1
         assert charging.deliver() == Done()
 
-    assert deliver(charging, wait) == BackOff()
+    assert deliver(charging, WaitsToConfirm(wait)) == BackOff()
     assert len(confirms(charging)) == 2
     assert len(set(confirms(charging))) == 1
     assert charging.row["state"] == PaymentState.SUCCEEDED

@@ -6,7 +6,7 @@ reconciliation.py puts its parts together on top of it.
 refunds/service.py does the same.  # optional: refunds
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onecharge.payments.charges.cancel import CancelPayment
@@ -16,6 +16,7 @@ from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import AT_ONCE, Turn
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.metrics import Alarm
@@ -33,8 +34,7 @@ class Charges:
     instruments: Instruments
     look_up_placed_before: int = 0
     """As PaymentWorker has it."""
-    before_confirm: Callable[[], None] = lambda: None
-    """As PaymentWorker has it."""
+    turn: Turn = AT_ONCE
 
     @property
     def worker(self) -> PaymentWorker:
@@ -43,7 +43,7 @@ class Charges:
             gateway=self.gateway,
             instruments=self.instruments,
             look_up_placed_before=self.look_up_placed_before,
-            before_confirm=self.before_confirm,
+            turn=self.turn,
         )
 
     @property

@@ -1,14 +1,17 @@
 """Stripe's rate limit: when a worker may begin, so that all workers together stay under it.
 
-    a batch of 10 ─► one write to the function's item ─► 10 slots ─► each record waits for its slot, and is then claimed
-                     (until when its rate is given away)
+    records that have claimed their rows ─► one write to the function's item ─► each waits for its slot ─► Stripe
+                                            (until when its rate is given away)
 
 A slot is a time. The shared item knows how many workers there are without counting them: whoever takes slots moves its
 time on, so the next worker's slots come after. The time lies in the past while there is nothing to wait for.
 
-Nothing about money depends on this. Who has no slot waits in the queue; a request that comes too early is answered 429,
-which Stripe does not execute, and is sent again under its key (docs/protocol.md). If the item cannot be read or
-written, everybody begins at once.
+Only who has claimed a row takes a slot: a duplicate takes none. Otherwise what republish sends again in an outage would
+use up the rate, and the backlog would grow for ever.
+
+Nothing about money depends on this. Who has no slot releases the lease and waits in the queue; a request that comes too
+early is answered 429, which Stripe does not execute, and is sent again under its key (docs/protocol.md). If the item
+cannot be read or written within a second, everybody begins at once.
 
 Source: Stripe documentation, "Rate limits": requests per second of an account, and of each endpoint; an endpoint is one
 operation, such as POST /v1/payment_intents, whatever the id in its path.
@@ -18,12 +21,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from botocore.exceptions import BotoCoreError, ClientError
+import boto3
+from botocore.config import Config
 
 from onecharge.payments.instruments import Instruments
-from onecharge.runtime.consumer import BackOff, Disposition
+from onecharge.runtime.aws import client_config, error_code
 from onecharge.runtime.dynamodb import expression_values, from_item, to_item
 
 if TYPE_CHECKING:
@@ -46,10 +51,15 @@ _REACHED_SECONDS = 5.0
 """For how long the limit then counts as reached: what is confirmed late and what is confirmed at once would meet."""
 _IDLE_SECONDS = 1.0
 """How much of an idle time is made up for: what was not used in the last second may be used at once."""
-_AHEAD_MAX_SECONDS = 10.0
-"""Nobody takes slots so far ahead: an item that says so was written by a clock that was wrong, and is ignored."""
+_AHEAD_MAX_SECONDS = 6.0
+"""Nobody takes slots so far ahead: an item that says so was written by a clock that was wrong, and is ignored. A slot
+leaves a record all of its time, so it is within the 4 seconds of an invocation that records do not need."""
 _TRIES = 8
 """How often slots are taken anew that another worker has taken meanwhile."""
+_TAKE_SECONDS = 1.0
+"""How long that may last in all."""
+_IMPATIENT = Config(connect_timeout=0.3, read_timeout=0.5, retries={"total_max_attempts": 1})
+"""A table that does not answer delays an order by this much, and no more."""
 _MICROSECONDS = 1_000_000
 
 
@@ -89,24 +99,30 @@ class Taken:
 
     slots: tuple[float, ...]
     free_at: float
+    at_once_until: float
 
 
-def take(free_at: float, *, now: float, count: int, rate: float, within_seconds: float) -> Taken:
+def take(
+    free_at: float, at_once_until: float = 0, *, now: float, count: int, rate: float, within_seconds: float
+) -> Taken:
     """Take the next slots, as many of `count` as begin within this time.
 
-    In no second begin more than `rate`: not even if what was idle is made up for, since the slots after that begin as
-    much later.
+    A slot is due when all slots before it have had their time. After an idle time, slots that are due in the next
+    seconds (as many seconds as were idle, at most _IDLE_SECONDS) begin at once instead. In no second begin more than
+    `rate` all the same: who begins early leaves the time in which it was due to nobody else.
 
     Args:
         free_at: until when the rate was given away.
+        at_once_until: slots that are due before this time begin at once.
     """
     if free_at - now > _AHEAD_MAX_SECONDS:
-        free_at = now
-    at_once = int(min(_IDLE_SECONDS, max(0.0, now - free_at)) * rate)
-    begin = max(free_at, now)
-    slots = [begin if index < at_once else begin + index / rate for index in range(count)]
+        free_at = at_once_until = now
+    if free_at < now:
+        free_at, at_once_until = now, now + min(_IDLE_SECONDS, now - free_at)
+    due = [free_at + index / rate for index in range(count)]
+    slots = [now if at < at_once_until else at for at in due]
     in_time = [slot for slot in slots if slot <= now + within_seconds]
-    return Taken(tuple(in_time), begin + len(in_time) / rate if in_time else free_at)
+    return Taken(tuple(in_time), free_at + len(in_time) / rate, at_once_until)
 
 
 # ---------------------------------------------------------------- the shared item
@@ -125,6 +141,7 @@ class _Item:
     """What workers share. Times are in microseconds since 1970, since DynamoDB's numbers are read as integers."""
 
     free_at: int = 0
+    at_once_until: int = 0
     reached_at: int = 0
     """When the limit was reached last."""
 
@@ -144,7 +161,6 @@ class SharedRate:
     def of(
         cls,
         environment: Mapping[str, str],
-        client: "DynamoDBClient",
         name: str,
         *,
         requests: int,
@@ -154,32 +170,43 @@ class SharedRate:
         StripeLimit reads.
         """
         rate = StripeLimit.of(environment).rate(requests=requests)
+        client = boto3.client("dynamodb", config=client_config().merge(_IMPATIENT))
         return cls(client, environment["STRIPE_LIMIT_TABLE"], name, rate=rate, instruments=instruments)
 
-    def take(self, count: int, *, within_seconds: float) -> list[Slot]:
-        """The slots of so many pieces of work; fewer if not all of them begin within this time.
+    def take(self, count: int, *, until: float) -> list[Slot]:
+        """The slots of so many pieces of work; fewer if not all of them begin until then (epoch seconds).
 
         One request while this worker is alone, two while others work too.
         """
         try:
-            return self._take(count, within_seconds)
-        except (BotoCoreError, ClientError) as error:
+            return self._take(count, until)
+        except Exception as error:  # Whatever is wrong with the item or the table: orders do not wait for it.
             self._instruments.count("StripeLimitUnreadable")
             self._instruments.logger.warning(
-                "Stripe's limit is not kept: its item cannot be written", extra={"error": type(error).__name__}
+                "Stripe's limit is not kept: its item cannot be written", extra={"error": error_code(error)}
             )
             now = self._instruments.clock()
             return [Slot(now, now)] * count
 
-    def _take(self, count: int, within_seconds: float) -> list[Slot]:
+    def _take(self, count: int, until: float) -> list[Slot]:
+        begun_at = self._instruments.clock()
         for _ in range(_TRIES):
             now, seen = self._instruments.clock(), self._seen
+            if now - begun_at > _TAKE_SECONDS:
+                raise TimeoutError
+            within_seconds = max(0.0, until - now)
             taken = take(
-                seen.free_at / _MICROSECONDS, now=now, count=count, rate=self._rate, within_seconds=within_seconds
+                seen.free_at / _MICROSECONDS,
+                seen.at_once_until / _MICROSECONDS,
+                now=now,
+                count=count,
+                rate=self._rate,
+                within_seconds=within_seconds,
             )
             reaches = len(taken.slots) < count or taken.slots[-1] > now + _WAIT_SECONDS
             reached_at = now if reaches else seen.reached_at / _MICROSECONDS
-            if self._write(_Item(round(taken.free_at * _MICROSECONDS), round(reached_at * _MICROSECONDS))):
+            times = (taken.free_at, taken.at_once_until, reached_at)
+            if self._write(_Item(*(round(at * _MICROSECONDS) for at in times))):
                 confirm_after = CONFIRM_AFTER_SECONDS if now - reached_at < _REACHED_SECONDS else 0
                 return [Slot(slot, slot + confirm_after) for slot in taken.slots]
         return []
@@ -190,35 +217,34 @@ class SharedRate:
             self._client.update_item(
                 TableName=self._table,
                 Key=to_item({"name": self._name}),
-                UpdateExpression="SET free_at = :free_at, reached_at = :reached_at",
+                UpdateExpression="SET free_at = :free_at, at_once_until = :at_once_until, reached_at = :reached_at",
                 ConditionExpression="attribute_not_exists(free_at) OR free_at = :seen",
                 ExpressionAttributeValues=expression_values(
-                    free_at=item.free_at, reached_at=item.reached_at, seen=self._seen.free_at
+                    free_at=item.free_at,
+                    at_once_until=item.at_once_until,
+                    reached_at=item.reached_at,
+                    seen=self._seen.free_at,
                 ),
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except self._client.exceptions.ConditionalCheckFailedException as refused:
             stored = from_item(refused.response["Item"])  # type: ignore[typeddict-item]  # with ALL_OLD
-            self._seen = _Item(stored["free_at"], stored["reached_at"])
+            self._seen = _Item(stored["free_at"], stored.get("at_once_until", 0), stored.get("reached_at", 0))
             return False
         self._seen = item
         return True
 
 
-# ---------------------------------------------------------------- a batch and its slots
-
-
-class Batches(Protocol):
-    """What consumes the batches of a queue: runtime.consumer.Consumer."""
-
-    def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse": ...
+# ---------------------------------------------------------------- the records of one invocation
 
 
 class Turns:
-    """The slots of one invocation at a time, which its records take one by one, on several threads.
+    """The slots of one invocation at a time, which its records take on several threads, each once it has its lease.
+
+    What nine records want while the tenth one takes its slot is taken in one write.
 
     Args:
-        record_seconds: how long one record takes at most: a record begins only if so much is left of the invocation.
+        record_seconds: how long one record takes at most: a slot leaves it so much of the invocation.
         sleep: waits for so many seconds.
     """
 
@@ -232,42 +258,75 @@ class Turns:
     ) -> None:
         self._rate, self._instruments, self._sleep = rate, instruments, sleep
         self._record_seconds = record_seconds
+        self._begin_until = 0.0
+        self._wanted = 0
+        self._wanting, self._taking = Lock(), Lock()
         self._slots: deque[Slot] = deque()
 
-    def take(self, count: int, *, seconds_left: float) -> None:
-        """Take the slots of a batch of so many records, in an invocation with so much time left."""
-        self._slots = deque(self._rate.take(count, within_seconds=max(0.0, seconds_left - self._record_seconds)))
+    def next_invocation(self, *, seconds_left: float) -> None:
+        """An invocation begins, which has so much time left. Slots that the one before has not used are gone."""
+        self._begin_until = self._instruments.clock() + max(0.0, seconds_left - self._record_seconds)
+        self._wanted = 0
+        self._slots.clear()
 
-    def in_turn(self, work: Callable[[Callable[[], None]], Disposition]) -> Disposition:
-        """Wait for the next slot, and work. Without one the message goes back to its queue, unclaimed.
+    def turn(self) -> "StripeTurn":
+        """The turn of one record."""
+        return StripeTurn(self)
 
-        It backs off as in an outage, so that its receive count stays far from maxReceiveCount.
+    def take(self) -> Slot | None:
+        """A slot of its own for whoever calls; None if there is none in time."""
+        with self._wanting:
+            self._wanted += 1
+        with self._taking:
+            if not self._slots and self._wanted:
+                with self._wanting:
+                    wanted, self._wanted = self._wanted, 0
+                self._slots.extend(self._rate.take(wanted, until=self._begin_until))
+            if self._slots:
+                return self._slots.popleft()
+        self._instruments.count("StripeLimitReached")
+        return None
 
-        Args:
-            work: gets what waits until a confirm may be sent.
-        """
-        try:
-            slot = self._slots.popleft()
-        except IndexError:
-            self._instruments.count("StripeLimitReached")
-            return BackOff()
-        self._wait_until(slot.begin_at, seconds_max=_AHEAD_MAX_SECONDS)
-        return work(lambda: self._wait_until(slot.confirm_at, seconds_max=CONFIRM_AFTER_SECONDS))
-
-    def _wait_until(self, at: float, *, seconds_max: float) -> None:
-        seconds = min(at - self._instruments.clock(), seconds_max)  # Whatever the clock does meanwhile.
+    def wait_until(self, at: float, *, seconds_max: float) -> float:
+        """Returns for how many seconds it has waited: no longer than the maximum, whatever the clock does meanwhile."""
+        seconds = max(0.0, min(at - self._instruments.clock(), seconds_max))
         if seconds > 0:
             self._sleep(seconds)
+        return seconds
+
+
+class StripeTurn:
+    """One record's turn at Stripe, as payments/worker.py has it."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._confirm_at = 0.0
+
+    def begin(self) -> float | None:
+        slot = self._turns.take()
+        if slot is None:
+            return None
+        self._confirm_at = slot.confirm_at
+        return self._turns.wait_until(slot.begin_at, seconds_max=_AHEAD_MAX_SECONDS)
+
+    def confirm(self) -> None:
+        self._turns.wait_until(self._confirm_at, seconds_max=CONFIRM_AFTER_SECONDS)
+
+
+class Batches(Protocol):
+    """What consumes the batches of a queue: runtime.consumer.Consumer."""
+
+    def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse": ...
 
 
 @dataclass(frozen=True)
 class PacedConsumer:
-    """A consumer whose records call `Turns.in_turn`."""
+    """A consumer whose records take turns."""
 
     consumer: Batches
     turns: Turns
 
     def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
-        """Process a batch, its records in their slots; returns the partial batch response."""
-        self.turns.take(len(event["Records"]), seconds_left=context.get_remaining_time_in_millis() / 1000)
+        """Process a batch; returns the partial batch response."""
+        self.turns.next_invocation(seconds_left=context.get_remaining_time_in_millis() / 1000)
         return self.consumer.consume(event, context)

@@ -1,15 +1,15 @@
 """Works on a claimed row until it is final or has to wait. One skeleton: charges and refunds differ in their jobs.
 
-claimed row ─► job.run ─┬─► Final ───────────────► finalize the row ─► report the outcome
-                        ├─► Release ─────────────► release the lease ─► Unfinished: the message is delivered again
-                        └─► LeaseLost ───────────► Unfinished: a write was refused, and nothing was written
+claimed row ─► its turn ─► job.run ─┬─► Final ──────► finalize the row ─► report the outcome
+                                    ├─► Release ────► release the lease ─► Unfinished: the message is delivered again
+                                    └─► LeaseLost ──► Unfinished: a write was refused, and nothing was written
 
 Whoever claims a row (a delivery, a cancellation, the reconciler) passes it to `work`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from onecharge.payments.instruments import Instruments
@@ -30,6 +30,28 @@ class FinalState(Protocol):
 
     @property
     def stripe_request_id(self) -> str | None: ...
+
+
+class Turn(Protocol):
+    """When one claimed row may turn to Stripe, whose limit all workers share (stripe_limit.py)."""
+
+    def begin(self) -> float | None:
+        """Wait until it may begin; returns for how many seconds, or None if that is too far away."""
+
+    def confirm(self) -> None:
+        """Wait until its order may be confirmed."""
+
+
+class _AtOnce:
+    def begin(self) -> float | None:
+        return 0
+
+    def confirm(self) -> None:
+        pass
+
+
+AT_ONCE: Turn = _AtOnce()
+"""Nobody waits."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +105,7 @@ class Worker[Row: LeasedRow, Final: FinalState](ABC):
 
     store: LeasedTable[Row, Final]
     instruments: Instruments
+    turn: Turn = field(default=AT_ONCE, kw_only=True)
 
     subject: ClassVar[str]
     """The prefix of its metrics: `Payment.SUCCEEDED`."""
@@ -104,8 +127,12 @@ class Worker[Row: LeasedRow, Final: FinalState](ABC):
         Returns:
             The row as it was finalized, or why it is not.
         """
-        job = self.job(row, deadline=deadline)
+        waited_seconds = self.turn.begin()
+        # A turn comes early enough to leave the record all of its time.
+        job = self.job(row, deadline=deadline + (waited_seconds or 0))
         try:
+            if waited_seconds is None:
+                raise Release("Stripe's limit is reached")
             final = job.run()
             finalized = self.store.finalize(job.row, final, now=self.instruments.now())
         except Release as release:

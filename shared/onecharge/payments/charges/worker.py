@@ -7,7 +7,6 @@
 What is decided is in protocol.py; how a job's end is written and reported, in payments/worker.py.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -50,8 +49,6 @@ class PaymentWorker(Worker[Payment, Finalize]):
     look_up_placed_before: int = 0
     """Epoch seconds. An order that was placed earlier is looked up at any age: after a restore it may have been placed
     anew, so that its age is forgotten."""
-    before_confirm: Callable[[], None] = lambda: None
-    """Waits until Stripe's limit has room for a confirm (stripe_limit.py)."""
 
     subject = "Payment"
 
@@ -76,7 +73,7 @@ class ChargeJob(Job[Payment, Finalize]):
         self._store = worker.store
         self._gateway = worker.gateway
         self._look_up_placed_before = worker.look_up_placed_before
-        self._before_confirm = worker.before_confirm
+        self._turn = worker.turn
         self._created = 0
         self._key_has_other_parameters = False
         """The key of a create was used with other parameters: there may be a PaymentIntent that no key leads to."""
@@ -184,7 +181,7 @@ class ChargeJob(Job[Payment, Finalize]):
                 assert_never(decision)
 
     def _confirm(self) -> Finalize:
-        self._before_confirm()
+        self._turn.confirm()
         self._check_time()  # After the wait: nothing is confirmed past the deadline.
         response = self._gateway.confirm(self.row)
         intent, failure = response.intent, response.failure

@@ -11,6 +11,7 @@ from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.refunds.worker import RefundWorker
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import AT_ONCE, Turn
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Refunds:
     client: stripe.StripeClient
     bounds: TimeBounds
     instruments: Instruments
+    turn: Turn = AT_ONCE
 
     @property
     def gateway(self) -> StripeRefunds:
@@ -28,7 +30,7 @@ class Refunds:
 
     @property
     def worker(self) -> RefundWorker:
-        return RefundWorker(store=self.store, gateway=self.gateway, instruments=self.instruments)
+        return RefundWorker(store=self.store, gateway=self.gateway, instruments=self.instruments, turn=self.turn)
 
     @property
     def event_handler(self) -> RefundEventHandler:
