@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,7 +84,7 @@ def forget_dead_letters(stack: Stack) -> None:
 
 
 # optional: webhook
-@contextmanager
+@pytest.fixture
 def webhooks_sent(stack: Stack) -> Iterator[None]:
     """The stand-in sends its newest events, as Stripe does by itself."""
     done = threading.Event()
@@ -107,12 +106,11 @@ def webhooks_sent(stack: Stack) -> Iterator[None]:
 # end optional
 
 
+@pytest.mark.usefixtures("webhooks_sent")  # optional: webhook
 def test_a_deployment_that_works_passes_its_check(stack: Stack, environment: dict[str, str]) -> None:
     """As `make deployed-check STACK=…` runs it: an order is placed, paid once at Stripe, and refunded."""
     forget_dead_letters(stack)
-    with ExitStack() as meanwhile:
-        meanwhile.enter_context(webhooks_sent(stack))  # optional: webhook
-        done = check(stack, environment, "--yes")
+    done = check(stack, environment, "--yes")
     found = json.loads(done.stdout)
     # Other tests of this stack make alarms go off: of these only the check itself is asked.
     failed = [each for each in found["checks"] if not each["is_well"] and each["what"] != "no alarm is on"]
