@@ -7,7 +7,7 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.gateway import StripeGateway, StripeResponse, found_intent
+from onecharge.payments.charges.gateway import Part, StripeGateway, StripeResponse, found_intent
 from onecharge.payments.charges.protocol import (
     Cancel,
     CancelReason,
@@ -215,7 +215,7 @@ class _OnlyListsAnHour(StripeGateway):
 class _StopsEarly(StripeGateway):
     """What a lookup has read before its time ended is taken for all that there is."""
 
-    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: tuple[int, int]) -> list[str]:
+    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: Part) -> list[str]:
         try:
             return super()._listed_part(order_id, has_time, part)
         except LookupInconclusive:
@@ -228,7 +228,7 @@ class _StopsEarly(StripeGateway):
 class _OnlyListsAPage(StripeGateway):
     """The newest one of a window that has more."""
 
-    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: tuple[int, int]) -> list[str]:
+    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: Part) -> list[str]:
         return []
 
 

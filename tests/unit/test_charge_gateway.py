@@ -1,6 +1,8 @@
 """What the gateway sends: exact bodies, keys and the API version; and what it reads of what comes back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import CancelReason, FoundIntent
 from onecharge.payments.stripe_client import STRIPE_VERSION, stripe_client
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from testing.builders import BOUNDS, ORDER_ID, REQUEST, T0, payment
 from testing.stripe_answers import Break, StripeAnswers
 
@@ -165,3 +167,54 @@ def test_a_cancel_without_an_answer_is_none(gateway: StripeGateway, stripe_api: 
     assert response.intent is None
     assert response.failure is not None
     assert response.failure.kind is ResponseKind.RETRYABLE
+
+
+# ---------------------------------------------------------------- a list that is not sorted to the second
+
+
+@dataclass
+class Listed:
+    """Stripe's list of PaymentIntents: filtered by time, in the order that the test gives."""
+
+    intents: list[dict[str, Any]]
+    ignores_the_filter: bool = False
+
+    def list(self, given: Mapping[str, Any]) -> Any:
+        created, after = given["created"], given.get("starting_after")
+        shown = [
+            SimpleNamespace(**each, metadata=SimpleNamespace(to_dict=lambda each=each: {"order_id": each["of"]}))
+            for each in self.intents
+            if self.ignores_the_filter or created["gte"] <= each["created"] < created.get("lt", float("inf"))
+        ]
+        rest = shown[[each.id for each in shown].index(after) + 1 :] if after else shown
+        return SimpleNamespace(data=rest[: given["limit"]], has_more=len(rest) > given["limit"])
+
+    def search(self, given: Mapping[str, Any]) -> Any:
+        return SimpleNamespace(data=[], has_more=False)
+
+    def retrieve(self, payment_intent_id: str) -> Any:
+        return SimpleNamespace(id=payment_intent_id, status="succeeded", amount=1099, currency="eur")
+
+
+def found_in(listed: Listed) -> list[str]:
+    """The ids that a lookup finds, with pages of three."""
+    client: Any = SimpleNamespace(v1=SimpleNamespace(payment_intents=listed))
+    found = StripeGateway(client, page_size=3).find_payment_intents(REQUEST, now=T0 + 60)
+    return [each.payment_intent_id for each in found]
+
+
+@pytest.mark.parametrize("younger_by", [0, 1, 2, 30])
+@pytest.mark.parametrize("place", range(9))
+def test_a_lookup_does_not_rest_on_the_order_of_the_list(place: int, younger_by: int) -> None:
+    """Wherever the order's PaymentIntent is listed: also behind one that is older, at the edge of a page."""
+    others = [{"id": f"pi_{number}", "created": T0 + 40 - number, "of": "another"} for number in range(8)]
+    before = T0 + 40 - max(0, place - 1)
+    own = {"id": "pi_own", "created": before + younger_by, "of": ORDER_ID}
+    assert found_in(Listed([*others[:place], own, *others[place:]])) == ["pi_own"]
+
+
+def test_a_list_of_another_time_than_was_asked_for_is_inconclusive() -> None:
+    """It has no parts: nothing of it proves that there is no PaymentIntent."""
+    ancient = [{"id": f"pi_{number}", "created": T0 - 10**6, "of": "another"} for number in range(8)]
+    with pytest.raises(LookupInconclusive):
+        found_in(Listed(ancient, ignores_the_filter=True))

@@ -44,6 +44,9 @@ lookup inconclusive."""
 _LIST_MARGIN_SECONDS = 3600
 """Clocks differ by less than this: the list begins so much earlier."""
 
+type Part = tuple[int, int | None]
+"""Of a lookup's window: from one time up to, not including, the other, in epoch seconds; without end if it is None."""
+
 
 class NoSuchPaymentIntent(Exception):
     """The account of our API key has no PaymentIntent of this id."""
@@ -172,24 +175,27 @@ class StripeGateway:
     def _listed(self, order_id: str, since: int, has_time: Callable[[], bool]) -> list[str]:
         """The ids of the order's PaymentIntents that were created since then, in epoch seconds.
 
-        The newest page comes first, by itself: what was created before this request is in it, or in a part of the rest.
+        The newest page comes first, by itself, and often is all. If not, its times say only where to cut the window:
+        Stripe sorts by time, but nothing rests on it. The newest part has no end, so that each second is in a part.
         """
         page = self.client.v1.payment_intents.list({"created": {"gte": since}, "limit": self.page_size})
         newest = _ids_of(order_id, page.data)
         if not page.has_more:
             return newest
-        if not page.data:
+        parts = parts_of(since, max((each.created for each in page.data), default=0) + 1, self.parts)
+        if not parts:
             raise LookupInconclusive
-        # The second of the page's oldest one is read once more: there may be others of it.
-        parts = parts_of(since, page.data[-1].created + 1, self.parts)
-        ids = self.parallel(partial(self._listed_part, order_id, has_time), parts)
+        begin_of_newest, _ = parts.pop()
+        ids = self.parallel(partial(self._listed_part, order_id, has_time), [*parts, (begin_of_newest, None)])
         return [*newest, *chain.from_iterable(ids)]
 
-    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: tuple[int, int]) -> list[str]:
-        """Of the PaymentIntents that were created from one time up to, not including, the other."""
+    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: Part) -> list[str]:
+        """Of the PaymentIntents of a part, page by page."""
         since, until = part
         ids: list[str] = []
-        parameters: PaymentIntentListParams = {"created": {"gte": since, "lt": until}, "limit": self.page_size}
+        parameters: PaymentIntentListParams = {"created": {"gte": since}, "limit": self.page_size}
+        if until is not None:
+            parameters["created"] = {"gte": since, "lt": until}
         for _ in range(_LIST_PAGES_MAX):
             if not has_time():
                 break
@@ -240,7 +246,12 @@ def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterato
 
 
 def parts_of(since: int, until: int, parts: int) -> list[tuple[int, int]]:
-    """The time from `since` up to, not including, `until` (epoch seconds) in at most so many parts, without gaps."""
+    """The time from `since` up to, not including, `until` (epoch seconds) in at most so many parts, without gaps.
+
+    None if there is no such time.
+    """
+    if until <= since:
+        return []
     count = min(parts, until - since)
     edges = [since + (until - since) * number // count for number in range(count + 1)]
     return list(pairwise(edges))
