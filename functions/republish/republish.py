@@ -24,6 +24,7 @@ from onecharge.runtime.topics import ENTRIES_MAX, Topic
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
+    UNREADABLE,
     Entry,
     Item,
     ReadsThrottled,
@@ -120,7 +121,7 @@ class RepublishOrders:
         """The event of the item, if it still waits and its next republication is due."""
         try:
             waiting = source.waiting(item)
-        except (KeyError, TypeError, ValueError) as error:  # One invalid item does not block the others.
+        except UNREADABLE as error:  # One invalid item does not block the others.
             self._report_unpublishable(item["order_id"]["S"], type(error).__name__)
             return None
         if waiting is None:

@@ -10,6 +10,7 @@ from itertools import batched
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onecharge.contract.events import Event
+from onecharge.contract.states import OrderStatus
 from onecharge.orders.events import ORDER_EVENTS
 from onecharge.orders.schema import StoredOrder, waiting_since
 from onecharge.orders.transitions import WAITING
@@ -29,6 +30,11 @@ _KEYS_MAX = 100
 """Keys of one BatchGetItem request, at the most (Amazon DynamoDB API Reference)."""
 _READS_MAX = 10
 """Requests for one hundred keys: DynamoDB may leave some out of each answer, as when it throttles."""
+
+UNREADABLE = (KeyError, TypeError, ValueError)
+"""What an item raises, or its entry in the index, that breaks the schema: it does not block the others."""
+UNREADABLE_SINCE = 0
+"""An entry that cannot be read is due and stuck in every round, so that its item is read: then it raises the alarm."""
 
 Key = Mapping[str, str]
 """The key attributes of an item, or of an entry of the index."""
@@ -74,7 +80,8 @@ class Source(Protocol):
     def page(self, shard: str, *, until: float, after: Key | None, limit: int) -> tuple[list[Entry], Key | None]:
         """At most `limit` entries of a shard that are as old as `until` (epoch seconds), the oldest first.
 
-        Returns also the cursor of the next page, None at the end. One request.
+        Returns also the cursor of the next page, None at the end. One request. An entry that cannot be read is one
+        since UNREADABLE_SINCE.
         """
 
     def read(self, entries: Sequence[Entry]) -> list[Item]:
@@ -84,7 +91,7 @@ class Source(Protocol):
         """
 
     def waiting(self, item: Item) -> Waiting | None:
-        """What waits; None if it does not any more. Raises KeyError, TypeError or ValueError if it can be no event."""
+        """What waits; None if it does not any more. Raises one of UNREADABLE if it can be no event."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +104,7 @@ class WaitingOrders:
     def page(self, shard: str, *, until: float, after: Key | None, limit: int) -> tuple[list[Entry], Key | None]:
         index = WaitingIndex(self.client, self.table, "placed_at")
         found, last = index.page(shard, until=until, after=after, limit=limit)
-        # What is in review is in the index, too: it waits for a person.
-        return [_entry(each) for each in found if each["status"] in WAITING], last
+        return [entry for each in found if (entry := _entry(each))], last
 
     def read(self, entries: Sequence[Entry]) -> list[Item]:
         return read_items(self.client, self.table, [entry.key for entry in entries])
@@ -112,13 +118,13 @@ class WaitingOrders:
         return Waiting(event_of(order), order.waiting_since.timestamp())
 
 
-def _entry(found: Mapping[str, Any]) -> Entry:
+def _entry(found: Mapping[str, Any]) -> Entry | None:
+    """None for an order that is in review: it is in the index, too, and waits for a person."""
+    key = {"order_id": found["order_id"]}
     try:
-        since = waiting_since(found).timestamp()
-    except ValueError:
-        # An item that cannot be read is due, so that it is read: then it raises the alarm.
-        since = 0
-    return Entry({"order_id": found["order_id"]}, since)
+        return Entry(key, waiting_since(found).timestamp()) if OrderStatus(found["status"]) in WAITING else None
+    except UNREADABLE:
+        return Entry(key, UNREADABLE_SINCE)
 
 
 def read_items(client: "DynamoDBClient", table: str, keys: Iterable[Key]) -> list[Item]:

@@ -357,6 +357,17 @@ def test_an_invalid_refund_does_not_block_the_others(shop: Shop) -> None:
     assert shop.counted["Alarm"] == 1
 
 
+@pytest.mark.parametrize("spoiled", [{"requested_at": "2026-13-01T00:00:00+00:00"}, {"status": 7}])
+def test_a_refund_whose_entry_cannot_be_read_is_read_and_reported(shop: Shop, spoiled: dict[str, Any]) -> None:
+    """In every round; neither the other refunds nor the orders wait for it."""
+    shop.place(4)
+    for number in (1, 2, 3):
+        shop.request_refund(number, **(spoiled if number == 2 else {}))
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3, 4]
+    shop.republish(seconds_later=EVERY_SECONDS)
+    assert shop.counted["Alarm"] == 2
+
+
 # end optional
 
 
@@ -372,9 +383,20 @@ def test_what_waits_for_a_day_raises_the_alarm(shop: Shop) -> None:
     assert (line["order_id"], line["attempt"], line["waiting_seconds"]) == (order_id(1), 1, DAY_SECONDS)
 
 
-@pytest.mark.parametrize("spoiled", [{"amount_minor": -1}, {"attempt_placed_at": "yesterday"}, {"currency": "XXX"}])
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"amount_minor": -1},
+        {"currency": "XXX"},
+        {"attempt_placed_at": "yesterday"},
+        {"attempt_placed_at": 5},
+        {"status": None},
+        {"status": "ON_HOLD"},
+        {"status": ["PENDING"]},
+    ],
+)
 def test_an_invalid_order_does_not_block_the_others(shop: Shop, spoiled: dict[str, Any]) -> None:
-    """It raises the alarm in every round."""
+    """Whatever is wrong with it. It raises the alarm in every round."""
     for number in (1, 2, 3):
         shop.place(number, **(spoiled if number == 2 else {}))
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3]
