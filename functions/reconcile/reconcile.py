@@ -10,7 +10,7 @@ reports how far behind it is.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import batched
+from itertools import batched, takewhile
 from typing import Any
 
 import stripe
@@ -210,19 +210,19 @@ class ReconcileCharges:
             for events in batched(page.events, self.at_once, strict=False):
                 if not self._has_time() or len(checkpoint.failed) >= FAILED_MAX:
                     return self.checkpoints.write(checkpoint)
-                handled = self._handle_at_once(checkpoint, events)
-                if handled is None:
-                    # All of these again, by the next run: to handle an event twice is harmless.
+                checkpoint = self._handle_at_once(checkpoint, events)
+                if checkpoint.after_event != events[-1].event_id:
                     return self.checkpoints.write(checkpoint)
-                checkpoint = replace(handled, after_event=events[-1].event_id)
             since = checkpoint.since if page.next else checkpoint.until
             checkpoint = self.checkpoints.write(replace(checkpoint, since=since, after_event=page.next))
         return self.checkpoints.write(checkpoint)
 
-    def _handle_at_once(
-        self, checkpoint: ReconcileCheckpoint, events: Sequence[StripeEvent]
-    ) -> ReconcileCheckpoint | None:
-        """Handle the events, each order's one after another; None if the time did not suffice for all of them."""
+    def _handle_at_once(self, checkpoint: ReconcileCheckpoint, events: Sequence[StripeEvent]) -> ReconcileCheckpoint:
+        """Handle the events, each order's one after another; returns the checkpoint before the first that is left.
+
+        Always one is handled, so that every run gets on. The next run handles some of what follows once more, which is
+        harmless.
+        """
         of_orders: dict[str, list[StripeEvent]] = {}
         for event in events:
             # What names no order may be about any of them.
@@ -236,15 +236,14 @@ class ReconcileCharges:
                     errors[event.event_id] = self._try_to_handle(event, again=again)
 
         self.parallel(handle, list(of_orders.values()))
-        if len(errors) < len(events):
-            return None
-        for event in events:
+        for event in takewhile(lambda event: event.event_id in errors, events):
             checkpoint = self._count_missed(checkpoint, event)  # optional: webhook
             error = errors[event.event_id]
             if error is not None:
                 failed = FailedEvent(event.event_id)
                 self._report_failed(failed, event, error)
                 checkpoint = replace(checkpoint, failed=(*checkpoint.failed, failed))
+            checkpoint = replace(checkpoint, after_event=event.event_id)
         return checkpoint
 
     def _try_to_handle(self, event: StripeEvent, *, again: bool) -> Exception | None:

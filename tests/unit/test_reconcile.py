@@ -14,7 +14,9 @@ import pytest
 from onecharge.contract.questions import Cancellation
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
+from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS, Reconciler
+from onecharge.payments.event_handler import StripeEventHandler
+from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.parallel import one_after_another
@@ -346,7 +348,7 @@ def test_rows_of_a_shard_are_visited_several_at_once(scheduled: ReconcileHarness
 
 
 def test_events_of_one_order_are_never_handled_at_once(scheduled: ReconcileHarness, payments: PaymentService) -> None:
-    """Those of different orders are. If the time does not suffice, all of them are the next run's: none is skipped."""
+    """Those of different orders are. A run that is cut off leaves the first that is not handled, and what follows."""
     for name in "ab":
         payments.charge(name, card=THREE_D_SECURE)
     scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
@@ -356,14 +358,55 @@ def test_events_of_one_order_are_never_handled_at_once(scheduled: ReconcileHarne
     # Enough for the list and one PaymentIntent of each order, not for the second event of the other one.
     scheduled.seconds_a_request = RUN_SECONDS * 0.4
     scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    assert scheduled.checkpoint.after_event is None
-    assert scheduled.gauges["EventsBehindSeconds"] > FINALIZING_SECONDS
-    scheduled.seconds_a_request = 0
-    scheduled.run()
     of_orders = [[event.order_id for event in of_order] for of_order in scheduled.parallel.together[-1]]
     assert sorted(of_orders) == [[order_id("a")] * 3, [order_id("b")] * 2]
+    scheduled.seconds_a_request = 0
+    scheduled.run()
     assert [payments.state(name) for name in "ab"] == [PaymentState.SUCCEEDED] * 2
     assert scheduled.gauges["EventsBehindSeconds"] == FINALIZING_SECONDS
+
+
+@dataclass
+class Handled:
+    """Handles each event as the payment service does, takes time for it, and keeps its id."""
+
+    payments: PaymentService
+    handler: StripeEventHandler
+    ids: list[str] = field(default_factory=list)
+
+    @property
+    def reconciler(self) -> Reconciler:
+        return self.handler.reconciler
+
+    def handle(self, event: StripeEvent) -> None:
+        self.handler.handle(event)
+        self.payments.stripe.asked.append("handled")
+        self.ids.append(event.event_id)
+
+
+@pytest.mark.parametrize("orders", ["aaaaaaaa", "aabbaabb", "abcdef01"])
+def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_handled(
+    scheduled: ReconcileHarness, payments: PaymentService, orders: str
+) -> None:
+    """However few of a page's events a run has time for, those of one order included: none is skipped."""
+    for name in sorted({*orders}):
+        payments.charge(name, card=THREE_D_SECURE)
+    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    expected = {
+        str(payments.stripe.becomes(str(payments.row(name).payment_intent_id), "succeeded")["id"]) for name in orders
+    }
+    handled = Handled(payments, payments.events)
+    payments.events = handled  # type: ignore[assignment]  # What the run uses of it.
+    scheduled.at_once, scheduled.seconds_a_request = 8, RUN_SECONDS / 6
+    payments.now += FINALIZING_SECONDS + 1
+    places = []
+    while scheduled.checkpoint.since < payments.now - FINALIZING_SECONDS:
+        scheduled.run()
+        places.append(scheduled.checkpoint.after_event)
+        assert len(places) <= len(orders)
+    assert {*handled.ids} == expected
+    assert len({*places}) == len(places)
+    assert {payments.state(name) for name in orders} == {PaymentState.SUCCEEDED}
 
 
 def test_no_round_for_an_hour_is_an_alarm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
