@@ -5,7 +5,8 @@
              waits no more and has one ─► it is removed
 
 Each write is on the condition that the status is still the one that was read; whoever changed it has written the
-attribute, too. Exit status: 0 if nothing is left to do, 1 if items were found and --yes was not given.
+attribute, too. An item of a status that this release does not know, or of none, is counted as unreadable and left
+alone. Exit status: 0 if nothing is left to do, 1 if items were found and --yes was not given, or are unreadable.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -38,7 +39,7 @@ class IndexedTable:
     """Its logical id."""
     key: tuple[str, ...]
     waits: Callable[[str], bool]
-    """Whether an item of this status waits."""
+    """Whether an item of this status waits. Raises ValueError if there is no such status."""
 
 
 TABLES = [IndexedTable("OrdersTable", ("order_id",), lambda status: waits(OrderStatus(status)))]
@@ -60,24 +61,24 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         for table in TABLES
     }
     rows = [
-        (name, counts["read"], counts["missing"], counts["left over"], counts["changed"])
+        (name, counts["read"], counts["missing"], counts["left over"], counts["changed"], counts["unreadable"])
         for name, counts in found.items()
     ]
-    left = sum(
-        counts["changed"] if arguments.yes else counts["missing"] + counts["left over"] for counts in found.values()
-    )
+    to_write = sum(counts["missing"] + counts["left over"] for counts in found.values())
+    left = sum(counts["changed"] for counts in found.values()) if arguments.yes else to_write
+    unreadable = sum(counts["unreadable"] for counts in found.values())
     hint = [] if arguments.yes or not left else ["dry run: --yes writes them"]
     return Report(
         {name: dict(counts) for name, counts in found.items()},
         [
             Table(
                 "the index of what waits",
-                ("table", "items", "were missing", "were left over", "changed meanwhile"),
+                ("table", "items", "were missing", "were left over", "changed meanwhile", "unreadable"),
                 rows,
             ),
             *hint,
         ],
-        ExitStatus.FOUND if left else ExitStatus.OK,
+        ExitStatus.FOUND if left or unreadable else ExitStatus.OK,
     )
 
 
@@ -86,7 +87,11 @@ def index_table(client: "DynamoDBClient", name: str, table: IndexedTable, *, wri
     counts = Counter[str]()
     for item in _items(client, name, table):
         counts["read"] += 1
-        shard = shard_of(item["order_id"]) if table.waits(item["status"]) else None
+        try:
+            shard = shard_of(item["order_id"]) if table.waits(item["status"]) else None
+        except (KeyError, ValueError):
+            counts["unreadable"] += 1
+            continue
         if item.get("waiting_shard") == shard:
             continue
         counts["missing" if shard else "left over"] += 1

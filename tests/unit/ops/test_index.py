@@ -2,6 +2,9 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
+from typing import Any
+
+import pytest
 
 from onecharge.contract.refunds import RefundStatus
 from onecharge.contract.states import OrderStatus
@@ -44,7 +47,7 @@ def test_every_item_gets_the_entry_that_its_status_asks_for(operated: OperatedSt
     assert index.run(operated.stack, Namespace(yes=False)).status is ExitStatus.OK
 
 
-def shards(operated: OperatedStack, items: list[tuple[str, dict[str, str], bool]]) -> list[str | None]:
+def shards(operated: OperatedStack, items: list[tuple[str, dict[str, Any], bool]]) -> list[str | None]:
     found = []
     for table, item, _ in items:
         key = to_item({name: item[name] for name in ("order_id", "refund_id") if name in item})
@@ -53,6 +56,23 @@ def shards(operated: OperatedStack, items: list[tuple[str, dict[str, str], bool]
         ]
         found.append(stored.get("waiting_shard", {}).get("S"))
     return found
+
+
+@pytest.mark.parametrize("status", ["ON_HOLD", None, 7])
+def test_an_item_that_cannot_be_read_hides_no_other(operated: OperatedStack, status: Any) -> None:
+    """Its status is none that this release knows: it is left alone, and said; those behind it get their entries."""
+    unreadable = {"order_id": "ord_0", "status": status, "waiting_shard": "other"}
+    items = [
+        ("OrdersTable", unreadable, False),
+        *[("OrdersTable", {"order_id": f"ord_{number}", "status": "PENDING"}, True) for number in range(1, 9)],
+    ]
+    for table, item, _ in items:
+        operated.dynamodb.put_item(TableName=operated.stack.resource(table), Item=to_item(item))
+    report = index.run(operated.stack, Namespace(yes=True))
+    assert report.status is ExitStatus.FOUND
+    assert report.document["OrdersTable"] == {"read": 9, "missing": 8, "unreadable": 1}
+    assert shards(operated, items) == ["other", *[shard_of(item["order_id"]) for _, item, _ in items[1:]]]
+    assert index.run(operated.stack, Namespace(yes=True)).status is ExitStatus.FOUND
 
 
 def test_an_item_that_moves_meanwhile_is_left_alone() -> None:
