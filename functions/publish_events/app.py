@@ -22,6 +22,7 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Alarm, Counts
 from onecharge.runtime.self_check import topic_probe
+from onecharge.runtime.shards import ALL_SHARDS
 from onecharge.runtime.topics import Topic
 from publish_events.failed_records import FailedRecords, key_of
 from publish_events.mapping import PublishedTables
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 """One record of a table's stream, as Lambda delivers it."""
+
+
+_SHARDS_READ = tuple({"S": shard} for shard in ALL_SHARDS)
 
 
 class NotPublished(Exception):
@@ -80,7 +84,23 @@ class Publisher:
                 self._put_aside(record, type(error).__name__, failures)
             else:
                 if event is not None:
+                    self._report_if_unindexed(record, event)
                     yield record, event
+
+    def _report_if_unindexed(self, record: Record, event: Event) -> None:
+        """What the order service publishes waits. republish finds it in its index, should this record be lost.
+
+        The index lacks an item that was written by a release without the index, restored from one, or changed by hand.
+        """
+        shard = record["dynamodb"]["NewImage"].get("waiting_shard")
+        if event.source != ORDER_SERVICE or shard in _SHARDS_READ:
+            return
+        self.counts("WaitingUnindexed")
+        self.counts(Alarm(Cause.NOT_INDEXED))
+        self.logger.error(
+            "waits, and is in no index: `python -m ops index --yes`",
+            extra={"order_id": event.subject, "event_id": event.id, "cause": Cause.NOT_INDEXED},
+        )
 
     def _put_aside(self, record: Record, reason: str, failures: list[str]) -> None:
         """It would block its shard for a day. If it cannot be put aside, it does: nothing is dropped."""

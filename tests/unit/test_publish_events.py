@@ -14,7 +14,9 @@ from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, OrderPlace
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState, RefundStatus
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.topics import Topic
 from publish_events.app import NotPublished, Publisher
 from publish_events.failed_records import FailedRecords, key_of
@@ -334,6 +336,39 @@ def test_an_outage_puts_nothing_aside(sample: Sample, log: Log, code: str) -> No
             [order_of(1, sample), order_of(2, sample)]
         )
     assert s3.objects == {}
+
+
+WAITING = [
+    "order_stored",
+    "cancel_requested",  # optional: cancel
+    "refund_stored",  # optional: refunds
+]
+
+
+@pytest.mark.parametrize("name", WAITING)
+@pytest.mark.parametrize("shard", [None, {"S": "8"}, {"N": "1"}])
+def test_what_waits_and_is_in_no_index_raises_the_alarm(
+    sample: Sample, log: Log, name: str, shard: dict[str, str] | None
+) -> None:
+    """It is published; but if that fails, republish never finds it, and neither do the operators' commands."""
+    counted: list[str] = []
+    sns, stored = Sns(), record(sample, name)
+    del stored["dynamodb"]["NewImage"]["waiting_shard"]
+    if shard:
+        stored["dynamodb"]["NewImage"]["waiting_shard"] = shard
+    publisher(sns, log, counts=lambda metric: counted.append(metric)).publish([stored])
+    assert (counted.count("WaitingUnindexed"), len(sns.published)) == (1, 1)
+    assert [metric.cause for metric in counted if isinstance(metric, Alarm)] == [Cause.NOT_INDEXED]
+    [line] = [line for line in log.lines if line["level"] == "ERROR"]
+    assert line["order_id"] == stored["dynamodb"]["Keys"]["order_id"]["S"]
+
+
+@pytest.mark.parametrize("name", [*WAITING, "payment_succeeded"])
+def test_what_is_in_its_index_raises_no_alarm(sample: Sample, log: Log, name: str) -> None:
+    """In any shard that is read; an outcome waits for nobody, and has none."""
+    counted: list[str] = []
+    publisher(Sns(), log, counts=lambda metric: counted.append(metric)).publish([record(sample, name)])
+    assert counted == ["EventPublished"]
 
 
 def test_an_outage_of_one_topic_does_not_block_the_other(sample: Sample, log: Log) -> None:

@@ -42,6 +42,8 @@ class Cause(StrEnum):
     """Reconciliation is an hour behind, or gave up an event."""
     UNPUBLISHABLE = "Unpublishable"
     """An item cannot be published as an event."""
+    NOT_INDEXED = "NotIndexed"
+    """An item that waits is in no index: nothing would find it, if its event were lost."""
     ITEM_UNREADABLE = "ItemUnreadable"
     """An item of the Orders table breaks the schema."""
     MESSAGE_DIFFERS = "MessageDiffers"
