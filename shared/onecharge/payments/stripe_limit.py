@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-import boto3
 from botocore.config import Config
 
 from onecharge.payments.instruments import Instruments
-from onecharge.runtime.aws import client_config, error_code
+from onecharge.runtime.aws import aws_client, client_config, error_code
 from onecharge.runtime.dynamodb import expression_values, from_item, to_item
 
 if TYPE_CHECKING:
@@ -170,7 +169,7 @@ class SharedRate:
         StripeLimit reads.
         """
         rate = StripeLimit.of(environment).rate(requests=requests)
-        client = boto3.client("dynamodb", config=client_config().merge(_IMPATIENT))
+        client = aws_client("dynamodb", config=client_config().merge(_IMPATIENT))
         return cls(client, environment["STRIPE_LIMIT_TABLE"], name, rate=rate, instruments=instruments)
 
     def take(self, count: int, *, until: float) -> list[Slot]:
