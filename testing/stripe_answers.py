@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from select import select
 from threading import Event, Thread
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -22,7 +23,7 @@ from urllib3 import HTTPHeaderDict
 
 
 class Break(Enum):
-    """How a connection ends."""
+    """How a connection fails."""
 
     BEFORE = auto()
     """Closed before a byte of the response."""
@@ -32,6 +33,8 @@ class Break(Enum):
     """Closed in the middle of the body."""
     SILENT = auto()
     """Open, and without a response as long as the test runs."""
+    INFORMED = auto()
+    """Not at all: an informational response, and the answer once the client sends more on the same connection."""
     STALLED = auto()
     """Open, and without the second half of the body as long as the test runs."""
 
@@ -153,6 +156,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             case Break.SILENT:
                 self.told.ended.wait(30)
+            case Break.INFORMED:
+                self.connection.sendall(b"HTTP/1.1 103 Early Hints\r\nLink: </>; rel=preload\r\n\r\n")
+                # Or until it closes.
+                select([self.connection], [], [], 30)
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)

@@ -121,7 +121,10 @@ class MemoryRefunds:
             return self._sent(lambda: self._create(parameters, options["idempotency_key"], is_other), retries)
 
         def list_(parameters: Mapping[str, Any]) -> Any:
-            return self._sent(lambda: self._list(is_other), self.retries)
+            page = self._sent(lambda: self._list(is_other), self.retries)
+            for each in page.data:
+                each.payment_intent = parameters["payment_intent"]
+            return page
 
         return SimpleNamespace(v1=SimpleNamespace(refunds=SimpleNamespace(create=create, list=list_)))
 

@@ -101,13 +101,15 @@ def test_a_create_whose_answer_is_lost_is_sent_again_under_its_key(service: Char
     assert service.stripe.successes == [service.row["payment_intent_id"]]
 
 
-@pytest.mark.parametrize("kind", [ResponseKind.RETRYABLE, ResponseKind.ACCOUNT, ResponseKind.NO_ANSWER])
+@pytest.mark.parametrize(
+    "kind", [ResponseKind.RETRYABLE, ResponseKind.ACCOUNT, ResponseKind.NO_ANSWER, ResponseKind.OTHER_OBJECT]
+)
 def test_a_502_that_nothing_stored_keeps_its_generation(service: ChargeHarness, kind: ResponseKind) -> None:
     """Issue: row lost. What nothing stored may yet take effect under its key, and no other is opened beside it."""
     service.stripe.next("create", refused(kind), refused(kind))
     assert [service.deliver(), service.deliver(), service.deliver()] == [BackOff(), BackOff(), Done()]
     assert service.stripe.sent("create") == [CREATE_0] * 3
-    assert ("Alarm" in service.counted) is (kind is ResponseKind.ACCOUNT)
+    assert ("Alarm" in service.counted) is (kind in (ResponseKind.ACCOUNT, ResponseKind.OTHER_OBJECT))
 
 
 def test_a_stored_500_is_followed_by_the_next_generation(service: ChargeHarness) -> None:
@@ -373,7 +375,9 @@ def test_what_the_bank_processes_is_waited_for(service: ChargeHarness) -> None:
     assert operations(service) == ["create", "confirm", "retrieve", "retrieve"]
 
 
-@pytest.mark.parametrize("kind", [ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE, ResponseKind.ACCOUNT])
+@pytest.mark.parametrize(
+    "kind", [ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE, ResponseKind.ACCOUNT, ResponseKind.OTHER_OBJECT]
+)
 def test_a_confirm_without_an_answer_is_retrieved_first(service: ChargeHarness, kind: ResponseKind) -> None:
     """If it took effect that is seen; if not it is sent again, under the same key."""
     service.stripe.next("confirm", refused(kind), executed_but(kind))

@@ -426,7 +426,9 @@ def test_a_list_that_is_too_long_is_inconclusive(service: Service) -> None:
 
     class Endless:
         def list(self, parameters: Mapping[str, Any]) -> Any:
-            return SimpleNamespace(data=[SimpleNamespace(id="re_x", metadata=None)], has_more=True)
+            return SimpleNamespace(
+                data=[SimpleNamespace(id="re_x", payment_intent=PAYMENT_INTENT, metadata=None)], has_more=True
+            )
 
     client: Any = SimpleNamespace(v1=SimpleNamespace(refunds=Endless()))
     worker = replace(service.refunds().worker, gateway=StripeRefunds(client))
@@ -438,10 +440,11 @@ def test_a_list_that_is_too_long_is_inconclusive(service: Service) -> None:
 
 def test_every_page_of_the_list_is_read() -> None:
     """The refund may be the oldest of many."""
-    made = [SimpleNamespace(id=f"re_{n}", metadata=None) for n in range(5)]
+    made = [SimpleNamespace(id=f"re_{n}", payment_intent=PAYMENT_INTENT, metadata=None) for n in range(5)]
     ours = {"refund_id": REFUND_ID, "order_id": ORDER_ID}
     metadata = SimpleNamespace(to_dict=lambda: ours)
-    made.append(SimpleNamespace(id="re_5", metadata=metadata, amount=400, currency="eur", status="succeeded"))
+    money = {"amount": 400, "currency": "eur", "status": "succeeded"}
+    made.append(SimpleNamespace(id="re_5", payment_intent=PAYMENT_INTENT, metadata=metadata, **money))
 
     def page(parameters: Mapping[str, Any]) -> Any:
         ids = [each.id for each in made]
@@ -519,6 +522,24 @@ def test_a_refusal_is_no_failure_while_an_earlier_request_may_be_executed(servic
     by_hand.status = "failed"  # type: ignore[union-attr]  # There was enough left.
     service.passes(DAY)
     assert (service.row["state"], service.refunded) == ("NEEDS_REVIEW", [400])
+
+
+def test_an_answer_about_another_refund_is_none(service: Service) -> None:
+    """Ours may have been made all the same: an alarm, and it is looked up before it is sent again."""
+
+    class Crossed(MemoryRefunds):
+        def _create(self, parameters: Mapping[str, Any], key: str, is_other: bool) -> Any:
+            of_another = SimpleNamespace(to_dict=lambda: {"order_id": "ord_" + "b" * 32, "refund_id": REFUND_ID})
+            made = vars(super()._create(parameters, key, is_other))
+            return SimpleNamespace(**{**made, "id": "re_9", "status": "failed", "metadata": of_another})
+
+    service.stripe = Crossed(service.io)
+    assert service.deliver() == BackOff()
+    assert (service.row["state"], service.row["unanswered_at"]) == ("PENDING", service.io.time)
+    assert "Alarm" in service.counted
+    assert service.deliver() == Done()
+    assert (service.row["state"], service.row["stripe_refund_id"]) == ("SUCCEEDED", "re_0")
+    assert service.refunded == [400]
 
 
 def test_an_invalid_request_waits_an_hour_for_us(service: Service) -> None:

@@ -36,7 +36,14 @@ from testing.silent import SILENT
 from testing.stripe_answers import Break, StripeAnswers
 
 CREATE = "/v1/payment_intents"
-INTENT = {"id": "pi_1", "object": "payment_intent", "amount": 1, "currency": "eur", "status": "requires_payment_method"}
+INTENT = {
+    "id": "pi_1",
+    "object": "payment_intent",
+    "amount": 1,
+    "currency": "eur",
+    "status": "requires_payment_method",
+    "metadata": {"order_id": REQUEST.order_id},
+}
 PATIENT, IMPATIENT = 5.0, 0.5
 """Seconds. Nothing waits for the first but a machine that is busy."""
 Client = Callable[..., stripe.StripeClient]
@@ -174,6 +181,17 @@ def test_a_redirect_is_not_followed(answers: StripeAnswers) -> None:
         assert response.failure is not None
         assert response.failure.kind is ResponseKind.NO_ANSWER
         assert (len(answers.calls), elsewhere.calls) == (1, [])
+
+
+def test_an_informational_response_is_no_answer(answers: StripeAnswers, counted: list[Metric]) -> None:
+    """The next request does not read the answer that is still to come: the connection is closed, and the try is
+    repeated under its key on another one."""
+    for intent, broken in (("pi_1", Break.INFORMED), ("pi_1", None), ("pi_2", None)):
+        answers.post(CREATE, json={**INTENT, "id": intent}, breaks=broken)
+    client = over(transport(answers.url, counted), answers.url)  # type: ignore[arg-type]
+    assert [create(client), create(client)] == ["pi_1", "pi_2"]
+    assert (len(answers.calls), answers.connections) == (3, 2)
+    assert [each.dimensions[1] for each in counted] == [{"status": NO_ANSWER}, {"status": "2xx"}, {"status": "2xx"}]
 
 
 @pytest.mark.parametrize("client", [ours, the_model])

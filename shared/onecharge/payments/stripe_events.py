@@ -15,7 +15,7 @@ import stripe
 
 from onecharge.payments.charges.gateway import found_intent
 from onecharge.payments.charges.protocol import FoundIntent
-from onecharge.payments.stripe_responses import metadata_of, order_id_of
+from onecharge.payments.stripe_responses import metadata_of, order_id_of, with_id
 
 _PAGE_SIZE = 100
 
@@ -122,7 +122,7 @@ class StripeEvents:
 
     def retrieve_event(self, event_id: str) -> StripeEvent | None:
         """The event, as `parse_event` reads it."""
-        return parse_event(self.client.v1.events.retrieve(event_id))
+        return parse_event(with_id(self.client.v1.events.retrieve(event_id), event_id))
 
 
 def parse_event(event: Any) -> StripeEvent | None:

@@ -28,10 +28,21 @@ class LookupInconclusive(Exception):
     """Stripe has more to show than was read, or than time allowed: something of the order may be missing."""
 
 
+class OtherObject(stripe.StripeError):
+    """The answer is about another object than was asked for, such as another request's: it says nothing about ours."""
+
+    def __init__(self, made: Any = None) -> None:
+        response = getattr(made, "last_response", None)
+        super().__init__(
+            "the answer is about another object than was asked for", headers=response.headers if response else None
+        )
+
+
 class ResponseKind(StrEnum):
     """The kinds of response other than the requested object."""
 
     NO_ANSWER = "no answer: a time-out, a dropped connection, a proxy's page"
+    OTHER_OBJECT = "an answer about another object than was asked for"
     RETRYABLE = "409, 424, 429, 500, 502, 503, 504"
     STORED_FAILURE = "any of these with Idempotent-Replayed: the key is answered so for ever"
     DECLINED = "402 card_error"
@@ -119,6 +130,20 @@ def metadata_of(made: Any) -> dict[str, str]:
     return metadata.to_dict() if metadata is not None else {}
 
 
+def with_id[Made](made: Made, object_id: str) -> Made:
+    """An object that the SDK returned, if it is the one that was asked for. Raises OtherObject."""
+    if getattr(made, "id", None) != object_id:
+        raise OtherObject(made)
+    return made
+
+
+def with_metadata[Made](made: Made, **metadata: str) -> Made:
+    """An object that the SDK returned, if it has the metadata that it was created with. Raises OtherObject."""
+    if not metadata.items() <= metadata_of(made).items():
+        raise OtherObject(made)
+    return made
+
+
 def order_id_of(made: Any) -> str | None:
     """The order that an object belongs to, by its metadata; None if it is not ours: others may share the account."""
     order_id = metadata_of(made).get("order_id", "")
@@ -127,6 +152,8 @@ def order_id_of(made: Any) -> str | None:
 
 def classify(error: stripe.StripeError) -> Failure:
     """Which kind of response an error is. An unknown error is never classified as a decline."""
+    if isinstance(error, OtherObject):
+        return Failure(ResponseKind.OTHER_OBJECT, message=error.user_message, request_id=error.request_id)
     # A 409 arrives with `error.code` None: only the body has the code.
     details: Any = error.error
     code = getattr(details, "code", None) or error.code

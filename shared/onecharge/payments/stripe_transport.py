@@ -4,11 +4,14 @@ Stripe's SDK: retries, under the same idempotency key ─► StripeTransport: on
 
 It behaves as the SDK's own RequestsClient: which errors may be retried, Stripe's CA bundle, proxies of the environment.
 A redirect is not followed: its response is not Stripe's answer, and the API key belongs to no other host.
+An informational response (1xx) is no answer either, and its connection is closed: the answer is still to come on it,
+and the next request on the same connection would read it as its own.
 """
 
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -93,6 +96,10 @@ class StripeTransport(stripe.HTTPClient):
             response = self._connections.urlopen(
                 method, url, redirect=False, headers=headers, body=post_data, retries=_ONE_TRY, preload_content=False
             )
+            if response.status < HTTPStatus.OK:
+                # http.client skips 100 only, and takes any other one for the whole response.
+                response.close()
+                raise ProtocolError(f"informational response {response.status}")
             status, request_id = status_of(response.status), response.headers.get("request-id")
             return response
         except Exception as error:

@@ -4,12 +4,15 @@ create ─► confirm                  a fresh order: two requests
 retrieve, cancel                   everything else
 find_payment_intents               an old order without a PaymentIntent: search and list
 
+An answer about another object than was asked for is none (OTHER_OBJECT), whatever mixed them up: it would pay one order
+with another one's PaymentIntent.
+
 This module knows Stripe's API; what its objects mean is decided in protocol.py. Source: Stripe API reference,
 "PaymentIntents", "Idempotent requests", "Search".
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,12 +23,15 @@ from onecharge.payments.charges.protocol import CancelReason, FoundIntent, Froze
 from onecharge.payments.stripe_responses import (
     Failure,
     LookupInconclusive,
+    OtherObject,
     ResponseKind,
     classify,
     is_replay,
     is_replayed,
     metadata_of,
     order_id_of,
+    with_id,
+    with_metadata,
 )
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS
 from onecharge.runtime.parallel import Parallel, one_after_another
@@ -82,6 +88,7 @@ class StripeGateway:
         Changing these parameters makes Stripe answer idempotency_error for keys in flight: the next generation and a
         lookup then follow (docs/protocol.md, rule 2).
         """
+        of_order = partial(with_metadata, order_id=request.order_id)
         parameters: PaymentIntentCreateParams = {
             "amount": request.amount_minor,
             "currency": request.currency.lower(),
@@ -95,38 +102,44 @@ class StripeGateway:
             },
         }
         try:
-            intent = self.client.v1.payment_intents.create(
-                parameters, {"idempotency_key": request.create_key(generation)}
+            intent = of_order(
+                self.client.v1.payment_intents.create(parameters, {"idempotency_key": request.create_key(generation)})
             )
         except stripe.StripeError as error:
-            return _response_of(error)
+            return _response_of(error, of_order)
         return StripeResponse(intent=found_intent(intent), is_replay=is_replayed(intent))
 
     def confirm(self, payment: Payment) -> StripeResponse:
         """Confirm the row's PaymentIntent with the attempt's payment method. Idempotent by the attempt's one key."""
+        confirmed = partial(with_id, object_id=str(payment.payment_intent_id))
         try:
-            intent = self.client.v1.payment_intents.confirm(
-                str(payment.payment_intent_id),
-                {"payment_method": payment.payment_method},
-                {"idempotency_key": payment.confirm_key},
+            intent = confirmed(
+                self.client.v1.payment_intents.confirm(
+                    str(payment.payment_intent_id),
+                    {"payment_method": payment.payment_method},
+                    {"idempotency_key": payment.confirm_key},
+                )
             )
         except stripe.StripeError as error:
-            return _response_of(error)
+            return _response_of(error, confirmed)
         return StripeResponse(intent=found_intent(intent), is_replay=is_replayed(intent))
 
     def retrieve(self, payment_intent_id: str) -> StripeResponse:
         """The PaymentIntent as it is now."""
         try:
-            return StripeResponse(intent=found_intent(self.client.v1.payment_intents.retrieve(payment_intent_id)))
+            return StripeResponse(intent=found_intent(self._shown(payment_intent_id)))
         except stripe.StripeError as error:
-            return _response_of(error)
+            return _response_of(error, partial(with_id, object_id=payment_intent_id))
 
     def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse:
         """Cancel it; returns its final status, which may be `succeeded` if it is too late. Idempotent."""
+        canceled = partial(with_id, object_id=payment_intent_id)
         try:
-            intent = self.client.v1.payment_intents.cancel(payment_intent_id, {"cancellation_reason": reason.value})
+            intent = canceled(
+                self.client.v1.payment_intents.cancel(payment_intent_id, {"cancellation_reason": reason.value})
+            )
         except stripe.StripeError as error:
-            response = _response_of(error)
+            response = _response_of(error, canceled)
             refused = response.failure and response.failure.kind is ResponseKind.UNEXPECTED_STATE
             return self.retrieve(payment_intent_id) if refused else response
         return StripeResponse(intent=found_intent(intent))
@@ -163,14 +176,18 @@ class StripeGateway:
     def _retrieved(self, payment_intent_id: str, has_time: Callable[[], bool]) -> stripe.PaymentIntent:
         if not has_time():
             raise LookupInconclusive
-        return self.client.v1.payment_intents.retrieve(payment_intent_id)
+        return self._shown(payment_intent_id)
+
+    def _shown(self, payment_intent_id: str) -> stripe.PaymentIntent:
+        return with_id(self.client.v1.payment_intents.retrieve(payment_intent_id), payment_intent_id)
 
     def _searched(self, order_id: str) -> Iterator[stripe.PaymentIntent]:
         query = f"metadata['order_id']:'{order_id}'"
         page = self.client.v1.payment_intents.search({"query": query, "limit": _PAGE_SIZE})
         if page.has_more:
             raise LookupInconclusive
-        yield from page.data
+        for each in page.data:
+            yield with_metadata(each, order_id=order_id)
 
     def _listed(self, order_id: str, since: int, has_time: Callable[[], bool]) -> list[str]:
         """The ids of the order's PaymentIntents that were created since then, in epoch seconds.
@@ -213,7 +230,7 @@ class StripeGateway:
     def order_of(self, payment_intent_id: str) -> str | None:
         """The order that a PaymentIntent was created for; None if it is not ours. Raises NoSuchPaymentIntent."""
         try:
-            return order_id_of(self.client.v1.payment_intents.retrieve(payment_intent_id))
+            return order_id_of(self._shown(payment_intent_id))
         except stripe.InvalidRequestError as error:
             if error.http_status == 404:
                 raise NoSuchPaymentIntent from None
@@ -238,7 +255,10 @@ def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterato
         if after is not None:
             parameters["starting_after"] = after
         page = client.v1.refunds.list(parameters)
-        yield from page.data
+        for each in page.data:
+            if _id_of(getattr(each, "payment_intent", None)) != payment_intent_id:
+                raise OtherObject(page)
+            yield each
         if not page.has_more:
             return
         after = page.data[-1].id
@@ -292,7 +312,12 @@ def _id_of(expandable: Any) -> str | None:
     return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
 
 
-def _response_of(error: stripe.StripeError) -> StripeResponse:
+def _response_of(error: stripe.StripeError, asked_for: Callable[[Any], Any]) -> StripeResponse:
+    """The failure, and the PaymentIntent inside it; `asked_for` raises OtherObject if that is another one."""
     failure = classify(error)
-    intent = found_intent(failure.payment_intent) if failure.payment_intent is not None else None
-    return StripeResponse(intent=intent, failure=failure, is_replay=is_replay(error.headers))
+    try:
+        intent = found_intent(asked_for(failure.payment_intent)) if failure.payment_intent is not None else None
+    except OtherObject as other:
+        return StripeResponse(failure=replace(classify(other), request_id=failure.request_id))
+    is_ours = failure.kind is not ResponseKind.OTHER_OBJECT
+    return StripeResponse(intent=intent, failure=failure, is_replay=is_ours and is_replay(error.headers))

@@ -34,6 +34,7 @@ class Rule:
 
 RULES: Mapping[ResponseKind, Rule] = {
     ResponseKind.NO_ANSWER: Rule(NextAction.RETRY),
+    ResponseKind.OTHER_OBJECT: Rule(NextAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
     ResponseKind.RETRYABLE: Rule(NextAction.RETRY),
     ResponseKind.STORED_FAILURE: Rule(NextAction.RETRIEVE),
     ResponseKind.DECLINED: Rule(NextAction.RETRIEVE),

@@ -14,7 +14,7 @@ import stripe
 from onecharge.contract.events import ATTEMPTS_MAX
 from onecharge.payments.charges.gateway import list_refunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund
-from onecharge.payments.stripe_responses import Failure, classify, is_replay, is_replayed, metadata_of
+from onecharge.payments.stripe_responses import Failure, classify, is_replay, is_replayed, metadata_of, with_metadata
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
@@ -56,7 +56,11 @@ class StripeRefunds:
         # The SDK does not retry: a refusal of its second request would hide a 500 that Stripe may still execute.
         options: RequestOptions = {"idempotency_key": request.idempotency_key, "max_network_retries": 0}
         try:
-            refund = self.client.v1.refunds.create(parameters, options)
+            refund = with_metadata(
+                self.client.v1.refunds.create(parameters, options),
+                order_id=request.order_id,
+                refund_id=request.refund_id,
+            )
         except stripe.StripeError as error:
             return RefundResponse(failure=classify(error), is_replay=is_replay(error.headers))
         return RefundResponse(refund=found_refund(refund), is_replay=is_replayed(refund))

@@ -243,7 +243,9 @@ def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> Finaliz
         case NextAction.REFUSE:
             return _wait_or_review(refund, "refused_at", REFUSED_SECONDS, now, failure)
         case _:
-            unanswered = {"unanswered_at": now} if kind is RefundResponseKind.UNKNOWN else {}
+            # Our own request may have been executed: its answer is what is missing.
+            is_unanswered = kind in (RefundResponseKind.UNKNOWN, RefundResponseKind.OTHER_OBJECT)
+            unanswered = {"unanswered_at": now} if is_unanswered else {}
             return Wait(kind, rule.alarm, {**unanswered, **failure.details})
 
 

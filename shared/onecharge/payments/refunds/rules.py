@@ -19,6 +19,7 @@ class RefundResponseKind(StrEnum):
     SEVERAL = "several refunds of one id"
     REFUSED = "charge_already_refunded, charge_disputed, more than is left, an amount that Stripe does not take"
     UNKNOWN = "no answer, 409, 424, 429, 500, 502, 503, 504"
+    OTHER_OBJECT = "an answer about another object than was asked for"
     KEY_SPENT = "any of these with Idempotent-Replayed, 400 idempotency_error"
     KEY_REPLACED = "401 or 403 of an API key that was replaced since"
     ACCOUNT = "401, 403, 404, wrong mode, account not activated, too little balance, a rate limit in a 400"
@@ -64,6 +65,7 @@ RULES: Mapping[RefundResponseKind, Rule] = {
     # The amount was reserved for this refund: somebody refunded outside this protocol.
     RefundResponseKind.REFUSED: Rule(NextAction.LOOK_UP_THEN_FAIL, RefundState.FAILED, alarm=Cause.REFUND_FAILED),
     RefundResponseKind.UNKNOWN: Rule(NextAction.RETRY),
+    RefundResponseKind.OTHER_OBJECT: Rule(NextAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
     RefundResponseKind.KEY_SPENT: Rule(
         NextAction.LOOK_UP_ONLY, RefundState.NEEDS_REVIEW, alarm=Cause.STRIPE_INCONCLUSIVE
     ),
@@ -74,6 +76,7 @@ RULES: Mapping[RefundResponseKind, Rule] = {
 
 _KIND_OF: Mapping[ResponseKind, RefundResponseKind] = {
     ResponseKind.NO_ANSWER: RefundResponseKind.UNKNOWN,
+    ResponseKind.OTHER_OBJECT: RefundResponseKind.OTHER_OBJECT,
     ResponseKind.RETRYABLE: RefundResponseKind.UNKNOWN,
     ResponseKind.STORED_FAILURE: RefundResponseKind.KEY_SPENT,
     ResponseKind.OTHER_PARAMETERS: RefundResponseKind.KEY_SPENT,
