@@ -124,6 +124,31 @@ def refusals_of(client: stripe.StripeClient, times: int = 1) -> list[ResponseKin
     return kinds
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["sk_test_first\nsk_test_second", "sk_test first", "sk_test_first\r\n\tx", "{'key': 'sk_test_x'}", "", "sk_é"],
+)
+def test_what_is_no_api_key_is_refused_before_it_is_sent(key: SecretsManager, value: str) -> None:
+    """As a key that cannot be read, with an error that shows nothing of it: a header's error would show all of it."""
+    account = StripeAccount(
+        {"STRIPE_SECRET_ARN": key.arn, "STRIPE_API_BASE": "http://127.0.0.1:1"},
+        config=client_config(),
+        bounds=TimeBounds.of(30),
+    )
+    key.put(value or " ")
+    for ask in (account.client, account.is_live):
+        with pytest.raises(SecretUnavailable, match=r"^not an API key$") as raised:
+            ask()
+        assert raised.value.__cause__ is None
+
+
+def test_white_space_around_an_api_key_is_taken_off(key: SecretsManager) -> None:
+    """Such as the line break with which a shell has stored it."""
+    key.put(" sk_live_first\n")
+    environment = {"STRIPE_SECRET_ARN": key.arn, "STRIPE_API_BASE": "http://127.0.0.1:1"}
+    assert StripeAccount(environment, config=client_config(), bounds=TimeBounds.of(30)).is_live()
+
+
 def test_a_rolled_api_key_is_noticed_with_its_first_refusal(key: SecretsManager) -> None:
     """That is no fault of anybody: no alarm, and the next delivery uses the new key."""
     with running_standin() as standin:

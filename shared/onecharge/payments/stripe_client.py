@@ -1,5 +1,6 @@
 """The client for Stripe's API, with the account's key as it is now: an Application outlives a rotation of the key."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 STRIPE_VERSION = "2026-10-28.endive"
 """Stated explicitly, so that an upgrade of the SDK is no silent upgrade of the API."""
+
+_API_KEY = re.compile(r"[A-Za-z0-9_]+")
+"""As all of Stripe's are (Stripe documentation, "API keys"). A line break in a header fails with all of it shown."""
 
 LIVE_KEY = "_live_"
 """In every API key of live mode, secret or restricted (Stripe documentation, "API keys")."""
@@ -86,19 +90,26 @@ class StripeAccount:
         """The client with the current key; the same one as long as the key does not change.
 
         Raises:
-            SecretUnavailable: the key cannot be read: an outage.
+            SecretUnavailable: the key cannot be read, an outage, or the secret holds something else.
         """
-        return self._client_for(self._secret.current())
+        return self._client_for(self._key())
 
     def is_live(self) -> bool:
         """Whether the key is one of live mode: real money. Raises SecretUnavailable."""
-        return LIVE_KEY in self._secret.current()
+        return LIVE_KEY in self._key()
+
+    def _key(self) -> str:
+        """The key, without the white space around it. Raises SecretUnavailable, without any of it."""
+        key = self._secret.current()
+        if not _API_KEY.fullmatch(key):
+            raise SecretUnavailable("not an API key")
+        return key
 
     def _is_replaced(self, api_key: str) -> bool:
         """Whether the secret holds another key than the one that Stripe has refused."""
         try:
-            if self._secret.current() == api_key:
+            if self._key() == api_key:
                 self._secret.read_anew()
-            return self._secret.current() != api_key
+            return self._key() != api_key
         except SecretUnavailable:
             return False
