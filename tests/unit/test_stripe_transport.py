@@ -212,6 +212,28 @@ def test_a_compressed_body(answers: StripeAnswers, client: Client, body: bytes, 
 
 
 @pytest.mark.parametrize(
+    ("compress", "result"),
+    [(gzip.compress, ["pi_1"]), (lambda _: b"not gzip", None)],
+    ids=["whole", "nonsense"],
+)
+@pytest.mark.parametrize("client", [ours, the_model])
+def test_what_is_read_is_asked_for_compressed(
+    answers: StripeAnswers, client: Client, compress: Callable[[bytes], bytes], result: list[str] | None
+) -> None:
+    """A page of a list is a tenth as long; one that cannot be decoded is no answer, and not asked for again."""
+    page = json.dumps({"object": "list", "data": [INTENT], "has_more": False}).encode()
+    answers.get(CREATE, body=compress(page), headers={"Content-Encoding": "gzip"})
+    read: list[str] | None
+    try:
+        read = [each.id for each in client(answers.url).v1.payment_intents.list().data]
+    except stripe.APIConnectionError:
+        read = None
+    assert read == result
+    [call] = answers.calls
+    assert "gzip" in call.headers["Accept-Encoding"]
+
+
+@pytest.mark.parametrize(
     ("status", "headers", "tries"),
     [
         (409, {}, 2),
