@@ -41,7 +41,8 @@ def client_config() -> Config:
         read_timeout=2,
         retries={"mode": "standard", "total_max_attempts": 2},
         max_pool_connections=BATCH_SIZE,
-        # The types say it before, and the service after. A wrong parameter raises ClientError all the same.
+        # The types say it before, and the service mostly after, as a ClientError. Not always: a parameter of another
+        # structure fails as an AttributeError or TypeError, and SNS sends None as a text.
         parameter_validation=False,
         # Given, it is not put together twice for each request, of what never changes.
         user_agent=USER_AGENT,
