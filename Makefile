@@ -102,8 +102,9 @@ demo: install ## Run the main job here: orders, duplicates, faults, one charge e
 local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=…] [STRIPE_SECRET_KEY=sk_test_…] [HOST=…].
 	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,HOST,host)
 
-# Some tests mostly wait, so there is one process more than cores. Tests of one server share a process (tests/conftest.py).
-PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
+# Tests of a deployed stack mostly wait, and those of one stack share a process (tests/conftest.py): so there are two
+# processes more than cores.
+PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
 
 unit: $(VENV)/.dev ## Run the unit tests: no SAM CLI, no emulator, no npm [PYTEST_ARGS=…].
 	@$(PY) -m pytest -q $(PARALLEL) tests/unit $(PYTEST_ARGS)

