@@ -22,7 +22,7 @@ class AnswerUnknown(Unavailable):
 
 @dataclass(frozen=True)
 class PaymentQuestions:
-    """The function payment_questions, through boto3's client."""
+    """The function payment_questions, through botocore's client."""
 
     client: "LambdaClient"
     function: str

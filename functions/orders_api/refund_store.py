@@ -45,7 +45,7 @@ def refund_id_for(order_id: str, idempotency_key: str) -> str:
 
 @dataclass(frozen=True)
 class OrderRefundStore:
-    """The OrderRefunds table, and the reservations on the Orders table, through boto3's client."""
+    """The OrderRefunds table, and the reservations on the Orders table, through botocore's client."""
 
     client: "DynamoDBClient"
     table: str

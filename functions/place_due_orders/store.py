@@ -49,7 +49,7 @@ class DocumentChanged:
 
 @dataclass(frozen=True)
 class DueDocumentStore:
-    """The table through boto3's client. Every method makes exactly one request."""
+    """The table through botocore's client. Every method makes exactly one request."""
 
     client: "DynamoDBClient"
     table: str

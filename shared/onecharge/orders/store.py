@@ -43,7 +43,7 @@ class OrderStatusConflict(Exception):
 
 @dataclass(frozen=True)
 class OrderStore:
-    """The table through boto3's client. Every method makes exactly one request."""
+    """The table through botocore's client. Every method makes exactly one request."""
 
     client: "DynamoDBClient"
     table: str

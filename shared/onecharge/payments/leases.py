@@ -123,7 +123,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class LeasedTable[Row: LeasedRow, Final](ABC):
-    """A table of such rows through boto3's client. Every method makes exactly one request."""
+    """A table of such rows through botocore's client. Every method makes exactly one request."""
 
     client: "DynamoDBClient"
     table: str

@@ -15,7 +15,7 @@ it (Stripe documentation, "List all events": 30 days)."""
 
 @dataclass(frozen=True)
 class ProcessedEvents:
-    """The table through boto3's client. Every method makes exactly one request."""
+    """The table through botocore's client. Every method makes exactly one request."""
 
     client: "DynamoDBClient"
     table: str

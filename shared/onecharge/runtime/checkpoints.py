@@ -44,7 +44,7 @@ def _adapter_of(checkpoint: type[Checkpoint]) -> TypeAdapter[Any]:
 
 
 class CheckpointStore[C: Checkpoint]:
-    """The checkpoint of one job through boto3's client. Methods raise botocore's errors."""
+    """The checkpoint of one job through botocore's client. Methods raise botocore's errors."""
 
     def __init__(self, client: "DynamoDBClient", table: str, checkpoint: type[C]) -> None:
         self._client = client

@@ -21,7 +21,7 @@ def one_after_another[Item, Result](call: Callable[[Item], Result], items: Itera
 
 
 class Threads:
-    """A Parallel of so many threads. Clients of boto3 and Stripe may be shared between them."""
+    """A Parallel of so many threads. Clients of botocore and Stripe may be shared between them."""
 
     def __init__(self, number: int) -> None:
         self._pool = ThreadPoolExecutor(number)

@@ -1,4 +1,4 @@
-"""One SQS queue and its dead-letter queue, through boto3's client."""
+"""One SQS queue and its dead-letter queue, through botocore's client."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -43,7 +43,7 @@ class _Read:
 
 
 class Secret:
-    """One secret through boto3's client; used on several threads.
+    """One secret through botocore's client; used on several threads.
 
     Args:
         clock: the time in epoch seconds.

@@ -33,7 +33,7 @@ class PublishFailure:
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic, through boto3's client."""
+    """One topic, through botocore's client."""
 
     client: "SNSClient"
     arn: str

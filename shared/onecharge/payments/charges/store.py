@@ -78,7 +78,7 @@ _LAST_RESULT = ("decline_code", "advice_code", "finalized_at", "expires_at")
 
 @dataclass(frozen=True)
 class PaymentStore(LeasedTable[Payment, Finalize]):
-    """The Payments table through boto3's client. Every method makes exactly one request."""
+    """The Payments table through botocore's client. Every method makes exactly one request."""
 
     # ------------------------------------------------------------ claim
 

@@ -42,7 +42,7 @@ _CLAIM_SETS = {
 
 @dataclass(frozen=True)
 class RefundStore(LeasedTable[Refund, Finalize]):
-    """The Refunds table through boto3's client. Every method makes exactly one request."""
+    """The Refunds table through botocore's client. Every method makes exactly one request."""
 
     # ------------------------------------------------------------ claim
 
