@@ -4,6 +4,7 @@ import time
 from datetime import UTC, datetime
 
 from local.stack import Stack
+from onecharge.runtime.shards import shard_of
 from testing.shop import Shop, eventually, orders_unpublished
 from testing.stacks import on_both, own_stack
 
@@ -15,10 +16,11 @@ def stays_pending_for_an_hour(shop: Shop, stack: Stack, order_id: str) -> None:
     stack.aws.client("dynamodb").update_item(
         TableName=stack.orders_table,
         Key={"order_id": {"S": order_id}},
-        UpdateExpression="SET #status = :pending, placed_at = :an_hour_ago",
+        UpdateExpression="SET #status = :pending, waiting_shard = :shard, placed_at = :an_hour_ago REMOVE expires_at",
         ExpressionAttributeNames={"#status": "status"},
         ExpressionAttributeValues={
             ":pending": {"S": "PENDING"},
+            ":shard": {"S": shard_of(order_id)},
             ":an_hour_ago": {"S": datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()},
         },
     )

@@ -12,6 +12,7 @@ from local.partner_events import put_partner_event  # optional: webhook
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from onecharge.runtime.self_check import require_self_check
+from onecharge.runtime.shards import shard_of
 from testing.harness import PROJECT
 from testing.permissions import functions_of, physical_id, requests_of, rights_lambda_uses, rights_of
 from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
@@ -224,7 +225,8 @@ def refunds_are_made_and_come_back(shop: Shop, stack: Stack) -> None:
     waiting, failed, lost = refunds
     table = physical_id(stack, "OrderRefundsTable")
     key = {"order_id": order_id, "refund_id": waiting}
-    set_attributes(stack, table, key, status="PENDING", requested_at=an_hour_ago())
+    pending = {"status": "PENDING", "waiting_shard": shard_of(order_id)}
+    set_attributes(stack, table, key, **pending, requested_at=an_hour_ago())
     invoke(stack, stack.republish_function)
     delete(stack, physical_id(stack, "RefundsTable"), order_id=order_id, refund_id=lost)
     for refund in shop.stripe.ledger().refunds:
