@@ -21,6 +21,9 @@ from local.stack import ORDER_ID_KEY, Stack
 from local.stripe_standin.webhooks import signature  # optional: webhook
 from testing.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, TOKEN, Canary, found_in
 from testing.shop import PATIENCE_SECONDS, THREE_D_SECURE_CARD, Shop, eventually
+from testing.stacks import own_stack
+
+pytestmark = own_stack
 
 EVERYTHING = " | ".join(FED.values())
 OPAQUE_PAYMENT_METHOD = Canary("a payment method's id", "pm_canary" + "Zx81qWv7Tt")

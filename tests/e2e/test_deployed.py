@@ -14,6 +14,7 @@ from local.demo import drain
 from local.emulator import CREDENTIALS
 from local.stack import Stack
 from testing.harness import PROJECT
+from testing.shop import forget_dead_letters
 from testing.stacks import own_stack
 
 pytestmark = own_stack
@@ -74,13 +75,6 @@ def check(stack: Stack, environment: dict[str, str], *words: str) -> "subprocess
     return subprocess.run(
         command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
-
-
-def forget_dead_letters(stack: Stack) -> None:
-    """Other tests of this stack leave some, in every DLQ."""
-    for url in stack.aws.client("sqs").list_queues(QueueNamePrefix=stack.stack_name)["QueueUrls"]:
-        if "dlq" in url.lower():
-            drain(stack, url)
 
 
 # optional: webhook

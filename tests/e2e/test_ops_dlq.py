@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from local.demo import drain
 from local.stack import Stack
 from onecharge.orders.schema import StoredOrder
 from testing.ops_command import Answer, Operator
-from testing.shop import Shop, eventually
-from testing.stacks import on_both
+from testing.shop import Shop, eventually, forget_dead_letters
+from testing.stacks import on_both, own_stack
+
+pytestmark = own_stack
 
 POISON = "type: missing"
 MOVED = "received too often"
@@ -34,7 +35,7 @@ def send_to_dlq(stack: Stack, body: str, group: str) -> None:
 @on_both
 def test_poison_is_listed_sent_back_and_discarded(shop: Shop, stack: Stack, tmp_path: Path) -> None:
     """It stays poison: a forced redrive brings it back with its reason; it is recorded before it is discarded."""
-    drain(stack, stack.payments_dlq_url)
+    forget_dead_letters(stack)
     operator = Operator(stack, tmp_path)
     shop.deliver('{"specversion": "1.0"}')
     listed = eventually(lambda: operator.run("dlq", "list", "--messages"), lambda answer: is_listed(answer, POISON))
@@ -55,7 +56,7 @@ def test_poison_is_listed_sent_back_and_discarded(shop: Shop, stack: Stack, tmp_
 @on_both
 def test_a_redriven_order_whose_row_was_lost_is_charged_once(shop: Shop, stack: Stack, tmp_path: Path) -> None:
     """A paid order is left; once its row is lost and its status too, the redrive brings both back, with one charge."""
-    drain(stack, stack.payments_dlq_url)
+    forget_dead_letters(stack)
     operator = Operator(stack, tmp_path)
     order_id = str(shop.order().json()["order_id"])
     assert shop.decided_status(order_id) == "PAID"
