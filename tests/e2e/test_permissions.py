@@ -227,6 +227,7 @@ def refunds_are_made_and_come_back(shop: Shop, stack: Stack) -> None:
     key = {"order_id": order_id, "refund_id": waiting}
     pending = {"status": "PENDING", "waiting_shard": shard_of(order_id)}
     set_attributes(stack, table, key, **pending, requested_at=an_hour_ago())
+    time.sleep(1)  # A round begins at a whole second: not before this one.
     invoke(stack, stack.republish_function)
     delete(stack, physical_id(stack, "RefundsTable"), order_id=order_id, refund_id=lost)
     for refund in shop.stripe.ledger().refunds:
