@@ -100,7 +100,7 @@ class AwsServer:
         writer: asyncio.StreamWriter,
     ) -> bytes:
         came = time.monotonic()
-        # How many writes take the slots of a batch depends on which threads happen to wait together: a count of its own.
+        # How many writes take the slots of a batch depends on which threads wait together: they are counted apart.
         self.requests[f"slots.{operation}" if LIMIT_TABLE.encode() in body else operation] += 1
         if self.metering:
             body = json.dumps({**json.loads(body), "ReturnConsumedCapacity": "TOTAL"}).encode()
