@@ -5,9 +5,7 @@ table and index. The functions run in other processes, so that its work is not c
 """
 
 import json
-import os
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,20 +15,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
-import boto3
-from botocore.exceptions import BotoCoreError
-
-from local.emulator import CREDENTIALS, REGION, Emulator, running_emulator
-from local.processes import StartupError, free_port, running, tail
+from local.emulator import CREDENTIALS, Emulator, running_emulator
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.server import running_standin
+from testing.dynamodb_local import dynamodb_client, running_dynamodb_local
 from testing.harness import PROJECT, create_table, load_intrinsics
-from testing.java import JAVA_VERSION_MIN, java_version
 
 STRIPE_SECONDS = 0.3
 """How long Stripe takes for one request; what the benchmarks of this project assume."""
 _TOOLS = PROJECT / ".venv" / "opt"
-_START_SECONDS = 60
 NAIVE_TABLE, NAIVE_QUEUE = "NaiveTable", "NaiveQueue"
 """Of the naive loop, which has no template: one table without an index, one queue."""
 _ANYBODY_MAY_SEND = {
@@ -211,43 +204,11 @@ def running_aws(work_dir: Path) -> Iterator[Aws]:
     """
     with ExitStack() as parts:
         emulator = parts.enter_context(running_emulator(python=_TOOLS / "emulator/bin/python", work_dir=work_dir))
-        port = parts.enter_context(_running_dynamodb_local(work_dir))
-        counter = CapacityCounter(port)
+        dynamodb_url = parts.enter_context(running_dynamodb_local(work_dir))
+        counter = CapacityCounter(int(dynamodb_url.rpartition(":")[2]))
         threading.Thread(target=counter.serve_forever, daemon=True).start()
         parts.callback(counter.server_close)
         parts.callback(counter.shutdown)
         standin = parts.enter_context(running_standin())
         StandInAdmin(standin.base_url).settings(latency_seconds=STRIPE_SECONDS)
-        yield Aws(emulator, counter, standin.base_url, _dynamodb(port))
-
-
-def _dynamodb(port: int) -> Any:
-    return boto3.client(
-        "dynamodb",
-        endpoint_url=f"http://127.0.0.1:{port}",
-        region_name=REGION,
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-    )
-
-
-@contextmanager
-def _running_dynamodb_local(work_dir: Path) -> Iterator[int]:
-    jars = list((_TOOLS / "dynamodb-local").rglob("DynamoDBLocal.jar"))
-    if not jars or java_version() < JAVA_VERSION_MIN:
-        raise StartupError("DynamoDB Local is missing: it needs npm and Java 17 or later, then `make test` installs it")
-    port = free_port("127.0.0.1")
-    library = f"-Djava.library.path={jars[0].parent / 'DynamoDBLocal_lib'}"
-    command = ["java", library, "-jar", str(jars[0]), "-inMemory", "-disableTelemetry", "-port", str(port)]
-    log = work_dir / "dynamodb.log"
-    with running(command, env=os.environ, log=log, cwd=work_dir):
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                _dynamodb(port).list_tables()
-                break
-            except BotoCoreError:
-                if time.monotonic() > deadline:
-                    raise StartupError(f"{tail(log)}\nDynamoDB Local did not start") from None
-                time.sleep(0.2)
-        yield port
+        yield Aws(emulator, counter, standin.base_url, dynamodb_client(dynamodb_url))

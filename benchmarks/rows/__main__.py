@@ -7,16 +7,19 @@ compare one number of rows with another, and say nothing of AWS.
 """
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from benchmarks.rows import jobs
-from benchmarks.rows.database import Item, client_of, dynamodb_local, fill
+from benchmarks.rows.database import Item, client_of, fill
+from testing.dynamodb_local import running_dynamodb_local
 from testing.harness import create_table
 
 ROWS, ROWS_MIN, WORK = 1_000_000, 10_000, 2_000
@@ -51,7 +54,7 @@ def main() -> int:
         title="for each order, event or document",
     )
     costs: dict[str, list[jobs.Cost]] = {}
-    with dynamodb_local(heap="6g") as url:
+    with tempfile.TemporaryDirectory() as folder, running_dynamodb_local(Path(folder), heap_max="6g") as url:
         for number, rows in enumerate(sizes):
             _make_tables(url, rows, given.work, is_first=number == 0)
             for name, job in JOBS.items():

@@ -1,26 +1,15 @@
-"""DynamoDB Local in memory, a client that meters its requests, and tables that are filled with finished rows."""
+"""A client of DynamoDB Local that meters its requests, and tables that are filled with finished rows."""
 
-import os
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import batched
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
 
-from local.processes import StartupError, free_port, running, tail
-from testing.harness import PROJECT
-from testing.java import JAVA_VERSION_MIN, java_version
-
-_START_SECONDS = 60
 _ITEMS_MAX = 25
 """Of one BatchWriteItem request, at the most (Amazon DynamoDB API Reference)."""
 _WRITERS = 8
@@ -30,37 +19,6 @@ _METERED = frozenset(
 _READS = frozenset({"GetItem", "BatchGetItem", "Query", "Scan"})
 
 Item = Mapping[str, Any]
-
-
-@contextmanager
-def dynamodb_local(heap: str) -> Iterator[str]:
-    """Its URL. Raises StartupError if Java or the jar is missing."""
-    jars = list((PROJECT / ".venv/opt/dynamodb-local").rglob("DynamoDBLocal.jar"))
-    if not jars or java_version() < JAVA_VERSION_MIN:
-        raise StartupError(f"DynamoDB Local needs Java {JAVA_VERSION_MIN}, and `make install` with npm")
-    port = free_port("127.0.0.1")
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        command = [
-            *("java", f"-Xmx{heap}", f"-Djava.library.path={jars[0].parent / 'DynamoDBLocal_lib'}"),
-            *("-jar", str(jars[0]), "-inMemory", "-disableTelemetry", "-port", str(port)),
-        ]
-        with running(command, env=os.environ, log=log, cwd=Path(folder)):
-            url = f"http://127.0.0.1:{port}"
-            _wait_for(url, log)
-            yield url
-
-
-def _wait_for(url: str, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            client_of(url).list_tables()
-            return
-        except BotoCoreError:
-            if time.monotonic() > deadline:
-                raise StartupError(tail(log)) from None
-            time.sleep(0.2)
 
 
 def client_of(url: str) -> Any:

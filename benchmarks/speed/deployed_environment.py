@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from testing.harness import load_intrinsics
 
 _NO_VALUE = "AWS::NoValue"
 
@@ -17,7 +17,7 @@ class Template:
     """A template.yaml, and the values of its parameters and resources."""
 
     def __init__(self, path: Path, given: Mapping[str, str]) -> None:
-        self.body = _load(path)
+        self.body = load_intrinsics(path)
         self._given = {"AWS::StackName": "bench", "AWS::Region": "us-east-1", _NO_VALUE: _NO_VALUE, **given}
 
     def variables_of(self, logical_id: str) -> dict[str, str]:
@@ -84,20 +84,3 @@ class Template:
             case "Or":
                 return any(self._holds(each) for each in arguments)
         raise ValueError(f"{function} is no condition")
-
-
-def _load(path: Path) -> dict[str, Any]:
-    """A template, with CloudFormation's short forms as objects: `{"Ref": "x"}`."""
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    def construct(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> dict[str, Any]:
-        if isinstance(node, yaml.SequenceNode):
-            return {suffix: loader.construct_sequence(node, deep=True)}
-        if isinstance(node, yaml.MappingNode):
-            return {suffix: loader.construct_mapping(node, deep=True)}
-        return {suffix: node.value}
-
-    Loader.add_multi_constructor("!", construct)
-    return dict(yaml.load(path.read_text(), Loader))  # noqa: S506  # A SafeLoader's child.
