@@ -1,4 +1,10 @@
-"""GET /orders: the customer's orders, the newest first, page by page. Eventually consistent."""
+"""GET /orders: the customer's orders, the newest first, page by page.
+
+    index by_customer ─► the ids of one page ─► these orders as they are now, with one request
+
+Which orders there are is eventually consistent, as an index is; each one is shown as it is. The index has keys only: an
+order writes to it once, and a change of its status does not.
+"""
 
 import base64
 import binascii
@@ -21,9 +27,10 @@ from orders_api.http import JsonResponse, Request, Route, invalid_request
 from orders_api.responses import OrderList, order_view
 
 BY_CUSTOMER = "by_customer"
-"""The index that has a customer's orders; like every index it is eventually consistent."""
+"""The index that has the keys of a customer's orders; like every index it is eventually consistent."""
 
 LIMIT_MAX = 50
+"""Of one page: BatchGetItem reads up to 100 items at once (Amazon DynamoDB API Reference)."""
 
 
 class Cursor(BaseModel):
@@ -70,7 +77,10 @@ class OrdersQuery(BaseModel):
 
 @dataclass(frozen=True)
 class Page:
-    """Some of a customer's orders, the newest first; `end` is where the next page begins, None on the last one."""
+    """Some of a customer's orders, the newest first; `end` is where the next page begins, None on the last one.
+
+    An order that expired since the index was read is left out, so a page may be shorter than was asked for.
+    """
 
     orders: list[StoredOrder]
     unreadable: list[str]
@@ -97,7 +107,7 @@ def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
 
 
 def read_page(orders: OrderStore, customer_id: str, query: OrdersQuery) -> Page:
-    """One page, with one request."""
+    """One page, with two requests: one if it is empty. Raises ReadsThrottled."""
     after = query.after
     start: dict[str, Any] = {}
     if after:
@@ -113,11 +123,15 @@ def read_page(orders: OrderStore, customer_id: str, query: OrdersQuery) -> Page:
         **start,
     )
     page, last = Page([], [], None), answer.get("LastEvaluatedKey")
-    for item in answer["Items"]:
+    order_ids = [key["order_id"]["S"] for key in answer["Items"]]
+    items = orders.find_all_of(customer_id, order_ids)
+    for order_id in order_ids:
+        if order_id not in items:
+            continue
         try:
-            page.orders.append(StoredOrder.from_item(item))
+            page.orders.append(StoredOrder.from_item(items[order_id]))
         except Exception:  # Whatever is wrong with this order, the others are shown.
-            page.unreadable.append(item["order_id"]["S"])
+            page.unreadable.append(order_id)
     values = from_item(last) if last else {}
     # Not validated: the index may hold an item that breaks the schema.
     end = Cursor.model_construct(order_id=values["order_id"], placed_at=values["placed_at"]) if last else None
@@ -128,7 +142,7 @@ ROUTE = Route(
     list_orders,
     "GET",
     "/orders",
-    "List the customer's orders, the newest first, page by page. Eventually consistent.",
+    "List the customer's orders, the newest first, page by page. A new order appears in it after a moment.",
     HTTPStatus.OK,
     OrderList,
     {HTTPStatus.BAD_REQUEST: ("invalid-request",)},

@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from onecharge.orders.ids import OrderIdKeyChanged
 from onecharge.orders.store import NoSuchOrder
 from onecharge.runtime.alarms import Cause
+from onecharge.runtime.batch_reads import ReadsThrottled
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.problems import Problem
 from onecharge.runtime.secrets import SecretUnavailable
@@ -55,7 +56,8 @@ def resolver_of(deps: Dependencies) -> APIGatewayHttpResolver:
     resolver.exception_handler(OrderIdKeyChanged)(problems.order_id_key_changed)
     resolver.exception_handler(Problem)(problems.refused)
     resolver.exception_handler(NoSuchOrder)(lambda _: problems.refused(order_not_found()))
-    resolver.exception_handler([BotoCoreError, ClientError, SecretUnavailable, Unavailable])(problems.unavailable)
+    out_of_reach = [BotoCoreError, ClientError, ReadsThrottled, SecretUnavailable, Unavailable]
+    resolver.exception_handler(out_of_reach)(problems.unavailable)
     resolver.exception_handler(Exception)(problems.failed)
     return resolver
 

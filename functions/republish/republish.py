@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.events import Event
 from onecharge.runtime.alarms import Cause
+from onecharge.runtime.batch_reads import ReadsThrottled
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel, one_after_another
@@ -27,7 +28,6 @@ from republish.waiting import (
     UNREADABLE,
     Entry,
     Item,
-    ReadsThrottled,
     Source,
     Waiting,
     republications_due,

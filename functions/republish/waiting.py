@@ -4,9 +4,8 @@ The index finds the candidates, the oldest first, and shows since when each of t
 so an item whose next republication is due by it is then read consistently, a hundred with one request.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import batched
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onecharge.contract.events import Event
@@ -15,7 +14,7 @@ from onecharge.orders.events import ORDER_EVENTS
 from onecharge.orders.schema import StoredOrder, waiting_since
 from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.batch_reads import read_items
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -25,11 +24,6 @@ DAY_SECONDS = 24 * 3600
 FIRST_WAIT_SECONDS = 15 * 60
 """An order is paid within seconds; one that has waited this long is published again. Not before the payment service's
 REEMIT_AFTER_SECONDS (payments/delivery.py): an earlier duplicate makes a final row emit nothing."""
-
-_KEYS_MAX = 100
-"""Keys of one BatchGetItem request, at the most (Amazon DynamoDB API Reference)."""
-_READS_MAX = 10
-"""Requests for one hundred keys: DynamoDB may leave some out of each answer, as when it throttles."""
 
 UNREADABLE = (KeyError, TypeError, ValueError)
 """What an item raises, or its entry in the index, that breaks the schema: it does not block the others."""
@@ -52,10 +46,6 @@ def republications_due(waiting_seconds: float) -> int:
         return 0
     doubled = int(min(waiting_seconds, DAY_SECONDS - 1) // FIRST_WAIT_SECONDS).bit_length()
     return doubled + int(waiting_seconds // DAY_SECONDS)
-
-
-class ReadsThrottled(Exception):
-    """DynamoDB has left items out of its answers, again and again: the next run reads them."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +77,7 @@ class Source(Protocol):
     def read(self, entries: Sequence[Entry]) -> list[Item]:
         """The items as they are now, which the index may not show yet, without those that are gone.
 
-        Raises ReadsThrottled.
+        Raises ReadsThrottled: the next run reads them.
         """
 
     def waiting(self, item: Item) -> Waiting | None:
@@ -125,19 +115,3 @@ def _entry(found: Mapping[str, Any]) -> Entry | None:
         return Entry(key, waiting_since(found).timestamp()) if OrderStatus(found["status"]) in WAITING else None
     except UNREADABLE:
         return Entry(key, UNREADABLE_SINCE)
-
-
-def read_items(client: "DynamoDBClient", table: str, keys: Iterable[Key]) -> list[Item]:
-    """The items of these keys, strongly consistent, in any order. Raises ReadsThrottled."""
-    items: list[Item] = []
-    for batch in batched(keys, _KEYS_MAX, strict=False):
-        wanted: Any = {table: {"Keys": [to_item(key) for key in batch], "ConsistentRead": True}}
-        for _ in range(_READS_MAX):
-            answer = client.batch_get_item(RequestItems=wanted)
-            items += answer["Responses"].get(table, [])
-            wanted = answer.get("UnprocessedKeys")
-            if not wanted:
-                break
-        else:
-            raise ReadsThrottled
-    return items

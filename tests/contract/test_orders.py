@@ -12,11 +12,13 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.cancellations import CANCELLATIONS  # optional: cancel
 from onecharge.orders.transitions import OUTCOMES, PAY_AGAIN, RETRY, Transition, waits
 from onecharge.orders.waiting import WaitingIndex
+from onecharge.runtime.dynamodb import expression_values
 from onecharge.runtime.shards import shard_of
 from orders_api.http import KeyReused
+from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, Page, read_page
 from orders_api.pay_again import AttemptsExhausted, NotDeclined, PaymentMethodRefused
 from republish.waiting import WaitingOrders
-from testing.order_service import NOW, Shop
+from testing.order_service import CUSTOMER, NOW, Shop
 from tests.contract.conftest import Endpoint
 
 MOVES: list[Transition] = [PAY_AGAIN, RETRY, *OUTCOMES.values()]
@@ -130,6 +132,23 @@ def test_each_move_puts_an_order_into_the_index_or_takes_it_out(order_dynamodb: 
         OrderStatus.CANCELING,  # optional: cancel
     ]
     assert seen >= {*OrderStatus}.difference(without_a_move)
+
+
+def test_a_list_shows_an_order_as_it_is(declined: Shop) -> None:
+    """Its index has keys only, whatever the order's status: each order is read from the table."""
+    query = {"IndexName": BY_CUSTOMER, "KeyConditionExpression": "customer_id = :customer_id"}
+    values = expression_values(customer_id=CUSTOMER)
+
+    def page(customer_id: str) -> Page:
+        return read_page(declined.orders, customer_id, OrdersQuery())
+
+    for status in (OrderStatus.PENDING, OrderStatus.PAID):
+        declined.set_status(status)
+        [entry] = declined.client.query(TableName=declined.table, ExpressionAttributeValues=values, **query)["Items"]
+        assert entry.keys() == {"order_id", "customer_id", "placed_at"}
+        assert page(CUSTOMER) == Page([declined.order], [], None)
+        assert declined.order.status is status
+    assert page("cus_2") == Page([], [], None)
 
 
 def test_a_late_success_wins_over_a_decline(declined: Shop) -> None:

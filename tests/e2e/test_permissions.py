@@ -126,6 +126,8 @@ def an_order_is_paid_with_another_card(shop: Shop, stack: Stack) -> None:
     assert shop.decided_status(order_id) == "PAID"
     listed = shop.http.get(f"{stack.api_url}/orders", timeout=90)
     assert listed.status_code == 200
+    # The orders themselves, which the index only names.
+    assert listed.json()["orders"]
 
 
 def poison_messages_arrive(shop: Shop, stack: Stack) -> None:

@@ -1,7 +1,7 @@
 """The Orders table: the reads and writes that several functions share.
 
     put_if_new   a new order; new_order_put is the same write for a transaction
-    find         one order; find_of finds it for its own customer only
+    find         one order; find_of finds it for its own customer only, find_all_of several at once
     move         an order, to another status (onecharge.orders.transitions)
 
 Every write is one conditional write, so that of two at once one wins and the other reads why it lost.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import Keeping, StoredOrder
 from onecharge.orders.transitions import Transition, waits
+from onecharge.runtime.batch_reads import read_items
 from onecharge.runtime.dynamodb import to_item
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class OrderStatusConflict(Exception):
 
 @dataclass(frozen=True)
 class OrderStore:
-    """The table through botocore's client. Every method makes exactly one request."""
+    """The table through botocore's client. Every method makes one request; find_all_of more if DynamoDB throttles."""
 
     client: "DynamoDBClient"
     table: str
@@ -66,6 +67,15 @@ class OrderStore:
         answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
         item = answer.get("Item")
         return StoredOrder.from_item(item) if item and _is_of(customer_id, item) else None
+
+    def find_all_of(self, customer_id: str, order_ids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """The items of those orders that are there and are this customer's, by id, read consistently.
+
+        Raises ReadsThrottled.
+        """
+        keys = [{"order_id": order_id} for order_id in order_ids]
+        items = read_items(self.client, self.table, keys)
+        return {item["order_id"]["S"]: item for item in items if _is_of(customer_id, item)}
 
     def move(
         self,
