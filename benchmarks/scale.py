@@ -1,6 +1,7 @@
 """`make scale`: what limits at 10, 1,000 and 100,000 orders a second; `WRITE=1` writes the tables of docs/scale.md.
 
-Computed from what was measured (`make costs MEASURE=1`), from template.yaml, and from the quotas below.
+Computed from what was measured (`make costs MEASURE=1`), from template.yaml, and from the quotas below: defaults of
+us-east-1, looked up on 2026-11-22 in stored copies of the pages that they name (docs.aws.amazon.com, docs.stripe.com).
 """
 
 import math
@@ -34,12 +35,30 @@ MEMORY_MB = (128, 256, 512, 1024, 1769)
 STREAM_BATCH = 100
 """BatchSize of the streams' event source mappings."""
 PARTITION_UNITS = 1_000
-"""Write units a second of one partition key (Amazon DynamoDB Developer Guide, "Best practices for designing and using
-partition keys")."""
+"""Write units a second of one partition (Amazon DynamoDB Developer Guide, "Understanding DynamoDB warm throughput in
+different scenarios")."""
+TABLE_UNITS = 40_000
+"""Write units a second of a table, and of an index (Amazon DynamoDB Developer Guide, "Quotas in Amazon DynamoDB")."""
+NEW_TABLE_UNITS = 4_000
+"""Of a new on-demand table or index, which then takes twice its former peak ("Pre-warming a table for on-demand
+capacity mode", "Understanding DynamoDB warm throughput in different scenarios")."""
+API_REQUESTS = 10_000
+"""HTTP requests a second of an account ("Amazon API Gateway quotas")."""
+LAMBDA_AT_ONCE, LAMBDA_REQUESTS = 1_000, 10_000
+"""Invocations of an account at once, and started a second: ten times as many (AWS Lambda Developer Guide, "Lambda
+quotas", and "Understanding Lambda function scaling": "a requests per second limit that's equal to 10 times your account
+concurrency")."""
+QUEUE_AT_ONCE = 1_000
+"""MaximumConcurrency of a queue's event source mapping, at the most (AWS CloudFormation Template Reference,
+"AWS::Lambda::EventSourceMapping ScalingConfig"). Without it 1,250, and 300 more a minute (AWS Lambda Developer Guide,
+"Configuring scaling behavior for SQS event source mappings")."""
+SNS_MESSAGES = 30_000
+"""Messages a second of an account in us-east-1, whether in batches or alone; 9,000, 1,500 or 300 elsewhere ("Amazon
+Simple Notification Service endpoints and quotas")."""
 SHARDED = {"PaymentsTable/unfinished": SHARDS, "OrdersTable/waiting": SHARDS}
 """Indexes whose partition keys are few; every other key is an order's or a customer's own."""
 STRIPE_ENDPOINT, STRIPE_ACCOUNT = 25, 100
-"""Requests a second in live mode, by default (Stripe documentation, "Rate limits")."""
+"""Requests a second in live mode, by default (Stripe documentation, "Rate limits"). Each operation is an endpoint."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,7 @@ def parts(of: Measured, design: Design) -> list[Part]:
     units = {name.removeprefix("write "): each for name, each in of.units.items() if name.startswith("write ")}
     most_of_a_table = max(each for name, each in units.items() if "/" not in name)
     most = max(units.values())
+    invocations = 1 + 2 / STREAM_BATCH + 2 / BUSY
     environments = (
         seconds["orders_api"]
         + 2 * seconds["publish_events"] / STREAM_BATCH
@@ -122,7 +142,7 @@ def parts(of: Measured, design: Design) -> list[Part]:
             "the tables' fuse",
             fuse / most_of_a_table,
             f"{fuse:,} write units/s a table; an order writes {most_of_a_table:g}",
-            "TableUnitsMax, up to DynamoDB's 40,000",
+            f"TableUnitsMax, up to DynamoDB's {TABLE_UNITS:,}",
         ),
         Part(
             "publish_events, a shard",
@@ -133,33 +153,40 @@ def parts(of: Measured, design: Design) -> list[Part]:
         ),
         Part(
             "a new on-demand table",
-            4_000 / most,
-            f"4,000 write units/s at first, then twice the former peak within 30 minutes; an order writes {most:g}",
+            NEW_TABLE_UNITS / most,
+            f"{NEW_TABLE_UNITS:,} write units/s at first, then twice the former peak within 30 minutes; "
+            f"an order writes {most:g}",
             "warm throughput of the table or index, before the peak",
         ),
         Part(
             "Lambda, the account",
-            1_000 / environments,
-            f"1,000 invocations at once; an order needs {environments * 1000:.0f} ms of one",
+            LAMBDA_AT_ONCE / environments,
+            f"{LAMBDA_AT_ONCE:,} invocations at once; an order needs {environments * 1000:.0f} ms of one",
             "Service Quotas: concurrent executions",
         ),
-        Part("API Gateway, the account", 10_000, "10,000 requests/s", "Service Quotas: throttle rate"),
+        Part(
+            "Lambda, requests",
+            LAMBDA_REQUESTS / invocations,
+            f"{LAMBDA_REQUESTS:,} invocations/s, ten for each that may run at once; an order needs {invocations:.2f}",
+            "Service Quotas: concurrent executions",
+        ),
+        Part("API Gateway, the account", API_REQUESTS, f"{API_REQUESTS:,} requests/s", "Service Quotas: throttle rate"),
         Part(
             "SQS mapping of charge_order",
-            1_000 * BUSY / seconds["charge_order"],
-            "1,000 batches at once, 300 more a minute",
-            "provisioned mode of the event source mapping",
+            QUEUE_AT_ONCE * BUSY / seconds["charge_order"],
+            f"{QUEUE_AT_ONCE:,} batches at once by MaximumConcurrency, 300 more a minute",
+            "provisioned mode of the event source mapping, instead of MaximumConcurrency",
         ),
         Part(
             "DynamoDB, a table or index",
-            40_000 / most,
-            f"40,000 write units/s; an order writes {most:g}",
+            TABLE_UNITS / most,
+            f"{TABLE_UNITS:,} write units/s; an order writes {most:g}",
             "Service Quotas: write units of a table",
         ),
         Part(
             "SNS, the account",
-            30_000 / 2,
-            "30,000 messages/s in us-east-1, fewer elsewhere; an order is two",
+            SNS_MESSAGES / 2,
+            f"{SNS_MESSAGES:,} messages/s in us-east-1, 300 to 9,000 elsewhere; an order is two",
             "Service Quotas: messages published a second",
         ),
     ]
@@ -167,7 +194,7 @@ def parts(of: Measured, design: Design) -> list[Part]:
         Part(
             f"index {name.partition('/')[2]}",
             SHARDED[name] * PARTITION_UNITS / each,
-            f"{PARTITION_UNITS:,} write units/s a partition key, {SHARDED[name]} shards; an order writes {each:g}",
+            f"{PARTITION_UNITS:,} write units/s a partition, {SHARDED[name]} shards; an order writes {each:g}",
             "more shards, in two deployments (docs/guides/changes.md)",
         )
         for name, each in units.items()

@@ -7,6 +7,7 @@ from benchmarks.costs import prices
 from benchmarks.costs.bill import (
     BUSY,
     FOR_EACH_MONTH,
+    PROVISIONED_USE,
     QUIET,
     Line,
     NaiveDesign,
@@ -15,7 +16,9 @@ from benchmarks.costs.bill import (
     measured,
     naive_loop,
     onecharge,
+    provisioned_million_writes,
     total,
+    write_floor,
 )
 from benchmarks.costs.quantities import Measured
 from testing.arguments import Arguments
@@ -55,6 +58,20 @@ def comparison(batch: int, of: Measured) -> Iterator[str]:
     yield ""
 
 
+def floor(batch: int, of: Measured) -> Iterator[str]:
+    """The dollars below which no order comes: each write that the design cannot do without, at list price."""
+    yield "What an order cannot do without: writes to DynamoDB, in dollars for a million orders, on demand"
+    needed = write_floor(of)
+    for what, units in needed:
+        yield f"  {units:>5.3g} units{units * prices.DYNAMODB_MILLION_WRITES:>9.2f}   {what}"
+    units = sum(each for _, each in needed)
+    half = TARGET * total(naive_loop(NaiveDesign(batch), of))
+    provisioned = units * provisioned_million_writes()
+    yield f"  {units:>5.3g} units{units * prices.DYNAMODB_MILLION_WRITES:>9.2f}   together; {half:.2f} is to be reached"
+    yield f"            {provisioned:>9.2f}   together, provisioned, {PROVISIONED_USE:.0%} of it used"
+    yield ""
+
+
 def lever_table(batch: int, of: Measured) -> Iterator[str]:
     yield "What each lever gives, alone, in dollars for a million orders of a busy shop"
     for lever in levers(batch):
@@ -75,6 +92,7 @@ def report(of: Measured) -> Iterator[str]:
         yield from bill("onecharge", onecharge(deployed(batch), of))
         yield from bill("the naive loop", naive_loop(NaiveDesign(batch), of))
         yield from comparison(batch, of)
+    yield from floor(BUSY, of)
     yield from lever_table(BUSY, of)
     yield "== each month, however many orders there are; the naive loop has one secret, and nothing that watches it"
     yield ""

@@ -63,7 +63,8 @@ class _Passing(BaseHTTPRequestHandler):
         server = cast(CapacityCounter, self.server)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         operation = self.headers.get("X-Amz-Target", "").partition(".")[2]
-        sent = json.dumps({**body, "ReturnConsumedCapacity": "INDEXES"} if "TableName" in body else body)
+        is_counted = body.keys() & {"TableName", "RequestItems", "TransactItems"}
+        sent = json.dumps({**body, "ReturnConsumedCapacity": "INDEXES"} if is_counted else body)
         headers = {name: value for name, value in self.headers.items() if name not in ("Content-Length", "Host")}
         connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
         connection.request("POST", "/", sent, headers)
@@ -87,13 +88,14 @@ class _Passing(BaseHTTPRequestHandler):
 
 def units_of(operation: str, answer: dict[str, Any]) -> dict[str, float]:
     """The capacity units of one response with ReturnConsumedCapacity=INDEXES, by kind, table and index."""
-    consumed = answer.get("ConsumedCapacity", {})
-    kind = "read" if operation in ("GetItem", "Query", "Scan") else "write"
+    consumed = answer.get("ConsumedCapacity", [])
+    kind = "read" if operation in ("GetItem", "BatchGetItem", "TransactGetItems", "Query", "Scan") else "write"
     found = {}
-    if "Table" in consumed:
-        found[f"{kind} {consumed['TableName']}"] = float(consumed["Table"]["CapacityUnits"])
-    for index, of_index in consumed.get("GlobalSecondaryIndexes", {}).items():
-        found[f"{kind} {consumed['TableName']}/{index}"] = float(of_index["CapacityUnits"])
+    for of_table in consumed if isinstance(consumed, list) else [consumed]:  # A list, of several tables at once.
+        if "Table" in of_table:
+            found[f"{kind} {of_table['TableName']}"] = float(of_table["Table"]["CapacityUnits"])
+        for index, of_index in of_table.get("GlobalSecondaryIndexes", {}).items():
+            found[f"{kind} {of_table['TableName']}/{index}"] = float(of_index["CapacityUnits"])
     return found
 
 

@@ -131,7 +131,9 @@ def onecharge(design: Design, of: Measured) -> list[Line]:
         Line("API Gateway", 1, prices.API_GATEWAY_MILLION_REQUESTS[design.api], f"one request to the {design.api}"),
         Line("Lambda, requests", invocations, prices.LAMBDA_MILLION_REQUESTS, "of four functions, one of them twice"),
         Line("Lambda, GB-seconds", gb_seconds, lambda_second, f"charge_order has {design.charge_memory_mb} MB"),
-        Line("DynamoDB, writes", writes, design.dollars_for_a_million_writes, "of two tables and their indexes"),
+        Line(
+            "DynamoDB, writes", writes, design.dollars_for_a_million_writes, "of two tables, their indexes, and slots"
+        ),
         Line("DynamoDB, reads", reads, prices.DYNAMODB_MILLION_READS, "none: each write shows what it met"),
         Line("SNS", publishes, prices.SNS_MILLION_REQUESTS, "the order placed, its outcome; to SQS is free"),
         Line("SQS", 2 * 2 / batch, prices.SQS_MILLION_REQUESTS, "two queues, each receives and deletes"),
@@ -204,6 +206,23 @@ PROVISIONED_USE = 0.7
 """The share of provisioned capacity that is used: the target that DynamoDB's auto scaling is usually given."""
 
 
+def provisioned_million_writes() -> float:
+    """Dollars for a million write units of provisioned capacity, of which PROVISIONED_USE is used."""
+    return prices.DYNAMODB_WRITE_CAPACITY_HOUR / 3600 * 1e6 / PROVISIONED_USE
+
+
+def write_floor(of: Measured) -> list[tuple[str, float]]:
+    """What an order's write units are for, without the slots of Stripe's limit, which a batch shares."""
+    units = {name.removeprefix("write "): each for name, each in of.units.items() if name.startswith("write ")}
+    return [
+        ("the payment: claim, PaymentIntent's id, final state", units["PaymentsTable"]),
+        ("the order: placed, paid", units["OrdersTable"]),
+        ("into the index of unfinished payments, and out", units["PaymentsTable/unfinished"]),
+        ("into the index of orders that wait, and out", units["OrdersTable/waiting"]),
+        ("into the index of the customer's orders", units["OrdersTable/by_customer"]),
+    ]
+
+
 @dataclass(frozen=True)
 class Lever:
     """One decision about cost: the design with and without it, all else as it is deployed."""
@@ -222,7 +241,6 @@ class Lever:
 def levers(batch: int) -> list[Lever]:
     """What is taken, then what is not."""
     now = deployed(batch)
-    provisioned = prices.DYNAMODB_WRITE_CAPACITY_HOUR / 3600 * 1e6 / PROVISIONED_USE
     full = [
         Lever("batches of ten, not one order each", now, replace(now, batch=QUIET)),
         Lever("ten records in parallel: Lambda waits for Stripe once", now, replace(now, is_parallel=False)),
@@ -236,17 +254,12 @@ def levers(batch: int) -> list[Lever]:
         Lever(f"charge_order has {now.charge_memory_mb} MB, not 1,024", now, replace(now, charge_memory_mb=1024)),
         Lever("no log lines of Lambda for what succeeds", now, replace(now, logs_invocations=True)),
         Lever("arm64, not x86_64", now, replace(now, architecture="x86_64")),
+        Lever("by_customer has keys only: an order writes to it once", now, replace(now, extra_writes=1)),
         Lever(
             f"provisioned writes, {PROVISIONED_USE:.0%} of them used",
-            replace(now, dollars_for_a_million_writes=provisioned),
+            replace(now, dollars_for_a_million_writes=provisioned_million_writes()),
             now,
             "for steady traffic alone: a peak above them is throttled until they are scaled",
-        ),
-        Lever(
-            "by_customer with keys only",
-            replace(now, extra_writes=-1),
-            now,
-            "GET /orders would read each order of a page by itself",
         ),
         Lever(
             "charge_order with 256 MB",
@@ -276,5 +289,5 @@ FOR_EACH_MONTH = (
     ("CloudWatch, metrics", CUSTOM_METRICS * prices.METRIC_MONTH, f"about {CUSTOM_METRICS}"),
     ("CloudWatch, dashboard", prices.DASHBOARD_MONTH, "one; free among an account's first three of 50 metrics each"),
 )
-"""What is paid however many orders there are. Source: the pricing pages; "Estimating AWS KMS costs" in the Amazon SNS
-Developer Guide."""
+"""What is paid however many orders there are. Prices: prices.py; how often SNS asks KMS: "Estimating AWS KMS costs" in
+the Amazon SNS Developer Guide."""

@@ -1,36 +1,48 @@
-"""List prices of AWS in dollars, us-east-1, without free tiers, volume discounts and savings plans.
+"""List prices of AWS in dollars, us-east-1, first tier, without free tiers, volume discounts and savings plans.
 
-Looked up on 2026-11-22 in stored copies of the services' pricing pages, and of pages of 2026 that quote them. Each line
-names the page; check it before you budget.
+Looked up on 2026-11-22 in stored copies of public pages. Each price names the page that has the figure, and its date if
+it shows one. AWS's own pricing pages fill in their figures by script, so that few stored copies have them: most pages
+here quote AWS. None of these prices is from memory. Check them on AWS's pages before you budget.
 """
 
-AS_OF = "us-east-1, list prices of November 2026, without free tiers"
+AS_OF = "us-east-1, list prices as found in November 2026, without free tiers"
 
-# AWS Lambda pricing.
+# https://wring.co/blog/aws-lambda-pricing-guide (2026-03-08).
 LAMBDA_MILLION_REQUESTS = 0.20
 LAMBDA_GB_SECOND = {"arm64": 0.0000133334, "x86_64": 0.0000166667}
 
-# Amazon API Gateway pricing: the first tier of HTTP APIs (requests of up to 512 KB), and of REST APIs.
+# AWS, "Best Practices for Designing Amazon API Gateway Private APIs and Private Integration", table 4, "Cost
+# optimization" (docs.aws.amazon.com/whitepapers). An HTTP API's request is one for each 512 KB.
 API_GATEWAY_MILLION_REQUESTS = {"HTTP API": 1.00, "REST API": 3.50}
 
-# Amazon DynamoDB pricing for on-demand and for provisioned capacity.
+# On demand: https://airbyte.com/data-engineering-resources/dynamodb-pricing (2025-07-21), the prices since AWS halved
+# them in November 2024. Provisioned, which that did not change:
+# https://zeonedge.com/en/blog/dynamodb-cost-optimization-on-demand-provisioned-dax-single-table.
 DYNAMODB_MILLION_WRITES, DYNAMODB_MILLION_READS = 0.625, 0.125
 DYNAMODB_WRITE_CAPACITY_HOUR = 0.00065
 
-# Amazon SNS pricing, standard topics: 64 KB of a Publish or a PublishBatch are one request; deliveries to SQS are free.
+# https://www.factualminds.com/blog/amazon-sns-pricing-publishes-fanout-protocols/ (2026-06-13), standard topics. That
+# a PublishBatch of ten costs as much as one Publish: Amazon SNS Developer Guide, "Amazon SNS message batching" ("by a
+# factor of up to 10"). That deliveries to SQS are free: several projects on GitHub that quote AWS.
 SNS_MILLION_REQUESTS = 0.50
 
-# Amazon SQS pricing, standard queues: 64 KB are one request, a batch of 10 messages is one, too.
+# https://cloudburn.io/blog/amazon-sqs-pricing (2026-03-14), standard queues: 64 KB are one request, a batch of ten
+# messages is one, too.
 SQS_MILLION_REQUESTS = 0.40
 
-# Amazon CloudWatch pricing: ingested logs, of Lambda and vended, first tier; metrics, alarms, dashboards a month.
+# Logs and dashboards: https://www.factualminds.com/blog/amazon-cloudwatch-pricing-metrics-logs-alarms-dashboards/
+# (2026-06-13). Metrics: https://signoz.io/guides/cloudwatch-pricing (2026-02-15). Alarms, composite ones too:
+# https://c3x.dev/resources/aws/aws_cloudwatch_metric_alarm. PutMetricData, 0.01 for 1,000 requests: several projects on
+# GitHub that quote AWS (2024).
 LOGS_GB = 0.50
 METRIC_MONTH, ALARM_MONTH, COMPOSITE_ALARM_MONTH, DASHBOARD_MONTH = 0.30, 0.10, 0.50, 3.00
 PUT_METRIC_DATA_MILLION = 10.00
 
-# AWS X-Ray pricing: traces recorded.
+# https://aws.amazon.com/xray/pricing/: traces recorded.
 XRAY_MILLION_TRACES = 5.00
 
-# AWS Secrets Manager pricing and AWS KMS pricing.
+# https://hivebook.wiki/wiki/aws-secrets-manager-rotated-secrets-dynamic-db-credentials-kms, and
+# https://cloudburn.io/blog/aws-kms-pricing (2026-03-14) with https://www.wring.co/blog/aws-kms-pricing-guide: 0.03 for
+# 10,000 requests.
 SECRET_MONTH = 0.40
 KMS_MILLION_REQUESTS = 3.00
