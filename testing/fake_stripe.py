@@ -174,7 +174,8 @@ class FakeStripe:
     def _found(self, operation: str, query: str) -> Any:
         self._reach(operation)
         found = [self._shown(each) for each, of in self.intents.items() if of["metadata"].get("order_id", "-") in query]
-        return SimpleNamespace(data=found, has_more=False)
+        url = "/v1/payment_intents" + ("/search" if operation == "search" else "")
+        return SimpleNamespace(data=found, has_more=False, url=url)
 
     def _list_events(self, given: Mapping[str, Any]) -> Any:
         self._reach("events")
@@ -184,7 +185,7 @@ class FakeStripe:
         ours = ours[ids.index(given["starting_after"]) + 1 if "starting_after" in given else 0 :]
         page = ours[: given["limit"]]
         data = [stripe.Event.construct_from(each, None) for each in page]
-        return SimpleNamespace(data=data, has_more=len(ours) > len(page))
+        return SimpleNamespace(data=data, has_more=len(ours) > len(page), url="/v1/events")
 
     def _retrieve_event(self, event_id: str) -> Any:
         self._reach("event")
@@ -196,4 +197,5 @@ class FakeStripe:
     def _list_refunds(self, given: Mapping[str, Any]) -> Any:
         self._reach("refunds")
         made = [each for each in reversed(self.refunds) if each["payment_intent"] == given["payment_intent"]]
-        return SimpleNamespace(data=[stripe.Refund.construct_from(each, None) for each in made], has_more=False)
+        data = [stripe.Refund.construct_from(each, None) for each in made]
+        return SimpleNamespace(data=data, has_more=False, url="/v1/refunds")

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any, cast
@@ -65,6 +66,7 @@ class StandIn(ThreadingHTTPServer):
         self.engine = StripeEngine(self.now, seed=self.seed)
         self.faults = FaultPlan()
         self.counts: Counter[str] = Counter()
+        self.answered_last: Response | None = None
 
     def stop(self) -> None:
         self.stopping.set()
@@ -85,7 +87,9 @@ class StandIn(ThreadingHTTPServer):
         with self.lock:
             self.counts[f"status_{response.status}"] += 1
             self.counts["replays"] += bool(response.headers.get("Idempotent-Replayed"))
-        return Response(response.status, response.body, {**headers, **response.headers})
+            if not response.is_of_another_request:
+                response = self.answered_last = replace(response, headers={**headers, **response.headers})
+        return response
 
     def _respond(self, engine: StripeEngine, request: Request, connection: "_Handler") -> Response:
         with self.lock:
@@ -141,6 +145,10 @@ class StandIn(ThreadingHTTPServer):
         match rule.kind:
             case Fault.DROP_AFTER:
                 raise ConnectionClosed
+            case Fault.CROSSED:
+                if self.answered_last is None:
+                    raise ConnectionClosed
+                return replace(self.answered_last, is_of_another_request=True)
             case Fault.HANG_AFTER:
                 connection.trickle(rule.seconds)
                 raise ConnectionClosed

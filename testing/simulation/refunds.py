@@ -148,11 +148,11 @@ class MemoryRefunds:
         self._reach("list")
         if is_other:
             if self.io.happens("stripe list: another account shows nothing"):
-                return SimpleNamespace(data=[], has_more=False)
+                return SimpleNamespace(data=[], has_more=False, url="/v1/refunds")
             raise error(404, type="invalid_request_error", code="resource_missing")
         shown = [self._shown(each) for each in reversed(self.refunds)]
         self.io.pause("stripe list answered")
-        return SimpleNamespace(data=shown, has_more=False)
+        return SimpleNamespace(data=shown, has_more=False, url="/v1/refunds")
 
     def _create(self, parameters: Mapping[str, Any], key: str, is_other: bool) -> Any:
         self._reach("refund")

@@ -188,10 +188,10 @@ class Listed:
             if self.ignores_the_filter or created["gte"] <= each["created"] < created.get("lt", float("inf"))
         ]
         rest = shown[[each.id for each in shown].index(after) + 1 :] if after else shown
-        return SimpleNamespace(data=rest[: given["limit"]], has_more=len(rest) > given["limit"])
+        return SimpleNamespace(data=rest[: given["limit"]], has_more=len(rest) > given["limit"], url=INTENTS)
 
     def search(self, given: Mapping[str, Any]) -> Any:
-        return SimpleNamespace(data=[], has_more=False)
+        return SimpleNamespace(data=[], has_more=False, url=f"{INTENTS}/search")
 
     def retrieve(self, payment_intent_id: str) -> Any:
         return SimpleNamespace(id=payment_intent_id, status="succeeded", amount=1099, currency="eur")
@@ -285,10 +285,10 @@ def test_a_lookup_that_is_answered_with_what_is_anothers_has_found_nothing_out(
     other = shown("succeeded", id="pi_9", metadata={"order_id": "ord_" + "b" * 32})
 
     def page(intent: dict[str, Any]) -> dict[str, Any]:
-        return {"object": "search_result", "data": [intent], "has_more": False}
+        return {"object": "search_result", "data": [intent], "has_more": False, "url": f"{INTENTS}/search"}
 
     stripe_api.get(f"{INTENTS}/search", json=page(other if crossed == "search" else shown()))
-    stripe_api.get(INTENTS, json={"object": "list", "data": [], "has_more": False})
+    stripe_api.get(INTENTS, json={"object": "list", "data": [], "has_more": False, "url": INTENTS})
     stripe_api.get(f"{INTENTS}/pi_1", json=other if crossed == "retrieve" else shown())
     stripe_api.get(f"{INTENTS}/pi_9", json=other)
     with pytest.raises(OtherObject) as raised:
@@ -302,7 +302,8 @@ def test_what_an_event_is_about_is_not_read_of_another_object(
     """The order of a charge, its refunded amount, and the event itself: they are asked for again."""
     stripe_api.get(f"{INTENTS}/pi_1", json=shown(id="pi_9"))
     refund = {"id": "re_9", "object": "refund", "payment_intent": "pi_9", "amount": 1, "status": "succeeded"}
-    stripe_api.get("/v1/refunds", json={"object": "list", "data": [refund], "has_more": False})
+    refunds = {"object": "list", "data": [refund], "has_more": False, "url": "/v1/refunds"}
+    stripe_api.get("/v1/refunds", json=refunds)
     event = {"id": "evt_9", "object": "event", "type": "payment_intent.succeeded", "data": {"object": shown()}}
     stripe_api.get("/v1/events/evt_1", json=event)
     with pytest.raises(OtherObject):

@@ -47,7 +47,7 @@ def shown(**changes: Any) -> dict[str, Any]:
         "amount": 1099,
         "currency": "eur",
         "status": "requires_payment_method",
-        "metadata": {"order_id": ORDER_ID},
+        "metadata": {"order_id": ORDER_ID, "generation": "0"},
         **changes,
     }
 

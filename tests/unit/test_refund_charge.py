@@ -427,7 +427,9 @@ def test_a_list_that_is_too_long_is_inconclusive(service: Service) -> None:
     class Endless:
         def list(self, parameters: Mapping[str, Any]) -> Any:
             return SimpleNamespace(
-                data=[SimpleNamespace(id="re_x", payment_intent=PAYMENT_INTENT, metadata=None)], has_more=True
+                data=[SimpleNamespace(id="re_x", payment_intent=PAYMENT_INTENT, metadata=None)],
+                has_more=True,
+                url="/v1/refunds",
             )
 
     client: Any = SimpleNamespace(v1=SimpleNamespace(refunds=Endless()))
@@ -449,7 +451,7 @@ def test_every_page_of_the_list_is_read() -> None:
     def page(parameters: Mapping[str, Any]) -> Any:
         ids = [each.id for each in made]
         start = ids.index(parameters["starting_after"]) + 1 if "starting_after" in parameters else 0
-        return SimpleNamespace(data=made[start : start + 2], has_more=start + 2 < len(made))
+        return SimpleNamespace(data=made[start : start + 2], has_more=start + 2 < len(made), url="/v1/refunds")
 
     client: Any = SimpleNamespace(v1=SimpleNamespace(refunds=SimpleNamespace(list=page)))
     [found] = StripeRefunds(client).find_refunds(PAYMENT_INTENT, REFUND_ID)

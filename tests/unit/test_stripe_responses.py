@@ -54,7 +54,7 @@ def payment_intent(status: str = "requires_payment_method", **changes: Any) -> d
         "amount": 1099,
         "currency": "eur",
         "status": status,
-        "metadata": {"order_id": REQUEST.order_id},
+        "metadata": {"order_id": REQUEST.order_id, "generation": "0"},
         **changes,
     }
 

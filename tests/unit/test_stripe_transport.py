@@ -42,7 +42,7 @@ INTENT = {
     "amount": 1,
     "currency": "eur",
     "status": "requires_payment_method",
-    "metadata": {"order_id": REQUEST.order_id},
+    "metadata": {"order_id": REQUEST.order_id, "generation": "0"},
 }
 PATIENT, IMPATIENT = 5.0, 0.5
 """Seconds. Nothing waits for the first but a machine that is busy."""

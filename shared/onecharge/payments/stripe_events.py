@@ -9,14 +9,18 @@ Source: Stripe documentation, "Types of events", "Connect webhooks", "List all e
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import stripe
 
 from onecharge.payments.charges.gateway import found_intent
 from onecharge.payments.charges.protocol import FoundIntent
-from onecharge.payments.stripe_responses import metadata_of, order_id_of, with_id
+from onecharge.payments.stripe_responses import metadata_of, of_url, order_id_of, with_id
 
+if TYPE_CHECKING:
+    from stripe.params import EventListParams
+
+_EVENTS = "/v1/events"
 _PAGE_SIZE = 100
 
 
@@ -109,14 +113,14 @@ class StripeEvents:
             since, until: epoch seconds.
             after: the cursor, which is the id of the previous page's last event.
         """
-        page = self.client.v1.events.list(
-            {
-                "types": list(_LISTED_TYPES),
-                "created": {"gte": since, "lt": until},
-                "limit": _PAGE_SIZE,
-                **({"starting_after": after} if after else {}),
-            }
-        )
+        parameters: EventListParams = {
+            "types": list(_LISTED_TYPES),
+            "created": {"gte": since, "lt": until},
+            "limit": _PAGE_SIZE,
+        }
+        if after:
+            parameters["starting_after"] = after
+        page = of_url(self.client.v1.events.list(parameters), _EVENTS)
         parsed = [parse_event(event) for event in page.data]
         return EventPage([event for event in parsed if event], page.data[-1].id if page.has_more else None)
 

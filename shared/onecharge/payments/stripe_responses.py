@@ -17,6 +17,8 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.runtime.redaction import redacted
 
 IDEMPOTENT_REPLAYED = "idempotent-replayed"
+IDEMPOTENCY_KEY = "Idempotency-Key"
+"""Of a request, and of its response: Stripe returns the key (stripe/stripe-mock, pull request 77)."""
 
 KEY_REPLACED = "onecharge-key-replaced"
 """A header of ours on a response that refuses an API key which is no longer the secret's; stripe_client.py sets it."""
@@ -31,10 +33,10 @@ class LookupInconclusive(Exception):
 class OtherObject(stripe.StripeError):
     """The answer is about another object than was asked for, such as another request's: it says nothing about ours."""
 
-    def __init__(self, made: Any = None) -> None:
+    def __init__(self, made: Any = None, *, headers: Any = None) -> None:
         response = getattr(made, "last_response", None)
         super().__init__(
-            "the answer is about another object than was asked for", headers=response.headers if response else None
+            "the answer is about another object than was asked for", headers=response.headers if response else headers
         )
 
 
@@ -128,6 +130,29 @@ def metadata_of(made: Any) -> dict[str, str]:
     """The metadata of an object that the SDK returned. It has no attribute for what a response leaves out."""
     metadata = getattr(made, "metadata", None)
     return metadata.to_dict() if metadata is not None else {}
+
+
+def is_of_another_request(sent: Mapping[str, str] | None, received: Mapping[str, str]) -> bool:
+    """Whether a response has another request's idempotency key, or one though its request has none.
+
+    So it is known even of an error that names no object, and of an earlier answer about the same one.
+
+    Args:
+        sent: the headers of the request.
+        received: the headers of the response; their names in any case.
+    """
+    key = received.get(IDEMPOTENCY_KEY)
+    return key is not None and key != (sent or {}).get(IDEMPOTENCY_KEY)
+
+
+def of_url[Page](page: Page, url: str) -> Page:
+    """A page that the SDK returned, if it is of the list that was asked for. Raises OtherObject.
+
+    An empty page says nothing else of what it is.
+    """
+    if str(getattr(page, "url", "")).partition("?")[0] != url:
+        raise OtherObject(page)
+    return page
 
 
 def with_id[Made](made: Made, object_id: str) -> Made:

@@ -30,7 +30,12 @@ from urllib3.exceptions import (
 from urllib3.util import create_urllib3_context, make_headers
 
 from onecharge.payments.stripe_metrics import NO_ANSWER, status_of, stripe_request
-from onecharge.payments.stripe_responses import KEY_REPLACED, REFUSED_KEY_STATUSES
+from onecharge.payments.stripe_responses import (
+    KEY_REPLACED,
+    REFUSED_KEY_STATUSES,
+    OtherObject,
+    is_of_another_request,
+)
 from onecharge.runtime.aws import BATCH_SIZE
 
 _ONE_TRY = urllib3.Retry(total=False)
@@ -69,8 +74,17 @@ class StripeTransport(stripe.HTTPClient):
     def request(  # type: ignore[override]  # The SDK takes the body as bytes, as its RequestsClient returns it.
         self, method: str, url: str, headers: Mapping[str, str] | None, post_data: str | None = None
     ) -> tuple[bytes, int, Mapping[str, str]]:
-        """Send one request. Raises stripe.APIConnectionError, which says whether it may be sent again."""
+        """Send one request.
+
+        Raises:
+            stripe.APIConnectionError: there is no answer; it says whether the request may be sent again.
+            OtherObject: the answer is another request's.
+        """
         response = self._begun(method.upper(), url, headers, post_data)
+        if is_of_another_request(headers, response.headers):
+            # Nor is what follows on this connection. The SDK does not send it again: a person has to see it.
+            response.close()
+            raise OtherObject(headers=response.headers)
         try:
             body = response.data  # Read here: the connection may break off within it.
         except HTTPError as error:

@@ -29,6 +29,7 @@ from onecharge.payments.stripe_responses import (
     is_replay,
     is_replayed,
     metadata_of,
+    of_url,
     order_id_of,
     with_id,
     with_metadata,
@@ -39,6 +40,7 @@ from onecharge.runtime.parallel import Parallel, one_after_another
 if TYPE_CHECKING:
     from stripe.params import PaymentIntentCreateParams, PaymentIntentListParams, RefundListParams
 
+_INTENTS, _SEARCH, _REFUNDS = "/v1/payment_intents", "/v1/payment_intents/search", "/v1/refunds"
 _PAGE_SIZE = 100
 _REFUND_PAGES_MAX = 20
 _LIST_PAGES_MAX = 1000
@@ -88,7 +90,7 @@ class StripeGateway:
         Changing these parameters makes Stripe answer idempotency_error for keys in flight: the next generation and a
         lookup then follow (docs/protocol.md, rule 2).
         """
-        of_order = partial(with_metadata, order_id=request.order_id)
+        of_order = partial(with_metadata, order_id=request.order_id, generation=str(generation))
         parameters: PaymentIntentCreateParams = {
             "amount": request.amount_minor,
             "currency": request.currency.lower(),
@@ -113,11 +115,13 @@ class StripeGateway:
         """Confirm the row's PaymentIntent with the attempt's payment method. Idempotent by the attempt's one key."""
         confirmed = partial(with_id, object_id=str(payment.payment_intent_id))
         try:
-            intent = confirmed(
-                self.client.v1.payment_intents.confirm(
-                    str(payment.payment_intent_id),
-                    {"payment_method": payment.payment_method},
-                    {"idempotency_key": payment.confirm_key},
+            intent = after_confirm(
+                confirmed(
+                    self.client.v1.payment_intents.confirm(
+                        str(payment.payment_intent_id),
+                        {"payment_method": payment.payment_method},
+                        {"idempotency_key": payment.confirm_key},
+                    )
                 )
             )
         except stripe.StripeError as error:
@@ -183,7 +187,7 @@ class StripeGateway:
 
     def _searched(self, order_id: str) -> Iterator[stripe.PaymentIntent]:
         query = f"metadata['order_id']:'{order_id}'"
-        page = self.client.v1.payment_intents.search({"query": query, "limit": _PAGE_SIZE})
+        page = of_url(self.client.v1.payment_intents.search({"query": query, "limit": _PAGE_SIZE}), _SEARCH)
         if page.has_more:
             raise LookupInconclusive
         for each in page.data:
@@ -195,7 +199,8 @@ class StripeGateway:
         The newest page comes first, by itself, and often is all. If not, its times say only where to cut the window:
         Stripe sorts by time, but nothing rests on it. The newest part has no end, so that each second is in a part.
         """
-        page = self.client.v1.payment_intents.list({"created": {"gte": since}, "limit": self.page_size})
+        parameters: PaymentIntentListParams = {"created": {"gte": since}, "limit": self.page_size}
+        page = of_url(self.client.v1.payment_intents.list(parameters), _INTENTS)
         newest = _ids_of(order_id, page.data)
         if not page.has_more:
             return newest
@@ -216,7 +221,9 @@ class StripeGateway:
         for _ in range(_LIST_PAGES_MAX):
             if not has_time():
                 break
-            page = self.client.v1.payment_intents.list(parameters)
+            page = of_url(self.client.v1.payment_intents.list(parameters), _INTENTS)
+            if any(each.created < since or (until is not None and each.created >= until) for each in page.data):
+                raise OtherObject(page)
             ids += _ids_of(order_id, page.data)
             if not page.has_more:
                 return ids
@@ -254,7 +261,7 @@ def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterato
         parameters: RefundListParams = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
         if after is not None:
             parameters["starting_after"] = after
-        page = client.v1.refunds.list(parameters)
+        page = of_url(client.v1.refunds.list(parameters), _REFUNDS)
         for each in page.data:
             if _id_of(getattr(each, "payment_intent", None)) != payment_intent_id:
                 raise OtherObject(page)
@@ -275,6 +282,17 @@ def parts_of(since: int, until: int, parts: int) -> list[tuple[int, int]]:
     count = min(parts, until - since)
     edges = [since + (until - since) * number // count for number in range(count + 1)]
     return list(pairwise(edges))
+
+
+def after_confirm[Made](made: Made) -> Made:
+    """A PaymentIntent that the SDK returned of a confirm, unless it is an earlier answer. Raises OtherObject.
+
+    A decline is answered with a 402. What still requires a payment method is from before the confirm, as a retrieve
+    showed it, and may have the decline of the attempt before.
+    """
+    if getattr(made, "status", None) == "requires_payment_method" and not is_replayed(made):
+        raise OtherObject(made)
+    return made
 
 
 def _ids_of(order_id: str, intents: Iterable[stripe.PaymentIntent]) -> list[str]:
