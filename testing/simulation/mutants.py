@@ -30,7 +30,7 @@ from onecharge.payments.stripe_events import PaymentIntentEvent
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from testing.simulation.explore import Mutate
-from testing.simulation.world import World
+from testing.simulation.world import SlotTurn, World
 
 Decision = Finalize | Confirm | Cancel | Create | Wait
 
@@ -204,6 +204,15 @@ def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METH
     return _asking(Mistaken)
 
 
+def answers_of_other_requests_are_taken(world: World) -> None:
+    """Whichever idempotency key they were given under."""
+    world.stripe.is_of_another_request = lambda sent, received: False
+
+
+def _any_object[Made](made: Made, *_: object, **__: object) -> Made:
+    return made
+
+
 class _OnlyListsAnHour(StripeGateway):
     def find_payment_intents(
         self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
@@ -362,6 +371,17 @@ def an_event_is_believed(world: World) -> None:
     world.service.reconciler = Believing
 
 
+def who_has_no_slot_begins(world: World) -> None:
+    """A refused turn is taken for one that comes at once."""
+
+    class Impatient(SlotTurn):
+        def begin(self) -> float | None:
+            return super().begin() or 0
+
+    if world.scenario.slots:
+        world.service.turn = lambda: Impatient(world)
+
+
 def late_truth_is_ignored(world: World) -> None:
     """A success after a decline is nobody's business."""
 
@@ -409,11 +429,19 @@ MUTANTS: Mapping[str, Mutate] = {
     "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
     "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
+    "the answer to another request is taken": answers_of_other_requests_are_taken,
+    "an answer about another object is taken": _asking(
+        _rebuilt(StripeGateway, with_id=_any_object, with_metadata=_any_object)
+    ),
+    "what was retrieved before is taken for a confirm's answer": _asking(
+        _rebuilt(StripeGateway, after_confirm=_any_object)
+    ),
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),
     "reconciled without the revision": _without("revision = :revision"),
     "an event is taken for what holds now": an_event_is_believed,
     "late truth is ignored": late_truth_is_ignored,
+    "who has no slot begins all the same": who_has_no_slot_begins,
     "to the DLQ after three receives": dlq_after_three_receives,
 }
 """Each has to be caught; `make mutants` says after how many schedules."""

@@ -28,6 +28,8 @@ from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import Charges
 from onecharge.payments.stripe_events import StripeEvents, parse_event
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.worker import AT_ONCE as NOBODY_WAITS
+from onecharge.payments.worker import Turn
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from payment_questions.client_secret import AnswerClientSecret
@@ -133,6 +135,11 @@ def row_key_of_intent(intent: PaymentIntent) -> RowKey:
     return (intent.metadata["order_id"],)
 
 
+def is_key_of_create(key: str) -> bool:
+    """Whether a create has this idempotency key."""
+    return key.startswith("order:") and key.count(":") == 2
+
+
 def attempt_of_confirm(key: str) -> int:
     """The attempt whose confirm has this idempotency key."""
     return int(key.split(":")[2])
@@ -151,6 +158,8 @@ class PaymentService:
         # A page has one PaymentIntent, so that a lookup has several pages, and may run out of time before each of them.
         self.gateway = StripeGateway(stripe_client, has_time=self._has_time, page_size=1, parts=2)
         self.worker: type[PaymentWorker] = PaymentWorker
+        self.turn: Callable[[], Turn] = lambda: NOBODY_WAITS
+        """Of one delivery: charge_order's alone wait for Stripe's limit."""
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconciler: type[Reconciler] = Reconciler
         self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent  # optional: webhook
@@ -160,7 +169,7 @@ class PaymentService:
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
-        return self.acknowledge(handle(event, self._charges(self.bounds)))
+        return self.acknowledge(handle(event, replace(self._charges(self.bounds), turn=self.turn())))
 
     def cancel(self, event: OrderPlacedEvent) -> str:
         """What the customer who cancels is answered: "CANCELED", "PAID", "CANCELING" or "NEEDS_REVIEW"."""
@@ -249,7 +258,9 @@ class PaymentService:
         class MutableCharges(Charges):
             @property
             def worker(self) -> PaymentWorker:
-                return service.worker(store=self.store, gateway=self.gateway, instruments=self.instruments)
+                return service.worker(
+                    store=self.store, gateway=self.gateway, instruments=self.instruments, turn=self.turn
+                )
 
         return MutableCharges(self.store, self.gateway, bounds, self._instruments())
 

@@ -9,6 +9,7 @@ invariants are checked against.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from typing import Any, NoReturn
 import stripe
 from requests.structures import CaseInsensitiveDict
 
+from onecharge.payments.stripe_responses import IDEMPOTENCY_KEY, OtherObject, is_of_another_request
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from testing.simulation.dynamodb import Io, NoFaults
 
@@ -104,6 +106,9 @@ _BEFORE_HARSH = ("drop before", "429", "429 lock_timeout", "502", "503", "424", 
 """Nothing of these is stored under the key: the next request under it is the first."""
 _DECIDED_AFTER_SECONDS = 3600
 _TIME_OUT_SECONDS = 10
+_CROSSED = "crossed"
+_LAST_ANSWERS = 6
+"""How many answers of the last requests may reach another one."""
 _EVENT_OF_STATUS = {
     "succeeded": "payment_intent.succeeded",
     "requires_payment_method": "payment_intent.payment_failed",
@@ -310,6 +315,31 @@ class RollForward:
     execute: Callable[[], Answer]
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """A request that was answered."""
+
+    key: str | None
+    """Of a POST."""
+    read: str
+    """What a GET has asked for; "" of a POST."""
+    give: Callable[[], Any]
+    """Returns the answer, or raises it."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The request's key, which Stripe returns with the answer."""
+        return {} if self.key is None else {IDEMPOTENCY_KEY: self.key}
+
+    def may_get(self, other: "Exchange") -> bool:
+        """Whether the other request's answer may reach this one.
+
+        Not those of which nobody can know it: the protocol assumes that a page is of the list that it names, and that
+        an object which was read is not older than the request (docs/protocol.md, "Assumptions").
+        """
+        return not (self.read and self.read == other.read)
+
+
 # ---------------------------------------------------------------- Stripe
 
 
@@ -335,6 +365,11 @@ class MemoryStripe:
     confirms_max: int = CONFIRMS_MAX
     only_faults: frozenset[str] | None = None
     """If given, no others happen."""
+    crosses_answers: bool = False
+    """Whether a request may get the answer to another one, which was in flight or had just been answered."""
+    answered: deque[Exchange] = field(default_factory=lambda: deque(maxlen=_LAST_ANSWERS))
+    is_of_another_request: Callable[[Mapping[str, str], Mapping[str, str]], bool] = is_of_another_request
+    """How the transport knows it, by the headers of the request and of the answer."""
     forgotten: set[str] = field(default_factory=set)
     """The keys that were pruned."""
     executed_late: set[str] = field(default_factory=set)
@@ -686,6 +721,29 @@ class MemoryStripe:
 
     # ------------------------------------------------------------ between
 
+    def exchanged(self, send: Callable[[], Any], *, key: str | None, read: str) -> Any:
+        """Send a request, and return or raise what arrives as its answer, as the transport does."""
+
+        def give() -> Any:
+            if isinstance(result, stripe.StripeError):
+                raise result
+            return result
+
+        try:
+            result = send()
+        except stripe.StripeError as error:
+            if error.http_status is None:
+                raise
+            result = error
+        own = answer = Exchange(key, read, give)
+        others = [each for each in self.answered if own.may_get(each)] if self.crosses_answers else []
+        if others and self._fault("answer", (_CROSSED,)):
+            answer = others[-1]
+        self.answered.append(own)
+        if self.is_of_another_request(own.headers, answer.headers):
+            raise OtherObject
+        return answer.give()
+
     def reach(self, where: str) -> None:
         """The request is on its way: it may not arrive, or be turned away."""
         self.io.pause(f"stripe {where}")
@@ -800,12 +858,14 @@ def _within(created: int, given: Mapping[str, Any]) -> bool:
 # ---------------------------------------------------------------- the SDK's client
 
 _DEFAULT_LIMIT = 10
+_INTENTS, _SEARCH = "/v1/payment_intents", "/v1/payment_intents/search"
 
 
 @dataclass
 class Page:
     """As `stripe.ListObject`: some of the items, newest first, and how to go on."""
 
+    url: str
     data: list[Any]
     has_more: bool
     _next: Callable[[], "Page"]
@@ -826,6 +886,7 @@ class Page:
 class SearchPage:
     """As `stripe.SearchResultObject`: `next_page` is a cursor."""
 
+    url: str
     data: list[Any]
     has_more: bool
     next_page: str | None
@@ -851,10 +912,13 @@ def _is_retried(status: int | None) -> bool:
 def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) -> Any:
     """A `stripe.StripeClient` over it, that sends again what the SDK sends again, under the same key."""
 
-    def sent[Result](send: Callable[[], Result]) -> Result:
+    def sent[Result](send: Callable[[], Result], *, key: str | None = None, read: str = "") -> Result:
         for tries_left in reversed(range(retries + 1)):
             try:
-                return send()
+                answer: Result = stripe_.exchanged(send, key=key, read=read)
+                return answer
+            except OtherObject:
+                raise
             except stripe.StripeError as error:
                 if not _is_retried(error.http_status) or not tries_left:
                     raise
@@ -868,62 +932,68 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
 
     def create(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> PaymentIntent:
         key = key_in(options)
-        return sent(lambda: stripe_.create(parameters, key))
+        return sent(lambda: stripe_.create(parameters, key), key=key)
 
     def confirm(
         intent_id: str, parameters: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None
     ) -> PaymentIntent:
         key = key_in(options)
-        return sent(lambda: stripe_.confirm(intent_id, parameters, key))
+        return sent(lambda: stripe_.confirm(intent_id, parameters, key), key=key)
 
     def cancel(
         intent_id: str, parameters: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None
     ) -> PaymentIntent:
         key = key_in(options)
-        return sent(lambda: stripe_.cancel(intent_id, parameters, key))
+        return sent(lambda: stripe_.cancel(intent_id, parameters, key), key=key)
 
     def refund(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Refund:
         key = key_in(options)
-        return sent(lambda: stripe_.refund(parameters, key))
+        return sent(lambda: stripe_.refund(parameters, key), key=key)
 
-    def listing(read: Callable[[Mapping[str, Any]], list[Any]]) -> Callable[..., Page]:
+    def listing(url: str, read: Callable[[Mapping[str, Any]], list[Any]]) -> Callable[..., Page]:
         def list_(given: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None) -> Page:
-            given = given or {}
-            items = sent(lambda: read(given))
+            return sent(lambda: page_of(given or {}), read=url)
+
+        def page_of(given: Mapping[str, Any]) -> Page:
+            items = read(given)
             if "starting_after" in given:
                 ids = [item.id for item in items]
                 items = items[ids.index(given["starting_after"]) + 1 :]
             shown = items[: given.get("limit", _DEFAULT_LIMIT)]
             return Page(
+                url,
                 shown,
                 len(items) > len(shown),
-                lambda: list_({**given, "starting_after": shown[-1].id}, options),
+                lambda: list_({**given, "starting_after": shown[-1].id}),
             )
 
         return list_
 
     def search(given: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> SearchPage:
-        items = sent(lambda: stripe_.search(given["query"]))
+        return sent(lambda: found(given), read=_SEARCH)
+
+    def found(given: Mapping[str, Any]) -> SearchPage:
+        items = stripe_.search(given["query"])
         first, limit = int(given.get("page", "0")), given.get("limit", _DEFAULT_LIMIT)
         shown, has_more = items[first : first + limit], len(items) > first + limit
         cursor = str(first + limit) if has_more else None
-        return SearchPage(shown, has_more, cursor, lambda: search({**given, "page": cursor}, options))
+        return SearchPage(_SEARCH, shown, has_more, cursor, lambda: search({**given, "page": cursor}))
 
     payment_intents = SimpleNamespace(
         create=create,
         confirm=confirm,
         cancel=cancel,
-        retrieve=lambda intent_id, *_: sent(lambda: stripe_.retrieve(intent_id)),
+        retrieve=lambda intent_id, *_: sent(lambda: stripe_.retrieve(intent_id), read=intent_id),
         search=search,
-        list=listing(stripe_.list_created),
+        list=listing(_INTENTS, stripe_.list_created),
     )
     events = SimpleNamespace(
-        list=listing(stripe_.list_events),
-        retrieve=lambda event_id, *_: sent(lambda: [stripe_.retrieve_event(event_id)])[0],
+        list=listing("/v1/events", stripe_.list_events),
+        retrieve=lambda event_id, *_: sent(lambda: stripe_.retrieve_event(event_id), read=event_id),
     )
     refunds = SimpleNamespace(
         create=refund,
-        list=listing(stripe_.list_refunds),
-        retrieve=lambda refund_id, *_: sent(lambda: stripe_.retrieve_refund(refund_id)),
+        list=listing("/v1/refunds", stripe_.list_refunds),
+        retrieve=lambda refund_id, *_: sent(lambda: stripe_.retrieve_refund(refund_id), read=refund_id),
     )
     return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds))

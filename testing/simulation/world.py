@@ -45,6 +45,7 @@ from testing.simulation.service import (
     RowView,
     State,
     attempt_of_confirm,
+    is_key_of_create,
     row_key_of,
     row_key_of_intent,
 )
@@ -64,6 +65,10 @@ _ROUNDS_MAX = 5
 _ZOMBIE_SECONDS = 300
 _REDRIVES_MAX = 2
 _JUMPS_SECONDS = (1, 20, 40)
+SLOT_WAITS_SECONDS = (0, 2, 6)
+"""How long a worker waits for its slot at Stripe: 6 seconds at most, as payments/stripe_limit.py has it."""
+_CONFIRM_WAIT_SECONDS = 2
+"""And with its confirm, from then on."""
 _ANOTHER_CARD_SECONDS = (0, 60, 3600, 23 * 3600)
 """How long a customer takes to try another card."""
 _LATE_SECONDS = 2 * DAY + 3600
@@ -110,6 +115,10 @@ class Worker:
     """How far its clock is ahead of the world's, or behind it."""
     is_charging: bool = False
     """It handles a delivery of an order: nothing else may confirm, or finalize as the lease owner."""
+    sleeps_until: int = 0
+    """It waits for its slot: only time lets it go on."""
+    has_slot: bool = False
+    """It may turn to Stripe."""
     must_not_confirm: bool = False
     """It has claimed, or written, a row whose cancellation was requested before."""
     read: dict[RowKey, int] = field(default_factory=dict)
@@ -163,6 +172,10 @@ class Scenario:
     """502, 503, 424 and 429 come too, stored under the key or not; a 500 may take effect up to two days later."""
     only_stripe_faults: frozenset[str] | None = None
     """If given, Stripe has no others."""
+    crossed_answers: bool = False
+    """A request may get the answer to another one: another order's, or of another attempt."""
+    slots: bool = False
+    """Stripe's limit is reached: who has claimed a row waits for a slot, or gets none."""
     wrong_account_probability: float = 0.0
     """At each step, of the API key being that of another, empty account for a while."""
 
@@ -197,12 +210,13 @@ class WatchedStripe(MemoryStripe):
         self.io.confirms(intent_id, key or "")
         return super().confirm(intent_id, parameters, key)
 
-    def create(self, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
-        intent = super().create(parameters, key)
+    def exchanged(self, send: Callable[[], Any], *, key: str | None, read: str) -> Any:
         assert isinstance(self.io, World)
-        if self.io.current:
-            self.io.current.created.add(intent.id)
-        return intent
+        self.io.asks_stripe()
+        answer = super().exchanged(send, key=key, read=read)
+        if self.io.current and key is not None and is_key_of_create(key):
+            self.io.current.created.add(answer.id)
+        return answer
 
     def _confirm(self, intent: PaymentIntent, parameters: Mapping[str, Any], kind: str | None, *, under: str) -> Answer:
         if parameters.get("payment_method") == FICKLE:
@@ -221,6 +235,28 @@ class WatchedStripe(MemoryStripe):
         if self.io.current:
             self.io.current.found.update(intent.id for intent in intents)
         return intents
+
+
+@dataclass
+class SlotTurn:
+    """A delivery's turn at a Stripe whose limit is reached: a step of its own, while which anything may happen."""
+
+    world: "World"
+    confirm_at: int = 0
+
+    def begin(self) -> float | None:
+        self.world.pause("slot")
+        if self.world.fault("slot", ("none in time",)):
+            return None
+        waits_seconds = self.world.one_of(SLOT_WAITS_SECONDS)
+        self.world.sleep(waits_seconds, "slot taken")
+        assert self.world.current
+        self.world.current.has_slot = True
+        self.confirm_at = self.world.time + _CONFIRM_WAIT_SECONDS
+        return waits_seconds
+
+    def confirm(self) -> None:
+        self.world.sleep(self.confirm_at - self.world.time, "slot to confirm")
 
 
 @dataclass
@@ -246,6 +282,7 @@ class World:
             search_lag_seconds=self.scenario.search_lag_seconds,
             harsh=self.scenario.harsh_stripe,
             only_faults=self.scenario.only_stripe_faults,
+            crosses_answers=self.scenario.crossed_answers,
         )
         if self.scenario.harsh_stripe:
             self.stripe.names_cards = self.choices.happens(0.5)
@@ -284,7 +321,7 @@ class World:
         self.acknowledged: set[str] = set()
         self.max_receive_count = MAX_RECEIVE_COUNT
         self.service = PaymentService(self.dynamodb, stripe_in_memory(self.stripe), self.clock)
-        placed_at = T0 - self._one_of(self.scenario.placed_ago_seconds)
+        placed_at = T0 - self.one_of(self.scenario.placed_ago_seconds)
         attempts = [
             _order(place, attempt, card, placed_at)
             for place, cards in enumerate(self.scenario.orders)
@@ -296,6 +333,8 @@ class World:
             (event.data.order_id, event.data.attempt): event for event in attempts if event.data.attempt > 1
         }
         self.service.reconciler_has_run(placed_at)
+        if self.scenario.slots:
+            self.service.turn = lambda: SlotTurn(self)
         self.mutate(self)
         self.consumer = Consumer(
             model=MESSAGE,
@@ -333,6 +372,20 @@ class World:
         worker.label = where
         switch_to_scheduler(worker.run)
 
+    def sleep(self, seconds: int, where: str) -> None:
+        """The worker that runs waits; whatever the others do meanwhile may take longer."""
+        assert self.current is not None
+        if seconds > 0:
+            self.current.sleeps_until = self.time + seconds
+            self.coverage["a wait for a slot"] += 1
+            self.pause(where)
+
+    def asks_stripe(self) -> None:
+        """The worker that runs sends a request to Stripe."""
+        worker = self.current
+        if self.scenario.slots and worker and worker.is_charging and not worker.has_slot:
+            self.broken = f"{worker.name} asks Stripe without a slot"
+
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
             return None
@@ -353,7 +406,7 @@ class World:
         self._note(f"{seconds} s pass", fault=fault or ("days pass" if seconds >= DAY else ""))
         self.stripe.time_has_passed()
 
-    def _one_of(self, options: Sequence[int]) -> int:
+    def one_of(self, options: Sequence[int]) -> int:
         return options[self.choices.pick(len(options))] if len(options) > 1 else options[0]
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
@@ -438,7 +491,7 @@ class World:
             self.said_declined.add((order_id, row.attempt))
             if another := self.attempts_to_come.pop((order_id, row.attempt + 1), None):
                 self.orders.append(another)
-                self._send_copies(another, later_seconds=self._one_of(_ANOTHER_CARD_SECONDS))
+                self._send_copies(another, later_seconds=self.one_of(_ANOTHER_CARD_SECONDS))
         if self._is_excused(order_id):
             return
         if charges:
@@ -628,7 +681,11 @@ class World:
         else:
             self._give_up_what_is_elsewhere()
         ready = [each for each in self.queue if each.visible_at <= self.time and not each.in_flight]
-        options = len(self.workers) + len(ready)
+        awake = [each for each in self.workers if each.sleeps_until <= self.time]
+        options = len(awake) + len(ready)
+        if options == 0 and self.workers:
+            self.pass_time(min(each.sleeps_until for each in self.workers) - self.time)
+            return
         if options == 0:
             if self.to_be_redriven and self.choices.happens(0.1):
                 # Later attempts may wait for this very message.
@@ -642,10 +699,10 @@ class World:
                 self.reconcile()
             return
         chosen = self.choices.pick(options) if options > 1 else 0
-        if chosen < len(self.workers):
-            self._resume(self.workers[chosen])
+        if chosen < len(awake):
+            self._resume(awake[chosen])
         else:
-            self._receive(ready[chosen - len(self.workers)])
+            self._receive(ready[chosen - len(awake)])
 
     def _let_others_act(self) -> None:
         self._let_rows_go()
@@ -819,7 +876,7 @@ class World:
             if bounds is RECONCILE_BOUNDS and self.clock_direction > 0:
                 # Its checkpoint is a time of Stripe's events: what happens until its clock has come true is not read.
                 differs = min(differs, FINALIZING_SECONDS - 1)
-            skew_seconds = self._one_of((0, differs, differs // 2))
+            skew_seconds = self.one_of((0, differs, differs // 2))
             worker.clock_offset_seconds = self.clock_direction * skew_seconds
             if skew_seconds:
                 self._note(f"{name} has a clock that is {worker.clock_offset_seconds} s ahead", fault="clock differs")
@@ -846,7 +903,7 @@ class World:
 
     def _resume(self, worker: Worker) -> None:
         if self.faults_on and self.choices.happens(self.scenario.jump_probability):
-            self.pass_time(self._one_of(_JUMPS_SECONDS), fault="delay")
+            self.pass_time(self.one_of(_JUMPS_SECONDS), fault="delay")
         age_seconds = self.time - worker.started_at
         killed = age_seconds >= worker.timeout_seconds
         if killed and self.scenario.zombies and self.faults_on and age_seconds < _ZOMBIE_SECONDS:
@@ -886,7 +943,7 @@ class World:
 
     def _wait_for_long(self) -> None:
         self._visit_the_page()
-        self.pass_time(self._one_of(self.scenario.waits_seconds))
+        self.pass_time(self.one_of(self.scenario.waits_seconds))
         if self.scenario.reconciles or self._has_something_to_reconcile():
             self.reconcile()
             self.until_quiet()

@@ -32,6 +32,7 @@ MET = {
     ),
     *("stripe cancel: drop before", "stripe search: drop before", "stripe list: drop before"),
     *("stripe retrieve: drop before", "stripe events: drop before", "lookup: out of time"),
+    *("stripe answer: crossed", "a wait for a slot", "slot: none in time"),
     # optional: authentication
     *("3-D Secure decided", "3-D Secure tried again", "client secret: handed out"),
     # end optional
@@ -51,6 +52,7 @@ MET_RARELY = {
         "stripe create: 502 stored",
         "stripe confirm: 500, executed two days later",
         "stripe confirm: canceled by Stripe",
+        "stripe confirm: processing",
     ),
 }
 """Once in a few thousand schedules: asserted of the deep run alone."""
@@ -89,6 +91,10 @@ CAUGHT_IN = {
     "no answer taken for a decline": "changed messages",
     "a 503 taken for a decline": "another card after a decline",
     "a wrong API key taken for a decline": "age alone",
+    "the answer to another request is taken": "crossed answers",
+    "an answer about another object is taken": "crossed answers",
+    "what was retrieved before is taken for a confirm's answer": "crossed answers",
+    "who has no slot begins all the same": "Stripe's limit is reached",
     "duplicates acknowledged under a live lease": "zombies, a search that lags an hour",
     "unknown outcomes acknowledged": "redrives, a search that lags an hour",
     "reconciled without the revision": "3-D Secure, rows lost, webhooks and the reconciler",
