@@ -5,7 +5,8 @@ ContentUri names:
 
     ARTIFACTS_DIR=… python3.13 build.py LibrariesLayer --architecture arm64
 
-    layers/NAME/requirements.txt   ─► python/…       the packages, by their hashes, without what `LEFT_OUT` names
+    layers/NAME/requirements.txt   ─► python/…       the packages, by their hashes, without what `LEFT_OUT` names, and
+                                                     with botocore's data shortened to what its clients read
     shared/onecharge/              ─► python/onecharge/
     functions/charge_order/        ─► charge_order/
 
@@ -17,13 +18,18 @@ It uses Python's standard library alone, since it runs before anything is instal
 """
 
 import argparse
+import gzip
+import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 PLATFORMS = {"arm64": "aarch64", "x86_64": "x86_64"}
 """Lambda's name of an architecture, and that of Python's wheels."""
@@ -40,6 +46,8 @@ LEFT_OUT = (
     # Descriptions of AWS's 400 other services, and examples.
     "botocore/data/*/",
     "botocore/data/*/*/examples-1.json",
+    # What writes the documentation of botocore's clients. All of them import it, for help(): REPLACEMENTS has the rest.
+    "botocore/docs/*",
     # Of Stripe's SDK: the types of parameters, for type checkers alone, and the "thin" events.
     "stripe/params",
     "stripe/events",
@@ -55,18 +63,25 @@ LEFT_OUT = (
     "aws_lambda_powertools/utilities/parameters",
     "aws_lambda_powertools/utilities/parser",
     "aws_lambda_powertools/utilities/streaming",
-    # Of other libraries: the former API of pydantic, a plugin of a tool, another platform.
+    # Of other libraries: the former API of pydantic, a plugin of a tool, another platform, HTTP/2.
     "pydantic/v1",
     "pydantic/mypy.py",
     "urllib3/contrib/emscripten",
+    "urllib3/http2/connection.py",
 )
 """What is installed and not shipped, as `Path.glob` reads it: a pattern that ends with / matches folders only.
 
 tests/artifact reads every import statement of what is shipped, those that rarely run included: none that can run names
 what is left out.
 """
-KEPT = tuple(f"botocore/data/{service}" for service in AWS_SERVICES)
+KEPT = (
+    *(f"botocore/data/{service}" for service in AWS_SERVICES),
+    *(f"botocore/docs/{name}.py" for name in ("__init__", "docstring", "utils")),
+)
 """What is shipped all the same."""
+
+REPLACEMENTS = Path(__file__).parent / "replacements"
+"""Modules that are shipped instead of a library's own, at the same path."""
 
 
 class BuildError(Exception):
@@ -80,6 +95,9 @@ def build(logical_id: str, architecture: str, *, source: Path, artifacts: Path) 
         root, mounted_at = artifacts / "python", "/opt/python"
         install(requirements, architecture, root)
         leave_out(root)
+        replace_modules(root)
+        shorten_data(root / "botocore/data")
+        record_again(root)
     elif logical_id.endswith("Layer"):
         root, mounted_at = artifacts / "python", "/opt/python"
         copy_code(source, root)
@@ -109,14 +127,71 @@ def install(requirements: Path, architecture: str, root: Path) -> None:
 
 
 def leave_out(root: Path) -> None:
-    """Remove what is not shipped, and its lines in what each package records of its files."""
+    """Remove what is not shipped."""
     for pattern in LEFT_OUT:
         for path in list(root.glob(pattern)):
             if path.relative_to(root).as_posix() not in KEPT:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def replace_modules(root: Path) -> None:
+    """Put our modules in the place of the library's, if it is in this folder."""
+    for path in REPLACEMENTS.rglob("*.py"):
+        target = root / path.relative_to(REPLACEMENTS)
+        if target.exists():
+            shutil.copyfile(path, target)
+
+
+def shorten_data(data: Path) -> None:
+    """Leave out of botocore's data the texts, which serve help() alone, and the endpoints of services nobody calls.
+
+    The first client of a cold start parses the endpoints, each client the description of its service: 1.8 MB of JSON
+    for DynamoDB's, 0.2 MB without.
+    """
+    if (endpoints := data / "endpoints.json").exists():
+        known = json.loads(endpoints.read_bytes())
+        for partition in known["partitions"]:
+            called = {name: each for name, each in partition["services"].items() if name in AWS_SERVICES}
+            partition["services"] = called
+        endpoints.write_bytes(compact(known))
+    for path in data.glob("*/*/service-2.json.gz"):
+        description = without_texts(json.loads(gzip.decompress(path.read_bytes())))
+        path.write_bytes(gzip.compress(compact(description), mtime=0))  # The same bytes each time.
+
+
+def without_texts(node: Any) -> Any:
+    """A service's description without its documentation; a member that is called so is no text, and stays."""
+    if isinstance(node, dict):
+        kept = {name: each for name, each in node.items() if name != "documentation" or not isinstance(each, str)}
+        return {name: without_texts(each) for name, each in kept.items()}
+    if isinstance(node, list):
+        return [without_texts(each) for each in node]
+    return node
+
+
+def compact(data: Any) -> bytes:
+    """As JSON, on one line."""
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def record_again(root: Path) -> None:
+    """Let each package's record of its files, with their hashes and sizes, be of what is shipped.
+
+    Source: Python Packaging User Guide, "Recording installed projects", "The RECORD file".
+    """
     for record in root.glob("*.dist-info/RECORD"):
-        lines = record.read_text().splitlines(keepends=True)
-        record.write_text("".join(line for line in lines if (root / line.split(",")[0]).exists()))
+        names = [line.split(",")[0] for line in record.read_text().splitlines()]
+        shipped = [name for name in names if (root / name).exists()]
+        # Its own line has neither.
+        lines = [f"{name},{',' if root / name == record else hash_and_size(root / name)}\n" for name in shipped]
+        record.write_text("".join(lines))
+
+
+def hash_and_size(path: Path) -> str:
+    """Of a file, as RECORD has them."""
+    content = path.read_bytes()
+    digest = urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    return f"sha256={digest},{len(content)}"
 
 
 def copy_code(source: Path, target: Path) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from onecharge.runtime import garbage
 from onecharge.runtime.logs import set_level
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.redaction import presentable
@@ -59,6 +60,7 @@ def lambda_handler[App: ApplicationParts, Result](
     def application() -> App:
         built = build(os.environ)
         set_level(os.environ)
+        garbage.expect_some()
         return built
 
     def decorate(invoke: Callable[[App, dict[str, Any], "LambdaContext"], Result]) -> Handler[Result]:
