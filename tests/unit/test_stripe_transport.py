@@ -9,20 +9,15 @@ import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 from socket import socket
-from threading import Barrier, Thread
+from threading import Barrier
 from typing import Any
 
 import pytest
 import stripe
 import urllib3
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.stripe_client import stripe_client
@@ -32,6 +27,7 @@ from onecharge.payments.stripe_transport import StripeTransport
 from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.metrics import Metric
 from testing.builders import BOUNDS, REQUEST
+from testing.certificates import LOCALHOST, https_server
 from testing.silent import SILENT
 from testing.stripe_answers import Break, StripeAnswers
 
@@ -303,69 +299,11 @@ def test_a_key_that_was_replaced_is_told_apart(answers: StripeAnswers, status: i
 # ---------------------------------------------------------------- certificates
 
 
-class _Silent(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:  # http.server's name.
-        body = json.dumps(INTENT).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def certificate(folder: Path, *names: x509.GeneralName) -> Path:
-    """A self-signed certificate with its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "stripe")])
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(datetime.now(UTC) - timedelta(days=1))
-        .not_valid_after(datetime.now(UTC) + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=True,
-                key_cert_sign=True,
-                **dict.fromkeys(
-                    "content_commitment key_encipherment data_encipherment key_agreement crl_sign encipher_only "
-                    "decipher_only".split(),
-                    False,
-                ),
-            ),
-            critical=True,
-        )
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file = folder / "certificate.pem"
-    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return file
-
-
-LOCALHOST = x509.IPAddress(ip_address("127.0.0.1"))
-
-
 @pytest.fixture
 def https(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """The URL of a server with a certificate for these names, and the certificate's file."""
-    file = certificate(tmp_path, *request.param)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
-    server = HTTPServer(("127.0.0.1", 0), _Silent)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # A client that hangs up is what is tested.
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield f"https://127.0.0.1:{server.server_port}", str(file)
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with https_server(tmp_path, *request.param, body=json.dumps(INTENT).encode()) as server:
+        yield server
 
 
 @pytest.mark.parametrize("https", [[LOCALHOST]], indirect=True)

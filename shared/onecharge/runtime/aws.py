@@ -2,11 +2,15 @@
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies
 
 import botocore.session
+from botocore import UNSIGNED
 from botocore import __version__ as botocore_version
 from botocore.config import Config
 from botocore.exceptions import ClientError
+
+from onecharge.runtime.dynamodb_transport import DynamoDBTransport
 
 BATCH_SIZE = 10
 """Records of one batch, processed in parallel; BatchSize of the queues' event source mappings in template.yaml."""
@@ -23,12 +27,24 @@ else:
 
     def aws_client(service: str, *, config: Config) -> Any:
         """A client of this service: the same that `boto3.client` returns, without boto3's resources and transfers."""
+        if service == "dynamodb":
+            return dynamodb_client(_session(), config)
         return _session().create_client(service, config=config)
 
     @cache
     def _session() -> botocore.session.Session:
         """One for all clients, since each session reads the definitions of AWS's endpoints again."""
         return botocore.session.get_session()
+
+
+def dynamodb_client(session: botocore.session.Session, config: Config) -> Any:
+    """A client whose requests are signed and sent by DynamoDBTransport; botocore's own way where a proxy is between."""
+    if getproxies().keys() & {"http", "https"}:
+        return session.create_client("dynamodb", config=config)
+    client = session.create_client("dynamodb", config=config.merge(Config(signature_version=UNSIGNED)))
+    transport: Any = DynamoDBTransport(session, client.meta)
+    client.meta.events.register("before-send.dynamodb", transport)
+    return client
 
 
 def client_config() -> Config:

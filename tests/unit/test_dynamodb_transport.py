@@ -1,0 +1,322 @@
+"""Requests to DynamoDB: signed as botocore signs them, and what becomes of one when its connection fails.
+
+botocore's own way is the model: both clients are given the same servers.
+"""
+
+import json
+import random
+import string
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from socket import socket
+from threading import Barrier
+from typing import Any
+from unittest.mock import patch
+from zlib import crc32
+
+import botocore.session
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
+from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError, ClientError
+from cryptography import x509
+
+from onecharge.runtime.aws import BATCH_SIZE, dynamodb_client
+from onecharge.runtime.signature import signed
+from testing.certificates import LOCALHOST, https_server
+from testing.stripe_answers import Break, Call, StripeAnswers
+
+PATIENT, IMPATIENT = 5.0, 0.5
+"""Seconds. Nothing waits for the first but a machine that is busy."""
+KEY_ID, SECRET, TOKEN = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "a token/of+a role="
+Client = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy and no certificates of this machine's, and no pause of botocore's between its tries."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "aws_ca_bundle", "requests_ca_bundle"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+
+
+@pytest.fixture
+def answers() -> Iterator[StripeAnswers]:
+    with StripeAnswers() as server:
+        yield server
+
+
+def session() -> botocore.session.Session:
+    made = botocore.session.Session()
+    made.set_credentials(KEY_ID, SECRET, TOKEN)
+    made.set_config_variable("region", "eu-central-1")
+    return made
+
+
+def ours(url: str, seconds: float = PATIENT) -> Any:
+    with patch.dict("os.environ", AWS_ENDPOINT_URL_DYNAMODB=url):
+        return dynamodb_client(session(), config(seconds))
+
+
+def the_model(url: str, seconds: float = PATIENT) -> Any:
+    return session().create_client("dynamodb", endpoint_url=url, config=config(seconds))
+
+
+def config(seconds: float) -> Config:
+    return Config(connect_timeout=seconds, read_timeout=seconds, retries={"mode": "standard", "total_max_attempts": 2})
+
+
+def patience(broken: Break) -> float:
+    return IMPATIENT if broken in (Break.SILENT, Break.STALLED) else PATIENT
+
+
+def put(client: Any) -> str:
+    """How many tries it took, or how it failed."""
+    try:
+        answer = client.put_item(TableName="T", Item={"order_id": {"S": "ö"}})
+    except (BotoCoreError, ClientError) as error:
+        return type(error).__name__
+    return f"tries: {1 + answer['ResponseMetadata']['RetryAttempts']}"
+
+
+# ---------------------------------------------------------------- the signature
+
+
+def signature_of(call: Call, secret: str = SECRET) -> str:
+    """What botocore says that the signature of this request is, with this secret."""
+    kept = {n: v for n, v in call.headers.items() if n.lower().startswith("x-amz-") or n.lower() == "content-type"}
+    request = AWSRequest(
+        "POST",
+        f"http://{call.headers['Host']}/",
+        kept,
+        call.body.encode(),
+    )
+    request.context["timestamp"] = call.headers["X-Amz-Date"]
+    signer = SigV4Auth(Credentials(KEY_ID, secret), "dynamodb", "eu-central-1")
+    return signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
+
+
+def test_what_is_received_has_the_signature_that_botocore_computes_for_it(answers: StripeAnswers) -> None:
+    """With the token of a role's credentials, and a body that is not ASCII."""
+    answers.post("/", json={})
+    put(ours(answers.url))
+    [call] = answers.calls
+    assert call.headers["Authorization"].endswith(f"Signature={signature_of(call)}")
+    assert f"Credential={KEY_ID}/{call.headers['X-Amz-Date'][:8]}/eu-central-1/dynamodb/aws4_request" in str(
+        call.headers["Authorization"]
+    )
+    assert call.headers["X-Amz-Security-Token"] == TOKEN
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_every_request_is_signed_as_botocore_signs_it(seed: int) -> None:
+    """Whatever its body, headers, key and day are: DynamoDB refuses what is signed in another way."""
+    chance = random.Random(seed)
+    texts = ["".join(chance.choices(string.printable[:95], k=chance.randint(1, 40))).strip() or "x" for _ in range(3)]
+    headers = dict(zip(("X-Amz-Target", "x-amz-OTHER", "Content-Type"), texts, strict=True))
+    body, secret = "".join(chance.choices("aö€{}", k=chance.randint(0, 300))), chance.choice(texts)
+    timestamp = f"20{chance.randint(10, 99)}{chance.randint(1, 12):02}{chance.randint(1, 28):02}T130000Z"
+    credentials = Credentials(KEY_ID, secret, chance.choice([None, TOKEN])).get_frozen_credentials()
+    host = "dynamodb.eu-central-1.amazonaws.com"
+    sent = signed(
+        {**headers, "Host": host, "User-Agent": "x", "amz-sdk-request": "attempt=1"},
+        body.encode(),
+        credentials,
+        region="eu-central-1",
+        service="dynamodb",
+        timestamp=timestamp,
+    )
+    call = Call("POST", "/", sent, body)
+    assert sent["Authorization"].endswith(f"Signature={signature_of(call, secret)}")
+
+
+def test_what_is_sent_else_is_what_botocore_sends(answers: StripeAnswers) -> None:
+    """The same body, and the same headers but for those of one try."""
+    answers.post("/", json={})
+    put(ours(answers.url))
+    put(the_model(answers.url))
+    mine, model = answers.calls
+    of_one_try = {"authorization", "x-amz-date", "amz-sdk-invocation-id", "user-agent"}
+    sent = [{n.lower(): v for n, v in call.headers.items() if n.lower() not in of_one_try} for call in (mine, model)]
+    assert (mine.body, sent[0]) == (model.body, sent[1])
+
+
+@pytest.mark.parametrize("client", [ours, the_model])
+def test_without_credentials_nothing_is_sent(
+    answers: StripeAnswers, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that nobody signed would only be refused."""
+    monkeypatch.setattr("botocore.session.Session.get_credentials", lambda *_, **__: None)
+    assert put(client(answers.url)) == "NoCredentialsError"
+    assert answers.calls == []
+
+
+# ---------------------------------------------------------------- connections that fail
+
+
+@pytest.mark.parametrize("client", [ours, the_model])
+@pytest.mark.parametrize(
+    ("broken", "result"),
+    [
+        (Break.BEFORE, "ConnectionClosedError"),
+        (Break.RESET, "ConnectionClosedError"),
+        (Break.SILENT, "ReadTimeoutError"),
+        (Break.STALLED, "ReadTimeoutError"),
+    ],
+)
+def test_a_request_is_tried_again_as_botocore_would(
+    answers: StripeAnswers, client: Client, broken: Break, result: str
+) -> None:
+    """Once; then its caller learns how it failed, under botocore's name."""
+    answers.post("/", json={"some": "thing"}, breaks=broken)
+    assert put(client(answers.url, patience(broken))) == result
+    assert len(answers.calls) == 2
+
+
+@pytest.mark.parametrize("client", [ours, the_model])
+@pytest.mark.parametrize("broken", [Break.BEFORE, Break.RESET, Break.SILENT])
+def test_the_second_try_is_answered(answers: StripeAnswers, client: Client, broken: Break) -> None:
+    """Over another connection."""
+    answers.post("/", json={}, breaks=broken)
+    answers.post("/", json={})
+    assert put(client(answers.url, patience(broken))) == "tries: 2"
+    assert answers.connections == 2
+
+
+def test_a_body_that_breaks_off_is_no_answer(answers: StripeAnswers) -> None:
+    """It is tried again. (botocore's own way would try to read what there is of it.)"""
+    answers.post("/", json={"some": "thing"}, breaks=Break.WITHIN)
+    answers.post("/", json={})
+    assert put(ours(answers.url)) == "tries: 2"
+
+
+def test_an_informational_response_is_no_answer(answers: StripeAnswers) -> None:
+    """The next request does not read the answer that is still to come: it may be another row's."""
+    answers.post("/", json={"Attributes": {"order_id": {"S": "first"}}}, breaks=Break.INFORMED)
+    answers.post("/", json={"Attributes": {"order_id": {"S": "first"}}})
+    answers.post("/", json={"Attributes": {"order_id": {"S": "second"}}})
+    client = ours(answers.url)
+    rows = [client.update_item(TableName="T", Key={})["Attributes"]["order_id"]["S"] for _ in range(2)]
+    assert rows == ["first", "second"]
+    assert (len(answers.calls), answers.connections) == (3, 2)
+
+
+@pytest.mark.parametrize("client", [ours, the_model])
+@pytest.mark.parametrize("host", ["127.0.0.1", "dynamodb.invalid"])
+def test_nobody_listens_or_has_that_name(client: Client, host: str) -> None:
+    """Its caller learns that nothing was sent."""
+    with socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    assert put(client(f"http://{host}:{port}")) == "EndpointConnectionError"
+
+
+@pytest.mark.parametrize("client", [ours, the_model])
+def test_a_connection_that_was_closed_meanwhile_costs_no_try(answers: StripeAnswers, client: Client) -> None:
+    """As of a function that was frozen: the next request opens another one, and is sent once."""
+    answers.post("/", json={}, closes_after=True)
+    reused = client(answers.url)
+    first = put(reused)
+    time.sleep(0.2)  # The server closes it after its response.
+    assert [first, put(reused)] == ["tries: 1", "tries: 1"]
+    assert (len(answers.calls), answers.connections) == (2, 2)
+
+
+def test_a_response_that_announces_its_end_leaves_no_connection(answers: StripeAnswers) -> None:
+    """The next request does not try it."""
+    answers.post("/", json={}, headers={"Connection": "close"}, closes_after=True)
+    client = ours(answers.url)
+    assert [put(client), put(client)] == ["tries: 1", "tries: 1"]
+
+
+def test_each_thread_of_a_batch_has_a_connection_that_it_keeps(answers: StripeAnswers) -> None:
+    """Batch after batch, with all records at once."""
+    answers.post("/", json={})
+    client, together = ours(answers.url), Barrier(BATCH_SIZE)
+
+    def one(_: int) -> str:
+        together.wait(5)
+        return put(client)
+
+    with ThreadPoolExecutor(BATCH_SIZE) as threads:
+        assert list(threads.map(one, range(5 * BATCH_SIZE))) == ["tries: 1"] * 5 * BATCH_SIZE
+    assert answers.connections <= BATCH_SIZE
+
+
+# ---------------------------------------------------------------- what DynamoDB answers
+
+
+@pytest.mark.parametrize("client", [ours, the_model])
+def test_a_refusal_carries_the_row(answers: StripeAnswers, client: Client) -> None:
+    """As the claim reads it."""
+    refusal = {
+        "__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
+        "Message": "The conditional request failed",
+        "Item": {"attempt": {"N": "1"}},
+    }
+    answers.post("/", status=400, json=refusal)
+    with pytest.raises(ClientError) as refused:
+        client(answers.url).put_item(TableName="T", Item={})
+    assert refused.value.response["Error"]["Code"] == "ConditionalCheckFailedException"
+    assert refused.value.response["Item"] == {"attempt": {"N": "1"}}  # type: ignore[typeddict-item]  # with ALL_OLD
+    assert len(answers.calls) == 1
+
+
+@pytest.mark.parametrize("client", [ours, the_model])
+def test_a_throttled_request_is_tried_again(answers: StripeAnswers, client: Client) -> None:
+    """And an answer that does not have the checksum that it names."""
+    answers.post("/", status=400, json={"__type": "x#ThrottlingException"})
+    answers.post("/", json={})
+    assert put(client(answers.url)) == "tries: 2"
+
+
+@pytest.mark.parametrize("client", [ours, the_model])
+def test_an_answer_without_its_checksum_is_asked_for_again(answers: StripeAnswers, client: Client) -> None:
+    """It was changed on its way."""
+    body = json.dumps({"Attributes": {}}).encode()
+    answers.post("/", body=body, headers={"x-amz-crc32": "1"})
+    answers.post("/", body=body, headers={"x-amz-crc32": str(crc32(body))})
+    assert put(client(answers.url)) == "tries: 2"
+
+
+# ---------------------------------------------------------------- certificates and proxies
+
+
+@pytest.mark.parametrize("client", [ours, the_model])
+@pytest.mark.parametrize(
+    ("names", "is_trusted", "result"),
+    [
+        ([LOCALHOST], True, "tries: 1"),
+        ([LOCALHOST], False, "SSLError"),
+        ([x509.DNSName("other")], True, "SSLError"),
+    ],
+    ids=["trusted", "unknown", "of another host"],
+)
+def test_only_a_trusted_certificate_of_the_host_is_taken(
+    tmp_path: Path,
+    client: Client,
+    names: list[x509.GeneralName],
+    is_trusted: bool,
+    result: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of botocore's bundle, or of the one that AWS_CA_BUNDLE names."""
+    with https_server(tmp_path, *names, body=b"{}") as (url, bundle):
+        if is_trusted:
+            monkeypatch.setenv("AWS_CA_BUNDLE", bundle)
+        assert put(client(url)) == result
+
+
+def test_where_a_proxy_is_in_between_botocore_does_all(answers: StripeAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And signs the request."""
+    monkeypatch.setenv("http_proxy", answers.url)
+    answers.post("/", json={})
+    assert put(ours("http://dynamodb.invalid")) == "tries: 1"
+    [call] = answers.calls
+    assert call.path_url == "http://dynamodb.invalid/"
+    assert "Signature=" in call.headers["Authorization"]
