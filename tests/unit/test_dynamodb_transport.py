@@ -67,8 +67,9 @@ def the_model(url: str, seconds: float = PATIENT) -> Any:
     return session().create_client("dynamodb", endpoint_url=url, config=config(seconds))
 
 
-def config(seconds: float) -> Config:
-    return Config(connect_timeout=seconds, read_timeout=seconds, retries={"mode": "standard", "total_max_attempts": 2})
+def config(read_seconds: float, connect_seconds: float = PATIENT) -> Config:
+    retries: Any = {"mode": "standard", "total_max_attempts": 2}
+    return Config(connect_timeout=connect_seconds, read_timeout=read_seconds, retries=retries)
 
 
 def patience(broken: Break) -> float:
@@ -174,7 +175,9 @@ def test_a_request_is_tried_again_as_botocore_would(
 ) -> None:
     """Once; then its caller learns how it failed, under botocore's name."""
     answers.post("/", json={"some": "thing"}, breaks=broken)
+    begun_at = time.monotonic()
     assert put(client(answers.url, patience(broken))) == result
+    assert time.monotonic() - begun_at < PATIENT
     assert len(answers.calls) == 2
 
 
@@ -214,6 +217,17 @@ def test_nobody_listens_or_has_that_name(client: Client, host: str) -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     assert put(client(f"http://{host}:{port}")) == "EndpointConnectionError"
+
+
+def test_a_server_that_says_nothing_while_it_is_connected_to() -> None:
+    """The time to connect ends it, which is shorter than the time to answer."""
+    with socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        with patch.dict("os.environ", AWS_ENDPOINT_URL_DYNAMODB=url):
+            client = dynamodb_client(session(), config(10 * PATIENT, connect_seconds=IMPATIENT))
+        assert put(client) == "ConnectTimeoutError"
 
 
 @pytest.mark.parametrize("client", [ours, the_model])
