@@ -5,13 +5,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import boto3
+import botocore.session
 import pytest
 
 from local.emulator import CREDENTIALS, running_emulator
 from onecharge.payments.charges.store import UNFINISHED
+from onecharge.runtime import aws
 from testing.dynamodb_local import NotInstalled, dynamodb_client, running_dynamodb_local
 from testing.harness import PROJECT, create_table
 from testing.simulation.dynamodb import MemoryDynamoDB
@@ -31,6 +34,14 @@ class Endpoint:
 
     def client(self) -> Any:
         return dynamodb_client(self.url)
+
+    def client_as_deployed(self) -> Any:
+        """As the functions make it: its requests are signed and sent by DynamoDBTransport."""
+        session = botocore.session.Session()
+        session.set_credentials(CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"])
+        session.set_config_variable("region", CREDENTIALS["AWS_DEFAULT_REGION"])
+        with patch.dict(os.environ, {"AWS_ENDPOINT_URL": self.url, "https_proxy": "", "http_proxy": ""}):
+            return aws.dynamodb_client(session, aws.client_config())
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +69,7 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
     return endpoint
 
 
-@pytest.fixture(params=["memory", "moto", "ministack", "dynamodb_local"])
+@pytest.fixture(params=["memory", "moto", "ministack", "dynamodb_local", "dynamodb_local, as deployed"])
 def dynamodb(request: pytest.FixtureRequest) -> Any:
     """A client of each DynamoDB. The simulation's, in memory, creates a table on its first use."""
     if request.param == "memory":
@@ -66,8 +77,9 @@ def dynamodb(request: pytest.FixtureRequest) -> Any:
     if request.param == "moto":
         request.getfixturevalue("aws")
         return boto3.client("dynamodb")
-    endpoint: Endpoint = request.getfixturevalue(request.param)
-    return endpoint.client()
+    name, _, as_deployed = request.param.partition(", ")
+    endpoint: Endpoint = request.getfixturevalue(name)
+    return endpoint.client_as_deployed() if as_deployed else endpoint.client()
 
 
 @pytest.fixture
