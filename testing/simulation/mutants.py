@@ -38,7 +38,7 @@ Decision = Finalize | Confirm | Cancel | Create | Wait
 # ---------------------------------------------------------------- how a part is replaced
 
 
-def _rebuilt[Class: type](of: Class, **others: object) -> Class:
+def rebuilt[Class: type](of: Class, **others: object) -> Class:
     """The class, with its methods seeing other things under these names of their module."""
     methods = {
         name: _with_globals(method, others)
@@ -71,8 +71,8 @@ def _deciding(mutant: Callable[..., Decision]) -> Mutate:
     """Workers and the reconciler decide like this."""
 
     def mutate(world: World) -> None:
-        _working(_rebuilt(ChargeJob, decide=mutant))(world)
-        world.service.reconciler = _rebuilt(Reconciler, decide=mutant)
+        _working(rebuilt(ChargeJob, decide=mutant))(world)
+        world.service.reconciler = rebuilt(Reconciler, decide=mutant)
 
     return mutate
 
@@ -415,8 +415,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "a lookup that ends early taken for complete": _with_little_time(_asking(_StopsEarly)),
     "one page of the list taken for complete": _asking(_OnlyListsAPage),
     "what was found is adopted": _working(_Adopts),
-    "what is found stays open": _working(_rebuilt(ChargeJob, decide_after_lookup=_leaves_it_open)),
-    "what is found canceled is no trace": _working(_rebuilt(ChargeJob, decide_after_lookup=_sees_no_trace)),
+    "what is found stays open": _working(rebuilt(ChargeJob, decide_after_lookup=_leaves_it_open)),
+    "what is found canceled is no trace": _working(rebuilt(ChargeJob, decide_after_lookup=_sees_no_trace)),
     "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
     "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
     "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),
@@ -431,10 +431,10 @@ MUTANTS: Mapping[str, Mutate] = {
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
     "the answer to another request is taken": answers_of_other_requests_are_taken,
     "an answer about another object is taken": _asking(
-        _rebuilt(StripeGateway, with_id=_any_object, with_metadata=_any_object)
+        rebuilt(StripeGateway, with_id=_any_object, with_metadata=_any_object)
     ),
     "what was retrieved before is taken for a confirm's answer": _asking(
-        _rebuilt(StripeGateway, after_confirm=_any_object)
+        rebuilt(StripeGateway, after_confirm=_any_object)
     ),
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),

@@ -6,7 +6,7 @@ become older at any step; answers are lost; the secret is another account's for 
 never; keys are forgotten; banks return refunds.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.refunds.worker import RefundWorker
 from onecharge.payments.stripe_events import RefundEvent, RefundEventType
+from onecharge.payments.stripe_responses import OtherObject, is_of_another_request
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BackOff, Done, RetryAfter
 from onecharge.runtime.dynamodb import to_item
@@ -33,6 +34,7 @@ from refund_charge.refund import RefundCharge
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Io, Item, MemoryDynamoDB
+from testing.simulation.exchanges import Exchange, answered
 from testing.simulation.scheduling import switch_to_scheduler
 
 BOUNDS = TimeBounds.of(30)
@@ -96,6 +98,7 @@ _BEFORE: Mapping[str, Callable[[], stripe.StripeError]] = {
     "503": lambda: error(503, type="api_error"),
     "401": lambda: error(401, type="invalid_request_error"),
 }
+_CROSSED = ("crossed with the third last", "crossed with the last but one", "crossed with the last")
 _AROUND = ("500 never", "500 after", "500 later", "502 unstored", "502 later", "drop after", "time-out")
 
 
@@ -111,6 +114,11 @@ class MemoryRefunds:
     rolling_forward: list[tuple[int, Mapping[str, Any], str | None]] = field(default_factory=list)
     is_other_account: bool = False
     retries: int = 1
+    crosses_answers: bool = False
+    """Whether a request may get the answer to one that was answered before it."""
+    answered: deque[Exchange] = field(default_factory=lambda: deque(maxlen=len(_CROSSED)))
+    is_of_another_request: Callable[[Mapping[str, str], Mapping[str, str]], bool] = is_of_another_request
+    """How the transport knows it, by the headers of the request and of the answer."""
 
     def client(self) -> Any:
         """A client with the API key as it is now, and so of one account."""
@@ -118,25 +126,37 @@ class MemoryRefunds:
 
         def create(parameters: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
             retries = options.get("max_network_retries", self.retries)
-            return self._sent(lambda: self._create(parameters, options["idempotency_key"], is_other), retries)
+            key = options["idempotency_key"]
+            return self._sent(lambda: self._create(parameters, key, is_other), retries, key=key)
 
         def list_(parameters: Mapping[str, Any]) -> Any:
-            page = self._sent(lambda: self._list(is_other), self.retries)
-            for each in page.data:
-                each.payment_intent = parameters["payment_intent"]
-            return page
+            return self._sent(lambda: self._list(parameters["payment_intent"], is_other), self.retries)
 
         return SimpleNamespace(v1=SimpleNamespace(refunds=SimpleNamespace(create=create, list=list_)))
 
-    def _sent(self, send: Callable[[], Any], retries: int) -> Any:
+    def _sent(self, send: Callable[[], Any], retries: int, *, key: str | None = None) -> Any:
         """The SDK sends again what had no answer, under the same key."""
         for tries_left in reversed(range(retries + 1)):
             try:
-                return send()
+                return self._exchanged(send, key)
+            except OtherObject:
+                raise
             except stripe.StripeError as failure:
                 if failure.http_status not in (None, 409, 500, 502, 503) or not tries_left:
                     raise
         raise AssertionError
+
+    def _exchanged(self, send: Callable[[], Any], key: str | None) -> Any:
+        """Send a request, and return or raise what arrives as its answer, as the transport does."""
+        own = answer = answered(send, key=key, read="" if key else "list")
+        others = [each for each in self.answered if own.may_get(each)] if self.crosses_answers else []
+        kind = self.io.fault("stripe answer", _CROSSED[-len(others) :]) if others else None
+        if kind is not None:
+            answer = others[_CROSSED.index(kind) - len(_CROSSED)]
+        self.answered.append(own)
+        if self.is_of_another_request(own.headers, answer.headers):
+            raise OtherObject
+        return answer.give()
 
     def _reach(self, where: str) -> None:
         self.io.pause(f"stripe {where}")
@@ -144,13 +164,15 @@ class MemoryRefunds:
         if kind is not None:
             raise _BEFORE[kind]()
 
-    def _list(self, is_other: bool) -> Any:
+    def _list(self, payment_intent_id: str, is_other: bool) -> Any:
         self._reach("list")
         if is_other:
             if self.io.happens("stripe list: another account shows nothing"):
                 return SimpleNamespace(data=[], has_more=False, url="/v1/refunds")
             raise error(404, type="invalid_request_error", code="resource_missing")
         shown = [self._shown(each) for each in reversed(self.refunds)]
+        for each in shown:
+            each.payment_intent = payment_intent_id
         self.io.pause("stripe list answered")
         return SimpleNamespace(data=shown, has_more=False, url="/v1/refunds")
 
@@ -283,6 +305,8 @@ class RefundScenario:
     by_hand: bool = False
     """Somebody refunds at Stripe by hand, so that there is too little left."""
     late_seconds: int = 20 * HOUR
+    crossed_answers: bool = False
+    """A request may get another one's answer: another refund's, or its refusal."""
 
 
 @dataclass
@@ -327,7 +351,9 @@ class RefundWorld:
         self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
         self.rows: dict[tuple[str, ...], Item] = self.dynamodb.tables.setdefault(REFUNDS, {})
         self.history: defaultdict[tuple[str, ...], list[Item]] = defaultdict(list)
-        self.stripe = MemoryRefunds(self, late_seconds=self.scenario.late_seconds)
+        self.stripe = MemoryRefunds(
+            self, late_seconds=self.scenario.late_seconds, crosses_answers=self.scenario.crossed_answers
+        )
         self.messages: list[_Message] = []
         self.workers: list[_Worker] = []
         self.current: _Worker | None = None

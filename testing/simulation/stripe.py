@@ -21,9 +21,10 @@ from typing import Any, NoReturn
 import stripe
 from requests.structures import CaseInsensitiveDict
 
-from onecharge.payments.stripe_responses import IDEMPOTENCY_KEY, OtherObject, is_of_another_request
+from onecharge.payments.stripe_responses import OtherObject, is_of_another_request
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from testing.simulation.dynamodb import Io, NoFaults
+from testing.simulation.exchanges import Exchange, answered
 
 KEY_RETENTION_SECONDS = 24 * 3600
 DAY_SECONDS = 24 * 3600
@@ -313,31 +314,6 @@ class RollForward:
     due: int
     key: str
     execute: Callable[[], Answer]
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """A request that was answered."""
-
-    key: str | None
-    """Of a POST."""
-    read: str
-    """What a GET has asked for; "" of a POST."""
-    give: Callable[[], Any]
-    """Returns the answer, or raises it."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The request's key, which Stripe returns with the answer."""
-        return {} if self.key is None else {IDEMPOTENCY_KEY: self.key}
-
-    def may_get(self, other: "Exchange") -> bool:
-        """Whether the other request's answer may reach this one.
-
-        Not those of which nobody can know it: the protocol assumes that a page is of the list that it names, and that
-        an object which was read is not older than the request (docs/protocol.md, "Assumptions").
-        """
-        return not (self.read and self.read == other.read)
 
 
 # ---------------------------------------------------------------- Stripe
@@ -723,19 +699,7 @@ class MemoryStripe:
 
     def exchanged(self, send: Callable[[], Any], *, key: str | None, read: str) -> Any:
         """Send a request, and return or raise what arrives as its answer, as the transport does."""
-
-        def give() -> Any:
-            if isinstance(result, stripe.StripeError):
-                raise result
-            return result
-
-        try:
-            result = send()
-        except stripe.StripeError as error:
-            if error.http_status is None:
-                raise
-            result = error
-        own = answer = Exchange(key, read, give)
+        own = answer = answered(send, key=key, read=read)
         others = [each for each in self.answered if own.may_get(each)] if self.crosses_answers else []
         if others and self._fault("answer", (_CROSSED,)):
             answer = others[-1]

@@ -16,6 +16,7 @@ from onecharge.payments.refunds.worker import RefundJob, RefundWorker
 from onecharge.payments.stripe_events import RefundEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from testing.simulation.choices import SeededChoices
+from testing.simulation.mutants import rebuilt
 from testing.simulation.refunds import HOUR, Break, RefundScenario, RefundWorld, Violation
 
 SCHEDULES, SCHEDULES_DEEP = 1_000, 3_000
@@ -62,6 +63,44 @@ def test_no_schedule_of_refunds_breaks_an_invariant(is_deep: bool) -> None:
     violation, coverage = explore(lambda world: None, SCHEDULES_DEEP if is_deep else SCHEDULES)
     assert violation is None, violation
     assert coverage.keys() >= MET
+
+
+# ---------------------------------------------------------------- crossed answers
+
+
+CROSSED = RefundScenario(fault_probability=0.2, crossed_answers=True, by_hand=True)
+CROSSED_SCHEDULES = 200
+
+
+def explore_crossed(mutate: Break) -> tuple[Violation | None, Counter[str]]:
+    """The first violation, if there is one, and what was met."""
+    coverage: Counter[str] = Counter()
+    for number in range(CROSSED_SCHEDULES):
+        world = RefundWorld(CROSSED, SeededChoices(number), mutate)
+        try:
+            world.run_all()
+        except Violation as violation:
+            return violation, coverage
+        coverage += world.coverage
+    return None, coverage
+
+
+def test_the_answer_to_another_request_refunds_nothing_and_refuses_nothing() -> None:
+    """Each refund is asked for again, until its own answer comes."""
+    violation, coverage = explore_crossed(lambda world: None)
+    assert violation is None, violation
+    assert coverage["stripe answer: crossed with the last but one"] > CROSSED_SCHEDULES / 4
+
+
+def test_answers_that_are_taken_for_what_they_are_not_are_caught() -> None:
+    """Neither the key nor the metadata is compared: a refund is said to have succeeded that was never made."""
+
+    def mutate(world: RefundWorld) -> None:
+        world.stripe.is_of_another_request = lambda sent, received: False
+        world.gateway = rebuilt(StripeRefunds, with_metadata=lambda made, **_: made)
+
+    violation, _ = explore_crossed(mutate)
+    assert violation is not None
 
 
 # ---------------------------------------------------------------- broken on purpose
