@@ -160,10 +160,13 @@ def shorten_data(data: Path) -> None:
 
 
 def without_texts(node: Any) -> Any:
-    """A service's description without its documentation; a member that is called so is no text, and stays."""
+    """A service's description without its documentation; a member that is called so is no text, and stays.
+
+    botocore fails without the texts of a client's own parameters, which S3 has.
+    """
     if isinstance(node, dict):
         kept = {name: each for name, each in node.items() if name != "documentation" or not isinstance(each, str)}
-        return {name: without_texts(each) for name, each in kept.items()}
+        return {name: each if name == "clientContextParams" else without_texts(each) for name, each in kept.items()}
     if isinstance(node, list):
         return [without_texts(each) for each in node]
     return node

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from botocore.loaders import Loader
+from botocore.model import ServiceModel
 from botocore.regions import EndpointResolver
 
 from local.samples import logical_id_of
@@ -115,6 +116,13 @@ def test_a_description_loses_nothing_but_its_texts(shortened: Loader, service: s
     assert removed, "its texts"
     assert {path[-1] for path in removed} == {"documentation"}
     assert {type(text) for text in removed.values()} == {str}
+
+
+@pytest.mark.parametrize("service", AWS_SERVICES)
+def test_a_client_knows_its_own_parameters(shortened: Loader, service: str) -> None:
+    """botocore reads them for its first request, with the text of each, and fails if there is none."""
+    whole, short = (ServiceModel(loader.load_service_model(service, "service-2")) for loader in (Loader(), shortened))
+    assert short.client_context_parameters == whole.client_context_parameters
 
 
 def _differences(whole: Any, short: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
