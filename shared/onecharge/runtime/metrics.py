@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import batched
 from threading import Lock
 from typing import Any, Self
 
@@ -10,6 +11,9 @@ from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from onecharge.runtime.alarms import Cause
+
+_VALUES_MAX = 100
+"""Values of a metric in one line (Amazon CloudWatch User Guide, "Specification: Embedded metric format")."""
 
 
 class Metric(str):
@@ -19,7 +23,8 @@ class Metric(str):
 
     Args:
         dimensions: sets of them; CloudWatch keeps, and bills, one metric for each set of names and values.
-        about: what else its line in the log says.
+        about: what else its line in the log says. Without it, it shares a line with others of its name, unit and
+            dimensions: nobody reads it by itself.
     """
 
     __slots__ = ("about", "dimensions", "unit", "value")
@@ -41,8 +46,9 @@ class Metric(str):
         metric.dimensions, metric.value, metric.unit, metric.about = dimensions, value, unit, about or {}
         return metric
 
-    def line(self, *, namespace: str, service: str, timestamp_ms: int) -> dict[str, Any]:
-        """Its line in the log (Amazon CloudWatch User Guide, "Specification: Embedded metric format")."""
+    def line(self, values: Sequence[float], *, namespace: str, service: str, timestamp_ms: int) -> dict[str, Any]:
+        """Its line in the log, with its value or those of several like it (Amazon CloudWatch User Guide,
+        "Specification: Embedded metric format")."""
         described = {
             "Namespace": namespace,
             "Dimensions": [[*names] for names in self.dimensions],
@@ -51,7 +57,7 @@ class Metric(str):
         line: dict[str, Any] = {"_aws": {"Timestamp": timestamp_ms, "CloudWatchMetrics": [described]}}
         for names in self.dimensions:
             line |= names
-        return {**line, str(self): self.value, "service": service, **self.about}
+        return {**line, str(self): values[0] if len(values) == 1 else values, "service": service, **self.about}
 
 
 class Alarm(Metric):
@@ -71,17 +77,19 @@ class Alarm(Metric):
 class Counts:
     """Collects metrics, and writes them to the log in CloudWatch's embedded metric format."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, *, clock: Callable[[], float] = time.time) -> None:
         self._metrics = metrics
+        self._clock = clock
         # Powertools keeps its metrics in dictionaries and does not lock them.
         self._lock = Lock()
-        self._lines: list[dict[str, Any]] = []
+        self._own: list[tuple[int, Metric]] = []
+        """The metrics of their own dimensions, each with when it was counted, in epoch milliseconds."""
 
     def __call__(self, name: str) -> None:
         """Count one occurrence of the metric of that name."""
         with self._lock:
             if isinstance(name, Metric):
-                self._lines.append(self._line(name))
+                self._own.append((int(self._clock() * 1000), name))
             else:
                 self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
 
@@ -95,13 +103,27 @@ class Counts:
         with self._lock:
             if self._metrics.metric_set:
                 self._metrics.flush_metrics()
-            for line in self._lines:
+            for line in self._lines():
                 print(json.dumps(line, separators=(",", ":")))  # noqa: T201  # As Powertools writes its own.
-            self._lines.clear()
+            self._own.clear()
 
-    def _line(self, counted: Metric) -> dict[str, Any]:
-        return counted.line(
-            namespace=str(self._metrics.namespace),
-            service=str(self._metrics.service),
-            timestamp_ms=int(time.time() * 1000),
-        )
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        """One for each metric that is about something, and one for all others that are alike."""
+        alike: dict[object, list[tuple[int, Metric]]] = {}
+        for number, (at, metric) in enumerate(self._own):
+            alike.setdefault(number if metric.about else _likeness(at, metric), []).append((at, metric))
+        for found in alike.values():
+            for batch in batched(found, _VALUES_MAX, strict=False):
+                at, metric = batch[0]
+                yield metric.line(
+                    [each.value for _, each in batch],
+                    namespace=str(self._metrics.namespace),
+                    service=str(self._metrics.service),
+                    timestamp_ms=at,
+                )
+
+
+def _likeness(at: int, metric: Metric) -> object:
+    """What metrics have in common that share a line: the minute, too, since CloudWatch's periods are minutes."""
+    dimensions = tuple(tuple(sorted(names.items())) for names in metric.dimensions)
+    return at // 60_000, str(metric), metric.unit, dimensions
