@@ -102,7 +102,7 @@ def parts(of: Measured, design: Design) -> list[Part]:
     admitted = resources["OrdersApi"]["Properties"]["DefaultRouteSettings"]["ThrottlingRateLimit"]
     fuse = parameters["TableUnitsMax"]["Default"]
     stripe = parameters.get("StripeEndpointLimit", {}).get("Default", STRIPE_ENDPOINT)
-    units = {name.removeprefix("write "): each for name, each in of.units.items() if name.startswith("write ")}
+    units = of.writes(BUSY)
     most_of_a_table = max(each for name, each in units.items() if "/" not in name)
     most = max(units.values())
     invocations = 1 + 2 / STREAM_BATCH + 2 / BUSY
@@ -229,7 +229,7 @@ def needs_table(of: Measured) -> Iterator[str]:
     design = deployed(BUSY)
     seconds = {name: each / 1000 for name, each in durations(of, design).items()}
     sizes = {"orders_api": 1, "publish_events": STREAM_BATCH / 2, "charge_order": BUSY, "update_order": BUSY}
-    units = sum(each for name, each in of.units.items() if name.startswith("write "))
+    units = sum(of.writes(BUSY).values())
     per_million = total(onecharge(design, of))
     fixed = sum(dollars for _, dollars, _ in FOR_EACH_MONTH)
     yield f"| at | {' | '.join(f'{rate:,} orders/s' for rate in RATES)} |"

@@ -121,8 +121,8 @@ def onecharge(design: Design, of: Measured) -> list[Line]:
         times * milliseconds(each, waits_ms=waits_ms, memory_mb=memory) / 1000 * memory / 1024
         for times, each, waits_ms, memory in waits.values()
     )
-    writes = design.extra_writes + sum(units for name, units in of.units.items() if name.startswith("write "))
-    reads = sum(units for name, units in of.units.items() if name.startswith("read "))
+    writes = design.extra_writes + sum(of.writes(batch).values())
+    reads = sum(units for name, units in of.units[size].items() if name.startswith("read "))
     log_bytes = sum(times * each.log_bytes for times, each, *_ in waits.values())
     log_bytes += ACCESS_LOG_BYTES + design.logs_invocations * invocations * PLATFORM_BYTES
     publishes = 2 / batch if design.publishes_batches else 2
@@ -174,7 +174,7 @@ def naive_loop(design: NaiveDesign, of: Measured) -> list[Line]:
         times * milliseconds(each, waits_ms=waits_ms, memory_mb=design.memory_mb) / 1000 * design.memory_mb / 1024
         for times, each, waits_ms in waits.values()
     )
-    writes, reads = of.naive_units["write NaiveTable"], of.naive_units["read NaiveTable"]
+    writes, reads = (of.naive_units[size][f"{kind} NaiveTable"] for kind in ("write", "read"))
     log_bytes = sum(times * each.log_bytes for times, each, _ in waits.values()) + invocations * PLATFORM_BYTES
     lambda_second = prices.LAMBDA_GB_SECOND[design.architecture] * 1e6
     return [
@@ -213,7 +213,7 @@ def provisioned_million_writes() -> float:
 
 def write_floor(of: Measured) -> list[tuple[str, float]]:
     """What an order's write units are for, without the slots of Stripe's limit, which a batch shares."""
-    units = {name.removeprefix("write "): each for name, each in of.units.items() if name.startswith("write ")}
+    units = of.writes(BUSY)
     return [
         ("the payment: claim, PaymentIntent's id, final state", units["PaymentsTable"]),
         ("the order: placed, paid", units["OrdersTable"]),

@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -188,7 +189,7 @@ def measure(work_dir: Path) -> Measured:
             way.go_naively(len(batch))
         for function in functions.values():
             function.records.clear()
-        ours, naive = (_consumed(aws, way, go) for go in (way.go, way.go_naively))
+        ours, naive = (_consumed(aws, go) for go in (way.go, way.go_naively))
         return Measured(
             machine=f"{platform.machine()}, Python {platform.python_version()}",
             stripe_seconds=STRIPE_SECONDS,
@@ -201,15 +202,18 @@ def measure(work_dir: Path) -> Measured:
         )
 
 
-def _consumed(aws: Aws, way: Way, go: Callable[[int], None]) -> dict[str, float]:
-    """What DynamoDB says that one order consumed."""
+def _consumed(aws: Aws, go: Callable[[int], None]) -> dict[str, dict[str, float]]:
+    """What DynamoDB says that one order consumed, by the size of its batch."""
+    consumed = {size: Counter[str]() for size in BATCH_SIZES}
     aws.counter.take()
-    before = way.placed
     for _ in range(_ROUNDS):
         for size in BATCH_SIZES:
             go(size)
-    orders = way.placed - before
-    return {name: round(units / orders, 3) for name, units in sorted(aws.counter.take().items())}
+            consumed[size].update(aws.counter.take())
+    return {
+        str(size): {name: round(units / (_ROUNDS * size), 3) for name, units in sorted(of_size.items())}
+        for size, of_size in consumed.items()
+    }
 
 
 def main() -> int:

@@ -29,11 +29,16 @@ class Measured:
     stripe_seconds: float
     functions: Mapping[str, Mapping[str, PerInvocation]]
     """By function, then by the number of records of the batch."""
-    units: Mapping[str, float]
-    """Capacity units of DynamoDB for one order, by kind, table and index: `write OrdersTable/by_customer`; and
-    `requests`."""
-    naive_units: Mapping[str, float]
+    units: Mapping[str, Mapping[str, float]]
+    """Capacity units of DynamoDB for one order, by the orders of its batch, which share some; then by kind, table and
+    index: `write OrdersTable/by_customer`; and `requests`."""
+    naive_units: Mapping[str, Mapping[str, float]]
     """The same of the naive loop."""
+
+    def writes(self, batch: int) -> dict[str, float]:
+        """Write units of one order of such a batch, by table and index."""
+        units = self.units[str(batch)]
+        return {name.removeprefix("write "): each for name, each in units.items() if name.startswith("write ")}
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"

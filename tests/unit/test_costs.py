@@ -39,14 +39,15 @@ def test_what_was_measured_is_what_is_deployed() -> None:
         if each["Type"] == "AWS::DynamoDB::Table"
         for index in ["", *(index["IndexName"] for index in each["Properties"].get("GlobalSecondaryIndexes", []))]
     }
-    written = {name.removeprefix("write ") for name in MEASURED.units if name.startswith("write ")}
+    written = set(MEASURED.writes(BUSY))
     assert written <= declared
     assert {name for name in declared if name.startswith(("OrdersTable", "PaymentsTable"))} <= written
 
 
 def test_the_naive_loop_is_measured_in_the_same_way() -> None:
     """A get and two puts, of one table."""
-    assert MEASURED.naive_units == {"read NaiveTable": 1, "write NaiveTable": 2, "requests": 3}
+    for batch in (BUSY, QUIET):
+        assert MEASURED.naive_units[str(batch)] == {"read NaiveTable": 1, "write NaiveTable": 2, "requests": 3}
     assert MEASURED.functions["charge_orders"]["10"].wall_ms > 10 * MEASURED.stripe_seconds * 1000
     assert MEASURED.functions["charge_order"]["10"].wall_ms < 4 * MEASURED.stripe_seconds * 1000
 
@@ -72,7 +73,7 @@ def test_a_million_orders_of_one_gb_second_each_cost_its_price() -> None:
     nothing = PerInvocation(cpu_ms=0, wall_ms=0, log_bytes=0)
     second = PerInvocation(cpu_ms=1000 * 1024 / VCPU_MB, wall_ms=0, log_bytes=0)
     functions = {"orders_api": second, "publish_events": nothing, "charge_order": nothing, "update_order": nothing}
-    of = Measured("here", 0, {name: {"1": each} for name, each in functions.items()}, {"write A": 2}, {})
+    of = Measured("here", 0, {name: {"1": each} for name, each in functions.items()}, {"1": {"write A": 2}}, {})
     design = replace(deployed(QUIET), memory_mb=1024, charge_memory_mb=1024, architecture="arm64")
     lines = {line.service: line.dollars for line in onecharge(design, of)}
     waits = (4 + 2 * 10 + 3 * 4 + 4) / 1000  # orders_api, publish_events twice, charge_order, update_order

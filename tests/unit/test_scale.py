@@ -37,7 +37,8 @@ def test_less_memory_charges_fewer_orders_a_second() -> None:
 
 def test_an_order_that_writes_more_has_lower_limits() -> None:
     """Worked by hand: 6 units of 1,000, and of 40,000."""
-    more = replace(MEASURED, units={**MEASURED.units, "write PaymentsTable": 6.0})
+    size = str(BUSY)
+    more = replace(MEASURED, units={size: {**MEASURED.units[size], "write PaymentsTable": 6.0}})
     by_name = {part.name: part.orders_a_second for part in parts(more, deployed(BUSY))}
     assert by_name["the tables' fuse"] == pytest.approx(1000 / 6)
     assert by_name["DynamoDB, a table or index"] == pytest.approx(40_000 / 6)
