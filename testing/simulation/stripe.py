@@ -107,9 +107,8 @@ _BEFORE_HARSH = ("drop before", "429", "429 lock_timeout", "502", "503", "424", 
 """Nothing of these is stored under the key: the next request under it is the first."""
 _DECIDED_AFTER_SECONDS = 3600
 _TIME_OUT_SECONDS = 10
-_CROSSED = "crossed"
+_CROSSED = ("crossed", "crossed with the last but one", "crossed with the third last")
 _LAST_ANSWERS = 6
-"""How many answers of the last requests may reach another one."""
 _EVENT_OF_STATUS = {
     "succeeded": "payment_intent.succeeded",
     "requires_payment_method": "payment_intent.payment_failed",
@@ -701,8 +700,9 @@ class MemoryStripe:
         """Send a request, and return or raise what arrives as its answer, as the transport does."""
         own = answer = answered(send, key=key, read=read)
         others = [each for each in self.answered if own.may_get(each)] if self.crosses_answers else []
-        if others and self._fault("answer", (_CROSSED,)):
-            answer = others[-1]
+        kind = self._fault("answer", _CROSSED[: len(others)]) if others else None
+        if kind is not None:
+            answer = others[-1 - _CROSSED.index(kind)]
         self.answered.append(own)
         if self.is_of_another_request(own.headers, answer.headers):
             raise OtherObject
