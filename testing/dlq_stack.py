@@ -28,7 +28,7 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import Charges
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import Consumer
+from onecharge.runtime.consumer import Consumer, one_by_one
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.queues import Queue
 from ops.commands import COMMANDS
@@ -246,7 +246,7 @@ class DlqStack:
         with ThreadPoolExecutor(1) as threads:
             consumer = Consumer(
                 model=ORDER_EVENT,
-                handle=lambda event: charge_order(event, self.worker()),
+                handler=one_by_one(lambda event: charge_order(event, self.worker())),
                 queue=Queue(self.sqs, url, dlq_url),
                 logger=SILENT,
                 count=self.counted.append,

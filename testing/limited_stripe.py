@@ -183,13 +183,15 @@ class _Slots(_Unpaced):
         self.confirms_evenly = confirms_evenly
         self.slept = 0.0
         rate = SharedRate(shop.dynamodb, "limits", "x", rate=HEADROOM * shop.limit, instruments=shop.instruments)
-        self.turns = Turns(rate, shop.instruments, record_seconds=RECORD_SECONDS, sleep=self._sleep)
+        self.shop, self.rate = shop, rate
 
     def _sleep(self, seconds: float) -> None:
         self.slept = seconds
 
     def take(self, count: int) -> None:
-        self.turns.next_invocation(seconds_left=INVOCATION_SECONDS)
+        begin_until = self.shop.now + INVOCATION_SECONDS - RECORD_SECONDS
+        # On one thread: no record waits for the others.
+        self.turns = Turns(self.rate, self.shop.instruments, records=0, begin_until=begin_until, sleep=self._sleep)
 
     def begin(self) -> Waits | None:
         turn = self.turns.turn()

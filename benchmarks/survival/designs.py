@@ -25,7 +25,7 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import Charges
 from onecharge.payments.time_bounds import STRIPE_RETRIES
-from onecharge.runtime.consumer import Consumer
+from onecharge.runtime.consumer import Consumer, one_by_one
 from onecharge.runtime.queues import Delivery
 from testing.silent import SILENT
 from testing.simulation.service import BOUNDS, PAYMENTS
@@ -41,7 +41,7 @@ def onecharge(clients: Clients) -> Handler:
     charges = Charges(PaymentStore(clients.dynamodb, PAYMENTS), StripeGateway(clients.stripe), BOUNDS, instruments)
     consumer = Consumer(
         model=ORDER_EVENT,
-        handle=ChargeOrder(charges),
+        handler=one_by_one(ChargeOrder(charges)),
         queue=clients.queue,
         logger=_OnlyExceptions(clients),  # type: ignore[arg-type]  # It has the methods that the consumer calls.
         count=SILENT,

@@ -2,6 +2,8 @@
 
 SQS message ─► Consumer ─► ChargeOrder ─► PaymentStore: claim ─► PaymentWorker ─► Turn ────────► Stripe ─► finalize
                (runtime)   charge.py      payments/charges/store.py  …/worker.py  stripe_limit.py
+
+Messages that were received before: RowsOfRedelivered (redelivered.py) reads their rows first, all at once.
 """
 
 import time
@@ -13,14 +15,17 @@ from aws_lambda_powertools import Metrics
 
 from charge_order.cancel import CancelOrder
 from charge_order.charge import ChargeOrder
+from charge_order.redelivered import RowsOfRedelivered
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import Event, OrderPlacedEvent, event_adapter
+from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
-from onecharge.payments.stripe_limit import PacedConsumer, SharedRate, Turns
+from onecharge.payments.stripe_limit import SharedRate
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import Disposition, queue_consumer
+from onecharge.runtime.aws import aws_client, impatient_config
+from onecharge.runtime.consumer import Batch, Disposition, Handle, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -54,25 +59,41 @@ class Application:
         instruments = Instruments(time.time, logger, self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        rate = SharedRate.of(environment, "charge_order", requests=REQUESTS_OF_AN_ORDER, instruments=instruments)
-        turns = Turns(rate, instruments, record_seconds=bounds.record_seconds)
-        consumer = queue_consumer(
+        # For what only saves work, and delays no order by much.
+        impatient = aws_client("dynamodb", config=impatient_config())
+        self._rate = SharedRate.of(
+            environment, "charge_order", requests=REQUESTS_OF_AN_ORDER, client=impatient, instruments=instruments
+        )
+        self._rows_of_redelivered = RowsOfRedelivered(
+            PaymentStore(impatient, environment["PAYMENTS_TABLE"]), instruments
+        )
+        self.consumer = queue_consumer(
             model=ORDER_EVENT,
-            # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
-            handle=lambda event: handle(event, replace(self._service.charges(), turn=turns.turn())),
+            handler=self._handler,
             queue_url=environment["PAYMENTS_QUEUE_URL"],
             dlq_url=environment["PAYMENTS_DLQ_URL"],
             logger=logger,
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
-        self.consumer = PacedConsumer(consumer, turns)
         self.probes = {
             "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),
             "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
             "PAYMENTS_QUEUE_URL": queue_probe(environment["PAYMENTS_QUEUE_URL"]),
             "STRIPE_SECRET_ARN": payment_intents_probe(self._service.stripe),
         }
+
+    def _handler(self, batch: Batch[Event]) -> Handle[Event]:
+        """What handles the events of one batch."""
+        turns = self._rate.turns(len(batch.events), seconds_left=batch.seconds_left, bounds=self._service.bounds)
+        seen = self._rows_of_redelivered(batch)
+
+        def handle_one(event: Event) -> Disposition:
+            with turns.turn() as turn:
+                # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
+                return handle(event, replace(self._service.charges(), turn=turn, seen=seen))
+
+        return handle_one
 
 
 @lambda_handler(Application)

@@ -20,6 +20,7 @@ from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.stripe_limit import SharedRate  # optional: authentication
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.aws import aws_client, impatient_config  # optional: authentication
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -61,7 +62,11 @@ class Application:
         )
         # optional: authentication
         self._secrets_rate = SharedRate.of(
-            environment, "payment_questions", requests=1, instruments=self._service.instruments
+            environment,
+            "payment_questions",
+            requests=1,
+            client=aws_client("dynamodb", config=impatient_config()),
+            instruments=self._service.instruments,
         )
         # end optional
         self.probes = {

@@ -16,10 +16,11 @@ from onecharge.payments.probes import refunds_probe
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
-from onecharge.payments.stripe_limit import PacedConsumer, SharedRate, Turns
+from onecharge.payments.stripe_limit import SharedRate
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.worker import Turn
-from onecharge.runtime.consumer import queue_consumer
+from onecharge.runtime.aws import aws_client, impatient_config
+from onecharge.runtime.consumer import Batch, Disposition, Handle, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -44,25 +45,36 @@ class Application:
         instruments = Instruments(time.time, logger, self.counts)
         self._service = PaymentService(environment, bounds=bounds, instruments=instruments)
         self._store = RefundStore(self._service.dynamodb, environment["REFUNDS_TABLE"])
-        rate = SharedRate.of(environment, "refund_charge", requests=REQUESTS_OF_A_REFUND, instruments=instruments)
-        turns = Turns(rate, instruments, record_seconds=bounds.record_seconds)
-        consumer = queue_consumer(
+        impatient = aws_client("dynamodb", config=impatient_config())
+        self._rate = SharedRate.of(
+            environment, "refund_charge", requests=REQUESTS_OF_A_REFUND, client=impatient, instruments=instruments
+        )
+        self.consumer = queue_consumer(
             model=RefundRequestedEvent,
-            # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
-            handle=lambda event: self._refund_charge(turns.turn())(event),
+            handler=self._handler,
             queue_url=environment["REFUNDS_QUEUE_URL"],
             dlq_url=environment["REFUNDS_DLQ_URL"],
             logger=logger,
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
-        self.consumer = PacedConsumer(consumer, turns)
         self.probes = {
             "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),
             "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
             "REFUNDS_QUEUE_URL": queue_probe(environment["REFUNDS_QUEUE_URL"]),
             "STRIPE_SECRET_ARN": refunds_probe(self._service.stripe),
         }
+
+    def _handler(self, batch: Batch[RefundRequestedEvent]) -> Handle[RefundRequestedEvent]:
+        """What handles the events of one batch."""
+        turns = self._rate.turns(len(batch.events), seconds_left=batch.seconds_left, bounds=self._service.bounds)
+
+        def handle_one(event: RefundRequestedEvent) -> Disposition:
+            with turns.turn() as turn:
+                # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
+                return self._refund_charge(turn)(event)
+
+        return handle_one
 
     def _refund_charge(self, turn: Turn) -> RefundCharge:
         bounds, instruments = self._service.bounds, self._service.instruments

@@ -17,7 +17,7 @@ from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.receive_event import ReceiveStripeEvent
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import BackOff, Disposition, Done, queue_consumer
+from onecharge.runtime.consumer import BackOff, Disposition, Done, one_by_one, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -43,7 +43,7 @@ class Application:
         self._source = environment["STRIPE_EVENT_SOURCE_NAME"]
         self.consumer = queue_consumer(
             model=PartnerEvent,
-            handle=self.handle,
+            handler=one_by_one(self.handle),
             queue_url=environment["STRIPE_EVENTS_QUEUE_URL"],
             dlq_url=environment["STRIPE_EVENTS_DLQ_URL"],
             logger=logger,

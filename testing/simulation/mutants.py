@@ -28,7 +28,7 @@ from onecharge.payments.charges.worker import ChargeJob, PaymentWorker
 from onecharge.payments.leases import Claim, Claimed
 from onecharge.payments.stripe_events import PaymentIntentEvent
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
-from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
+from onecharge.runtime.consumer import BackOff, Batch, Disposition, Done, RetryAfter
 from testing.simulation.explore import Mutate
 from testing.simulation.world import SlotTurn, World
 
@@ -361,6 +361,16 @@ def dlq_after_three_receives(world: World) -> None:
     world.max_receive_count = 3
 
 
+def what_was_received_before_is_a_duplicate(world: World) -> None:
+    """Its row is there, so the order is taken for charged."""
+    read = world.service.read_redelivered
+
+    def taken_for_paid(batch: Batch[Any]) -> Mapping[str, Payment]:
+        return {order_id: replace(row, state=PaymentState.SUCCEEDED) for order_id, row in read(batch).items()}
+
+    world.service.read_redelivered = taken_for_paid  # type: ignore[method-assign]
+
+
 def an_event_is_believed(world: World) -> None:
     """What an event shows is taken for what holds now."""
 
@@ -438,6 +448,7 @@ MUTANTS: Mapping[str, Mutate] = {
     ),
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),
+    "what was received before taken for a duplicate": what_was_received_before_is_a_duplicate,
     "reconciled without the revision": _without("revision = :revision"),
     "an event is taken for what holds now": an_event_is_believed,
     "late truth is ignored": late_truth_is_ignored,

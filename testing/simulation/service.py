@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from charge_order.app import ORDER_EVENT, handle
+from charge_order.redelivered import RowsOfRedelivered
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.questions import ClientSecretQuestion
@@ -31,7 +32,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.worker import AT_ONCE as NOBODY_WAITS
 from onecharge.payments.worker import Turn
 from onecharge.runtime.checkpoints import CheckpointStore
-from onecharge.runtime.consumer import Disposition
+from onecharge.runtime.consumer import Batch, Disposition
 from payment_questions.client_secret import AnswerClientSecret
 from reconcile.app import AT_ONCE, STEP_SECONDS
 from reconcile.checkpoint import ReconcileCheckpoint
@@ -167,9 +168,16 @@ class PaymentService:
     def _has_time(self) -> bool:
         return self.dynamodb.io.fault("lookup", ("out of time",)) is None
 
-    def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+    def read_redelivered(self, batch: Batch[Any]) -> Mapping[str, Payment]:
+        """What is read of a message that was received before."""
+        return RowsOfRedelivered(self.store, self._instruments())(batch)
+
+    def handle(
+        self, event: OrderPlacedEvent | CancelRequestedEvent, seen: Mapping[str, Payment] | None = None
+    ) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
-        return self.acknowledge(handle(event, replace(self._charges(self.bounds), turn=self.turn())))
+        charges = replace(self._charges(self.bounds), turn=self.turn(), seen=seen or {})
+        return self.acknowledge(handle(event, charges))
 
     def cancel(self, event: OrderPlacedEvent) -> str:
         """What the customer who cancels is answered: "CANCELED", "PAID", "CANCELING" or "NEEDS_REVIEW"."""

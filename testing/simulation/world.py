@@ -15,7 +15,7 @@ from greenlet import greenlet
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import Consumer, Disposition
+from onecharge.runtime.consumer import Batch, Consumer, Disposition, Handle
 from onecharge.runtime.queues import Delivery
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
@@ -338,7 +338,7 @@ class World:
         self.mutate(self)
         self.consumer = Consumer(
             model=MESSAGE,
-            handle=self._handle,
+            handler=self._handler,
             queue=self,  # type: ignore[arg-type]  # change_visibility and dead_letter, below.
             logger=SILENT,
             count=SILENT,
@@ -346,10 +346,14 @@ class World:
             jitter=lambda: 0.5,
         )
 
-    def _handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
-        assert self.current
-        self.current.is_charging = isinstance(event, OrderPlacedEvent)
-        return self.service.handle(event)
+    def _handler(self, batch: Batch[Any]) -> Handle[Any]:
+        def handle(event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+            assert self.current
+            self.current.is_charging = isinstance(event, OrderPlacedEvent)
+            return self.service.handle(event, seen)
+
+        seen = self.service.read_redelivered(batch)
+        return handle
 
     @property
     def rows(self) -> dict[RowKey, Item]:

@@ -18,7 +18,7 @@ from local.stripe_standin.server import running_standin
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.runtime.consumer import Consumer
+from onecharge.runtime.consumer import Consumer, one_by_one
 from onecharge.runtime.queues import Delivery
 from onecharge.runtime.topics import Topic
 from onecharge.runtime.tracing import order_span, order_spans
@@ -82,7 +82,7 @@ def test_one_trace_leads_from_the_http_request_to_stripe(
         gateway = StripeGateway(stripe_client("sk_test_x", api_base=standin.base_url, bounds=BOUNDS))
         consumer = Consumer(
             model=ORDER_EVENT,
-            handle=lambda event: handle(event, service.charges(gateway)),
+            handler=one_by_one(lambda event: handle(event, service.charges(gateway))),
             queue=SILENT,
             logger=SILENT,
             count=SILENT,

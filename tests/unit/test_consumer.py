@@ -22,6 +22,7 @@ from onecharge.runtime.consumer import (
     PoisonMessage,
     RetryAfter,
     backoff_seconds,
+    one_by_one,
 )
 from onecharge.runtime.queues import Queue
 from testing.harness import LambdaContext, Log, Sample
@@ -131,7 +132,7 @@ def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaCont
         with ThreadPoolExecutor(10) as threads:
             consumer = Consumer(
                 model=OrderPlacedEvent,
-                handle=handle,
+                handler=one_by_one(handle),
                 queue=queue,
                 logger=log.logger,
                 count=lambda name: None,

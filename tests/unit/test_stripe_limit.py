@@ -5,7 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from threading import Barrier, Event
 from time import sleep
 from typing import Any
 
@@ -60,12 +59,17 @@ class Workers:
         instruments = Instruments(lambda: self.clock.now + ahead, SILENT, self.counted.append)
         return SharedRate(client or self.client, "limits", "charge_order", rate=rate, instruments=instruments)
 
-    def turns(self, *, seconds_left: float, **given: Any) -> Turns:
-        """The turns of an invocation that begins."""
+    def turns(self, *, seconds_left: float, records: int = 0, gather_seconds: float = 0, **given: Any) -> Turns:
+        """The turns of an invocation that begins. On one thread (no records) nobody waits for the others."""
         instruments = Instruments(lambda: self.clock.now, SILENT, self.counted.append)
-        turns = Turns(self.rate(**given), instruments, record_seconds=26, sleep=self.clock.sleep)
-        turns.next_invocation(seconds_left=seconds_left)
-        return turns
+        return Turns(
+            self.rate(**given),
+            instruments,
+            records=records,
+            begin_until=self.clock.now + seconds_left - 26,
+            gather_seconds=gather_seconds,
+            sleep=self.clock.sleep,
+        )
 
 
 @pytest.fixture
@@ -227,50 +231,77 @@ def test_a_slot_leaves_a_record_all_of_its_time(workers: Workers) -> None:
     assert 0 < workers.clock.now - T0 <= 29 - 26
 
 
-def test_ten_threads_take_their_slots_in_few_writes_and_nobody_has_anothers(workers: Workers) -> None:
-    """The first one takes its own; what the others want meanwhile is taken at once."""
-    first_writes, others_want = Event(), Barrier(10)
+@dataclass
+class CountingWrites:
+    """DynamoDB, which counts writes; the first lasts so long."""
 
-    class Slow:
-        """Its first write lasts until the other nine are waiting."""
+    client: Any
+    seconds: float = 0
+    writes: int = 0
 
-        exceptions = workers.client.exceptions
-        writes = 0
+    def __post_init__(self) -> None:
+        self.exceptions = self.client.exceptions
 
-        def update_item(self, **given: Any) -> dict[str, Any]:
-            self.writes += 1
-            if self.writes == 1:
-                first_writes.set()
-                others_want.wait(10)
-                sleep(0.5)
-            response: dict[str, Any] = workers.client.update_item(**given)
-            return response
+    def update_item(self, **given: Any) -> dict[str, Any]:
+        self.writes += 1
+        if self.writes == 1:
+            sleep(self.seconds)
+        response: dict[str, Any] = self.client.update_item(**given)
+        return response
 
-    slow = Slow()
-    turns = workers.turns(client=slow, seconds_left=30)
 
-    def take() -> Slot | None:
-        if first_writes.is_set():
-            others_want.wait(10)
-        return turns.take()
+def test_a_batch_takes_its_slots_in_one_write(workers: Workers) -> None:
+    """Seven of ten want one, at different times; three are duplicates, or fail. Nobody has another's slot."""
+    dynamodb = CountingWrites(workers.client)
+    turns = workers.turns(client=dynamodb, seconds_left=30, records=10, gather_seconds=30)
+
+    def work(number: int) -> float | None:
+        with turns.turn() as turn:
+            sleep(number / 100)
+            if number in {2, 9}:
+                return None
+            if number == 5:
+                raise ZeroDivisionError
+            return turn.begin()
 
     with ThreadPoolExecutor(10) as threads:
-        first = threads.submit(take)
-        assert first_writes.wait(10)
-        slots = [each.result() for each in [first, *(threads.submit(take) for _ in range(9))]]
-    assert None not in slots
-    assert len(slots) == 10
-    assert slow.writes <= 3
+        outcomes = [threads.submit(work, number) for number in range(10)]
+    assert [each.exception() is not None for each in outcomes].count(True) == 1
+    assert [each.result() for each in outcomes if not each.exception()].count(0) == 7
+    assert dynamodb.writes == 1
+    assert len(workers.rate().take(30, until=T0 + WITHIN)) == 30
+    assert stored_slots(workers) == 37
 
 
-def test_an_invocation_has_no_slots_of_the_one_before(workers: Workers) -> None:
-    """They would be in the past, all at once."""
-    turns = workers.turns(seconds_left=30)
-    workers.rate().take(100, until=T0 + 100)
-    assert turns.turn().begin() is None
-    workers.clock.now += 60
-    turns.next_invocation(seconds_left=30)
-    assert turns.turn().begin() == 0
+def stored_slots(workers: Workers) -> int:
+    """How many slots were taken since it was idle."""
+    [item] = workers.client.scan(TableName="limits")["Items"]
+    return round((int(item["free_at"]["N"]) / 1_000_000 - T0) * RATE)
+
+
+def test_a_record_that_hangs_holds_the_others_up_for_a_moment(workers: Workers) -> None:
+    """It decides nothing; the others take their slots without it, and it takes its own afterwards."""
+    dynamodb = CountingWrites(workers.client)
+    turns = workers.turns(client=dynamodb, seconds_left=30, records=3, gather_seconds=0.01)
+    with turns.turn() as late:
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(lambda _: turns.turn().begin(), range(2))) == [0, 0]
+        written = dynamodb.writes
+        assert late.begin() == 0
+    assert dynamodb.writes == written + 1
+
+
+def test_what_is_wanted_while_a_write_lasts_is_taken_in_the_next(workers: Workers) -> None:
+    """However slow the table is, a record never waits for more than one write beside its own."""
+    dynamodb = CountingWrites(workers.client, seconds=0.3)
+    turns = workers.turns(client=dynamodb, seconds_left=30)
+    with ThreadPoolExecutor(10) as threads:
+        first = threads.submit(turns.turn().begin)
+        while not dynamodb.writes:
+            sleep(0.01)
+        others = [threads.submit(turns.turn().begin) for _ in range(9)]
+        assert [each.result() for each in [first, *others]] == [0] * 10
+    assert dynamodb.writes <= 3
 
 
 def test_an_item_that_holds_anything_else_stops_nobody(workers: Workers) -> None:

@@ -7,10 +7,11 @@ refunds/service.py does the same.  # optional: refunds
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.charges.gateway import WINDOW_PARTS, StripeGateway
+from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.instruments import Instruments
@@ -35,6 +36,8 @@ class Charges:
     look_up_placed_before: int = 0
     """As PaymentWorker has it."""
     turn: Turn = AT_ONCE
+    seen: Mapping[str, Payment] = field(default_factory=dict)
+    """Rows by order id, as they were read after this delivery had begun."""
 
     @property
     def worker(self) -> PaymentWorker:

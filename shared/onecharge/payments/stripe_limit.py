@@ -21,18 +21,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
-
-from botocore.config import Config
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Self
 
 from onecharge.payments.instruments import Instruments
-from onecharge.runtime.aws import aws_client, client_config, error_code
+from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.aws import error_code
 from onecharge.runtime.dynamodb import expression_values, from_item, to_item
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-    from aws_lambda_powertools.utilities.typing import LambdaContext
     from mypy_boto3_dynamodb import DynamoDBClient
 
 HEADROOM = 0.95
@@ -57,8 +54,8 @@ _TRIES = 8
 """How often slots are taken anew that another worker has taken meanwhile."""
 _TAKE_SECONDS = 1.0
 """How long that may last in all."""
-_IMPATIENT = Config(connect_timeout=0.3, read_timeout=0.5, retries={"total_max_attempts": 1})
-"""A table that does not answer delays an order by this much, and no more."""
+_GATHER_SECONDS = 0.05
+"""How long the first record of a batch that wants a slot waits for the others. Longer than a claim usually takes."""
 _MICROSECONDS = 1_000_000
 
 
@@ -163,14 +160,22 @@ class SharedRate:
         name: str,
         *,
         requests: int,
+        client: "DynamoDBClient",
         instruments: Instruments,
-    ) -> "SharedRate":
+    ) -> Self:
         """The rate of the function of this name, whose work takes so many requests. Reads STRIPE_LIMIT_TABLE, and what
         StripeLimit reads.
+
+        Args:
+            client: an impatient one (runtime/aws.py): a table that does not answer is not waited for.
         """
         rate = StripeLimit.of(environment).rate(requests=requests)
-        client = aws_client("dynamodb", config=client_config().merge(_IMPATIENT))
         return cls(client, environment["STRIPE_LIMIT_TABLE"], name, rate=rate, instruments=instruments)
+
+    def turns(self, records: int, *, seconds_left: float, bounds: TimeBounds) -> "Turns":
+        """The turns of a batch of so many records, in an invocation that has so much time left."""
+        until = self._instruments.clock() + max(0.0, seconds_left - bounds.record_seconds)
+        return Turns(self, self._instruments, records=records, begin_until=until)
 
     def take(self, count: int, *, until: float) -> list[Slot]:
         """The slots of so many pieces of work; fewer if not all of them begin until then (epoch seconds).
@@ -234,16 +239,19 @@ class SharedRate:
         return True
 
 
-# ---------------------------------------------------------------- the records of one invocation
+# ---------------------------------------------------------------- the records of one batch
 
 
 class Turns:
-    """The slots of one invocation at a time, which its records take on several threads, each once it has its lease.
+    """The slots of one batch, which its records take on several threads, each once it has its lease.
 
-    What nine records want while the tenth one takes its slot is taken in one write.
+    The first record that wants one waits a moment, until each of the others wants one too or has ended without: so a
+    batch takes its slots in one write. Who comes later than that takes its own.
 
     Args:
-        record_seconds: how long one record takes at most: a slot leaves it so much of the invocation.
+        records: how many the batch has.
+        begin_until: epoch seconds; who begins later could be cut off halfway.
+        gather_seconds: how long the first record waits for the others, at most.
         sleep: waits for so many seconds.
     """
 
@@ -252,39 +260,45 @@ class Turns:
         rate: SharedRate,
         instruments: Instruments,
         *,
-        record_seconds: float,
+        records: int,
+        begin_until: float,
+        gather_seconds: float = _GATHER_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._rate, self._instruments, self._sleep = rate, instruments, sleep
-        self._record_seconds = record_seconds
-        self._begin_until = 0.0
-        self._wanted = 0
-        self._wanting, self._taking = Lock(), Lock()
+        self._begin_until, self._gather_seconds = begin_until, gather_seconds
+        self._undecided, self._wanted = records, 0
+        self._decision, self._taking = Condition(), Lock()
         self._slots: deque[Slot] = deque()
 
-    def next_invocation(self, *, seconds_left: float) -> None:
-        """An invocation begins, which has so much time left. Slots that the one before has not used are gone."""
-        self._begin_until = self._instruments.clock() + max(0.0, seconds_left - self._record_seconds)
-        self._wanted = 0
-        self._slots.clear()
-
     def turn(self) -> "StripeTurn":
-        """The turn of one record."""
+        """The turn of one record; to be entered, and left when the record has ended."""
         return StripeTurn(self)
 
+    def decide(self, *, wants: bool) -> None:
+        """One more record wants a slot, or has ended without."""
+        with self._decision:
+            self._undecided -= 1
+            self._wanted += wants
+            self._decision.notify_all()
+
     def take(self) -> Slot | None:
-        """A slot of its own for whoever calls; None if there is none in time."""
-        with self._wanting:
-            self._wanted += 1
+        """A slot of its own for whoever wants one; None if there is none in time."""
         with self._taking:
-            if not self._slots and self._wanted:
-                with self._wanting:
-                    wanted, self._wanted = self._wanted, 0
+            if not self._slots and (wanted := self._gathered()):
                 self._slots.extend(self._rate.take(wanted, until=self._begin_until))
             if self._slots:
                 return self._slots.popleft()
         self._instruments.count("StripeLimitReached")
         return None
+
+    def _gathered(self) -> int:
+        """How many records want a slot that have none."""
+        with self._decision:
+            if self._wanted:
+                self._decision.wait_for(lambda: self._undecided <= 0, timeout=self._gather_seconds)
+            wanted, self._wanted = self._wanted, 0
+            return wanted
 
     def wait_until(self, at: float, *, seconds_max: float) -> float:
         """Returns for how many seconds it has waited: no longer than the maximum, whatever the clock does meanwhile."""
@@ -295,13 +309,21 @@ class Turns:
 
 
 class StripeTurn:
-    """One record's turn at Stripe, as payments/worker.py has it."""
+    """One record's turn at Stripe, as payments/worker.py has it. Used by one thread."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
+        self._is_decided = False
         self._confirm_at = 0.0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._decide(wants=False)
+
     def begin(self) -> float | None:
+        self._decide(wants=True)
         slot = self._turns.take()
         if slot is None:
             return None
@@ -311,21 +333,7 @@ class StripeTurn:
     def confirm(self) -> None:
         self._turns.wait_until(self._confirm_at, seconds_max=CONFIRM_AFTER_SECONDS)
 
-
-class Batches(Protocol):
-    """What consumes the batches of a queue: runtime.consumer.Consumer."""
-
-    def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse": ...
-
-
-@dataclass(frozen=True)
-class PacedConsumer:
-    """A consumer whose records take turns."""
-
-    consumer: Batches
-    turns: Turns
-
-    def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
-        """Process a batch; returns the partial batch response."""
-        self.turns.next_invocation(seconds_left=context.get_remaining_time_in_millis() / 1000)
-        return self.consumer.consume(event, context)
+    def _decide(self, *, wants: bool) -> None:
+        if not self._is_decided:
+            self._is_decided = True
+            self._turns.decide(wants=wants)

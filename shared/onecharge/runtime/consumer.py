@@ -98,12 +98,41 @@ class Message(Protocol):
         """What a log line about it carries."""
 
 
+@dataclass(frozen=True)
+class Batch[Event]:
+    """What one invocation has received, before any of it is handled."""
+
+    events: Sequence[Event]
+    """The valid ones."""
+    redelivered: Sequence[Event]
+    """Those of them whose messages were received before."""
+    seconds_left: float
+    """Until the invocation ends."""
+
+
+type Handle[Event] = Callable[[Event], Disposition]
+"""Handles one event; must be idempotent. Called on several threads."""
+
+
+def one_by_one[Event](handle: Handle[Event]) -> Callable[[Batch[Event]], Handle[Event]]:
+    """A handler that needs to know nothing of a batch."""
+    return lambda batch: handle
+
+
+@dataclass(frozen=True)
+class _Received[Event]:
+    """A delivery, and what its body holds."""
+
+    delivery: Delivery
+    content: Event | PoisonMessage
+
+
 class Consumer[Event: Message]:
     """Handles each record of a Lambda event, in parallel.
 
     Args:
         model: the event that the queue carries, or an adapter for a union of several; all else is poison.
-        handle: handles one event; must be idempotent.
+        handler: called with each batch, makes what handles its events. If it fails, each of them has failed.
         queue: the event source.
         logger: gets a line for each message that is poison, returned or fails unexpectedly.
         count: counts one occurrence of the metric of that name; called on several threads.
@@ -117,7 +146,7 @@ class Consumer[Event: Message]:
         self,
         *,
         model: type[Event] | TypeAdapter[Event],
-        handle: Callable[[Event], Disposition],
+        handler: Callable[[Batch[Event]], Handle[Event]],
         queue: Queue,
         logger: Logger,
         count: Callable[[str], None],
@@ -126,7 +155,7 @@ class Consumer[Event: Message]:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._model = model if isinstance(model, TypeAdapter) else TypeAdapter(model)
-        self._handle = handle
+        self._handler = handler
         self._queue = queue
         self._logger = logger
         self._jitter = jitter
@@ -140,49 +169,74 @@ class Consumer[Event: Message]:
         It names every message that failed, be it all of them: raising would make the invocation fail, and Lambda would
         reduce the concurrency of the event source mapping.
         """
-        deliveries = [Delivery.of(record) for record in event["Records"]]
-        process = partial(self._process_in_time, context)
+        received = [self._parsed(Delivery.of(record)) for record in event["Records"]]
+        handle = self._handle_of(received, context.get_remaining_time_in_millis() / 1000)
+        process = partial(self._process_in_time, context, handle)
         # optional: fifo
         if self._queue.is_fifo:
-            return _response(deliveries, self._process_in_group_order(process, deliveries))
+            return _response(received, self._process_in_group_order(process, received))
         # end optional
-        return _response(deliveries, self._threads.map(process, deliveries))
+        return _response(received, self._threads.map(process, received))
+
+    def process(self, delivery: Delivery, *, seconds_left: float = 0) -> bool:
+        """Process one delivery, as a batch of its own; returns whether its message can be deleted."""
+        received = self._parsed(delivery)
+        return self._process(self._handle_of([received], seconds_left), received)
+
+    def _parsed(self, delivery: Delivery) -> _Received[Event]:
+        try:
+            return _Received(delivery, self._model.validate_json(delivery.body))
+        except ValidationError as invalid:
+            return _Received(delivery, PoisonMessage(reason_of(invalid)))
+
+    def _handle_of(self, received: Sequence[_Received[Event]], seconds_left: float) -> Handle[Event]:
+        valid = [(each.delivery, each.content) for each in received if not isinstance(each.content, PoisonMessage)]
+        batch = Batch(
+            events=[event for _, event in valid],
+            redelivered=[event for delivery, event in valid if delivery.receive_count > 1],
+            seconds_left=seconds_left,
+        )
+        try:
+            return self._handler(batch)
+        except Exception as error:  # Each message backs off by itself, as if it alone had met it.
+            return partial(_fail, error)
 
     # optional: fifo
     def _process_in_group_order(
-        self, process: Callable[[Delivery], bool], deliveries: Sequence[Delivery]
+        self, process: Callable[[_Received[Event]], bool], received: Sequence[_Received[Event]]
     ) -> Iterable[bool]:
         """Process each message group on a thread, one delivery after the other; returns which of all succeeded.
 
         Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": on a FIFO queue, report what
         comes after the first failure as failed too. SQS keeps the order within a group, so groups fail separately.
         """
-        groups = defaultdict[str, list[Delivery]](list)
-        for delivery in deliveries:
-            groups[delivery.group or delivery.message_id].append(delivery)
+        groups = defaultdict[str, list[_Received[Event]]](list)
+        for each in received:
+            groups[each.delivery.group or each.delivery.message_id].append(each)
         beginnings = self._threads.map(partial(self._process_until_one_fails, process), groups.values())
-        succeeded = {delivery.message_id for beginning in beginnings for delivery in beginning}
-        return [delivery.message_id in succeeded for delivery in deliveries]
+        succeeded = {each.delivery.message_id for beginning in beginnings for each in beginning}
+        return [each.delivery.message_id in succeeded for each in received]
 
     def _process_until_one_fails(
-        self, process: Callable[[Delivery], bool], group: Sequence[Delivery]
-    ) -> Sequence[Delivery]:
+        self, process: Callable[[_Received[Event]], bool], group: Sequence[_Received[Event]]
+    ) -> Sequence[_Received[Event]]:
         """The beginning of the group that succeeded; the rest is returned to the queue."""
-        for position, delivery in enumerate(group):
-            if not process(delivery):
+        for position, each in enumerate(group):
+            if not process(each):
                 for later in group[position + 1 :]:
-                    self._return_to_queue(later, "an earlier message of its group failed")
+                    self._return_to_queue(later.delivery, "an earlier message of its group failed")
                 return group[:position]
         return group
 
     # end optional
 
-    def _process_in_time(self, context: "LambdaContext", delivery: Delivery) -> bool:
+    def _process_in_time(self, context: "LambdaContext", handle: Handle[Event], received: _Received[Event]) -> bool:
+        delivery = received.delivery
         try:
             if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
                 self._return_to_queue(delivery, "too little time is left in the invocation")
                 return False
-            return self.process(delivery)
+            return self._process(handle, received)
         except Exception:  # The other records of the batch are not to be delivered again because of this one.
             self._logger.exception("record failed unexpectedly", extra={"message_id": delivery.message_id})
             return False
@@ -194,10 +248,13 @@ class Consumer[Event: Message]:
         self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
         self._change_visibility(delivery, 0)
 
-    def process(self, delivery: Delivery) -> bool:
-        """Process one delivery; returns whether its message can be deleted."""
+    def _process(self, handle: Handle[Event], received: _Received[Event]) -> bool:
+        """Whether the message can be deleted."""
+        delivery, content = received.delivery, received.content
+        if isinstance(content, PoisonMessage):
+            return self._dead_letter(delivery, content.reason)
         try:
-            disposition = self._disposition_of(self._parse(delivery.body), delivery)
+            disposition = self._disposition_of(handle, content, delivery)
         except PoisonMessage as poison:
             return self._dead_letter(delivery, poison.reason)
         match disposition:
@@ -210,16 +267,10 @@ class Consumer[Event: Message]:
                 self._back_off(delivery)
                 return False
 
-    def _parse(self, body: str) -> Event:
-        try:
-            return self._model.validate_json(body)
-        except ValidationError as invalid:
-            raise PoisonMessage(reason_of(invalid)) from None
-
-    def _disposition_of(self, event: Event, delivery: Delivery) -> Disposition:
+    def _disposition_of(self, handle: Handle[Event], event: Event, delivery: Delivery) -> Disposition:
         try:
             with order_span(event.type, event.subject):
-                return self._handle(event)
+                return handle(event)
         except PoisonMessage:
             raise
         except Exception:  # No order fails because of an error of ours: SQS delivers the message again.
@@ -255,10 +306,15 @@ class Consumer[Event: Message]:
             )
 
 
-def _response(deliveries: Sequence[Delivery], succeeded: Iterable[bool]) -> "PartialItemFailureResponse":
+def _fail(error: Exception, _: object) -> Disposition:
+    raise error
+
+
+def _response(received: Sequence[_Received[Any]], succeeded: Iterable[bool]) -> "PartialItemFailureResponse":
     """Lambda deletes what is not named (AWS Lambda Developer Guide, "Handling errors for an SQS event source")."""
-    results = zip(deliveries, succeeded, strict=True)
-    return {"batchItemFailures": [{"itemIdentifier": each.message_id} for each, is_done in results if not is_done]}
+    results = zip(received, succeeded, strict=True)
+    failed = [each.delivery.message_id for each, is_done in results if not is_done]
+    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
 
 
 def _log_fields(event: Message, delivery: Delivery) -> dict[str, Any]:
@@ -272,7 +328,7 @@ def _log_fields(event: Message, delivery: Delivery) -> dict[str, Any]:
 def queue_consumer[Event: Message](
     *,
     model: type[Event] | TypeAdapter[Event],
-    handle: Callable[[Event], Disposition],
+    handler: Callable[[Batch[Event]], Handle[Event]],
     queue_url: str,
     dlq_url: str,
     logger: Logger,
@@ -282,7 +338,7 @@ def queue_consumer[Event: Message](
     """The consumer of a Lambda function, with an SQS client and threads of its own; the arguments are Consumer's."""
     return Consumer(
         model=model,
-        handle=handle,
+        handler=handler,
         queue=Queue(aws_client("sqs", config=client_config()), queue_url, dlq_url),
         logger=logger,
         count=count,

@@ -10,7 +10,7 @@ PENDING ──┤═══════════ lease ═══════�
           └ crashed worker: the lease expires, and the next delivery claims the row
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +110,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             only_if=_CLAIMABLE,
             names=attempt_names(attempt),
         )
-        return Claimed(payment) if is_claimed else _refusal(payment, attempt)
+        return Claimed(payment) if is_claimed else refusal_of(payment, attempt)
 
     def request_cancel(
         self, request: FrozenRequest, *, attempt: int, payment_method: str, correlation_id: str, now: int
@@ -206,6 +206,13 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         """The row of the order, strongly consistent."""
         return self._read(_key(order_id))
 
+    def read_batch(self, order_ids: Collection[str]) -> dict[str, Payment]:
+        """The rows of so many orders (1 to 100), strongly consistent. DynamoDB may leave out some, when busy."""
+        keys = [to_item(_key(order_id)) for order_id in dict.fromkeys(order_ids)]
+        answer = self.client.batch_get_item(RequestItems={self.table: {"Keys": keys, "ConsistentRead": True}})
+        rows = [payment_of(item) for items in answer["Responses"].values() for item in items]
+        return {row.request.order_id: row for row in rows}
+
     def recover(self, order_id: str, intent: FoundIntent, *, correlation_id: str, now: int) -> bool:
         """Write a lost row anew, from its PaymentIntent that succeeded; False if there is a row by now."""
         return self._put_new(recovered_item(order_id, intent, correlation_id=correlation_id, now=now))
@@ -273,8 +280,8 @@ def _lease(order_id: str, owner: str, now: int, lease_seconds: int) -> dict[str,
     }
 
 
-def _refusal(payment: Payment, attempt: int) -> HeldByAnother | AlreadyFinal[Payment] | Superseded[Payment]:
-    """Why the row cannot be claimed."""
+def refusal_of(payment: Payment, attempt: int) -> HeldByAnother | AlreadyFinal[Payment] | Superseded[Payment]:
+    """Why the row cannot be claimed for this attempt: or, if it is not final for it, until when another may hold it."""
     if payment.state in TERMINAL_STATES:
         return AlreadyFinal(payment)
     if attempt < payment.attempt:
