@@ -164,7 +164,7 @@ stripe-limit: $(VENV)/.dev $(VENV)/opt/.emulator ## Is Stripe's limit kept, and 
 scale: $(VENV)/.dev ## Say what limits at 10, 1,000 and 100,000 orders a second; WRITE=1 writes the tables of docs/scale.md.
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.scale $(if $(WRITE),--write)
 
-rows: $(VENV)/.dev $(VENV)/opt/.dynamodb-local ## Do scheduled jobs cost more for each order as the tables grow? [ROWS=100000] [WORK=1000]
+rows: $(VENV)/.dev $(VENV)/opt/.dynamodb-local ## Do scheduled jobs cost more for each order as the tables grow? [ROWS=1000000] [WORK=2000]; half an hour
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.rows $(call option,ROWS,rows) $(call option,WORK,work)
 
 shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].

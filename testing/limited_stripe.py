@@ -191,7 +191,7 @@ class _Slots(_Unpaced):
     def take(self, count: int) -> None:
         begin_until = self.shop.now + INVOCATION_SECONDS - RECORD_SECONDS
         # On one thread: no record waits for the others.
-        self.turns = Turns(self.rate, self.shop.instruments, records=0, begin_until=begin_until, sleep=self._sleep)
+        self.turns = Turns(self.rate, self.shop.instruments, at_once=0, begin_until=begin_until, sleep=self._sleep)
 
     def begin(self) -> Waits | None:
         turn = self.turns.turn()

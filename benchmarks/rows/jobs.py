@@ -63,8 +63,9 @@ class Cost:
     write_units: float
 
     @property
-    def orders_a_second(self) -> float:
-        return self.orders / self.seconds
+    def orders_a_second(self) -> float | None:
+        """None where what it is the difference of took longer than the difference."""
+        return self.orders / self.seconds if self.seconds > 0 else None
 
 
 def order_id(number: int) -> str:

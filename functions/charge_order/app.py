@@ -8,6 +8,7 @@ Messages that were received before: RowsOfRedelivered (redelivered.py) reads the
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ class Application:
             environment, "charge_order", requests=REQUESTS_OF_AN_ORDER, client=impatient, instruments=instruments
         )
         self._rows_of_redelivered = RowsOfRedelivered(
-            PaymentStore(impatient, environment["PAYMENTS_TABLE"]), instruments
+            PaymentStore(impatient, environment["PAYMENTS_TABLE"]), instruments, thread=ThreadPoolExecutor(1)
         )
         self.consumer = queue_consumer(
             model=ORDER_EVENT,
@@ -85,7 +86,7 @@ class Application:
 
     def _handler(self, batch: Batch[Event]) -> Handle[Event]:
         """What handles the events of one batch."""
-        turns = self._rate.turns(len(batch.events), seconds_left=batch.seconds_left, bounds=self._service.bounds)
+        turns = self._rate.turns(batch.at_once, seconds_left=batch.seconds_left, bounds=self._service.bounds)
         seen = self._rows_of_redelivered(batch)
 
         def handle_one(event: Event) -> Disposition:

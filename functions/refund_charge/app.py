@@ -67,7 +67,7 @@ class Application:
 
     def _handler(self, batch: Batch[RefundRequestedEvent]) -> Handle[RefundRequestedEvent]:
         """What handles the events of one batch."""
-        turns = self._rate.turns(len(batch.events), seconds_left=batch.seconds_left, bounds=self._service.bounds)
+        turns = self._rate.turns(batch.at_once, seconds_left=batch.seconds_left, bounds=self._service.bounds)
 
         def handle_one(event: RefundRequestedEvent) -> Disposition:
             with turns.turn() as turn:

@@ -4,6 +4,7 @@ Everything here changes with the protocol; world.py, which plays AWS, Stripe, cu
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -146,6 +147,20 @@ def attempt_of_confirm(key: str) -> int:
     return int(key.split(":")[2])
 
 
+class AtOnce(Executor):
+    """Calls on the caller's thread: who runs when is the schedule's choice."""
+
+    def submit[**Given, Result](
+        self, call: Callable[Given, Result], /, *arguments: Given.args, **named: Given.kwargs
+    ) -> Future[Result]:
+        done: Future[Result] = Future()
+        try:
+            done.set_result(call(*arguments, **named))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
 class PaymentService:
     """The functions, put together as their app.py does; each call runs in a worker of its own.
 
@@ -170,7 +185,7 @@ class PaymentService:
 
     def read_redelivered(self, batch: Batch[Any]) -> Mapping[str, Payment]:
         """What is read of a message that was received before."""
-        return RowsOfRedelivered(self.store, self._instruments())(batch)
+        return RowsOfRedelivered(self.store, self._instruments(), thread=AtOnce())(batch)
 
     def handle(
         self, event: OrderPlacedEvent | CancelRequestedEvent, seen: Mapping[str, Payment] | None = None

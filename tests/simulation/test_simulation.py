@@ -21,6 +21,7 @@ MET = {
     *("stripe: key pruned", "stripe search: lags", "stripe: stored answer replayed", "charged after DECLINED"),
     *("dynamodb UpdateItem: throttled", "dynamodb UpdateItem: answer lost"),
     *("dynamodb PutItem: throttled", "dynamodb GetItem: throttled", "dynamodb Query: throttled"),
+    "dynamodb BatchGetItem: throttled",
     *("stripe create: drop before", "stripe create: drop after", "stripe create: time-out"),
     *("stripe create: 429", "stripe create: 503", "stripe create: 401", "stripe create: 502 stored"),
     *("stripe confirm: drop before", "stripe confirm: drop after", "stripe confirm: time-out"),
@@ -53,6 +54,7 @@ MET_RARELY = {
         "stripe confirm: 500, executed two days later",
         "stripe confirm: canceled by Stripe",
         "stripe confirm: processing",
+        "charged after DECLINED",
     ),
 }
 """Once in a few thousand schedules: asserted of the deep run alone."""
@@ -75,7 +77,7 @@ CAUGHT_IN = {
     "lookup only for a new row": "several cards, rows lost and stale",
     "the list alone taken for complete": "rows lost between deliveries",
     "a lookup that ends early taken for complete": "several cards, rows lost and stale",
-    "one page of the list taken for complete": "a fickle card, harsh Stripe, rows lost and stale",
+    "one page of the list taken for complete": "several cards, rows lost and stale",
     "what was found is adopted": "3-D Secure, another card, rows lost and stale",
     "what is found stays open": "everything",
     "what is found canceled is no trace": "customers cancel, rows lost",
@@ -97,6 +99,7 @@ CAUGHT_IN = {
     "who has no slot begins all the same": "Stripe's limit is reached",
     "duplicates acknowledged under a live lease": "zombies, a search that lags an hour",
     "unknown outcomes acknowledged": "redrives, a search that lags an hour",
+    "what was received before taken for a duplicate": "3-D Secure",
     "reconciled without the revision": "3-D Secure, rows lost, webhooks and the reconciler",
     "an event is taken for what holds now": "3-D Secure, webhooks alone",
     "late truth is ignored": "3-D Secure, webhooks alone",

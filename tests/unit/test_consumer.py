@@ -16,9 +16,11 @@ from onecharge.contract.events import OrderPlacedEvent
 from onecharge.runtime.consumer import (
     BACKOFF_CAP_SECONDS,
     BackOff,
+    Batch,
     Consumer,
     Disposition,
     Done,
+    Handle,
     PoisonMessage,
     RetryAfter,
     backoff_seconds,
@@ -127,12 +129,15 @@ def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaCont
     queue: Queue = request.getfixturevalue(next(name for name in QUEUES if name in request.fixturenames)).queue
 
     def run(
-        event: dict[str, Any], handle: Callable[[OrderPlacedEvent], Disposition], record_seconds: float = 0
+        event: dict[str, Any],
+        handle: Callable[[OrderPlacedEvent], Disposition],
+        record_seconds: float = 0,
+        **other: Any,
     ) -> list[str]:
         with ThreadPoolExecutor(10) as threads:
+            given: dict[str, Any] = {"model": OrderPlacedEvent, "handler": one_by_one(handle), **other}
             consumer = Consumer(
-                model=OrderPlacedEvent,
-                handler=one_by_one(handle),
+                **given,
                 queue=queue,
                 logger=log.logger,
                 count=lambda name: None,
@@ -295,13 +300,69 @@ def test_the_records_of_a_batch_run_at_the_same_time(sqs: Sqs, consume: Consume,
 
 
 def test_a_record_that_cannot_be_finished_is_returned_to_the_queue(
-    sqs: Sqs, consume: Consume, body: str, lambda_context: LambdaContext
+    sqs: Sqs, consume: Consume, body: str, lambda_context: LambdaContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unhandled and visible at once, if the invocation could time out before it is handled."""
+    """Unhandled, if the invocation could time out before it is handled. It backs off: what took the time may again."""
+    timeouts: list[int] = []
+    monkeypatch.setattr(Queue, "change_visibility", lambda _, delivery, seconds: timeouts.append(seconds))
     left = lambda_context.get_remaining_time_in_millis() / 1000
     event = sqs.receive(body)
     assert consume(event, lambda _: pytest.fail("handled"), left + 1) == [event["Records"][0]["messageId"]]
-    assert consume(sqs.receive(), lambda _: Done(), left) == []
+    event["Records"][0]["attributes"]["ApproximateReceiveCount"] = "6"
+    consume(event, lambda _: pytest.fail("handled"), left + 1)
+    assert timeouts == [backoff_seconds(1, jitter=1), backoff_seconds(6, jitter=1)]
+
+
+# ---------------------------------------------------------------- a batch
+
+
+def unhandled(event: OrderPlacedEvent) -> Disposition:
+    raise AssertionError
+
+
+def test_a_handler_knows_its_batch(sqs: Sqs, consume: Consume, body: str) -> None:
+    """The valid events, those that were received before, and how much time is left."""
+    event = sqs.receive(body, with_data(body, amount_minor=200), "{}")
+    event["Records"][1]["attributes"]["ApproximateReceiveCount"] = "2"
+    batches: list[Batch[OrderPlacedEvent]] = []
+
+    def handler(batch: Batch[OrderPlacedEvent]) -> Handle[OrderPlacedEvent]:
+        batches.append(batch)
+        return lambda _: Done()
+
+    assert consume(event, unhandled, handler=handler) == []
+    [batch] = batches
+    assert [each.data.amount_minor for each in batch.redelivered] == [200]
+    assert len(batch.events) == batch.at_once == 2
+    assert batch.seconds_left > 1
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), PoisonMessage("of one message")])
+def test_what_fails_for_the_batch_is_no_fault_of_its_messages(
+    sqs: Sqs, consume: Consume, body: str, error: Exception
+) -> None:
+    """Each backs off, and none is dead-lettered, whatever the error is."""
+    event = sqs.receive(body, body, body)
+
+    def handler(_: Batch[OrderPlacedEvent]) -> Handle[OrderPlacedEvent]:
+        raise error
+
+    assert len(consume(event, unhandled, handler=handler)) == 3
+    assert sqs.dead_letters() == []
+
+
+def test_a_message_that_our_own_model_fails_on_fails_alone(sqs: Sqs, consume: Consume, body: str) -> None:
+    """An error that is no ValidationError is ours: the message stays in its queue, and the others are handled."""
+
+    class Fragile(OrderPlacedEvent):
+        def model_post_init(self, _: Any) -> None:
+            if self.data.amount_minor == 200:
+                raise ZeroDivisionError
+
+    event = sqs.receive(body, with_data(body, amount_minor=200), body)
+    failed = consume(event, lambda _: Done(), model=Fragile)
+    assert failed == [event["Records"][1]["messageId"]]
+    assert sqs.dead_letters() == []
 
 
 # ---------------------------------------------------------------- FIFO
@@ -360,6 +421,19 @@ def test_after_the_first_failure_of_a_group_its_rest_is_returned_to_the_queue(
     assert sorted(by_body[each] for each in failed) == [numbered(body, number) for number in (2, 3, 4)]
     assert sorted(handled) == [0, 1, 2, 5]
     assert fifo.visible() == 2
+
+
+def test_of_a_group_one_is_handled_at_once(fifo: Sqs, consume: Consume, body: str) -> None:
+    """So nobody waits for what comes after it."""
+    counted: list[int] = []
+
+    def handler(batch: Batch[OrderPlacedEvent]) -> Handle[OrderPlacedEvent]:
+        counted.append(batch.at_once)
+        return lambda _: Done()
+
+    event = fifo.receive_of_groups(*[numbered(body, number) for number in range(6)], groups="abaacb")
+    assert consume(event, unhandled, handler=handler) == []
+    assert counted == [3]
 
 
 def test_poison_does_not_block_its_group(fifo: Sqs, consume: Consume, body: str) -> None:

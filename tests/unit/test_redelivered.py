@@ -1,7 +1,9 @@
 """Redelivered orders: their rows are read in one request for the batch, and final ones are not claimed."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ from botocore.exceptions import ReadTimeoutError
 from charge_order.app import handle
 from charge_order.redelivered import RowsOfRedelivered
 from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import Event, OrderPlacedEvent
+from onecharge.contract.events import Event as AnyEvent
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import FrozenRequest
 from onecharge.payments.charges.store import PaymentStore, refusal_of
@@ -23,6 +26,7 @@ from testing.charge_harness import ChargeHarness
 from testing.fake_gateway import refused
 from testing.payment_service import order_id
 from testing.simulation.dynamodb import Faults, MemoryDynamoDB
+from testing.simulation.service import AtOnce
 
 
 @dataclass
@@ -50,10 +54,10 @@ def placed(name: str, **changes: Any) -> OrderPlacedEvent:
     return OrderPlacedEvent.of(order(order_id=order_id(name), **changes), correlation_id="c")
 
 
-def deliver(service: ChargeHarness, *events: Event, redelivered: bool) -> list[Disposition]:
+def deliver(service: ChargeHarness, *events: AnyEvent, redelivered: bool) -> list[Disposition]:
     """A batch of these messages, as charge_order handles it."""
-    batch = Batch(events, events if redelivered else (), seconds_left=30)
-    seen = RowsOfRedelivered(service.store, service.instruments())(batch)
+    batch = Batch(events, events if redelivered else (), at_once=len(events), seconds_left=30)
+    seen = RowsOfRedelivered(service.store, service.instruments(), thread=AtOnce())(batch)
     charges = Charges(service.store, service.gateway, BOUNDS, service.instruments(), seen=seen)
     return [handle(event, charges) for event in events]
 
@@ -124,6 +128,32 @@ def test_a_read_that_fails_costs_no_order(service: ChargeHarness, dynamodb: Reco
     service.client = Silent(keys=dynamodb.keys, tables=dynamodb.tables)
     assert deliver(service, *events, placed("f"), redelivered=True) == [Done()] * 11
     assert len(service.stripe.intents) == 11
+
+
+def test_a_read_that_hangs_holds_the_batch_up_for_a_moment(service: ChargeHarness, dynamodb: Recorder) -> None:
+    """As long as it hangs no other is begun; the first that does not serves its batch again."""
+    deliver(service, placed("a"), redelivered=False)
+    is_resolved = Event()
+
+    class Hanging(Recorder):
+        def batch_get_item(self, **given: Any) -> dict[str, Any]:
+            reads.append(is_resolved.is_set())
+            assert is_resolved.wait(20)
+            return super().batch_get_item(**given)
+
+    reads: list[bool] = []
+    store = PaymentStore(Hanging(keys=dynamodb.keys, tables=dynamodb.tables), "payments")  # type: ignore[arg-type]  # Memory.
+    batch: Batch[Any] = Batch([placed("a")], [placed("a")], at_once=1, seconds_left=30)
+    with ThreadPoolExecutor(1) as thread:
+        rows = RowsOfRedelivered(store, service.instruments(), thread=thread)
+        assert [rows(batch), rows(batch)] == [{}, {}]
+        assert reads == [False]
+        is_resolved.set()
+        while not (seen := rows(batch)):
+            pass
+    assert list(seen) == [order_id("a")]
+    assert reads[-1]
+    assert service.counted.count("RedeliveredNotRead") >= 2
 
 
 def test_a_row_that_cannot_be_understood_stops_no_other_order(service: ChargeHarness) -> None:

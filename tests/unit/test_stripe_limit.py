@@ -59,13 +59,13 @@ class Workers:
         instruments = Instruments(lambda: self.clock.now + ahead, SILENT, self.counted.append)
         return SharedRate(client or self.client, "limits", "charge_order", rate=rate, instruments=instruments)
 
-    def turns(self, *, seconds_left: float, records: int = 0, gather_seconds: float = 0, **given: Any) -> Turns:
-        """The turns of an invocation that begins. On one thread (no records) nobody waits for the others."""
+    def turns(self, *, seconds_left: float, at_once: int = 0, gather_seconds: float = 0, **given: Any) -> Turns:
+        """The turns of an invocation that begins. On one thread nobody waits for the others."""
         instruments = Instruments(lambda: self.clock.now, SILENT, self.counted.append)
         return Turns(
             self.rate(**given),
             instruments,
-            records=records,
+            at_once=at_once,
             begin_until=self.clock.now + seconds_left - 26,
             gather_seconds=gather_seconds,
             sleep=self.clock.sleep,
@@ -253,7 +253,7 @@ class CountingWrites:
 def test_a_batch_takes_its_slots_in_one_write(workers: Workers) -> None:
     """Seven of ten want one, at different times; three are duplicates, or fail. Nobody has another's slot."""
     dynamodb = CountingWrites(workers.client)
-    turns = workers.turns(client=dynamodb, seconds_left=30, records=10, gather_seconds=30)
+    turns = workers.turns(client=dynamodb, seconds_left=30, at_once=10, gather_seconds=30)
 
     def work(number: int) -> float | None:
         with turns.turn() as turn:
@@ -282,7 +282,7 @@ def stored_slots(workers: Workers) -> int:
 def test_a_record_that_hangs_holds_the_others_up_for_a_moment(workers: Workers) -> None:
     """It decides nothing; the others take their slots without it, and it takes its own afterwards."""
     dynamodb = CountingWrites(workers.client)
-    turns = workers.turns(client=dynamodb, seconds_left=30, records=3, gather_seconds=0.01)
+    turns = workers.turns(client=dynamodb, seconds_left=30, at_once=3, gather_seconds=0.01)
     with turns.turn() as late:
         with ThreadPoolExecutor(2) as threads:
             assert list(threads.map(lambda _: turns.turn().begin(), range(2))) == [0, 0]

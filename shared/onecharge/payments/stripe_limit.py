@@ -172,10 +172,10 @@ class SharedRate:
         rate = StripeLimit.of(environment).rate(requests=requests)
         return cls(client, environment["STRIPE_LIMIT_TABLE"], name, rate=rate, instruments=instruments)
 
-    def turns(self, records: int, *, seconds_left: float, bounds: TimeBounds) -> "Turns":
-        """The turns of a batch of so many records, in an invocation that has so much time left."""
+    def turns(self, at_once: int, *, seconds_left: float, bounds: TimeBounds) -> "Turns":
+        """The turns of a batch, so many of whose records are handled at once; its invocation has so much time left."""
         until = self._instruments.clock() + max(0.0, seconds_left - bounds.record_seconds)
-        return Turns(self, self._instruments, records=records, begin_until=until)
+        return Turns(self, self._instruments, at_once=at_once, begin_until=until)
 
     def take(self, count: int, *, until: float) -> list[Slot]:
         """The slots of so many pieces of work; fewer if not all of them begin until then (epoch seconds).
@@ -249,7 +249,7 @@ class Turns:
     batch takes its slots in one write. Who comes later than that takes its own.
 
     Args:
-        records: how many the batch has.
+        at_once: how many of the batch's records are handled at the same time, and can wait for one another.
         begin_until: epoch seconds; who begins later could be cut off halfway.
         gather_seconds: how long the first record waits for the others, at most.
         sleep: waits for so many seconds.
@@ -260,14 +260,14 @@ class Turns:
         rate: SharedRate,
         instruments: Instruments,
         *,
-        records: int,
+        at_once: int,
         begin_until: float,
         gather_seconds: float = _GATHER_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._rate, self._instruments, self._sleep = rate, instruments, sleep
         self._begin_until, self._gather_seconds = begin_until, gather_seconds
-        self._undecided, self._wanted = records, 0
+        self._undecided, self._wanted = at_once, 0
         self._decision, self._taking = Condition(), Lock()
         self._slots: deque[Slot] = deque()
 
@@ -309,7 +309,7 @@ class Turns:
 
 
 class StripeTurn:
-    """One record's turn at Stripe, as payments/worker.py has it. Used by one thread."""
+    """One record's turn at Stripe, as payments/worker.py has it. Begun once, by one thread."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns

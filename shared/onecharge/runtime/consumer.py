@@ -10,7 +10,7 @@ What happens with one delivery:
     the handler returns RetryAfter(seconds)      has a visibility timeout of so many seconds      yes
     the handler returns BackOff                  has one that grows with its receive count        yes
     the handler raises another error             has one that grows with its receive count        yes
-    too little time is left: not handled         is visible at once                               yes
+    too little time is left: not handled         has one that grows with its receive count        yes
     # optional: fifo
     its FIFO group has a failure: not handled    is visible at once, so that the order is kept    yes
     # end optional
@@ -84,6 +84,10 @@ def backoff_seconds(receive_count: int, *, jitter: float) -> int:
     return round(ceiling * (0.5 + jitter / 2))
 
 
+class BatchFailed(Exception):
+    """What handles the batch could not be made; its cause says why."""
+
+
 class Message(Protocol):
     """An event that a queue carries: a CloudEvent, or one of another service's."""
 
@@ -106,6 +110,8 @@ class Batch[Event]:
     """The valid ones."""
     redelivered: Sequence[Event]
     """Those of them whose messages were received before."""
+    at_once: int
+    """How many of them are handled at the same time: all, or the first of each group of a FIFO queue."""
     seconds_left: float
     """Until the invocation ends."""
 
@@ -124,7 +130,8 @@ class _Received[Event]:
     """A delivery, and what its body holds."""
 
     delivery: Delivery
-    content: Event | PoisonMessage
+    content: Event | Exception
+    """The event, or why there is none."""
 
 
 class Consumer[Event: Message]:
@@ -188,12 +195,20 @@ class Consumer[Event: Message]:
             return _Received(delivery, self._model.validate_json(delivery.body))
         except ValidationError as invalid:
             return _Received(delivery, PoisonMessage(reason_of(invalid)))
+        except Exception as error:  # Of ours: this record fails, and no other.
+            return _Received(delivery, error)
 
     def _handle_of(self, received: Sequence[_Received[Event]], seconds_left: float) -> Handle[Event]:
-        valid = [(each.delivery, each.content) for each in received if not isinstance(each.content, PoisonMessage)]
+        valid = [(each.delivery, each.content) for each in received if not isinstance(each.content, Exception)]
+        at_once = len(valid)
+        # optional: fifo
+        if self._queue.is_fifo:
+            at_once = len({delivery.group for delivery, _ in valid})
+        # end optional
         batch = Batch(
             events=[event for _, event in valid],
             redelivered=[event for delivery, event in valid if delivery.receive_count > 1],
+            at_once=at_once,
             seconds_left=seconds_left,
         )
         try:
@@ -224,7 +239,9 @@ class Consumer[Event: Message]:
         for position, each in enumerate(group):
             if not process(each):
                 for later in group[position + 1 :]:
-                    self._return_to_queue(later.delivery, "an earlier message of its group failed")
+                    self._returned(later.delivery, "an earlier message of its group failed")
+                    # While a message of a FIFO group is invisible, SQS delivers no other of the group.
+                    self._change_visibility(later.delivery, 0)
                 return group[:position]
         return group
 
@@ -234,25 +251,26 @@ class Consumer[Event: Message]:
         delivery = received.delivery
         try:
             if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
-                self._return_to_queue(delivery, "too little time is left in the invocation")
+                # What has taken the time may take it again: visible at once, it would be received again and again.
+                self._returned(delivery, "too little time is left in the invocation")
+                self._back_off(delivery)
                 return False
             return self._process(handle, received)
         except Exception:  # The other records of the batch are not to be delivered again because of this one.
             self._logger.exception("record failed unexpectedly", extra={"message_id": delivery.message_id})
             return False
 
-    def _return_to_queue(self, delivery: Delivery, reason: str) -> None:
-        """Make it visible at once, so that another invocation can begin it."""
-        # While a message of a FIFO group is invisible, SQS delivers no other of the group.  # optional: fifo
+    def _returned(self, delivery: Delivery, reason: str) -> None:
         self._count("MessageReturned")
         self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
-        self._change_visibility(delivery, 0)
 
     def _process(self, handle: Handle[Event], received: _Received[Event]) -> bool:
         """Whether the message can be deleted."""
         delivery, content = received.delivery, received.content
         if isinstance(content, PoisonMessage):
             return self._dead_letter(delivery, content.reason)
+        if isinstance(content, Exception):
+            raise content
         try:
             disposition = self._disposition_of(handle, content, delivery)
         except PoisonMessage as poison:
@@ -307,7 +325,7 @@ class Consumer[Event: Message]:
 
 
 def _fail(error: Exception, _: object) -> Disposition:
-    raise error
+    raise BatchFailed from error
 
 
 def _response(received: Sequence[_Received[Any]], succeeded: Iterable[bool]) -> "PartialItemFailureResponse":
