@@ -19,6 +19,7 @@ Lambda deletes every message that the partial batch response does not report as 
 until their receive count exceeds maxReceiveCount and SQS moves them to the DLQ.
 """
 
+import dataclasses  # optional: fifo
 import random
 from collections import defaultdict  # optional: fifo
 from collections.abc import Callable, Iterable, Sequence
@@ -177,8 +178,13 @@ class Consumer[Event: Message]:
         reduce the concurrency of the event source mapping.
         """
         received = [self._parsed(Delivery.of(record)) for record in event["Records"]]
-        handle = self._handle_of(received, context.get_remaining_time_in_millis() / 1000)
-        process = partial(self._process_in_time, context, handle)
+        batch = _batch(received, context.get_remaining_time_in_millis() / 1000)
+        # optional: fifo
+        if self._queue.is_fifo:
+            groups = {each.delivery.group for each in received}
+            batch = dataclasses.replace(batch, at_once=len(groups))
+        # end optional
+        process = partial(self._process_in_time, context, self._handle_of(batch))
         # optional: fifo
         if self._queue.is_fifo:
             return _response(received, self._process_in_group_order(process, received))
@@ -188,7 +194,7 @@ class Consumer[Event: Message]:
     def process(self, delivery: Delivery, *, seconds_left: float = 0) -> bool:
         """Process one delivery, as a batch of its own; returns whether its message can be deleted."""
         received = self._parsed(delivery)
-        return self._process(self._handle_of([received], seconds_left), received)
+        return self._process(self._handle_of(_batch([received], seconds_left)), received)
 
     def _parsed(self, delivery: Delivery) -> _Received[Event]:
         try:
@@ -198,19 +204,7 @@ class Consumer[Event: Message]:
         except Exception as error:  # Of ours: this record fails, and no other.
             return _Received(delivery, error)
 
-    def _handle_of(self, received: Sequence[_Received[Event]], seconds_left: float) -> Handle[Event]:
-        valid = [(each.delivery, each.content) for each in received if not isinstance(each.content, Exception)]
-        at_once = len(valid)
-        # optional: fifo
-        if self._queue.is_fifo:
-            at_once = len({delivery.group for delivery, _ in valid})
-        # end optional
-        batch = Batch(
-            events=[event for _, event in valid],
-            redelivered=[event for delivery, event in valid if delivery.receive_count > 1],
-            at_once=at_once,
-            seconds_left=seconds_left,
-        )
+    def _handle_of(self, batch: Batch[Event]) -> Handle[Event]:
         try:
             return self._handler(batch)
         except Exception as error:  # Each message backs off by itself, as if it alone had met it.
@@ -322,6 +316,16 @@ class Consumer[Event: Message]:
                 "visibility timeout could not be changed",
                 extra={"message_id": delivery.message_id, "error": type(error).__name__},
             )
+
+
+def _batch[Event](received: Sequence[_Received[Event]], seconds_left: float) -> Batch[Event]:
+    valid = [(each.delivery, each.content) for each in received if not isinstance(each.content, Exception)]
+    return Batch(
+        events=[event for _, event in valid],
+        redelivered=[event for delivery, event in valid if delivery.receive_count > 1],
+        at_once=len(valid),
+        seconds_left=seconds_left,
+    )
 
 
 def _fail(error: Exception, _: object) -> Disposition:
