@@ -112,7 +112,7 @@ class Batch[Event]:
     redelivered: Sequence[Event]
     """Those of them whose messages were received before."""
     at_once: int
-    """How many of them are handled at the same time: all, or the first of each group of a FIFO queue."""
+    """How many of them are handled at the same time."""
     seconds_left: float
     """Until the invocation ends."""
 
