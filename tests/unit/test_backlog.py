@@ -48,10 +48,10 @@ class Shop:
     def __post_init__(self) -> None:
         dynamodb: Any = MemoryDynamoDB(keys={"limits": ("name",)})
         instruments = Instruments(lambda: T0 + self.now, SILENT, SILENT)
-        rate = SharedRate(dynamodb, "limits", "charge_order", rate=RATE, instruments=instruments)
+        self._instruments = instruments
         # Each worker has its own, as each execution environment: they meet in the item alone.
-        self._turns = [
-            Turns(rate, instruments, record_seconds=BOUNDS.record_seconds, sleep=lambda _: None) for _ in range(WORKERS)
+        self._rates = [
+            SharedRate(dynamodb, "limits", "charge_order", rate=RATE, instruments=instruments) for _ in range(WORKERS)
         ]
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
@@ -97,8 +97,9 @@ class Shop:
     # ------------------------------------------------------------ a worker
 
     def _poll(self, worker: int) -> None:
-        turns, lasts = self._turns[worker], 0.1
-        turns.next_invocation(seconds_left=INVOCATION_SECONDS)
+        begin_until, lasts = T0 + self.now + INVOCATION_SECONDS - BOUNDS.record_seconds, 0.1
+        # One record after another: none waits for the others.
+        turns = Turns(self._rates[worker], self._instruments, at_once=0, begin_until=begin_until, sleep=lambda _: None)
         for _ in range(BATCH_SIZE):
             if not self.queue or self.queue[0][0] > self.now:
                 break
