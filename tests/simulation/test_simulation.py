@@ -10,7 +10,7 @@ from testing.simulation.mutants import MUTANTS
 from testing.simulation.scenarios import SCENARIOS
 from testing.simulation.world import DAY, T0, Scenario, Violation, World
 
-SCHEDULES, SCHEDULES_DEEP = 2_500, 10_000
+SCHEDULES, SCHEDULES_DEEP = 4_000, 10_000
 SCHEDULES_FOR_A_MUTANT, SCHEDULES_FOR_A_MUTANT_DEEP = 3_000, 20_000
 EXHAUSTIVE_SCHEDULES = {0: 17_961, 1: 17_961}
 """By the first choice: which of the two deliveries is received first. 35,922 in all."""
