@@ -36,7 +36,7 @@ class Endpoint:
         return dynamodb_client(self.url)
 
     def client_as_deployed(self) -> Any:
-        """As the functions make it: its requests are signed and sent by DynamoDBTransport."""
+        """As the functions make it: its requests are sent by DynamoDBTransport."""
         session = botocore.session.Session()
         session.set_credentials(CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"])
         session.set_config_variable("region", CREDENTIALS["AWS_DEFAULT_REGION"])

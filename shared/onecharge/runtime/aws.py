@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies
 
 import botocore.session
-from botocore import UNSIGNED
 from botocore import __version__ as botocore_version
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -38,12 +37,16 @@ else:
 
 
 def dynamodb_client(session: botocore.session.Session, config: Config) -> Any:
-    """A client whose requests are signed and sent by DynamoDBTransport; botocore's own way where a proxy is between."""
-    if getproxies().keys() & {"http", "https"}:
-        return session.create_client("dynamodb", config=config)
-    client = session.create_client("dynamodb", config=config.merge(Config(signature_version=UNSIGNED)))
-    transport: Any = DynamoDBTransport(session, client.meta)
-    client.meta.events.register("before-send.dynamodb", transport)
+    """A client whose requests are sent by DynamoDBTransport; botocore's own way where a proxy is between."""
+    client = session.create_client("dynamodb", config=config)
+    if not getproxies().keys() & {"http", "https"}:
+        given: Any = client.meta.config
+        transport: Any = DynamoDBTransport(
+            connect_seconds=given.connect_timeout,
+            read_seconds=given.read_timeout,
+            ca_bundle=session.get_config_variable("ca_bundle"),
+        )
+        client.meta.events.register("before-send.dynamodb", transport)
     return client
 
 
