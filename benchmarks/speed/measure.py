@@ -55,7 +55,7 @@ class Requests:
     write_units: float
     read_units: float
     other: int = 0
-    """To other services of AWS's."""
+    """To other services of AWS's; of ours, those to DynamoDB that take slots of Stripe's limit."""
 
 
 @dataclass(frozen=True)
