@@ -65,6 +65,8 @@ class PaymentAnswers:
         # end optional
         # optional: authentication
         self.secret: str | Exception | None = None
+        self.ask_again = False
+        """Stripe's limit is reached."""
         self.asked_for_secrets: list[ClientSecretQuestion] = []
         # end optional
 
@@ -78,7 +80,7 @@ class PaymentAnswers:
         # optional: authentication
         if isinstance(question, ClientSecretQuestion):
             self.asked_for_secrets.append(question)
-            return ClientSecretAnswer(client_secret=_or_raise(self.secret))
+            return ClientSecretAnswer(client_secret=_or_raise(self.secret), ask_again=self.ask_again)
         # end optional
         raise AssertionError(question)
 

@@ -30,7 +30,7 @@ def client_secret_of(order: StoredOrder, deps: Dependencies) -> dict[str, str]:
     if order.status is not OrderStatus.REQUIRES_ACTION:
         return {}
     try:
-        secret = ask_for_client_secret(deps.client_secrets, order)
+        answer = ask_for_client_secret(deps.client_secrets, order)
     except (BotoCoreError, ClientError, AnswerUnknown) as error:
         deps.count("ClientSecretUnavailable")
         deps.logger.warning(
@@ -38,10 +38,12 @@ def client_secret_of(order: StoredOrder, deps: Dependencies) -> dict[str, str]:
             extra={"order_id": order.order_id, "error": type(error).__name__},
         )
         return {}
-    return {"client_secret": secret} if secret else {}
+    if answer.ask_again:
+        deps.count("ClientSecretUnavailable")
+    return {"client_secret": answer.client_secret} if answer.client_secret else {}
 
 
-def ask_for_client_secret(questions: PaymentQuestions, order: StoredOrder) -> str | None:
-    """The secret of the order's present attempt; None if there is none. Raises as PaymentQuestions.ask."""
+def ask_for_client_secret(questions: PaymentQuestions, order: StoredOrder) -> ClientSecretAnswer:
+    """The secret of the order's present attempt. Raises as PaymentQuestions.ask."""
     question = ClientSecretQuestion(order_id=order.order_id, attempt=order.attempt, correlation_id=order.correlation_id)
-    return questions.ask(question, ClientSecretAnswer).client_secret
+    return questions.ask(question, ClientSecretAnswer)

@@ -15,7 +15,7 @@ from onecharge.runtime.tracing import order_span
 
 
 class ClientSecretUnknown(Exception):
-    """Stripe does not answer or is not asked, or the API key is another account's: asking again is safe."""
+    """Stripe does not answer, or the API key is another account's: asking again is safe."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class AnswerClientSecret:
             ClientSecretUnknown: there may be a secret, but Stripe does not return it now.
         """
         with order_span("client secret", question.order_id):
-            return ClientSecretAnswer(client_secret=self._client_secret(question))
+            return self._answer(question)
 
-    def _client_secret(self, question: ClientSecretQuestion) -> str | None:
+    def _answer(self, question: ClientSecretQuestion) -> ClientSecretAnswer:
         payment = self.store.read(question.order_id)
         if (
             payment is None
@@ -48,15 +48,17 @@ class AnswerClientSecret:
             # With the secret, the customer's page could confirm a PaymentIntent that is to be canceled.
             or payment.cancel_requested_at is not None
         ):
-            return None
+            return ClientSecretAnswer()
         if not self.may_ask():
             self.instruments.count("StripeLimitReached")
-            raise self._unknown(question, "too many questions: Stripe is not asked")
+            return ClientSecretAnswer(ask_again=True)
         response = self.gateway.retrieve(payment.payment_intent_id) if self.gateway else None
         if response is None or response.intent is None or response.failure:
             kind = response.failure.kind if response and response.failure else "the Stripe key cannot be read"
             raise self._unknown(question, kind)
-        return response.intent.client_secret if response.intent.requires_action else None
+        return ClientSecretAnswer(
+            client_secret=response.intent.client_secret if response.intent.requires_action else None
+        )
 
     def _unknown(self, question: ClientSecretQuestion, why: str) -> ClientSecretUnknown:
         self.instruments.count("ClientSecretUnknown")

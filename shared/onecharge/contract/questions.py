@@ -60,7 +60,9 @@ class ClientSecretAnswer(Contract):
     """The secret is never stored and never logged (Stripe API reference, "PaymentIntent", `client_secret`)."""
 
     client_secret: str | None = Field(default=None, max_length=255, repr=False)
-    """None if this attempt does not require action any more."""
+    """None if this attempt does not require action any more, or Stripe was not asked."""
+    ask_again: bool = False
+    """Stripe was not asked: its limit is reached. No error, or customers who ask often could raise an alarm."""
 
 
 # end optional

@@ -40,6 +40,16 @@ def test_without_an_answer_the_order_is_shown_without_its_client_secret(
     assert client.counted["ClientSecretUnavailable"] == (1 if answer else 0)
 
 
+def test_a_limit_that_is_reached_shows_the_order_all_the_same(client: Client) -> None:
+    """Without its client secret, for now. It is counted, and no warning: customers may ask as often as they like."""
+    order_id, client.payments.ask_again = client.requires_action(), True
+    status, body, _ = client.get(f"/orders/{order_id}")
+    assert (status, body["status"]) == (200, "REQUIRES_ACTION")
+    assert "client_secret" not in body
+    assert client.counted["ClientSecretUnavailable"] == 1
+    assert "client secret unavailable" not in client.log.text
+
+
 def test_a_list_never_asks_for_client_secrets(client: Client) -> None:
     """However many of its orders require action."""
     client.requires_action()

@@ -57,7 +57,7 @@ def test_a_cancel_question_has_the_order(order: StoredOrder) -> None:
 def test_a_client_secret_question_has_the_attempt(order: StoredOrder) -> None:
     """A field that a newer payment service answers with is ignored."""
     function = Lambda('{"client_secret": "s", "new_field": 1}')
-    assert ask_for_client_secret(function.questions, order) == "s"
+    assert ask_for_client_secret(function.questions, order).client_secret == "s"
     [(_, payload)] = function.invoked
     assert QUESTION.validate_json(payload) == ClientSecretQuestion(
         order_id=order.order_id, attempt=1, correlation_id=order.correlation_id
