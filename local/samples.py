@@ -56,7 +56,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     # optional: cancel | authentication
     "payment_questions": {
         "cancel": {"cancellation": "CANCELED"},  # optional: cancel
-        "client_secret": {"client_secret": None},  # optional: authentication
+        "client_secret": {"client_secret": None, "ask_again": False},  # optional: authentication
     },
     # end optional
     # optional: webhook
