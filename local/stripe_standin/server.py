@@ -103,7 +103,16 @@ class StandIn(ThreadingHTTPServer):
             if isinstance(ticket, Response):
                 return ticket
             rule = faults.find(request, before_execution=False, created_with=created_with)
-        self.stopping.wait(self._latency())
+        # Executed midway, and answered when the latency is over, however long executing has taken.
+        begun_at, seconds = time.monotonic(), self._latency()
+        self.stopping.wait(seconds / 2)
+        response = self._executed(engine, ticket, rule, connection)
+        self.stopping.wait(begun_at + seconds - time.monotonic())
+        return response
+
+    def _executed(
+        self, engine: StripeEngine, ticket: Ticket, rule: FaultRule | None, connection: "_Handler"
+    ) -> Response:
         if rule is None:
             return self._execute(engine, ticket)
         if rule.error_response is not None:
