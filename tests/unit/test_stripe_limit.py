@@ -1,6 +1,7 @@
 """All workers together stay under Stripe's limit, and use it: their slots, the item they share, the waits."""
 
 import random
+import statistics
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,13 @@ class Clock:
         self.now += seconds
 
 
+class StoppedClock(Clock):
+    """For records on threads of their own: their times do not add up."""
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
 @dataclass
 class Workers:
     """Workers with one item; `ahead` is how far the next one's clock is wrong."""
@@ -59,11 +67,19 @@ class Workers:
         instruments = Instruments(lambda: self.clock.now + ahead, SILENT, self.counted.append)
         return SharedRate(client or self.client, "limits", "charge_order", rate=rate, instruments=instruments)
 
-    def turns(self, *, seconds_left: float, at_once: int = 0, gather_seconds: float = 0, **given: Any) -> Turns:
+    def turns(
+        self,
+        *,
+        seconds_left: float,
+        at_once: int = 0,
+        gather_seconds: float = 0,
+        rate: SharedRate | None = None,
+        client: Any = None,
+    ) -> Turns:
         """The turns of an invocation that begins. On one thread nobody waits for the others."""
         instruments = Instruments(lambda: self.clock.now, SILENT, self.counted.append)
         return Turns(
-            self.rate(**given),
+            rate or self.rate(client=client),
             instruments,
             at_once=at_once,
             begin_until=self.clock.now + seconds_left - 26,
@@ -250,10 +266,29 @@ class CountingWrites:
         return response
 
 
-def test_a_batch_takes_its_slots_in_one_write(workers: Workers) -> None:
-    """Seven of ten want one, at different times; three are duplicates, or fail. Nobody has another's slot."""
+def test_below_the_limit_nobody_waits_for_the_claims_of_others(workers: Workers) -> None:
+    """The first record takes slots for all of its batch, in one write; the last one's claim lasts as long as it may."""
     dynamodb = CountingWrites(workers.client)
     turns = workers.turns(client=dynamodb, seconds_left=30, at_once=10, gather_seconds=30)
+    with turns.turn() as late:
+        assert [turns.turn().begin() for _ in range(9)] == [0] * 9
+        assert late.begin() == 0
+    assert dynamodb.writes == 1
+    assert stored_slots(workers) == 10
+
+
+def reach_the_limit(rate: SharedRate, workers: Workers) -> None:
+    """So that the next slot is not at once, but soon."""
+    rate.take(27, until=workers.clock.now + WITHIN)
+
+
+def test_at_the_limit_a_batch_takes_the_slots_that_it_uses_in_one_write(workers: Workers) -> None:
+    """Seven of ten want one, at different times; three are duplicates, or fail. Nobody has another's slot."""
+    workers.clock = StoppedClock()
+    dynamodb = CountingWrites(workers.client)
+    rate = workers.rate(client=dynamodb)
+    reach_the_limit(rate, workers)
+    turns = workers.turns(rate=rate, seconds_left=30, at_once=10, gather_seconds=30)
 
     def work(number: int) -> float | None:
         with turns.turn() as turn:
@@ -267,10 +302,10 @@ def test_a_batch_takes_its_slots_in_one_write(workers: Workers) -> None:
     with ThreadPoolExecutor(10) as threads:
         outcomes = [threads.submit(work, number) for number in range(10)]
     assert [each.exception() is not None for each in outcomes].count(True) == 1
-    assert [each.result() for each in outcomes if not each.exception()].count(0) == 7
-    assert dynamodb.writes == 1
-    assert len(workers.rate().take(30, until=T0 + WITHIN)) == 30
-    assert stored_slots(workers) == 37
+    begun = [each.result() for each in outcomes if not each.exception()]
+    assert len({seconds for seconds in begun if seconds is not None}) == 7
+    assert dynamodb.writes == 2
+    assert stored_slots(workers) == 27 + 7
 
 
 def stored_slots(workers: Workers) -> int:
@@ -282,13 +317,56 @@ def stored_slots(workers: Workers) -> int:
 def test_a_record_that_hangs_holds_the_others_up_for_a_moment(workers: Workers) -> None:
     """It decides nothing; the others take their slots without it, and it takes its own afterwards."""
     dynamodb = CountingWrites(workers.client)
-    turns = workers.turns(client=dynamodb, seconds_left=30, at_once=3, gather_seconds=0.01)
+    rate = workers.rate(client=dynamodb)
+    reach_the_limit(rate, workers)
+    turns = workers.turns(rate=rate, seconds_left=30, at_once=3, gather_seconds=0.01)
     with turns.turn() as late:
         with ThreadPoolExecutor(2) as threads:
-            assert list(threads.map(lambda _: turns.turn().begin(), range(2))) == [0, 0]
+            assert None not in list(threads.map(lambda _: turns.turn().begin(), range(2)))
         written = dynamodb.writes
-        assert late.begin() == 0
+        assert late.begin() is not None
     assert dynamodb.writes == written + 1
+
+
+def seconds_waited(workers: Workers, fleet: list[SharedRate]) -> float:
+    """By an order on average, in two minutes of 0.9 of the rate; as many duplicates come with them.
+
+    Who has no slot in time waits for longer than all others.
+    """
+    chance = random.Random(1)
+    waits: list[float] = []
+    for step in range(600):
+        orders = sum(chance.random() < 0.9 * RATE / 50 for _ in range(10))
+        records = chance.sample([True] * orders + [False] * 5, orders + 5)
+        turns = workers.turns(rate=fleet[step % len(fleet)], seconds_left=30, at_once=len(records))
+        for is_order in records:
+            with turns.turn() as turn:
+                if is_order:
+                    seconds = turn.begin()
+                    waits.append(2 * WITHIN if seconds is None else seconds)
+        workers.clock.now = T0 + (step + 1) / 5
+    return statistics.mean(waits)
+
+
+def test_what_is_taken_for_duplicates_is_no_orders_loss(workers: Workers) -> None:
+    """Slots that nobody uses are of idle time: with nine tenths of the rate an order hardly waits."""
+    workers.clock = StoppedClock()
+    assert seconds_waited(workers, [workers.rate() for _ in range(4)]) < 0.3
+
+
+def test_it_would_be_if_they_were_taken_at_the_limit_too(workers: Workers) -> None:
+    """Without all_at_once the same orders wait for seconds."""
+    workers.clock = StoppedClock()
+
+    class ForAll(SharedRate):
+        def take(self, count: int, *, until: float, all_at_once: bool = False) -> list[Slot]:
+            return super().take(count, until=until)
+
+    instruments = Instruments(lambda: workers.clock.now, SILENT, workers.counted.append)
+    fleet: list[SharedRate] = [
+        ForAll(workers.client, "limits", "charge_order", rate=RATE, instruments=instruments) for _ in range(4)
+    ]
+    assert seconds_waited(workers, fleet) > 3
 
 
 def test_what_is_wanted_while_a_write_lasts_is_taken_in_the_next(workers: Workers) -> None:

@@ -177,13 +177,16 @@ class SharedRate:
         until = self._instruments.clock() + max(0.0, seconds_left - bounds.record_seconds)
         return Turns(self, self._instruments, at_once=at_once, begin_until=until)
 
-    def take(self, count: int, *, until: float) -> list[Slot]:
+    def take(self, count: int, *, until: float, all_at_once: bool = False) -> list[Slot]:
         """The slots of so many pieces of work; fewer if not all of them begin until then (epoch seconds).
 
         One request while this worker is alone, two while others work too.
+
+        Args:
+            all_at_once: none at all, unless each of them begins at once.
         """
         try:
-            return self._take(count, until)
+            return self._take(count, until, all_at_once)
         except Exception as error:  # Whatever is wrong with the item or the table: orders do not wait for it.
             self._instruments.count("StripeLimitUnreadable")
             self._instruments.logger.warning(
@@ -192,13 +195,13 @@ class SharedRate:
             now = self._instruments.clock()
             return [Slot(now, now)] * count
 
-    def _take(self, count: int, until: float) -> list[Slot]:
+    def _take(self, count: int, until: float, all_at_once: bool) -> list[Slot]:
         begun_at = self._instruments.clock()
         for _ in range(_TRIES):
             now, seen = self._instruments.clock(), self._seen
             if now - begun_at > _TAKE_SECONDS:
                 raise TimeoutError
-            within_seconds = max(0.0, until - now)
+            within_seconds = 0 if all_at_once else max(0.0, until - now)
             taken = take(
                 seen.free_at / _MICROSECONDS,
                 seen.at_once_until / _MICROSECONDS,
@@ -207,6 +210,8 @@ class SharedRate:
                 rate=self._rate,
                 within_seconds=within_seconds,
             )
+            if all_at_once and len(taken.slots) < count:
+                return []
             reaches = len(taken.slots) < count or taken.slots[-1] > now + _WAIT_SECONDS
             reached_at = now if reaches else seen.reached_at / _MICROSECONDS
             times = (taken.free_at, taken.at_once_until, reached_at)
@@ -245,8 +250,10 @@ class SharedRate:
 class Turns:
     """The slots of one batch, which its records take on several threads, each once it has its lease.
 
-    The first record that wants one waits a moment, until each of the others wants one too or has ended without: so a
-    batch takes its slots in one write. Who comes later than that takes its own.
+    A batch takes its slots in one write. The first record that wants one takes slots for all records that may want one
+    yet, if all of them can begin at once: below the limit nobody waits for another's claim. What a duplicate then
+    leaves is of an idle time. Else the first record waits a moment, until each of the others wants one too or has ended
+    without: at the limit no slot is taken that is not used. Who comes later than that takes its own.
 
     Args:
         at_once: how many of the batch's records are handled at the same time, and can wait for one another.
@@ -267,9 +274,12 @@ class Turns:
     ) -> None:
         self._rate, self._instruments, self._sleep = rate, instruments, sleep
         self._begin_until, self._gather_seconds = begin_until, gather_seconds
-        self._undecided, self._wanted = at_once, 0
+        self._undecided = at_once
+        self._wanted = 0
+        """How many records want a slot, and have none."""
         self._decision, self._taking = Condition(), Lock()
-        self._slots: deque[Slot] = deque()
+        self._slots: deque[Slot | None] = deque()
+        """Those that are taken, and None for each that was wanted and is too far away."""
 
     def turn(self) -> "StripeTurn":
         """The turn of one record; to be entered, and left when the record has ended."""
@@ -285,20 +295,28 @@ class Turns:
     def take(self) -> Slot | None:
         """A slot of its own for whoever wants one; None if there is none in time."""
         with self._taking:
-            if not self._slots and (wanted := self._gathered()):
-                self._slots.extend(self._rate.take(wanted, until=self._begin_until))
-            if self._slots:
-                return self._slots.popleft()
-        self._instruments.count("StripeLimitReached")
-        return None
+            if not self._slots:
+                self._slots.extend(self._taken())
+            slot = self._slots.popleft()
+            with self._decision:
+                self._wanted -= 1
+        if slot is None:
+            self._instruments.count("StripeLimitReached")
+        return slot
 
-    def _gathered(self) -> int:
-        """How many records want a slot that have none."""
+    def _taken(self) -> list[Slot | None]:
+        """The slots of all records that want one and have none, or may want one yet."""
         with self._decision:
-            if self._wanted:
-                self._decision.wait_for(lambda: self._undecided <= 0, timeout=self._gather_seconds)
-            wanted, self._wanted = self._wanted, 0
-            return wanted
+            undecided, wanted = self._undecided, self._wanted
+        if undecided > 0:
+            slots = self._rate.take(wanted + undecided, until=self._begin_until, all_at_once=True)
+            if slots:
+                return [*slots]
+        with self._decision:
+            self._decision.wait_for(lambda: self._undecided <= 0, timeout=self._gather_seconds)
+            wanted = self._wanted
+        slots = self._rate.take(wanted, until=self._begin_until)
+        return [*slots, *[None] * (wanted - len(slots))]
 
     def wait_until(self, at: float, *, seconds_max: float) -> float:
         """Returns for how many seconds it has waited: no longer than the maximum, whatever the clock does meanwhile."""
