@@ -3,7 +3,7 @@
 OrderPlaced ─► PaymentStore.claim ─► payments/delivery.py ─┬─► PaymentWorker ─► Done, or BackOff
                (an atomic write)                           └─► duplicate ─────► Done, or RetryAfter
 
-A message that was received before is mostly a duplicate: if its row, read with those of the whole batch, is final, the
+A message that was received before is often a duplicate: if its row, read with those of the whole batch, is final, the
 claim would be refused, and is not tried.
 """
 

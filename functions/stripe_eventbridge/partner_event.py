@@ -15,7 +15,7 @@ from typing import Any
 import stripe
 from pydantic import BaseModel, ConfigDict, Field
 
-from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.contract.events import ORDER_ID_PATTERN, READ_FROM_JSON
 from onecharge.payments.stripe_events import EVENT_TYPES
 from onecharge.runtime.consumer import PoisonMessage
 
@@ -25,7 +25,7 @@ _SNAPSHOT = "event"
 class PartnerEvent(BaseModel):
     """The envelope. What this does not need is ignored, as AWS may add to it."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
     id: str = Field(min_length=1, max_length=255)
     source: str

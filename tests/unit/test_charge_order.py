@@ -9,11 +9,12 @@ from typing import Any
 
 import boto3
 import pytest
+from pydantic import TypeAdapter
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
 from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import OrderPlacedEvent
+from onecharge.contract.events import OrderPlacedEvent, event_adapter
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
@@ -265,3 +266,12 @@ def test_every_delivery_is_one_log_line(log: Log) -> None:
     expected = {"order_id": ORDER_ID, "attempt": 1, "correlation_id": "c"}
     assert len(log.lines) == 3
     assert all(line.items() >= expected.items() for line in log.lines)
+
+
+@pytest.mark.parametrize("adapter", [ORDER_EVENT, event_adapter(OrderPlacedEvent)])
+def test_no_value_of_a_message_is_kept_once_it_is_handled(adapter: TypeAdapter[Any]) -> None:
+    """The same text is read into another object each time. By default pydantic keeps 1.5 MB of ids."""
+    body = OrderPlacedEvent.of(order(), correlation_id="c").model_dump_json()
+    first, second = adapter.validate_json(body), adapter.validate_json(body)
+    assert first.data.order_id == second.data.order_id
+    assert first.data.order_id is not second.data.order_id

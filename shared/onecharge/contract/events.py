@@ -64,6 +64,11 @@ PaymentEventType = Literal[
 ]
 
 
+READ_FROM_JSON = ConfigDict(cache_strings="keys")
+"""pydantic keeps the texts that it has read lately, so that the same text is one object. Our values are ids, which come
+once: only the names of fields are kept (pydantic documentation, "Configuration", `cache_strings`)."""
+
+
 class Contract(BaseModel):
     """A model that crosses the boundary between the services; immutable.
 
@@ -71,7 +76,7 @@ class Contract(BaseModel):
     unknown fields: the type checker refuses them.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 class OrderFact(Contract):
@@ -124,7 +129,7 @@ class CloudEvent[Data: OrderFact](BaseModel):
     Source: CloudEvents specification 1.0.2, "Context Attributes" and "JSON Event Format".
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
     specversion: Literal["1.0"] = "1.0"
     id: str = Field(min_length=1, max_length=255)
@@ -151,7 +156,7 @@ def event_adapter(*models: type[Event]) -> TypeAdapter[Any]:
     if len(models) == 1:
         return TypeAdapter(models[0])
     union: Any = reduce(or_, models)
-    return TypeAdapter(Annotated[union, Field(discriminator="type")])
+    return TypeAdapter(Annotated[union, Field(discriminator="type")], config=READ_FROM_JSON)
 
 
 class OrderServiceEvent[Data: OrderFact](CloudEvent[Data]):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from onecharge.contract.events import Attempt, Contract, CorrelationId, OrderId, OrderPlaced
+from onecharge.contract.events import READ_FROM_JSON, Attempt, Contract, CorrelationId, OrderId, OrderPlaced
 
 
 class Cancellation(StrEnum):
@@ -72,7 +72,7 @@ def question_adapter(*models: type[Contract]) -> TypeAdapter[Any]:
     if len(models) == 1:
         return TypeAdapter(models[0])
     union: Any = reduce(or_, models)
-    return TypeAdapter(Annotated[union, Field(discriminator="question")])
+    return TypeAdapter(Annotated[union, Field(discriminator="question")], config=READ_FROM_JSON)
 
 
 QUESTION = question_adapter(
