@@ -92,6 +92,29 @@ def test_answers_that_are_taken_for_what_they_are_not_are_caught() -> None:
     assert violation is not None
 
 
+# ---------------------------------------------------------------- what is not promised
+
+
+def test_what_is_said_to_have_failed_is_made_only_if_its_row_was_lost_and_money_came_back() -> None:
+    """The exception that protocol.py states, and no other: Stripe refused, the row that knew it was lost, a bank
+    returned what somebody had refunded by hand, and another delivery sent the same request."""
+    scenario = RefundScenario(fault_probability=0.05, crash_probability=0.02, by_hand=True, lose_rows=True)
+    violated: list[tuple[str, RefundWorld]] = []
+    for number in range(200):
+        world = RefundWorld(scenario, SeededChoices(number))
+        try:
+            world.run_all()
+        except Violation as violation:
+            violated.append((violation.what, world))
+    assert len(violated) > 5
+    for what, world in violated:
+        [refund_id] = [each for each in world.said_failed if world.stripe.live(each)]
+        happened = [event for _, event in world.timeline]
+        assert what == "said to be FAILED, and refunded"
+        assert f"row {refund_id[-1]} lost" in happened
+        assert any(event.startswith("the bank returns") for event in happened)
+
+
 # ---------------------------------------------------------------- broken on purpose
 
 

@@ -25,8 +25,9 @@ it is NEEDS_REVIEW.
 FAILED means that Stripe has no such refund and never will. It follows only from a refund that Stripe shows as failed,
 or from a refusal and a lookup after it, if nothing else can still create the refund: no earlier claim is open, whose
 worker may be about to send, and no earlier request is without a response, which Stripe may execute late. Otherwise it
-is NEEDS_REVIEW. A refusal is not stored under the key: if a row that says FAILED is lost, a duplicate of its message
-sends the request again, and Stripe refuses it for the same reason, unless money became available meanwhile.
+is NEEDS_REVIEW. One exception: Stripe stores no refusal under the key. If the row is lost, another delivery sends the
+request again, and Stripe refuses it for the same reason, unless money became available meanwhile: a bank returned what
+was refunded by hand. Then it is made after all, and the row says so.
 """
 
 import hashlib
