@@ -18,13 +18,13 @@ from rich.console import Console
 
 from benchmarks.costs import bill
 from benchmarks.speed import functions
-from benchmarks.speed.built import build, megabytes, ours_built, usual_by_sam, usual_megabytes
+from benchmarks.speed.built import build, libraries_built, megabytes, ours_built, usual_by_sam, usual_megabytes
 from benchmarks.speed.functions import FLOOR, NAIVE, PEERS, POWERTOOLS, USUAL, Variant, WorkFailed, onecharge
 from benchmarks.speed.measure import OnProgress, cold_starts, measure, memory
 from benchmarks.speed.picture import PICTURE, svg
 from benchmarks.speed.profiles import write_profiles
 from benchmarks.speed.progress import progress
-from benchmarks.speed.results import OURS, PEER, RESULTS, Run
+from benchmarks.speed.results import LIBRARIES, OURS, PEER, RESULTS, Run
 from benchmarks.speed.servers import Servers, running_servers
 from benchmarks.speed.tables import for_the_terminal, write_into_readmes
 from local.terminal import run_in_terminal
@@ -41,12 +41,13 @@ def bench(rounds: int, orders: int, *, is_built: bool, console: Console) -> Run:
         work_dir = Path(folder)
         if is_built:
             console.print("building with `sam build`", style="dim")
-            ours = ours_built(build(work_dir))
+            built = build(work_dir)
+            ours, alone = ours_built(built), libraries_built(built)
             by_sam = usual_by_sam(work_dir)
         with progress("measuring", _steps(rounds, orders, is_built)) as step:
             figures = measure([*PEERS, onecharge()], servers, rounds, step)
-            cold = _cold([USUAL, by_sam, FLOOR, ours], servers, 2 * rounds, step) if is_built else {}
-            peaks = _memory(ours, servers, orders, step) if is_built else {}
+            cold = _cold([USUAL, by_sam, FLOOR, alone, ours], servers, 2 * rounds, step) if is_built else {}
+            peaks = _memory(ours, alone, servers, orders, step) if is_built else {}
         return Run(
             at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             machine=_machine(),
@@ -72,7 +73,7 @@ def _dollars() -> dict[str, float]:
 def _steps(rounds: int, orders: int, is_built: bool) -> int:
     """How often progress is reported."""
     warm = rounds * (len(PEERS) + 1)
-    return warm + (2 * rounds * 4 + (_MEMORY_FROM + orders) // 50 if is_built else 0)
+    return warm + (2 * rounds * 5 + (2 * _MEMORY_FROM + orders) // 50 if is_built else 0)
 
 
 def _cold(variants: Sequence[Variant], servers: Servers, rounds: int, step: OnProgress) -> dict[str, list[float]]:
@@ -80,11 +81,17 @@ def _cold(variants: Sequence[Variant], servers: Servers, rounds: int, step: OnPr
     return {name.replace("onecharge-built", OURS): each for name, each in taken.items()}
 
 
-def _memory(ours: Variant, servers: Servers, orders: int, step: OnProgress) -> dict[str, Mapping[str, float]]:
-    goals = [_MEMORY_FROM, max(orders, _MEMORY_FROM)]
-    [theirs] = memory(POWERTOOLS, servers, goals[:1], step)
-    mine = memory(ours, servers, goals, step)
-    return {PEER: {str(goals[0]): theirs}, OURS: {str(goal): peak for goal, peak in zip(goals, mine, strict=True)}}
+def _memory(
+    ours: Variant, alone: Variant, servers: Servers, orders: int, step: OnProgress
+) -> dict[str, Mapping[str, float]]:
+    def peaks(variant: Variant, *goals: int) -> Mapping[str, float]:
+        return dict(zip(map(str, goals), memory(variant, servers, goals, step), strict=True))
+
+    return {
+        PEER: peaks(POWERTOOLS, _MEMORY_FROM),
+        LIBRARIES: peaks(alone, _MEMORY_FROM),
+        OURS: peaks(ours, _MEMORY_FROM, max(orders, _MEMORY_FROM)),
+    }
 
 
 def _machine() -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.speed.functions import BARE_PYTHON, PACKAGES, USUAL, Variant, onecharge
+from benchmarks.speed.functions import BARE_PYTHON, LIBRARIES, PACKAGES, USUAL, Variant, onecharge
 from local.deployment import Sam
 from testing.harness import PROJECT
 
@@ -54,6 +54,11 @@ def _references(node: Any) -> Iterator[str]:
 def ours_built(built: Path) -> Variant:
     """charge_order, with nothing on its path but what `sam build` has made."""
     return replace(onecharge(name="onecharge-built"), folders=folders_of(built), python=BARE_PYTHON)
+
+
+def libraries_built(built: Path) -> Variant:
+    """The layers that charge_order has, without its own code."""
+    return replace(LIBRARIES, folders=(*LIBRARIES.folders[:1], *folders_of(built)[1:]))
 
 
 def usual_by_sam(work_dir: Path) -> Variant:

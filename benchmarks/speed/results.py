@@ -11,7 +11,7 @@ from benchmarks.speed.measure import STRIPE_SECONDS, Figures, Requests, Spread, 
 RESULTS = Path(__file__).with_name("results.json")
 CHARGES_AGAIN = "charges again"
 """What a duplicate does to a design that does not know it."""
-OURS, PEER, USUAL = "onecharge", "powertools_batch", "usual"
+OURS, PEER, USUAL, LIBRARIES = "onecharge", "powertools_batch", "usual", "libraries"
 TITLES = {
     "naive": "get, charge, put",
     PEER: "Powertools",
@@ -20,6 +20,7 @@ TITLES = {
     "floor": "the floor",
     USUAL: "the usual module",
     "usual-by-sam": "the usual module, by plain `sam build`",
+    LIBRARIES: "its libraries alone",
     OURS: "onecharge",
 }
 
