@@ -122,7 +122,7 @@ def _report(found: Audited, since: datetime, until: datetime, notes: list[str]) 
 
 
 def _differences_table(found: Audited) -> Table:
-    columns = ("where", "what", "order", "at Stripe", "Stripe's amount", "our amount", "why", "look")
+    columns = ("where", "what", "order", "at Stripe", "Stripe's amount", "our amount", "why", "command")
     rows = [
         (
             each.where,
@@ -132,7 +132,7 @@ def _differences_table(found: Audited) -> Table:
             _money(each.at_stripe_minor, each.currency),
             _money(each.ours_minor, each.currency),
             each.why,
-            _look(each),
+            _command(each),
         )
         for each in found.differences
     ]
@@ -149,10 +149,10 @@ def _foreign_table(found: Audited) -> Table:
 
 
 def _described(each: Difference) -> dict[str, object]:
-    return {**asdict(each), "difference_minor": each.difference_minor, "look": _look(each)}
+    return {**asdict(each), "difference_minor": each.difference_minor, "command": _command(each)}
 
 
-def _look(each: Difference) -> str | None:
+def _command(each: Difference) -> str | None:
     return f"python -m ops explain {each.order_id}" if each.order_id else None
 
 

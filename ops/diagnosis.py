@@ -1,6 +1,6 @@
 """What is wrong with an order, and what it waits for: facts ─► findings. Pure: no clock, no I/O.
 
-    RULES   each looks at one side of the order, and yields what it finds
+    RULES   each checks one side of the order, and yields what it finds
       order and row     which outcome the order should have    onecharge.orders.transitions, publish_events.mapping
       row and Stripe    how they differ                        payments/charges/discrepancy.py, protocol.py
       what waits        who moves it next, at the latest when  schedule.py, republish/waiting.py, time_bounds.py
@@ -428,7 +428,7 @@ RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     refund_findings,  # optional: refunds
     _jobs,
 )
-"""In the order in which a person would look."""
+"""In the order in which a person would check."""
 
 
 def is_broken(findings: list[Finding]) -> bool:

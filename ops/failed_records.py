@@ -110,7 +110,7 @@ class Bucket:
         for key in sorted(keys):
             of_object = [result for each, result in zip(records, results, strict=True) if each.key == key]
             if all(result == PUBLISHED for result in of_object):
-                # The bucket has versions: it can be brought back for 30 days.
+                # The bucket has versions: it can be restored for 30 days.
                 self._s3.delete_object(Bucket=self._name, Key=key)
         return results
 

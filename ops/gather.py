@@ -50,7 +50,7 @@ from republish.republish import RepublishCheckpoint
 SCAN_PAGES_MAX = 200
 """Pages of 1 MB that are searched for a correlation id, which no index has."""
 MESSAGES_MAX = 1_000
-"""Messages that are read of each DLQ; with more in it, the look is incomplete, and says so."""
+"""Messages that are read of each DLQ; with more in it, the facts are incomplete, and say so."""
 FAILED_RECORDS_MAX = 1_000
 """Failed stream records that are read, of all orders."""
 EVENTS_AGE_SECONDS = 29 * 24 * 3600
@@ -194,7 +194,7 @@ def _failed_records(stack: Stack, records: list[PutAside], order_id: str) -> Ite
 
 
 def _letters(stack: Stack) -> tuple[list[Letter], bool]:
-    """What the DLQs hold, and whether that is all: each message is hidden for the moment of the look.
+    """What the DLQs hold, and whether that is all: each message is hidden for the moment of the read.
 
     Source queues are not received from: that would raise the receive count, which ends at maxReceiveCount, and hide
     the message from its function. A DLQ has no redrive policy.

@@ -15,7 +15,7 @@ from republish.waiting import DAY_SECONDS
 if TYPE_CHECKING:
     from ops.facts import Facts
 
-_GIVE_BACK = "tell the customer; request another refund of the amount through the API, or pay it back in another way"
+_GIVE_BACK = "notify the customer; request another refund of the amount through the API, or pay it back in another way"
 _RESOLVE = "python -m ops review resolve ORDER --refund {} --as refund-made, or refund-failed, --reason …"
 _EMIT_AGAIN = {RefundState.SUCCEEDED: "refund-made", RefundState.FAILED: "refund-failed"}
 """The resolution that says what the row says already."""

@@ -91,7 +91,7 @@ def resolve_refund(
         what = f"would write {decision.state} on revision {refund.revision}; --yes does it"
     else:
         is_done = store.resolve(refund, decision, Review(resolution, stack.caller, reason, now))
-        what = f"done: {decision.state}" if is_done else "refused: the row has changed since it was read: look again"
+        what = f"done: {decision.state}" if is_done else "refused: the row has changed since it was read: check again"
     return _report(order_id, refund_id, resolution, what, is_done)
 
 

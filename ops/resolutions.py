@@ -50,7 +50,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class CancelFirst:
-    """PaymentIntents of the order that are open, and not the row's: cancel them as abandoned, then look again."""
+    """PaymentIntents of the order that are open, and not the row's: cancel them as abandoned, then check again."""
 
     payment_intent_ids: tuple[str, ...]
 

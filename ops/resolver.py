@@ -1,9 +1,9 @@
 """Resolves a payment as a person decides: reads the row, then Stripe, and writes on the revision that was read.
 
-    look ─► decide_resolution ─┬─► Refused
-      ▲                        ├─► CancelFirst ─► cancel at Stripe ─┐
-      └────────────────────────┼────────────────────────────────────┘
-                               └─► Write, Reopen ─► on the row's revision ─► Resolved; refused if the row has changed
+    look_up ─► decide_resolution ─┬─► Refused
+      ▲                           ├─► CancelFirst ─► cancel at Stripe ─┐
+      └───────────────────────────┼────────────────────────────────────┘
+                                  └─► Write, Reopen ─► on the row's revision ─► Resolved; refused if the row has changed
 
 Whatever a person saw before is not used: everything is read again at the moment of writing.
 """
@@ -29,7 +29,7 @@ from ops.resolutions import (
 )
 from ops.review_store import Review, ReviewStore
 
-_LOOKS_MAX = 3
+_ROUNDS_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Resolver:
     refund: Callable[[Payment, FoundIntent], str | None] = refund_at_stripe
     """Refunds a PaymentIntent in full, once; returns why it is not done yet, or None."""
 
-    def look(self, order_id: str) -> Seen:
+    def look_up(self, order_id: str) -> Seen:
         """The row, and then everything of the order at Stripe."""
         payment = self.store.read(order_id)
         if payment is None:
@@ -80,8 +80,8 @@ class Resolver:
         self, order_id: str, resolution: Resolution, review: Review, *, chosen: str | None = None
     ) -> Resolved | Refused:
         """Decide by what is there now, and write it."""
-        for _ in range(_LOOKS_MAX):
-            seen = self.look(order_id)
+        for _ in range(_ROUNDS_MAX):
+            seen = self.look_up(order_id)
             decision = decide_resolution(resolution, seen, chosen=chosen)
             if isinstance(decision, Refused) or seen.payment is None:
                 return decision if isinstance(decision, Refused) else Refused("there is no row")
@@ -107,5 +107,5 @@ class Resolver:
             case _:
                 assert_never(decision)
         if not is_written:
-            return Refused("the row has changed since it was read: look again")
+            return Refused("the row has changed since it was read: check again")
         return Resolved(decision, payment)

@@ -1,4 +1,4 @@
-"""`restore`: what was lost is brought back. docs/runbook.md, "Restore a table", has the whole procedure.
+"""`restore`: restores what was lost. docs/runbook.md, "Restore a table", has the whole procedure.
 
 rows      copy the rows that a table lacks from the table that DynamoDB restored. A row that exists is never
           touched: whoever wrote it knew more. Can be repeated, and continued after an interruption.
@@ -76,7 +76,7 @@ class Copy:
     is_dry_run: bool
 
     def report(self, logical_id: str) -> Report:
-        """Copy, and say what became of each row. Raises Problem if the tables do not match."""
+        """Copy, and report the result of each row. Raises Problem if the tables do not match."""
         self._check()
         counts = Counter[str]()
         different: list[str] = []
@@ -155,13 +155,14 @@ def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> R
     checkpoint = checkpoints.read()
     if checkpoint is None:
         raise Problem("reconcile has not run yet: there is no checkpoint to set back")
-    told = {"since": datetime.fromtimestamp(since, UTC).isoformat(), "was": checkpoint.since, "is_dry_run": is_dry_run}
+    start = datetime.fromtimestamp(since, UTC).isoformat()
+    document = {"since": start, "was": checkpoint.since, "is_dry_run": is_dry_run}
     if is_dry_run:
-        line = f"dry run: --yes lets reconcile read Stripe's events again since {told['since']}"
-        return Report(told, [line], ExitStatus.FOUND)
+        line = f"dry run: --yes lets reconcile read Stripe's events again since {start}"
+        return Report(document, [line], ExitStatus.FOUND)
     try:
         # If it has not come so far, it continues where it is; what webhooks have processed since is handled again, too.
         checkpoints.write(checkpoint.again_since(min(since, checkpoint.since), now=now))
     except ConcurrentRun:
         raise Problem("reconcile runs at this moment: try again in some minutes") from None
-    return Report(told, [f"reconcile reads Stripe's events again since {told['since']}, from its next run on"])
+    return Report(document, [f"reconcile reads Stripe's events again since {start}, from its next run on"])

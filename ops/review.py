@@ -173,7 +173,7 @@ def _review_document(stack: Stack, reviews: Reviews, order_id: str) -> dict[str,
     if "finalized_at" in item:
         document["since"] = shown(int(item["finalized_at"]["N"]))
     try:
-        seen = reviews.resolver.look(order_id)
+        seen = reviews.resolver.look_up(order_id)
     except LookupInconclusive:
         return document | {"stripe": ["more than was read"]}
     except stripe.StripeError as error:
@@ -189,7 +189,7 @@ def _review_document(stack: Stack, reviews: Reviews, order_id: str) -> dict[str,
 
 
 def _dry_run(reviews: Reviews, wanted: Wanted) -> Report:
-    seen = reviews.resolver.look(wanted.order_id)
+    seen = reviews.resolver.look_up(wanted.order_id)
     if _is_half_done(reviews, seen, wanted):
         return _report(wanted, f"would {_what_is_left(seen)}; --yes does it", False)
     decision = decide_resolution(wanted.resolution, seen, chosen=wanted.payment_intent_id)
@@ -202,7 +202,7 @@ def _what(decision: Decision, seen: Seen) -> str:
     row = f"on revision {seen.payment.revision}" if seen.payment else ""
     match decision:
         case CancelFirst(ids):
-            return f"cancel {', '.join(ids)} at Stripe as abandoned, then look again"
+            return f"cancel {', '.join(ids)} at Stripe as abandoned, then check again"
         case Write(final):
             return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order PAID"
         case Reopen(cancel=True):
@@ -262,7 +262,7 @@ def _finish(reviews: Reviews, seen: Seen, wanted: Wanted) -> Report:
     if seen.payment is None or _moves_the_order(seen):
         return _publish_again(reviews, wanted)
     if not reviews.resolver.store.reemit_outcome(seen.payment, now=int(time.time())):
-        return _report(wanted, "refused: the row has changed since it was read: look again", False)
+        return _report(wanted, "refused: the row has changed since it was read: check again", False)
     return _report(wanted, f"done: the row is {seen.payment.state}; its outcome moves the order", True)
 
 

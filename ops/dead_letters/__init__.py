@@ -1,4 +1,4 @@
-"""The messages in the DLQs: what they are, what became of their orders, and what to do with them.
+"""The messages in the DLQs: what they are, the state of their orders, and what to do with them.
 
 queues    which DLQs a stack has, where each message of them belongs, and reading without harm
 letter    one message of a DLQ

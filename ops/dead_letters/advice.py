@@ -1,4 +1,4 @@
-"""What to do with a message of a DLQ, by what became of its order. Every decision, pure: no clock, no I/O.
+"""What to do with a message of a DLQ, by the state of its order and payment. Every decision, pure: no clock, no I/O.
 
     REDRIVE   something is left to do, and the message does it: send it back
     DISCARD   nothing is left for it to do: a duplicate by now, superseded, or of an order that has ended
@@ -80,7 +80,7 @@ def is_unfinished(order: StoredOrder) -> bool:
 
 
 def asks_stripe(event: OrderPlacedEvent, order: StoredOrder | None, payment: Payment | None) -> bool:
-    """Whether only Stripe knows what became of the payment: its row is lost, or not final."""
+    """Whether only Stripe knows the result of the payment: its row is lost, or not final."""
     before_stripe = advise_order_placed(event, order, payment, [])
     return before_stripe.action is Action.REDRIVE and (payment is None or payment.state is PaymentState.PENDING)
 

@@ -1,4 +1,4 @@
-"""Consults what became of a message's order: the order, its payment, its refund, and Stripe if only Stripe knows.
+"""Reads the state of a message's order: the order, its payment, its refund, and Stripe if only Stripe knows.
 
 It only reads. Stripe is asked through the payment service's own gateway: retrieve, and the lookup of every
 PaymentIntent of an order.

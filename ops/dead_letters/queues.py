@@ -125,7 +125,7 @@ class Reading:
             yield new
 
     def delete(self, letter: DeadLetter) -> bool:
-        """Delete the message for good; False if it may still be in the DLQ."""
+        """Delete the message permanently; False if it may still be in the DLQ."""
         held = self.held.get(letter.message_id, letter)
         try:
             self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=held.receipt_handle)

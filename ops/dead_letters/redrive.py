@@ -45,7 +45,7 @@ DEDUPLICATION_PREFIX = "redrive-"  # optional: fifo
 
 @dataclass(frozen=True)
 class Redriven:
-    """What became of one message."""
+    """The result of one message."""
 
     sent_as: str
     """Its new message id in the queue."""

@@ -74,4 +74,4 @@ def test_faults_leave_no_difference_and_tampering_does(shop: Shop, stack: Stack,
         paid[1]: ("at Stripe only", 2500),
         paid[2]: ("amounts differ", 1),
     }
-    assert found[paid[1]]["look"] == f"python -m ops explain {paid[1]}"
+    assert found[paid[1]]["command"] == f"python -m ops explain {paid[1]}"

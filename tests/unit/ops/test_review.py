@@ -181,10 +181,10 @@ def test_a_cancellation_is_left_to_the_protocol(operated: OperatedStack) -> None
 
 @dataclass(frozen=True)
 class _Meanwhile(Resolver):
-    """Another worker finalizes the row between the look and the write."""
+    """Another worker finalizes the row between the lookup and the write."""
 
-    def look(self, order_id: str) -> Seen:
-        seen = super().look(order_id)
+    def look_up(self, order_id: str) -> Seen:
+        seen = super().look_up(order_id)
         assert seen.payment is not None
         assert self.store.reemit_outcome(seen.payment, now=NOW)
         return seen
