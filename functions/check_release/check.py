@@ -30,7 +30,7 @@ class Deployments(Protocol):
 
 @dataclass(frozen=True)
 class CheckRelease:
-    """Checks the version that a deployment shifts traffic to, and tells CodeDeploy. Methods raise botocore's errors."""
+    """Checks the version that traffic is shifted to, and reports to CodeDeploy. Methods raise botocore's errors."""
 
     codedeploy: Deployments
     functions: "LambdaClient"

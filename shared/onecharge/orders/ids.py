@@ -48,7 +48,7 @@ class OrderIds:
 
     @property
     def fingerprint(self) -> str:
-        """Tells one key from another, and reveals nothing of it."""
+        """Distinguishes one key from another, and reveals nothing of it."""
         return self._hmac(_FINGERPRINT_OF)
 
     def _hmac(self, message: bytes) -> str:

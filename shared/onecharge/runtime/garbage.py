@@ -1,6 +1,6 @@
 """When Python looks for garbage: not while a function starts.
 
-What a function imports and builds is 80,000 objects, and none is garbage. By the default Python would look through them
+What a function imports and builds is 80,000 objects, and none is garbage. By the default Python would scan them
 42 times: a twelfth of a cold start's CPU.
 """
 

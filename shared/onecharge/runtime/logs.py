@@ -1,4 +1,4 @@
-"""The logger of a function: JSON lines of Powertools, without secrets, and quiet libraries whatever the level is."""
+"""The logger of a function: JSON lines of Powertools, without secrets. At any level, libraries log only warnings."""
 
 import logging
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 from pydantic import ValidationError
 
 _NO_KNOWN_TYPE = {"union_tag_not_found": "type: missing", "union_tag_invalid": "type: unknown"}
-"""pydantic's errors for a union of events, which the event's type tells apart."""
+"""pydantic's errors for a union of events, whose discriminator is the event's type."""
 
 
 def reason_of(invalid: ValidationError) -> str:
