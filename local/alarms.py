@@ -8,7 +8,7 @@ their states. The emulator then evaluates the composite alarms by their rules. P
     onecharge/STACK                   the lines in embedded metric format in the functions' logs
     AWS/SQS, visible messages         the queue's attributes, at each evaluation
     AWS/Lambda                        the emulator counts the invocations of each function, and which failed
-    AWS/SQS, age of the oldest        none: no queue tells it
+    AWS/SQS, age of the oldest        none: no queue reports it
     AWS/Lambda, IteratorAge           none
     AWS/ApiGateway                    none
 

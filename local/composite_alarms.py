@@ -50,7 +50,7 @@ def create_composite_alarms(emulator: Emulator, stack_name: str, taken: Mapping[
 
 
 def _in_order(taken: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The composite alarms as they are written: one that names another stands below it."""
+    """The composite alarms as they are written: one that names another is below it."""
     for name, resource in taken.items():
         if resource["Type"] == _COMPOSITE:
             yield name, resource["Properties"]

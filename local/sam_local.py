@@ -53,10 +53,10 @@ def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path
         # end optional
     }
     command += ["--parameter-overrides", *(f"{name}={value}" for name, value in overrides.items())]
-    quiet = {"SAM_CLI_TELEMETRY": "0", "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
+    offline = {"SAM_CLI_TELEMETRY": "0", "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
     done = subprocess.run(
         command,
-        env={**os.environ, **CREDENTIALS, **quiet},
+        env={**os.environ, **CREDENTIALS, **offline},
         cwd=sam.work_dir,
         capture_output=True,
         text=True,

@@ -7,8 +7,8 @@ from benchmarks.costs import prices
 from benchmarks.costs.bill import (
     BUSY,
     FOR_EACH_MONTH,
+    LOW_TRAFFIC,
     PROVISIONED_USE,
-    QUIET,
     Line,
     NaiveDesign,
     deployed,
@@ -86,7 +86,10 @@ def report(of: Measured) -> Iterator[str]:
     yield f"Measured by `make costs MEASURE=1`: {of.machine}; Stripe takes {of.stripe_seconds} s."
     yield "Time on Lambda is computed from it: waiting, and CPU time by the share of a vCPU that the memory buys."
     yield ""
-    for batch, shop in ((BUSY, "a busy shop: ten orders a batch"), (QUIET, "a quiet shop: each order is a batch")):
+    for batch, shop in (
+        (BUSY, "a busy shop: ten orders a batch"),
+        (LOW_TRAFFIC, "a low-traffic shop: each order is a batch"),
+    ):
         yield f"== {shop}"
         yield ""
         yield from bill("onecharge", onecharge(deployed(batch), of))

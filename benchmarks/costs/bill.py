@@ -1,7 +1,7 @@
 """The bill for a million paid orders, line by line: onecharge as template.yaml has it, and the naive loop beside it.
 
-Two kinds of shop. Busy: batches are full, ten orders share an invocation, a publish, an SQS request. Quiet: every order
-is a batch of its own.
+Two kinds of shop. Busy: batches are full, ten orders share an invocation, a publish, an SQS request. Low-traffic:
+every order is a batch of its own.
 
 Time on Lambda is computed, not measured there: what a function waits for, plus its CPU time on this machine divided by
 the share of a vCPU that its memory buys ("At 1,769 MB, a function has the equivalent of one vCPU", AWS Lambda Developer
@@ -18,7 +18,7 @@ from testing.harness import load_template
 VCPU_MB = 1769
 DYNAMODB_MS, SNS_MS, SQS_MS = 4, 10, 10
 """How long one request waits, assumed; DynamoDB's as in the other benchmarks."""
-BUSY, QUIET = 10, 1
+BUSY, LOW_TRAFFIC = 10, 1
 """Orders of a batch."""
 PLATFORM_BYTES = len(
     '{"time":"2026-11-22T00:00:00.000Z","type":"platform.start","record":{"requestId":"00000000-0000-4000-8000-'
@@ -242,12 +242,12 @@ def levers(batch: int) -> list[Lever]:
     """What is taken, then what is not."""
     now = deployed(batch)
     full = [
-        Lever("batches of ten, not one order each", now, replace(now, batch=QUIET)),
+        Lever("batches of ten, not one order each", now, replace(now, batch=LOW_TRAFFIC)),
         Lever("ten records in parallel: Lambda waits for Stripe once", now, replace(now, is_parallel=False)),
         Lever("PublishBatch", now, replace(now, publishes_batches=False)),
     ]
     return [
-        *(full if batch > QUIET else []),
+        *(full if batch > LOW_TRAFFIC else []),
         Lever("metrics in the log, not PutMetricData", now, replace(now, sends_metrics=True)),
         Lever("no traces by default", now, replace(now, traced=1)),
         Lever("HTTP API, not REST API", now, replace(now, api="REST API")),
@@ -273,7 +273,7 @@ def levers(batch: int) -> list[Lever]:
 METRIC_ALARMS, COMPOSITE_ALARMS = 61, 11
 """Of monitoring.yaml and template.yaml, with all optional parts."""
 CUSTOM_METRICS = 40
-"""That a quiet shop reports: each name with each value of its dimensions, of docs/metrics.md."""
+"""That a low-traffic shop reports: each name with each value of its dimensions, of docs/metrics.md."""
 
 MONTH_SECONDS = 30 * 86_400
 FOR_EACH_MONTH = (

@@ -41,7 +41,7 @@ class SystemClock:
 
 @dataclass
 class Sent:
-    """One request, and what became of it."""
+    """One request, and its result."""
 
     number: int
     due: float

@@ -61,7 +61,7 @@ def main() -> int:
                 cost = job(url, rows if job is jobs.done_documents else given.work)
                 costs.setdefault(name, []).append(cost)
                 units = (f"{cost.requests:.3f}", f"{cost.read_units:.3f}", f"{cost.write_units:.2f}")
-                speed = "too few to tell" if cost.orders_a_second is None else f"{cost.orders_a_second:,.0f}"
+                speed = "too few to measure" if cost.orders_a_second is None else f"{cost.orders_a_second:,.0f}"
                 table.add_row(f"{rows:,}", name, *units, speed)
             table.add_section()
     console.print(table)

@@ -45,7 +45,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of the orders."""
+    """The result for all orders."""
 
     seconds: float
     """From the beginning of the first batch to the end of the last one."""

@@ -28,7 +28,7 @@ class Invocation(LambdaContext):
     def __init__(self, seconds: float) -> None:
         self._ends_at = time.monotonic() + seconds
 
-    def get_remaining_time_in_millis(self) -> int:  # type: ignore[override]  # The other one's time stands still.
+    def get_remaining_time_in_millis(self) -> int:  # type: ignore[override]  # The base class's time is fixed.
         return int((self._ends_at - time.monotonic()) * 1000)
 
 

@@ -10,7 +10,7 @@ from benchmarks.costs.__main__ import report, verdict
 from benchmarks.costs.aws import units_of
 from benchmarks.costs.bill import (
     BUSY,
-    QUIET,
+    LOW_TRAFFIC,
     VCPU_MB,
     NaiveDesign,
     deployed,
@@ -46,7 +46,7 @@ def test_what_was_measured_is_what_is_deployed() -> None:
 
 def test_the_naive_loop_is_measured_in_the_same_way() -> None:
     """A get and two puts, of one table."""
-    for batch in (BUSY, QUIET):
+    for batch in (BUSY, LOW_TRAFFIC):
         assert MEASURED.naive_units[str(batch)] == {"read NaiveTable": 1, "write NaiveTable": 2, "requests": 3}
     assert MEASURED.functions["charge_orders"]["10"].wall_ms > 10 * MEASURED.stripe_seconds * 1000
     assert MEASURED.functions["charge_order"]["10"].wall_ms < 4 * MEASURED.stripe_seconds * 1000
@@ -74,7 +74,7 @@ def test_a_million_orders_of_one_gb_second_each_cost_its_price() -> None:
     second = PerInvocation(cpu_ms=1000 * 1024 / VCPU_MB, wall_ms=0, log_bytes=0)
     functions = {"orders_api": second, "publish_events": nothing, "charge_order": nothing, "update_order": nothing}
     of = Measured("here", 0, {name: {"1": each} for name, each in functions.items()}, {"1": {"write A": 2}}, {})
-    design = replace(deployed(QUIET), memory_mb=1024, charge_memory_mb=1024, architecture="arm64")
+    design = replace(deployed(LOW_TRAFFIC), memory_mb=1024, charge_memory_mb=1024, architecture="arm64")
     lines = {line.service: line.dollars for line in onecharge(design, of)}
     waits = (4 + 2 * 10 + 3 * 4 + 4) / 1000  # orders_api, publish_events twice, charge_order, update_order
     assert lines["Lambda, GB-seconds"] == pytest.approx(13.3334 * (1 + waits))
@@ -82,7 +82,7 @@ def test_a_million_orders_of_one_gb_second_each_cost_its_price() -> None:
     assert lines["DynamoDB, writes"] == pytest.approx(2 * 0.625)
 
 
-@pytest.mark.parametrize("batch", [BUSY, QUIET])
+@pytest.mark.parametrize("batch", [BUSY, LOW_TRAFFIC])
 def test_a_lever_saves_what_it_is_said_to(batch: int) -> None:
     """Those that are taken, and those that are not, each with its reason."""
     for lever in levers(batch):

@@ -1,4 +1,4 @@
-"""The floor: claim, charge and settle on ten threads, with urllib3 and requests that are signed here. No checks.
+"""The floor: claim, charge and finalize on ten threads, with urllib3 and requests that are signed here. No checks.
 
 Nobody should run it: it does not validate, log, count, retry, or know an error from an answer. It shows what the same
 HTTP requests cost at least in Python. Signature: AWS General Reference, "Create a signed AWS API request" (version 4).
@@ -61,7 +61,7 @@ def dynamodb(target: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def process(record: dict[str, Any]) -> None:
-    """Claim, charge, settle; a duplicate ends at the claim."""
+    """Claim, charge, finalize; a duplicate ends at the claim."""
     order = json.loads(record["body"])["data"]
     key = {"order_id": {"S": order["order_id"]}}
     claim = {"TableName": TABLE, "Item": key, "ConditionExpression": "attribute_not_exists(order_id)"}

@@ -31,7 +31,7 @@ class Order(BaseModel):
 
 
 class Charged(BaseModel):
-    """What became of it."""
+    """The result."""
 
     payment_id: str
 
