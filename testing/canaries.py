@@ -1,4 +1,4 @@
-"""Canaries: values that stand for a secret, a card or a person, fed in somewhere and searched for everywhere else.
+"""Canaries: values that represent a secret, a card or a person, fed in somewhere and searched for everywhere else.
 
     fed in by a test ─► the system ─► logs, metrics, queues, tables, responses ─► found_in(text, canaries): []
 
@@ -33,7 +33,7 @@ class Canary:
         yield re.escape(self.value.encode().hex())
         digits = re.sub(r"\D", "", self.value)
         if digits == re.sub(r"[\s-]", "", self.value):
-            # A card number, with whatever stands between its digits.
+            # A card number, with whatever separates its digits.
             yield r"(?:\W|%20|%2D|\\u0020)*".join(digits)
 
     def is_in(self, text: str) -> bool:
@@ -41,7 +41,7 @@ class Canary:
 
 
 def _in_base64(value: bytes) -> Iterator[str]:
-    """The part that is the same wherever the value stands in a longer text, for each of three positions."""
+    """The part that is the same wherever the value is in a longer text, for each of three positions."""
     for before in range(3):
         encoded = base64.b64encode(b"\0" * before + value).decode().rstrip("=")
         inner = encoded[[0, 2, 3][before] : len(encoded) - (0 if (before + len(value)) % 3 == 0 else 1)]
@@ -109,7 +109,7 @@ def value_at(event: Any, path: Path) -> Any:
 
 
 def is_under(path: Path, *prefixes: Sequence[str | int]) -> bool:
-    """Whether the path begins as one of these; a `*` stands for any one step."""
+    """Whether the path begins as one of these; a `*` matches any one step."""
     return any(
         len(path) >= len(prefix) and all(want in ("*", have) for want, have in zip(prefix, path, strict=False))
         for prefix in prefixes

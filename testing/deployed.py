@@ -21,7 +21,7 @@ from local.stripe_standin.admin import Ledger, LedgerCharge
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 
-_LOOK_BACK_SECONDS = 3600
+_LOOKBACK_SECONDS = 3600
 """A run of the tests is shorter."""
 
 
@@ -80,7 +80,7 @@ class StripeAccount:
 
     @staticmethod
     def _listed(objects: Any) -> Iterator[Mapping[str, Any]]:
-        since = int(time.time()) - _LOOK_BACK_SECONDS
+        since = int(time.time()) - _LOOKBACK_SECONDS
         for each in objects.list({"created": {"gte": since}, "limit": 100}).auto_paging_iter():
             yield each.to_dict()
 

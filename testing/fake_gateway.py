@@ -15,7 +15,7 @@ from onecharge.payments.stripe_responses import Failure, ResponseKind
 
 Execute = Callable[[], StripeResponse]
 Step = Callable[[Execute], StripeResponse]
-"""Stands in the way of one request: executes it or not, and answers."""
+"""Intercepts one request: executes it or not, and answers."""
 
 
 def refused(kind: ResponseKind, code: str | None = None, shown: FoundIntent | None = None) -> Step:
@@ -86,7 +86,7 @@ class FakeGateway:
     charges: int = 0
 
     def next(self, operation: str, *steps: Step) -> None:
-        """Stand in the way of the next requests of this operation."""
+        """Intercept the next requests of this operation."""
         self.steps[operation] += steps
 
     def store_failure(self, key: str, kind: ResponseKind = ResponseKind.RETRYABLE) -> Step:

@@ -59,7 +59,7 @@ LATENCIES = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the backlog."""
+    """The result for the whole backlog."""
 
     orders_per_second: float
     refused: int

@@ -1,6 +1,6 @@
 """The payment service in one process: its real store, worker, cancellation and reconciler, over fakes at the boundary.
 
-DynamoDB is whichever client the test brings; Stripe is in memory, behind the SDK's client, and answers in its objects.
+DynamoDB is whichever client the test passes; Stripe is in memory, behind the SDK's client, and answers in its objects.
 """
 
 from collections.abc import Callable

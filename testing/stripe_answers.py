@@ -1,4 +1,4 @@
-"""A server in Stripe's place that answers what a test has told it to, over real connections.
+"""A server in Stripe's place that answers what a test has set, over real connections.
 
 with StripeAnswers() as stripe:
     stripe.post("/v1/payment_intents", breaks=Break.BEFORE)     # the first time
@@ -70,7 +70,7 @@ class _Answer:
 
 @dataclass
 class StripeAnswers:
-    """Each path's answers, in their order; the last one stays. What it was not told about is 599."""
+    """Each path's answers, in their order; the last one stays. Any other path is answered 599."""
 
     calls: list[Call] = field(default_factory=list)
     connections: int = 0
@@ -79,7 +79,7 @@ class StripeAnswers:
     _answers: defaultdict[tuple[str, str], list[_Answer]] = field(default_factory=lambda: defaultdict(list))
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"told": self}))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"answers": self}))
         self._server.daemon_threads = True
         self._server.block_on_close = False
         Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -96,17 +96,17 @@ class StripeAnswers:
 
     def get(self, path: str, **answer: Any) -> None:
         """As `post`."""
-        self._tell("GET", path, **answer)
+        self._add("GET", path, **answer)
 
     def post(self, path: str, **answer: Any) -> None:
-        """Tell the next answer of this path.
+        """Add an answer of this path.
 
         Args:
             answer: `json` or `body`; `status`, `headers`; `breaks`, a Break; `closes_after`, without a word.
         """
-        self._tell("POST", path, **answer)
+        self._add("POST", path, **answer)
 
-    def _tell(
+    def _add(
         self,
         method: str,
         path: str,
@@ -123,11 +123,11 @@ class StripeAnswers:
 
     def answer_to(self, call: Call) -> _Answer:
         """The next answer; called by the server."""
-        told = self._answers[call.method, urlsplit(call.path_url).path]
+        answers = self._answers[call.method, urlsplit(call.path_url).path]
         self.calls.append(call)
-        if not told:
-            return _Answer(599, b"nothing was told of this path", {}, None, False)
-        return told.pop(0) if len(told) > 1 else told[0]
+        if not answers:
+            return _Answer(599, b"no answer is set for this path", {}, None, False)
+        return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
 def _dumped(value: Any) -> bytes:
@@ -136,15 +136,15 @@ def _dumped(value: Any) -> bytes:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    told: StripeAnswers
+    answers: StripeAnswers
 
     def setup(self) -> None:
         super().setup()
-        self.told.connections += 1
+        self.answers.connections += 1
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        answer = self.told.answer_to(Call(self.command, self.path, HTTPHeaderDict(self.headers.items()), body))
+        answer = self.answers.answer_to(Call(self.command, self.path, HTTPHeaderDict(self.headers.items()), body))
         match answer.breaks:
             case Break.BEFORE:
                 self.close_connection = True
@@ -155,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             case Break.SILENT:
-                self.told.ended.wait(30)
+                self.answers.ended.wait(30)
             case Break.INFORMED:
                 self.connection.sendall(b"HTTP/1.1 103 Early Hints\r\nLink: </>; rel=preload\r\n\r\n")
                 # Or until it closes.
@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body[: len(answer.body) // 2])
             self.wfile.flush()
             if answer.breaks is Break.STALLED:
-                self.told.ended.wait(30)
+                self.answers.ended.wait(30)
             self.close_connection = True
             return
         self.wfile.write(answer.body)

@@ -35,7 +35,7 @@ class Suppression:
     scanner: str
     rule: str
     where: str
-    """The finding's `where`; a `*` stands for any characters."""
+    """The finding's `where`; a `*` matches any characters."""
     reason: str
 
     def matches(self, finding: Finding) -> bool:

@@ -112,7 +112,7 @@ class Scanners:
         return Scan(findings, len(names))
 
     def checkov(self) -> Scan:
-        """Every rule that it brings, without the descriptions that it would download."""
+        """Every rule that it ships with, without the descriptions that it would download."""
         with tempfile.TemporaryDirectory() as folder:
             # checkov reads no YAML merge keys; `sam build` resolves them as well.
             for path in self.templates:
@@ -211,9 +211,9 @@ class Scanners:
             raise ScannerFailed(f"{program} wrote no JSON: {written[-500:]}") from None
 
     def _run(self, command: Sequence[str], *, codes: Sequence[int]) -> str:
-        quiet = {"LOG_LEVEL": "ERROR", "NO_COLOR": "1", "PYTHONWARNINGS": "ignore"}
+        errors_only = {"LOG_LEVEL": "ERROR", "NO_COLOR": "1", "PYTHONWARNINGS": "ignore"}
         done = subprocess.run(
-            command, cwd=self.project, env=os.environ | quiet, capture_output=True, text=True, check=False
+            command, cwd=self.project, env=os.environ | errors_only, capture_output=True, text=True, check=False
         )
         if done.returncode not in codes:
             raise ScannerFailed(f"{Path(command[0]).name} ended with {done.returncode}: {done.stderr[-2000:]}")

@@ -136,7 +136,7 @@ def _placeholders(expressions: tuple[str, ...]) -> frozenset[str]:
 
 
 def _refuse_what_is_unused(given: Mapping[str, Any]) -> None:
-    """DynamoDB refuses names and values that no expression uses, and placeholders that stand for nothing."""
+    """DynamoDB refuses names and values that no expression uses, and placeholders that are not defined."""
     used = _placeholders(tuple([given[name] for name in _EXPRESSIONS if name in given]))
     defined = given.get("ExpressionAttributeNames", {}).keys() | given.get("ExpressionAttributeValues", {}).keys()
     if used != defined:

@@ -416,31 +416,31 @@ class RefundWorld:
     # ------------------------------------------------------------ the schedule
 
     def run_all(self) -> None:
-        """Deliver with faults, then without, until all is quiet; raises Violation when an invariant breaks."""
+        """Deliver with faults, then without, until all is idle; raises Violation when an invariant breaks."""
         for event in self.refunds:
             for _ in range(self.scenario.copies):
                 self.send(event)
-        self.until_quiet()
+        self.run_until_idle()
         for _ in range(self.scenario.redeliveries):
             self.pass_time((HOUR, 5 * HOUR, 25 * HOUR, 13 * DAY)[self.choices.pick(4)])
             self.send(self.refunds[self.choices.pick(len(self.refunds))])
-            self.until_quiet()
+            self.run_until_idle()
         self.faults_on = self.stripe.is_other_account = False
         for _ in range(3):
             # The order service asks again for what it still waits for; the last 500 is executed.
             for event in self.refunds:
                 if self.state_of(event) in (None, RefundState.PENDING):
                     self.send(event)
-            self.until_quiet()
+            self.run_until_idle()
             self.pass_time(2 * DAY)
-            self.until_quiet()
+            self.run_until_idle()
         self.check_the_end()
 
     def send(self, event: RefundRequestedEvent | RefundEvent) -> None:
         self.made_names += 1
         self.messages.append(_Message(f"m{self.made_names}", event, self.time))
 
-    def until_quiet(self) -> None:
+    def run_until_idle(self) -> None:
         while self.messages or self.workers:
             self.steps += 1
             if self.steps > _STEPS_MAX:

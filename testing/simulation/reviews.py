@@ -125,7 +125,7 @@ class ReviewWorld(World):
         for key in sorted(self.to_be_sent):
             if self.states.get(key) is IN_WORK:
                 self._publish(key)
-        self.until_quiet()
+        self.run_until_idle()
         super()._check_nothing_is_lost()
 
     def _check_the_end(self) -> None:
@@ -139,7 +139,7 @@ class ReviewWorld(World):
                 row = RowView.of(self.rows[key])
                 again = Resolution.CANCEL if row.is_to_be_canceled or self._is_canceled(key) else Resolution.RETRY
                 self.ask_a_person_who_knows(key, Resolution.PAID if self._charges_of(key) else again)
-            self.until_quiet()
+            self.run_until_idle()
             self._ask_again_until_all_is_finished()
         if left := [key for key in self._in_review() if not self._is_elsewhere(key)]:
             raise Violation(f"{left} needs review, and nobody can end it", self.timeline)

@@ -67,7 +67,7 @@ CARDS: Mapping[str, Issuer] = {
 
 @dataclass(frozen=True)
 class Effect:
-    """What becomes of a request that Stripe has received: when it is executed, and what its key repeats."""
+    """What Stripe does with a request that it has received: when it is executed, and what its key replays."""
 
     executed_after_seconds: int | None = 0
     """None: never."""

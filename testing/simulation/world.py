@@ -141,7 +141,7 @@ class Scenario:
     jump_probability: float = 0.0
     """Of time passing while a worker is at a boundary: up to longer than it may run."""
     redeliveries: int = 0
-    """Messages that come again, under new ids, an hour, a day or thirteen days later."""
+    """Messages that are redelivered, under new ids, an hour, a day or thirteen days later."""
     redrive_probability: float = 0.0
     """Of a message landing in the DLQ when it is received, to be redriven an hour, a day or thirteen days later."""
     lose_rows: bool = False
@@ -163,7 +163,7 @@ class Scenario:
     placed_ago_seconds: tuple[int, ...] = (0,)
     """How long before the first delivery the orders were placed: one of these."""
     waits_seconds: tuple[int, ...] = (3600, 4200, DAY, 13 * DAY)
-    """How long after it has become quiet a message is redelivered or redriven: one of these."""
+    """How long after it has become idle a message is redelivered or redriven: one of these."""
     row_loss_probability: float = 0.0
     """Of a row being lost, at any step: also while a worker holds it."""
     stale_row_probability: float = 0.0
@@ -571,10 +571,10 @@ class World:
     # ------------------------------------------------------------ the schedule
 
     def run(self) -> None:
-        """Deliver, with faults; then without, until all is quiet; raises Violation when an invariant breaks."""
+        """Deliver, with faults; then without, until all is idle; raises Violation when an invariant breaks."""
         for event in self.orders:
             self._send_copies(event)
-        self.until_quiet()
+        self.run_until_idle()
         for _ in range(self.scenario.redeliveries):
             self._wait_for_long()
             self._maybe_lose_a_row()
@@ -583,11 +583,11 @@ class World:
             # Whoever comes first freezes the request: only what comes later is held against it.
             changes = {"amount_minor": 1} if row_key_of(event) in self.rows else {}
             self.send(self._maybe_changed(event, **changes))
-            self.until_quiet()
+            self.run_until_idle()
         while self.to_be_redriven:
             self._wait_for_long()
             self._redrive()
-            self.until_quiet()
+            self.run_until_idle()
         self.faults_on = False
         self.stripe.account = 0
         self._check_nothing_is_lost()
@@ -600,13 +600,13 @@ class World:
             self.send(event)
         for event in self.canceling.values():
             self._send_cancel(event)
-        self.until_quiet()
+        self.run_until_idle()
         self.pass_time(_LATE_SECONDS if self.scenario.harsh_stripe else 3600)
         if self.scenario.webhooks and not self.scenario.reconciles:
             self._send_what_is_not_acknowledged()
         if self.scenario.reconciles or self._has_something_to_reconcile():
             self.reconcile()
-            self.until_quiet()
+            self.run_until_idle()
         for _ in range(_ROUNDS_MAX):
             # A round that was begun long ago visits only what was unfinished then: the next one visits all.
             waiting = [key for key in self.rows if self._differs(key) and not self._is_elsewhere(key)]
@@ -615,10 +615,10 @@ class World:
             for event in self.orders:
                 if row_key_of(event) in waiting:
                     self.send(event)
-            self.until_quiet()
+            self.run_until_idle()
             self.pass_time(3600)
             self.reconcile()
-            self.until_quiet()
+            self.run_until_idle()
 
     def _differs(self, key: RowKey) -> bool:
         """Whether the row is unfinished, or not as Stripe says, or not what the customer has asked for."""
@@ -646,7 +646,7 @@ class World:
             left = [each for each in self.stripe.events if each.id not in self.acknowledged and not each.seen_by]
             for event in left:
                 self.send_webhook(event)
-            self.until_quiet()
+            self.run_until_idle()
             if not left:
                 return
         raise Violation("webhooks are not acknowledged though nothing is wrong", self.timeline)
@@ -666,7 +666,7 @@ class World:
         self.made += 1
         self.queue.append(Message(f"m{self.made}", body, self.time + later_seconds))
 
-    def until_quiet(self) -> None:
+    def run_until_idle(self) -> None:
         """Go on until no message is left."""
         while self.queue or self.workers:
             self.steps += 1
@@ -724,7 +724,7 @@ class World:
             self.reconcile()
 
     def _give_up_what_is_elsewhere(self) -> None:
-        """A person has been asked to bring the other account's API key back: nothing else ends it."""
+        """A person has been asked to restore the other account's API key: nothing else ends it."""
         for message in [each for each in self.queue if each.receives > _ROUNDS_MAX and not each.in_flight]:
             if any(self._is_elsewhere(key) for key in self.rows if key[0] in message.body):
                 self.queue.remove(message)
@@ -774,10 +774,10 @@ class World:
         for event in self.orders:
             if self.states.get(row_key_of(event)) is WAITS and self.choices.happens(0.8):
                 self.ask_for_the_client_secret(event)
-        self.until_quiet()
+        self.run_until_idle()
         self._let_the_bank_decide(0.7)
         if self._stripe_sends(0.5):
-            self.until_quiet()
+            self.run_until_idle()
 
     def _charges_of(self, key: RowKey) -> list[PaymentIntent]:
         return [charge for charge in self.stripe.charges if row_key_of_intent(charge) == key]
@@ -950,7 +950,7 @@ class World:
         self.pass_time(self.one_of(self.scenario.waits_seconds))
         if self.scenario.reconciles or self._has_something_to_reconcile():
             self.reconcile()
-            self.until_quiet()
+            self.run_until_idle()
 
     def lose_all_rows(self) -> None:
         """The table is a new one, as after a restore into another region."""
@@ -1062,7 +1062,7 @@ class World:
                 raise Violation(f"{event.id} is left {IN_WORK}: no message is left of it", self.timeline)
 
     def _check_the_end(self) -> None:
-        """When the faults have stopped and all is quiet."""
+        """When the faults have stopped and all is idle."""
         self.check()
         last = {row_key_of(event): event for event in self.orders}
         for key, event in last.items():

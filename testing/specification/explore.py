@@ -11,7 +11,7 @@ from testing.specification.protocol import NONE_BROKEN, Rules
 from testing.specification.world import Left, Row, State, Step, by_itself, starts
 
 POINTS = protocol.POINTS | reconciler.POINTS | review.POINTS
-STARTS = reconciler.STARTS | {"person": review.look}
+STARTS = reconciler.STARTS | {"person": review.read_row}
 
 
 def steps(s: State, broken: Rules = NONE_BROKEN) -> Iterator[Step]:
@@ -192,7 +192,7 @@ def canonical(s: State, shared: dict[Hashable, Hashable], *, is_exact: bool = Fa
 
 _LIVE = ("new", "declined", "requires_action", "processing")
 _READ = {"to cancel", "CANCELED", "REQUIRES_ACTION", "DECLINED 1", "refused"}
-_ON_REVISION = ("compare", "give up", "correct", "look", "decide", "resolve")
+_ON_REVISION = ("compare", "give up", "correct", "read the row", "decide", "resolve")
 _CHARGE = attrgetter("charge")
 
 

@@ -190,7 +190,7 @@ def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> I
 
 
 def is_its_decline(w: Worker, intent: Intent, broken: Rules) -> bool:
-    """By the charge that the row does not know; the card's name would not tell it from the same card's decline before.
+    """By the charge that the row does not know: an earlier decline may be of the same card.
     If in doubt it is not: to confirm again replays what that key was answered."""
     if w.confirmed == "answered" or (w.confirmed and "a stored 500 taken for an answer" in broken):
         return True

@@ -12,7 +12,7 @@ from testing.specification.world import Row, State, Step, Worker, cancel, finish
 RESOLUTIONS = ("retry", "cancel", "paid")
 
 
-def look(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
+def read_row(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """The row first: what Stripe shows is newer than the revision that is written on."""
     row = (s.row or Row(0))._replace(lease_owner=0)
     if row.state != "NEEDS_REVIEW":
@@ -34,7 +34,7 @@ def _decide(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     elif "processing" in statuses or (w.outcome == "retry" and is_canceled) or (w.outcome == "paid") != bool(succeeded):
         yield "is refused", finish(s, w)
     elif others:
-        yield f"cancels {others[0]}", move_to(cancel(s, others[0], "abandoned"), w, "look")
+        yield f"cancels {others[0]}", move_to(cancel(s, others[0], "abandoned"), w, "read the row")
     else:
         yield "may resolve it", move_to(s, w, "resolve", intent=keep)
 
@@ -59,4 +59,4 @@ def _resolve(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         yield "puts the row back to PENDING", finish(after, w)
 
 
-POINTS: dict[str, Point] = {"look": look, "decide": _decide, "resolve": _resolve}
+POINTS: dict[str, Point] = {"read the row": read_row, "decide": _decide, "resolve": _resolve}

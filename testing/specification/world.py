@@ -70,7 +70,7 @@ class Worker(NamedTuple):
 class Left(NamedTuple):
     """How large the world may become, and how often what may still happen (ANY: however often)."""
 
-    at_once: int = 2  # Workers. When none is left, messages come again and the reconciler runs again, without end.
+    at_once: int = 2  # Workers. When none is left, messages are redelivered and the reconciler runs again, without end.
     intents: int = 3
     deliver_1: int = 0
     deliver_2: int = 0

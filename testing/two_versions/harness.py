@@ -168,7 +168,7 @@ class World:
             raise Disagreement(f"{method_and_path} is answered with {result}")
         return dict(result["body"])
 
-    def settle(self, order_id: str) -> dict[str, Any]:
+    def run_until_idle(self, order_id: str) -> dict[str, Any]:
         """Publish and deliver until nothing is under way; returns the order as both releases show it."""
         order = self.shown(order_id)
         while self.changed or self.messages:

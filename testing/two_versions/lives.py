@@ -25,15 +25,15 @@ def place(world: World, payment_method: str = "pm_card_visa") -> str:
 def paid(world: World) -> dict[str, Any]:
     """Charged at the first attempt."""
     order_id = place(world)
-    return world.settle(order_id)
+    return world.run_until_idle(order_id)
 
 
 def paid_with_another_card(world: World) -> dict[str, Any]:
     """Declined, then paid."""
     order_id = place(world, DECLINED_CARD)
-    assert world.settle(order_id)["status"] == "PAYMENT_DECLINED"
+    assert world.run_until_idle(order_id)["status"] == "PAYMENT_DECLINED"
     world.http(f"POST /orders/{order_id}/payments", {"payment_method": "pm_card_mastercard"}, key=world.key())
-    return world.settle(order_id)
+    return world.run_until_idle(order_id)
 
 
 def paid_after_an_outage(world: World) -> dict[str, Any]:
@@ -42,19 +42,19 @@ def paid_after_an_outage(world: World) -> dict[str, Any]:
     of_the_order, intent = {"metadata[order_id]": order_id}, "/v1/payment_intents/*"
     world.stripe.add_fault(Fault.DROP_AFTER, of_the_order, times=3, path=f"{intent}/confirm")
     world.stripe.add_fault(Fault.UNAVAILABLE_503, of_the_order, times=3, path=intent, method="GET")
-    settled = world.settle(order_id)
+    shown = world.run_until_idle(order_id)
     world.stripe.clear_faults()
-    return settled
+    return shown
 
 
 def authenticated(world: World) -> dict[str, Any]:
     """3-D Secure: the customer authenticates, and reconcile learns of it."""
     order_id = place(world, THREE_D_SECURE_CARD)
-    assert world.settle(order_id)["status"] == "REQUIRES_ACTION"
+    assert world.run_until_idle(order_id)["status"] == "REQUIRES_ACTION"
     [intent] = [each for each in world.stripe.ledger().payment_intents if each["metadata"]["order_id"] == order_id]
     world.stripe.authenticate(intent["id"])
     world.step(invoke="reconcile", event={})
-    return world.settle(order_id)
+    return world.run_until_idle(order_id)
 
 
 def republished(world: World) -> dict[str, Any]:
@@ -65,21 +65,21 @@ def republished(world: World) -> dict[str, Any]:
         item["placed_at"] = {"S": "2026-01-01T00:00:00+00:00"}  # type: ignore[index]  # Long ago, so that it is due.
     world.index()
     world.step(invoke="republish", event={})
-    return world.settle(order_id)
+    return world.run_until_idle(order_id)
 
 
 # optional: webhook
 def authenticated_at_once(world: World) -> dict[str, Any]:
     """As Stripe's events say, each of which is sent twice."""
     order_id = place(world, THREE_D_SECURE_CARD)
-    world.settle(order_id)
+    world.run_until_idle(order_id)
     [intent] = [each for each in world.stripe.ledger().payment_intents if each["metadata"]["order_id"] == order_id]
     world.stripe.authenticate(intent["id"])
     for event in world.stripe_events():
         if event["data"]["object"]["id"] == intent["id"]:
             for _ in range(2):
                 assert world.step(webhook=json.dumps(event))["status"] == 200
-    return world.settle(order_id)
+    return world.run_until_idle(order_id)
 
 
 # end optional
@@ -103,7 +103,7 @@ def due(world: World) -> dict[str, Any]:
     for _ in range(2):
         world.step(invoke="place_due_orders", event={})
     [order] = world.tables["OrdersTable"]
-    return world.settle(order["order_id"]["S"])
+    return world.run_until_idle(order["order_id"]["S"])
 
 
 # end optional
@@ -113,19 +113,19 @@ def due(world: World) -> dict[str, Any]:
 def canceled(world: World) -> dict[str, Any]:
     """While it waits for its customer."""
     order_id = place(world, THREE_D_SECURE_CARD)
-    world.settle(order_id)
+    world.run_until_idle(order_id)
     world.http(f"POST /orders/{order_id}/cancel", {}, key=world.key())
-    return world.settle(order_id)
+    return world.run_until_idle(order_id)
 
 
 def canceled_in_an_outage(world: World) -> dict[str, Any]:
     """Stripe does not answer: the order is CANCELING, and a worker finishes it."""
     order_id = place(world, THREE_D_SECURE_CARD)
-    world.settle(order_id)
+    world.run_until_idle(order_id)
     world.stripe.add_fault(Fault.UNAVAILABLE_503, times=None, path="/v1/payment_intents/*/cancel")
     assert world.http(f"POST /orders/{order_id}/cancel", {}, key=world.key())["status"] == "CANCELING"
     world.stripe.clear_faults()
-    return world.settle(order_id)
+    return world.run_until_idle(order_id)
 
 
 def canceled_unpublished(world: World) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def canceled_unpublished(world: World) -> dict[str, Any]:
     order_id = place(world)
     world.changed = []
     world.http(f"POST /orders/{order_id}/cancel", {}, key=world.key())
-    return world.settle(order_id)
+    return world.run_until_idle(order_id)
 
 
 # end optional
@@ -143,23 +143,23 @@ def canceled_unpublished(world: World) -> dict[str, Any]:
 def refunded(world: World) -> dict[str, Any]:
     """In two parts."""
     order_id = place(world)
-    world.settle(order_id)
+    world.run_until_idle(order_id)
     for _ in range(2):
         world.http(f"POST /orders/{order_id}/refunds", {"amount": 1000}, key=world.key())
-        settled = world.settle(order_id)
-    return settled
+        shown = world.run_until_idle(order_id)
+    return shown
 
 
 def refund_failed(world: World) -> dict[str, Any]:
     """Stripe makes the refund, and takes it back later: its amount is free again."""
     order_id = place(world)
-    world.settle(order_id)
+    world.run_until_idle(order_id)
     world.http(f"POST /orders/{order_id}/refunds", {}, key=world.key())
-    assert world.settle(order_id)["amount_refunded"] == 2500
+    assert world.run_until_idle(order_id)["amount_refunded"] == 2500
     [refund] = world.stripe.ledger().refunds
     world.stripe.fail_refund(refund["id"])
     world.step(invoke="reconcile", event={})
-    return world.settle(order_id)
+    return world.run_until_idle(order_id)
 
 
 # end optional

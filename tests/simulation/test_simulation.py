@@ -183,7 +183,7 @@ def test_a_message_redriven_on_day_13_charges_no_second_time(row_is_lost: bool) 
     world.pass_time(13 * DAY)
     world.stripe.keys.clear()
     world.send(world.orders[0])
-    world.until_quiet()
+    world.run_until_idle()
     [row] = world.rows.values()
     assert row["state"] == {"S": PaymentState.SUCCEEDED}
     assert row["payment_intent_id"] == {"S": first.id}
