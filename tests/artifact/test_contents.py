@@ -94,7 +94,7 @@ def is_within(name: str, package: str) -> bool:
 
 
 def test_nothing_that_is_left_out_is_ever_imported(roots: list[Path]) -> None:
-    """By every import statement of every module that is shipped, wherever it stands."""
+    """By every import statement of every module that is shipped, wherever it is."""
     asked = {(module, wanted) for root in roots for module, wanted in imports_of(root) if is_left_out(wanted)}
     assert {each for each in asked if not any(is_exempt(*each, *never) for never in NEVER_RUNS)} == set()
     assert {never for never in NEVER_RUNS if not any(is_exempt(*each, *never) for each in asked)} == set()

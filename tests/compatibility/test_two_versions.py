@@ -102,7 +102,7 @@ RENAMED = {
     "a field of an event": "placed_at",
     "the type of an event": "onecharge.payment.succeeded",
 }
-"""What is renamed in a copy of this release, wherever it stands."""
+"""What is renamed in a copy of this release, wherever it is written."""
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ def test_a_list_that_is_another_answer_has_found_nothing_out(orders: Orders, ask
 
 
 def test_the_list_of_a_lookup_is_not_its_search(orders: Orders) -> None:
-    """A search that has found nothing does not stand for the list that was asked for next."""
+    """An empty search result is not taken for the list that was asked for next."""
     orders.admin.settings(search_lag_seconds=3600)
     orders.admin.add_fault(Fault.CROSSED, method="GET", path="/v1/payment_intents")
     with pytest.raises(OtherObject):

@@ -59,7 +59,7 @@ def test_what_is_repeated_within_five_minutes_is_delivered_once(shop: Shop, stac
 
 
 def test_poison_is_in_the_dlq_and_its_group_goes_on(shop: Shop, stack: Stack) -> None:
-    """With its reason, at its first receive; what stands behind it is handled."""
+    """With its reason, at its first receive; what is behind it is handled."""
     drain(stack, stack.payments_dlq_url)
     order_id = shop.order().json()["order_id"]
     assert shop.decided_status(order_id) == "PAID"

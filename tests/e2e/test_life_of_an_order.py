@@ -72,7 +72,7 @@ def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
     ids=["declined", "3DS"],
 )
 def test_an_order_that_is_not_paid_is_canceled(shop: Shop, card: str, status: str) -> None:
-    """For good: no other card is taken, no page can confirm it, nothing is charged."""
+    """CANCELED is final: no other card is taken, no page can confirm it, nothing is charged."""
     order_id = shop.placed(card, status)
     canceled = shop.post(f"{order_id}/cancel")
     assert (canceled.status_code, canceled.json()["status"]) == (200, "CANCELED")

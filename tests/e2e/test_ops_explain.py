@@ -1,4 +1,4 @@
-"""On the deployed stack: orders are brought into trouble for real, and `python -m ops explain` names the cause."""
+"""On the deployed stack: orders get into trouble for real, and `python -m ops explain` names the cause."""
 
 import json
 import time
@@ -179,7 +179,7 @@ def test_a_worker_that_died_with_the_lease(shop: Shop, stack: Stack, operator: O
     assert shop.decided_status(order_id) == "PAID"
 
 
-def test_a_success_that_no_event_tells_and_a_cancellation_by_hand(shop: Shop, operator: Operator) -> None:
+def test_a_success_without_an_event_and_a_cancellation_by_hand(shop: Shop, operator: Operator) -> None:
     """The stand-in delivers no webhook by itself: the customer has paid, and the row does not know."""
     paid, canceled = (shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION") for _ in range(2))
     shop.stripe.authenticate(intent_of(shop, paid))

@@ -1,4 +1,4 @@
-"""On the deployed stack: orders that need review for real, and `python -m ops review` brings each to its end."""
+"""On the deployed stack: orders that need review for real, and `python -m ops review` resolves each."""
 
 import time
 from pathlib import Path

@@ -9,7 +9,7 @@ from new_project import __main__ as command
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small project in the place of this one: files, and functions that nobody looks into."""
+    """A small project in the place of this one: files, and functions that nobody reads."""
     project = tmp_path / "here"
     texts = {
         "functions/orders_api/app.py": "import os\nimport json  # optional: refunds\n\nprint(os.name)\n",

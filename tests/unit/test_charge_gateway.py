@@ -246,8 +246,8 @@ def test_an_answer_about_another_payment_intent_is_none(
 ) -> None:
     """No order is paid, canceled or begun anew by what is another's; Stripe's id of the answer is kept."""
     method, path, ask = ASKED[operation]
-    tell = stripe_api.post if method == "POST" else stripe_api.get
-    tell(path, json=OTHERS[operation](), headers={"Request-Id": "req_9", "Idempotent-Replayed": replay})
+    set_answer = stripe_api.post if method == "POST" else stripe_api.get
+    set_answer(path, json=OTHERS[operation](), headers={"Request-Id": "req_9", "Idempotent-Replayed": replay})
     response = ask(gateway)
     assert (response.intent, response.is_replay) == (None, False)
     assert response.failure is not None
@@ -260,9 +260,9 @@ def test_an_error_about_another_payment_intent_is_none(
 ) -> None:
     """Another order's decline declines none."""
     method, path, ask = ASKED[operation]
-    tell = stripe_api.post if method == "POST" else stripe_api.get
+    set_answer = stripe_api.post if method == "POST" else stripe_api.get
     error = {"type": "card_error", "code": "card_declined", "payment_intent": OTHERS[operation]()}
-    tell(path, status=402, json={"error": error}, headers={"Request-Id": "req_9"})
+    set_answer(path, status=402, json={"error": error}, headers={"Request-Id": "req_9"})
     response = ask(gateway)
     assert response.intent is None
     assert response.failure is not None

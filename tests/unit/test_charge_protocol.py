@@ -98,7 +98,7 @@ def test_what_it_is_finalizes_the_attempt(shown: FoundIntent, state: PaymentStat
 
 
 def test_a_decline_carries_what_a_shop_can_show() -> None:
-    """Its code, the advice, and the charge by which the next attempt tells its own decline from this one."""
+    """Its code, the advice, and the charge that distinguishes the next attempt's decline from this one."""
     shown = intent(
         "requires_payment_method", error_code="lost_card", advice_code="do_not_try_again", latest_charge="ch_1"
     )
@@ -171,7 +171,7 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
 @pytest.mark.parametrize(
     ("known", "latest", "confirm_result", "is_own"),
     [
-        # Another's, if an open page or a row that was lost stands between: its one key says.
+        # Another's, after an open page or a row that was lost: its one key says.
         (None, "ch_1", ConfirmResult.NONE_YET, False),
         ("ch_1", "ch_2", ConfirmResult.NONE_YET, False),
         ("ch_1", "ch_1", ConfirmResult.NONE_YET, False),

@@ -1,4 +1,4 @@
-"""The worker brings a claimed payment to its end: every path, over a real store in memory and a Stripe that keeps keys.
+"""The worker finishes a claimed payment: every path, over a real store in memory and a Stripe that keeps keys.
 
 `stripe.successes` is the oracle: one entry for each time that money was taken.
 """
@@ -1005,7 +1005,9 @@ def test_every_end_is_one_log_line(log: Log) -> None:
 
 
 @pytest.mark.parametrize("paid", [True, False])
-def test_a_cancellation_of_an_old_order_that_cannot_be_created_looks_first(service: ChargeHarness, paid: bool) -> None:
+def test_an_old_order_that_cannot_be_created_is_looked_up_before_it_is_canceled(
+    service: ChargeHarness, paid: bool
+) -> None:
     """Its row and keys may be gone, and a deploy's parameters refused: CANCELED is said only if nothing was charged."""
     if paid:
         service.deliver()

@@ -1,4 +1,4 @@
-"""Requests to DynamoDB: sent as botocore sends them, and what becomes of one when its connection fails.
+"""Requests to DynamoDB: sent as botocore sends them, with the same result when a connection fails.
 
 botocore's own way is the model: both clients are given the same servers.
 """

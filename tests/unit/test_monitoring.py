@@ -25,7 +25,7 @@ def rule_of(composite: dict[str, Any]) -> str:
 
 
 def children_of(composite: dict[str, Any]) -> list[str]:
-    """The alarms that bring it into ALARM; not those that it leaves out."""
+    """The alarms that set it to ALARM; not those that it leaves out."""
     return re.findall(r"(?<!NOT )ALARM\(\$\{(\w+)\}\)", rule_of(composite))
 
 
@@ -117,7 +117,7 @@ def test_cloudwatch_takes_the_range_that_is_evaluated(name: str) -> None:
 
 
 def resolved(value: Any) -> str:
-    """A text with CloudFormation's functions resolved; what only a deployment knows stands in angle brackets."""
+    """A text with CloudFormation's functions resolved; what only a deployment knows is in angle brackets."""
     match value:
         case {"Join": [str(separator), list(parts)]}:
             return separator.join(map(resolved, parts))
@@ -139,7 +139,7 @@ def widgets() -> list[dict[str, Any]]:
 
 
 def test_the_dashboard_is_json_and_shows_every_composite_alarm() -> None:
-    """CloudFormation does not look into it; CloudWatch refuses what is no JSON when it is deployed."""
+    """CloudFormation does not parse it; CloudWatch refuses what is no JSON when it is deployed."""
     [alarms] = [each["properties"]["alarms"] for each in widgets() if each["type"] == "alarm"]
     assert [arn.rpartition("<StackName>-")[2] for arn in alarms] == list(COMPOSITES)
 

@@ -22,7 +22,7 @@ SECRETS = [CARD, API_KEY, CLIENT_SECRET, EMAIL, SIGNING_SECRET, TOKEN]
 
 @pytest.mark.parametrize("canary", SECRETS, ids=lambda each: each.name)
 def test_a_secret_is_taken_out_of_a_text(canary: Any) -> None:
-    """Wherever it stands; what is around it stays."""
+    """Wherever it is; the text around it is kept."""
     assert redacted(f"refused: '{canary.value}' (param: x)") == f"refused: '{REDACTED}' (param: x)"
 
 

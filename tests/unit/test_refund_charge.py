@@ -545,7 +545,7 @@ def test_an_answer_about_another_refund_is_none(service: Service) -> None:
 
 
 def test_an_invalid_request_waits_an_hour_for_us(service: Service) -> None:
-    """With an alarm and Stripe's words on the row; then a person has to look."""
+    """With an alarm and Stripe's words on the row; then a person has to review it."""
 
     class Refuses(NoFaults):
         def pause(self, where: str) -> None:

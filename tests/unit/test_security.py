@@ -72,7 +72,7 @@ def test_the_api_and_the_queues_are_bounded() -> None:
 
 
 def test_the_access_log_holds_nothing_of_a_request() -> None:
-    """A path, a query or a header may hold a card number or a token: the route and what became of it are enough."""
+    """A path, a query or a header may hold a card number or a token: the route and the status are enough."""
     [api] = of_type("AWS::Serverless::HttpApi").values()
     logged = set(re.findall(r"\$context\.([A-Za-z.]+)", api["AccessLogSettings"]["Format"]))
     assert {"requestId", "routeKey", "status"} <= logged

@@ -119,7 +119,7 @@ def test_a_live_event_in_a_sandbox_changes_nothing(bus: Bus) -> None:
 
 
 def test_an_event_of_a_connected_account_is_acknowledged(bus: Bus) -> None:
-    """Its objects are not ours to look into."""
+    """Its objects are not ours to read."""
     before = bus.stripe.ledger().counts["requests"]
     assert bus.puts({**bus.paid_at_the_bank(), "account": "acct_other"}) == []
     assert (bus.state, bus.stripe.ledger().counts["requests"]) == ("REQUIRES_ACTION", before)

@@ -535,7 +535,7 @@ def test_orders_that_come_over_time_are_hardly_ever_refused_either(load: float, 
     assert outcome.receive_count_max <= 2
 
 
-def test_too_many_workers_bring_no_message_near_the_dlq() -> None:
+def test_with_too_many_workers_no_message_comes_near_the_dlq() -> None:
     """Most batches find no slot in time. They back off, and the limit is still kept."""
     outcome = Backlog(25, 40, LATENCIES[1], Design.SHARED_SLOTS, orders=3000).run()
     assert outcome.refused == 0

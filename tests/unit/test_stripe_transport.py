@@ -1,4 +1,4 @@
-"""One try of a request to Stripe: what becomes of it when the connection, the proxy or the certificate fails.
+"""One try of a request to Stripe: its result when the connection, the proxy or the certificate fails.
 
 The SDK's own RequestsClient is the model: both are given the same.
 """
@@ -280,7 +280,7 @@ def test_each_try_without_a_response_is_counted(answers: StripeAnswers, counted:
 
 @pytest.mark.parametrize("replaced", [True, False])
 @pytest.mark.parametrize("status", [401, 403, 402])
-def test_a_key_that_was_replaced_is_told_apart(answers: StripeAnswers, status: int, replaced: bool) -> None:
+def test_a_key_that_was_replaced_is_recognized(answers: StripeAnswers, status: int, replaced: bool) -> None:
     """If Stripe refuses it: only then is the secret read anew."""
     asked: list[str] = []
 
@@ -311,7 +311,7 @@ def https(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 def test_a_certificate_that_stripes_bundle_does_not_know_is_refused(
     https: tuple[str, str], client: Client, counted: list[Metric]
 ) -> None:
-    """And not tried again: somebody stands between Stripe and us."""
+    """And not tried again: somebody may intercept the connection."""
     url, _ = https
     assert create(client(url)) == "APIConnectionError, None, should_retry=False"
     create(over(transport(url, counted), url))  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ def test_a_lost_row_is_recovered(endpoint: WebhookHarness) -> None:
 
 
 def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: WebhookHarness) -> None:
-    """It is somebody's money: no row is made up, a person has to look."""
+    """It is somebody's money: no row is made up, a person has to check."""
     endpoint.paid()
     endpoint.dynamodb.tables["payments"].clear()
     del endpoint.stripe.intents["pi_0"]["metadata"]["placed_at"]
@@ -316,7 +316,7 @@ def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: WebhookHar
 
 
 def test_an_event_of_a_connected_account_is_acknowledged(endpoint: WebhookHarness) -> None:
-    """Its objects are not ours to look into."""
+    """Its objects are not ours to read."""
     event = dispute("created", "needs_response", payment_intent="pi_of_another_account") | {"account": "acct_1"}
     assert endpoint.send(event) == 200
     assert endpoint.counted == ["EventIgnored"]

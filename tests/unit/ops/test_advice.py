@@ -1,4 +1,4 @@
-"""What to do with a message of a DLQ, by what became of its order: each state of order and payment."""
+"""What to do with a message of a DLQ, by the status of its order: each state of order and payment."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -182,7 +182,7 @@ OUTCOMES = {
 
 @pytest.mark.parametrize(("event", "found_order", "action"), OUTCOMES.values(), ids=OUTCOMES)
 def test_a_message_with_an_outcome(event: PaymentOutcomeEvent, found_order: StoredOrder | None, action: Action) -> None:
-    """It is sent back if it tells the order something."""
+    """It is sent back if the order does not know the outcome."""
     assert advise_payment_outcome(event, found_order).action is action
 
 

@@ -133,7 +133,7 @@ def test_midnight_is_no_difference(shop: DlqStack, finalized: int) -> None:
 
 
 def test_a_second_charge_of_an_order_is_found(shop: DlqStack) -> None:
-    """Made by hand at Stripe, with the order's id: with the command to look further."""
+    """Made by hand at Stripe, with the order's id: with the command that explains the order."""
     order = shop.pay()
     by_hand = pay_by_hand(shop, amount=2500, order_id=order.order_id)
     status, document, text = audit(shop)

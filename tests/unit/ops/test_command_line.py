@@ -187,7 +187,7 @@ def test_a_defect_of_ours_shows_where_it_is() -> None:
 # ---------------------------------------------------------------- arguments and output
 
 
-def test_common_options_may_stand_before_and_after_the_command() -> None:
+def test_common_options_are_accepted_before_and_after_the_command() -> None:
     """What is given before is not undone by the default after it."""
     for words in (["--json", "--yes", "--stack", "a", "try"], ["try", "--json", "--yes", "--stack", "a"]):
         tried = command(Report({}, []))

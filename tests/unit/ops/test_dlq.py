@@ -370,11 +370,11 @@ def test_outcomes_and_cancellations_go_to_their_queues(operated: DlqStack) -> No
         EventType.PAYMENT_SUCCEEDED, PaymentOutcome.model_validate(data), correlation_id="c"
     ).model_dump_json()
     cancel = CancelRequestedEvent.of(order.present_attempt, correlation_id="c").model_dump_json()
-    told = operated.send("SubscriptionsDlq", outcome)
+    emitted = operated.send("SubscriptionsDlq", outcome)
     asked = operated.send("SubscriptionsDlq", cancel)
     _, document, _ = operated.ops("dlq", "redrive", "--reason", "received too often", "--yes")
     assert outcomes(document) == {
-        told: "redriven: the order is PENDING, and becomes PAID",
+        emitted: "redriven: the order is PENDING, and becomes PAID",
         asked: "the order is PENDING, and no cancellation of it is stored",
     }
     [message] = operated.messages("OrderUpdatesQueue")
@@ -506,7 +506,7 @@ def test_a_record_holds_no_secret(operated: DlqStack, tmp_path: Path, body: str,
 
 
 def test_poison_of_an_unfinished_order_is_kept(operated: DlqStack, tmp_path: Path) -> None:
-    """It cannot be read, but names an order that waits: a person looks first."""
+    """It cannot be read, but names an order that waits: a person checks first."""
     order = operated.place()
     event = json.loads(operated.message(order))
     del event["data"]["currency"]

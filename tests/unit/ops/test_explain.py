@@ -129,7 +129,7 @@ def test_a_record_that_could_not_be_published_is_found(operated: OperatedStack) 
     assert "failed-records republish a/b --yes" in finding["mend"]
 
 
-def test_too_many_messages_are_an_incomplete_look(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_were_not_read_are_reported(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which is said."""
     operated.put_order(ORDER_ID, "PAID")
     monkeypatch.setattr(gather, "MESSAGES_MAX", 1)

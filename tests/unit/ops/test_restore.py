@@ -90,7 +90,7 @@ def test_a_row_that_appears_meanwhile_is_not_touched(shop: Shop) -> None:
     assert [copy._copy(each) for each in page[:2]] == [restore.DIFFERENT, restore.COPIED]
 
 
-def test_an_expired_row_is_not_brought_back(shop: Shop) -> None:
+def test_an_expired_row_is_not_copied(shop: Shop) -> None:
     """DynamoDB would delete it again."""
     shop.put("restored", "ord_old", state="SUCCEEDED", expires_at=NOW - 1)
     shop.put("restored", "ord_new", state="SUCCEEDED", expires_at=NOW + 3600)

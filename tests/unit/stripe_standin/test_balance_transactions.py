@@ -45,7 +45,7 @@ def test_a_replay_and_a_decline_book_nothing(account: Account) -> None:
 
 
 def test_a_refund_and_its_failure_are_booked(account: Account) -> None:
-    """The refund takes the money when it is created; a failure brings it back."""
+    """The refund takes the money when it is created; a failure returns it."""
     intent = account.pay(payment_method="pm_card_refundFail")
     refund = account.client.v1.refunds.create({"payment_intent": intent.id, "amount": 99})
     account.admin.fail_refund(refund.id)
