@@ -369,6 +369,32 @@ def test_it_would_be_if_they_were_taken_at_the_limit_too(workers: Workers) -> No
     assert seconds_waited(workers, fleet) > 3
 
 
+def test_what_was_taken_for_a_claim_that_lasts_seconds_is_not_used(workers: Workers) -> None:
+    """Its time has passed. Others have taken slots since: no second has more than the rate."""
+    workers.clock = StoppedClock()
+    late: list[Turns] = []
+    for _ in range(5):
+        turns = workers.turns(seconds_left=30, at_once=10)
+        assert turns.turn().begin() == 0
+        late += [turns] * 9
+        workers.clock.now += 1
+    waits = [turns.turn().begin() for turns in late]
+    assert len([seconds for seconds in waits if seconds is not None and seconds < 1]) <= RATE + 1
+
+
+def test_the_next_record_of_a_fifo_group_uses_no_slot_that_a_duplicate_left_long_ago(workers: Workers) -> None:
+    """Records of a group come one after the other: the second, when the first has been to Stripe."""
+    workers.clock = StoppedClock()
+    turns = workers.turns(seconds_left=30, at_once=10)
+    assert turns.turn().begin() == 0
+    for _ in range(9):
+        with turns.turn():
+            pass
+    workers.clock.now += 2
+    workers.rate().take(30, until=workers.clock.now + WITHIN)
+    assert turns.turn().begin() == pytest.approx(30 / RATE)
+
+
 def test_what_is_wanted_while_a_write_lasts_is_taken_in_the_next(workers: Workers) -> None:
     """However slow the table is, a record never waits for more than one write beside its own."""
     dynamodb = CountingWrites(workers.client, seconds=0.3)

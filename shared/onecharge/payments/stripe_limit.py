@@ -56,6 +56,9 @@ _TAKE_SECONDS = 1.0
 """How long that may last in all."""
 _GATHER_SECONDS = 0.05
 """How long the first record of a batch that wants a slot waits for the others. Longer than a claim usually takes."""
+_KEPT_SECONDS = 0.25
+"""For how long slots are kept for records that may want one yet. Longer than a claim over a new connection takes; so
+short that what begins so late fits beside the slots that others have taken since."""
 _MICROSECONDS = 1_000_000
 
 
@@ -253,7 +256,8 @@ class Turns:
     A batch takes its slots in one write. The first record that wants one takes slots for all records that may want one
     yet, if all of them can begin at once: below the limit nobody waits for another's claim. What a duplicate then
     leaves is of an idle time. Else the first record waits a moment, until each of the others wants one too or has ended
-    without: at the limit no slot is taken that is not used. Who comes later than that takes its own.
+    without: at the limit no slot is taken that is not used. Who comes later than that, or long after the slots were
+    taken, takes its own.
 
     Args:
         at_once: how many of the batch's records are handled at the same time, and can wait for one another.
@@ -280,6 +284,7 @@ class Turns:
         self._decision, self._taking = Condition(), Lock()
         self._slots: deque[Slot | None] = deque()
         """Those that are taken, and None for each that was wanted and is too far away."""
+        self._taken_at = 0.0
 
     def turn(self) -> "StripeTurn":
         """The turn of one record; to be entered, and left when the record has ended."""
@@ -295,8 +300,11 @@ class Turns:
     def take(self) -> Slot | None:
         """A slot of its own for whoever wants one; None if there is none in time."""
         with self._taking:
+            if self._instruments.clock() - self._taken_at > _KEPT_SECONDS:
+                self._slots.clear()
             if not self._slots:
                 self._slots.extend(self._taken())
+                self._taken_at = self._instruments.clock()
             slot = self._slots.popleft()
             with self._decision:
                 self._wanted -= 1
