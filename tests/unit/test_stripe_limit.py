@@ -415,6 +415,24 @@ def test_an_item_that_holds_anything_else_stops_nobody(workers: Workers) -> None
         assert len(workers.rate().take(3, until=T0 + WITHIN)) == 3
 
 
+def test_once_the_item_is_right_again_the_limit_is_kept_again(workers: Workers) -> None:
+    """By a worker, too, that has seen what it held before."""
+    workers.client.put_item(TableName="limits", Item={"name": {"S": "charge_order"}, "free_at": {"S": "x"}})
+    rate = workers.rate()
+    rate.take(1, until=T0 + WITHIN)
+    workers.client.delete_item(TableName="limits", Key={"name": {"S": "charge_order"}})
+    slots = rate.take(30, until=T0 + WITHIN)
+    assert slots[-1].begin_at > T0
+    assert workers.counted == ["StripeLimitUnreadable"]
+
+
+def test_a_clock_that_was_an_hour_ahead_delays_no_confirm(workers: Workers) -> None:
+    """By it, the limit was reached in the future."""
+    workers.rate(ahead=3600).take(30, until=T0 + 3600 + WITHIN)
+    [slot] = workers.rate().take(1, until=T0 + WITHIN)
+    assert slot.confirm_at == slot.begin_at
+
+
 def test_a_table_that_answers_slowly_stops_nobody(workers: Workers) -> None:
     """Refused again and again, each time late: after a second in all, everybody begins."""
 

@@ -191,6 +191,7 @@ class SharedRate:
         try:
             return self._take(count, until, all_at_once)
         except Exception as error:  # Whatever is wrong with the item or the table: orders do not wait for it.
+            self._seen = _Item()  # What was seen may be what is wrong.
             self._instruments.count("StripeLimitUnreadable")
             self._instruments.logger.warning(
                 "Stripe's limit is not kept: its item cannot be written", extra={"error": error_code(error)}
@@ -219,7 +220,7 @@ class SharedRate:
             reached_at = now if reaches else seen.reached_at / _MICROSECONDS
             times = (taken.free_at, taken.at_once_until, reached_at)
             if self._write(_Item(*(round(at * _MICROSECONDS) for at in times))):
-                confirm_after = CONFIRM_AFTER_SECONDS if now - reached_at < _REACHED_SECONDS else 0
+                confirm_after = CONFIRM_AFTER_SECONDS if abs(now - reached_at) < _REACHED_SECONDS else 0
                 return [Slot(slot, slot + confirm_after) for slot in taken.slots]
         return []
 
