@@ -354,6 +354,25 @@ def test_what_is_taken_for_duplicates_is_no_orders_loss(workers: Workers) -> Non
     assert seconds_waited(workers, [workers.rate() for _ in range(4)]) < 0.3
 
 
+@pytest.mark.parametrize("rate", [RATE, 95.0])
+@pytest.mark.parametrize("load", [0.1, 0.2, 0.3])
+def test_what_is_taken_for_duplicates_delays_no_order_far_below_the_limit(
+    workers: Workers, rate: float, load: float
+) -> None:
+    """Nine of each batch: an order hardly waits, and the limit does not count as reached."""
+    workers.clock = StoppedClock()
+    chance = random.Random(1)
+    fleet = [workers.rate(rate=rate) for _ in range(4)]
+    waits: list[float] = []
+    for _ in range(500):
+        workers.clock.now += chance.expovariate(load * rate)
+        turn = workers.turns(rate=chance.choice(fleet), seconds_left=30, at_once=10).turn()
+        waits.append(turn.begin() or 0)
+        turn.confirm()
+    assert statistics.mean(waits) < 0.05
+    assert max(workers.clock.slept, default=0) < CONFIRM_AFTER_SECONDS
+
+
 def test_it_would_be_if_they_were_taken_at_the_limit_too(workers: Workers) -> None:
     """Without all_at_once the same orders wait for seconds."""
     workers.clock = StoppedClock()

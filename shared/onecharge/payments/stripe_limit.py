@@ -186,7 +186,7 @@ class SharedRate:
         One request while this worker is alone, two while others work too.
 
         Args:
-            all_at_once: none at all, unless each of them begins at once.
+            all_at_once: none at all, unless each of them begins at once, and as many could after them.
         """
         try:
             return self._take(count, until, all_at_once)
@@ -214,7 +214,7 @@ class SharedRate:
                 rate=self._rate,
                 within_seconds=within_seconds,
             )
-            if all_at_once and len(taken.slots) < count:
+            if all_at_once and taken.free_at + count / self._rate > taken.at_once_until:
                 return []
             reaches = len(taken.slots) < count or taken.slots[-1] > now + _WAIT_SECONDS
             reached_at = now if reaches else seen.reached_at / _MICROSECONDS
@@ -255,10 +255,10 @@ class Turns:
     """The slots of one batch, which its records take on several threads, each once it has its lease.
 
     A batch takes its slots in one write. The first record that wants one takes slots for all records that may want one
-    yet, if all of them can begin at once: below the limit nobody waits for another's claim. What a duplicate then
-    leaves is of an idle time. Else the first record waits a moment, until each of the others wants one too or has ended
-    without: at the limit no slot is taken that is not used. Who comes later than that, or long after the slots were
-    taken, takes its own.
+    yet, if all of them can begin at once, and as many of others: below the limit nobody waits for another's claim. What
+    a duplicate then leaves is of an idle time, and nobody misses it. Else the first record waits a moment, until each
+    of the others wants one too or has ended without: at the limit no slot is taken that is not used. Who comes later
+    than that, or long after the slots were taken, takes its own.
 
     Args:
         at_once: how many of the batch's records are handled at the same time, and can wait for one another.
