@@ -102,14 +102,15 @@ def empty_dlqs(stack: Stack) -> None:
             sqs.purge_queue(QueueUrl=url)
 
 
-def test_poison(drill: Drill, stack: Stack) -> None:
+def test_poison(drill: Drill, stack: Stack, tmp_path: Path) -> None:
     """A message that cannot be read is in the DLQ: the alarm lasts until somebody discards it."""
     empty_dlqs(stack)
     assert drill.is_over("PaymentsDlqNotEmpty", "MessagesGivenUp")
     drill.shop.deliver('{"specversion": "1.0"}')
     assert drill.goes_off("PaymentsDlqNotEmpty", "MessagesGivenUp")
     reason = {"REASON": "type: missing", "WHY": "drill"}
-    drill.run("PaymentsDlqNotEmpty", "python -m ops --stack NAME dlq discard", **reason)
+    record = f"--record {tmp_path / 'discarded.jsonl'}"
+    drill.run("PaymentsDlqNotEmpty", "python -m ops --stack NAME dlq discard", options=record, **reason)
     assert drill.is_over("PaymentsDlqNotEmpty", "MessagesGivenUp")
 
 
