@@ -63,9 +63,11 @@ class Workers:
     client: Any = field(default_factory=lambda: MemoryDynamoDB(keys={"limits": ("name",)}))
     counted: list[str] = field(default_factory=list)
 
-    def rate(self, *, rate: float = RATE, ahead: float = 0, client: Any = None) -> SharedRate:
+    def rate(
+        self, *, rate: float = RATE, ahead: float = 0, client: Any = None, kind: type[SharedRate] = SharedRate
+    ) -> SharedRate:
         instruments = Instruments(lambda: self.clock.now + ahead, SILENT, self.counted.append)
-        return SharedRate(client or self.client, "limits", "charge_order", rate=rate, instruments=instruments)
+        return kind(client or self.client, "limits", "charge_order", rate=rate, instruments=instruments)
 
     def turns(
         self,
@@ -329,7 +331,7 @@ def test_a_record_that_hangs_holds_the_others_up_for_a_moment(workers: Workers) 
 
 
 def seconds_waited(workers: Workers, fleet: list[SharedRate]) -> float:
-    """By an order on average, in two minutes of 0.9 of the rate; as many duplicates come with them.
+    """By an order on average, in two minutes of 0.9 of the rate; each batch has five duplicates.
 
     Who has no slot in time waits for longer than all others.
     """
@@ -381,11 +383,7 @@ def test_it_would_be_if_they_were_taken_at_the_limit_too(workers: Workers) -> No
         def take(self, count: int, *, until: float, all_at_once: bool = False) -> list[Slot]:
             return super().take(count, until=until)
 
-    instruments = Instruments(lambda: workers.clock.now, SILENT, workers.counted.append)
-    fleet: list[SharedRate] = [
-        ForAll(workers.client, "limits", "charge_order", rate=RATE, instruments=instruments) for _ in range(4)
-    ]
-    assert seconds_waited(workers, fleet) > 3
+    assert seconds_waited(workers, [workers.rate(kind=ForAll) for _ in range(4)]) > 3
 
 
 def test_what_was_taken_for_a_claim_that_lasts_seconds_is_not_used(workers: Workers) -> None:

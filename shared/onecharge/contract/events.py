@@ -151,12 +151,17 @@ Event = CloudEvent[Any]
 """Any event of either service."""
 
 
-def event_adapter(*models: type[Event]) -> TypeAdapter[Any]:
-    """Reads an event of any of these models from JSON; the event's `type` says which."""
+def adapter_of(*models: type[BaseModel], discriminator: str) -> TypeAdapter[Any]:
+    """Reads any of these models; the field of this name says which."""
     if len(models) == 1:
         return TypeAdapter(models[0])
     union: Any = reduce(or_, models)
-    return TypeAdapter(Annotated[union, Field(discriminator="type")], config=READ_FROM_JSON)
+    return TypeAdapter(Annotated[union, Field(discriminator=discriminator)], config=READ_FROM_JSON)
+
+
+def event_adapter(*models: type[Event]) -> TypeAdapter[Any]:
+    """Reads an event of any of these models from JSON; the event's `type` says which."""
+    return adapter_of(*models, discriminator="type")
 
 
 class OrderServiceEvent[Data: OrderFact](CloudEvent[Data]):

@@ -8,13 +8,11 @@ ClientSecretQuestion    ─► ClientSecretAnswer      let the customer authenti
 """
 
 from enum import StrEnum
-from functools import reduce
-from operator import or_
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
-from onecharge.contract.events import READ_FROM_JSON, Attempt, Contract, CorrelationId, OrderId, OrderPlaced
+from onecharge.contract.events import Attempt, Contract, CorrelationId, OrderId, OrderPlaced, adapter_of
 
 
 class Cancellation(StrEnum):
@@ -67,17 +65,10 @@ class ClientSecretAnswer(Contract):
 
 # end optional
 # optional: cancel | authentication
-def question_adapter(*models: type[Contract]) -> TypeAdapter[Any]:
-    """Reads a question of any of these models; `question` says which."""
-    if len(models) == 1:
-        return TypeAdapter(models[0])
-    union: Any = reduce(or_, models)
-    return TypeAdapter(Annotated[union, Field(discriminator="question")], config=READ_FROM_JSON)
-
-
-QUESTION = question_adapter(
+QUESTION = adapter_of(
     CancelQuestion,  # optional: cancel
     ClientSecretQuestion,  # optional: authentication
+    discriminator="question",
 )
 """Every question that payment_questions answers."""
 # end optional

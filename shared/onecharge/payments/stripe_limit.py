@@ -6,8 +6,9 @@
 A slot is a time. The shared item knows how many workers there are without counting them: whoever takes slots moves its
 time on, so the next worker's slots come after. The time lies in the past while there is nothing to wait for.
 
-Only who has claimed a row takes a slot: a duplicate takes none. Otherwise what republish sends again in an outage would
-use up the rate, and the backlog would grow for ever.
+At the limit only who has claimed a row takes a slot: a duplicate takes none. Otherwise what republish sends again in an
+outage would use up the rate, and the backlog would grow for ever. Far below it, slots for a whole batch are taken at
+once, and what duplicates leave of them is lost to nobody.
 
 Nothing about money depends on this. Who has no slot releases the lease and waits in the queue; a request that comes too
 early is answered 429, which Stripe does not execute, and is sent again under its key (docs/protocol.md). If the item
@@ -205,7 +206,7 @@ class SharedRate:
             now, seen = self._instruments.clock(), self._seen
             if now - begun_at > _TAKE_SECONDS:
                 raise TimeoutError
-            within_seconds = 0 if all_at_once else max(0.0, until - now)
+            within_seconds = max(0.0, until - now)
             taken = take(
                 seen.free_at / _MICROSECONDS,
                 seen.at_once_until / _MICROSECONDS,
