@@ -38,6 +38,9 @@ class SecretsManager:
     def put(self, value: str) -> None:
         self.client.put_secret_value(SecretId=self.arn, SecretString=value)
 
+    def current_created_at(self) -> float:
+        return self.client.get_secret_value(SecretId=self.arn)["CreatedDate"].timestamp()
+
     def secret(self, *, has_previous: bool = False) -> Secret:
         return Secret(self.client, self.arn, has_previous=has_previous, clock=lambda: self.now)
 
@@ -86,7 +89,10 @@ def test_the_former_version_is_good_for_a_day(manager: SecretsManager) -> None:
     manager.put("second")
     assert secret.read_anew()
     assert secret.with_previous() == ("second", "first")
-    manager.now += PREVIOUS_SECONDS
+    a_day_after = manager.current_created_at() + PREVIOUS_SECONDS
+    manager.now = a_day_after - MAX_AGE_SECONDS
+    assert secret.with_previous() == ("second", "first")
+    manager.now = a_day_after
     assert secret.with_previous() == ("second",)
 
 
