@@ -147,7 +147,7 @@ bench: install $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## How fast, besid
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed $(call option,ROUNDS,rounds) $(call option,ORDERS,orders) \
 	  $(if $(WARM),--warm) $(if $(WRITE),--write) $(if $(PROFILE),--profile)
 
-bench-check: $(VENV)/.dev $(VENV)/opt/.dynamodb-local ## Does it cost more than the last release? Requests and CPU, side by side [PAIRS=12].
+bench-check: $(VENV)/.dev $(VENV)/opt/.dynamodb-local ## Does it cost more than the last release? Requests, CPU, memory, side by side [PAIRS=12].
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed.check $(call option,PAIRS,pairs)
 
 costs: $(VENV)/.dev $(if $(MEASURE),$(VENV)/opt/.emulator $(VENV)/opt/.dynamodb-local) ## Say what a million paid orders cost on AWS, beside the naive loop [MEASURE=1 measures what an order needs anew].

@@ -1,6 +1,7 @@
 """DynamoDB Local as a process: AWS's own DynamoDB for one machine, with its real conditional writes."""
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,19 +59,19 @@ def running_dynamodb_local(work_dir: Path, *, heap_max: str | None = None) -> It
         *("-jar", str(jars[0]), "-inMemory", "-disableTelemetry", "-port", str(port)),
     ]
     log = work_dir / "dynamodb.log"
-    with running(command, env=os.environ, log=log, cwd=work_dir):
+    with running(command, env=os.environ, log=log, cwd=work_dir) as process:
         url = f"http://{_HOST}:{port}"
-        _wait_for(url, log)
+        _wait_for(url, log, process)
         yield url
 
 
-def _wait_for(url: str, log: Path) -> None:
+def _wait_for(url: str, log: Path, process: "subprocess.Popen[str]") -> None:
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
             dynamodb_client(url).list_tables()
             return
         except BotoCoreError:
-            if time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise StartupError(f"{tail(log)}\nDynamoDB Local did not start") from None
             time.sleep(0.2)

@@ -1,7 +1,7 @@
 """`make bench-check`: fails if this checkout costs more than the last release, measured beside it in the same run.
 
-More means one request more to Stripe or DynamoDB for an order, or more than 5 % of CPU. The release is the one that
-FORMER_RELEASE names; its code comes out of git's history.
+More means one request more to Stripe or DynamoDB for an order, or 5 % more CPU for an order, CPU until the module is
+imported, or memory. The release is the one that FORMER_RELEASE names; its code comes out of git's history.
 """
 
 import statistics
@@ -48,6 +48,8 @@ def compare(
                     rounds[name].append(seconds / found[former.name][name])
             for name, each in rounds.items():
                 ratios[name].append(statistics.median(each))
+            ratios["import_cpu"].append(after.ready_cpu / before.ready_cpu)
+            ratios["peak_memory"].append(after.peak_kb / before.peak_kb)
         step()
     return costs[former.name], costs[present.name], {name: Interval.of(each) for name, each in ratios.items()}
 
@@ -57,7 +59,7 @@ def check(pairs: int, console: Console) -> int:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as release:
         revision = unpack_former(PROJECT, Path(release), FORMER_RELEASE)
         with running_servers(Path(folder)) as servers, progress("pairs of processes", pairs) as step:
-            former, present, cpu_found = compare(
+            former, present, ratios = compare(
                 onecharge(Path(release), name="former"), onecharge(name="present"), servers, pairs, step
             )
     for kind in ("fresh", "duplicate"):
@@ -66,9 +68,9 @@ def check(pairs: int, console: Console) -> int:
             f"10 {kind} orders: {after.stripe} requests to Stripe ({before.stripe} before), {after.dynamodb} to "
             f"DynamoDB ({before.dynamodb}), {after.write_units:g} write units ({before.write_units:g})"
         )
-    for name, interval in cpu_found.items():
+    for name, interval in ratios.items():
         console.print(f"{name}: {interval.median:.3f} of before ({interval.low:.3f} to {interval.high:.3f})")
-    found = list(findings(former, present, cpu_found))
+    found = list(findings(former, present, ratios))
     for each in found:
         console.print(f"costs more than {revision[:10]}: {each}", style="bold red")
     if not found:

@@ -123,18 +123,27 @@ class WorkFailed(Exception):
 
 
 class Worker:
-    """A running function."""
+    """A running function, as soon as it is ready.
+
+    Attributes:
+        ready_cpu: seconds of CPU until the function's module was imported.
+        peak_kb: the most memory that it has had in use after the latest invocation.
+    """
 
     def __init__(self, process: "subprocess.Popen[str]", variant: Variant) -> None:
         self._process = process
         self.variant = variant
+        self.ready_cpu: float = self._answer()["ready_cpu"]
+        self.peak_kb = 0
 
     def invoke(self, *events: Event) -> Work:
         """Handle the events, one after the other. Raises WorkFailed if a message is reported as failed."""
         answer = self._ask({"invoke": [started(event) if self.variant.is_durable else event for event in events]})
         if answer.pop("failed"):
             raise WorkFailed(f"{self.variant.name} has reported messages as failed")
-        return Work(**answer)
+        work = Work(**answer)
+        self.peak_kb = work.peak_kb
+        return work
 
     def profile(self, *events: Event) -> str:
         """The same under a profiler, as text."""
@@ -145,9 +154,9 @@ class Worker:
             raise WorkFailed("it has no pipes")
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return self.answer()
+        return self._answer()
 
-    def answer(self) -> Any:
+    def _answer(self) -> Any:
         """The next line that it says."""
         line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
@@ -182,9 +191,7 @@ def running_worker(variant: Variant, servers: Servers) -> Iterator[Worker]:
         text=True,
     )
     try:
-        worker = Worker(process, variant)
-        worker.answer()
-        yield worker
+        yield Worker(process, variant)
     finally:
         process.kill()
         process.wait()

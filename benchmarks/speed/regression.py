@@ -1,4 +1,4 @@
-"""Whether a change costs more than the release before it: exact counts, and CPU with its uncertainty. Pure."""
+"""Whether a change costs more than the release before it: exact counts; CPU and memory with their uncertainty. Pure."""
 
 import random
 import statistics
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from benchmarks.speed.measure import Requests
 
-CPU_MAX = 1.05
-"""A change may take so much of the former CPU."""
+RATIO_MAX = 1.05
+"""A change may take so much of the former CPU, and of the former memory."""
 _RESAMPLES = 2_000
 _SURE = 0.99
-"""How sure it has to be that CPU_MAX is exceeded. What is not sure passes: noise fails nobody's change."""
+"""How sure it has to be that RATIO_MAX is exceeded. What is not sure passes: noise fails nobody's change."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Interval:
         )
 
     @property
-    def is_slower(self) -> bool:
-        """Whether it surely takes more than CPU_MAX."""
-        return self.low > CPU_MAX
+    def is_more(self) -> bool:
+        """Whether it surely is more than RATIO_MAX."""
+        return self.low > RATIO_MAX
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,12 @@ class Costs:
     duplicate: Requests
 
 
-def findings(former: Costs, present: Costs, cpu: Mapping[str, Interval]) -> Iterator[str]:
-    """What the change costs that it must not; nothing if it is all right."""
+def findings(former: Costs, present: Costs, ratios: Mapping[str, Interval]) -> Iterator[str]:
+    """What the change costs that it must not; nothing if it is all right.
+
+    Args:
+        ratios: by what is measured, how much of the former CPU or memory it takes.
+    """
     for kind in ("fresh", "duplicate"):
         before: Requests = getattr(former, kind)
         after: Requests = getattr(present, kind)
@@ -61,9 +65,8 @@ def findings(former: Costs, present: Costs, cpu: Mapping[str, Interval]) -> Iter
         ):
             if now > was:
                 yield f"10 {kind} orders: {now} requests to {service}, {was} before"
-    for name, interval in cpu.items():
-        if interval.is_slower:
+    for name, interval in ratios.items():
+        if interval.is_more:
             yield (
-                f"{name}: {interval.median:.3f} of the CPU before (at least {interval.low:.3f}); "
-                f"at most {CPU_MAX} is allowed"
+                f"{name}: {interval.median:.3f} of before (at least {interval.low:.3f}); at most {RATIO_MAX} is allowed"
             )

@@ -5,6 +5,7 @@
 It imports nothing but Python's standard library besides the function, so that CPU and memory are the function's own. It
 reads requests as lines of JSON, and answers each with one:
 
+    (at first)                     ─► {"ready_cpu": …}: seconds of CPU from the start of the interpreter on
     {"invoke": [event, …]}         each event handled: seconds of wall and of CPU, and what was reported as failed
     {"profile": [event, …]}        the same under cProfile, as text
     ─► {"wall": […], "cpu": […], "failed": 0, "peak_kb": …, "now_kb": …}
@@ -88,7 +89,7 @@ def main() -> None:
     if once:
         handler(json.load(sys.stdin), Context())
         return
-    print(json.dumps("ready"), file=answers, flush=True)
+    print(json.dumps({"ready_cpu": time.process_time()}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         try:
