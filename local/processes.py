@@ -1,6 +1,8 @@
 """Child processes that never outlive the run: each in a session of its own, ended by its own process id."""
 
+import errno
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -10,6 +12,11 @@ from pathlib import Path
 
 _STOP_SECONDS = 10
 
+PORTS = range(15_000, 32_768)
+"""Of our servers: below those that Linux gives to connections and to whoever asks for any port (ip(7),
+`ip_local_port_range`). Until a server listens, one of those may be taken, even by the connection that asks whether the
+server is there."""
+
 _END_SESSION_AFTER_US = "read -r _; kill -TERM -$0; sleep 3; kill -KILL -$0"
 """For `sh`: waits until we are gone, which closes its standard input; then ends the session whose leader is $0."""
 
@@ -18,20 +25,23 @@ class StartupError(Exception):
     """A part of the local stack did not come up; the last line of the message says why, and what to do."""
 
 
-def free_port(host: str) -> int:
-    """A port of the host that nobody listens on right now.
+def free_port(host: str, ports: Sequence[int] = PORTS) -> int:
+    """One of the ports that nobody listens on right now.
 
     Raises:
-        StartupError: the host is no address of this machine.
+        StartupError: the host is no address of this machine, or no port is free.
     """
-    try:
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            return int(probe.getsockname()[1])
-    except OSError as reason:
-        raise StartupError(
-            f"HOST={host} is no address of this machine ({reason.strerror}); `ip address` lists those that are"
-        ) from None
+    for port in random.SystemRandom().sample(ports, len(ports)):
+        try:
+            with socket.socket() as probe:
+                probe.bind((host, port))
+                return port
+        except OSError as reason:
+            if reason.errno != errno.EADDRINUSE:
+                raise StartupError(
+                    f"HOST={host} is no address of this machine ({reason.strerror}); `ip address` lists those that are"
+                ) from None
+    raise StartupError(f"no port of {host} is free: tried {ports[0]} to {ports[-1]}")
 
 
 def tail(log: Path, lines: int = 25) -> str:

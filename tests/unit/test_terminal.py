@@ -135,6 +135,15 @@ def test_a_host_of_another_machine_is_refused(host: str) -> None:
         free_port(host)
 
 
+def test_a_port_in_use_is_not_given() -> None:
+    """If there is no other, the error says so."""
+    with socket.socket() as server:
+        taken = free_port("127.0.0.1")
+        server.bind(("127.0.0.1", taken))
+        with pytest.raises(StartupError, match=f"no port of 127.0.0.1 is free: tried {taken} to {taken}"):
+            free_port("127.0.0.1", range(taken, taken + 1))
+
+
 def test_a_missing_program_says_how_to_install_it(tmp_path: Path) -> None:
     """So does one whose environment was moved: its first line names a Python that is not there."""
     script = tmp_path / "sam"
