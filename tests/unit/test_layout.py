@@ -60,11 +60,11 @@ RULES = [
 
 NOT_MOVED_YET = {
     "tests.e2e.test_api_fuzz",
-    "tests.e2e.test_due_payments",
-    "tests.e2e.test_fifo",
+    "tests.e2e.test_due_payments",  # optional: due
+    "tests.e2e.test_fifo",  # optional: fifo
     "tests.e2e.test_life_of_an_order",
     "tests.e2e.test_nothing_is_lost",
-    "tests.e2e.test_refunds",
+    "tests.e2e.test_refunds",  # optional: refunds
 }
 """Tests that import another test's helpers. To be emptied: what two tests share belongs in testing/."""
 

@@ -53,7 +53,7 @@ def dynamodb_client(session: botocore.session.Session, config: Config) -> Any:
 def client_config() -> Config:
     """At most two tries of 3 s each. What takes longer fails, and the message waits in its queue, at no cost.
 
-    What botocore would do anew for each request is left out: a fifth of a request's CPU (docs/decisions.md).
+    What botocore would do anew for each request is left out: a fifth of a request's CPU.
     """
     return Config(
         connect_timeout=1,
