@@ -223,7 +223,7 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 new: $(VENV)/.dev ## Write a project of your own with the chosen parts: make new DIR=../shop-payments [WITH="refunds webhook"] [NAME=shop].
 	@$(PY) -m new_project "$$DIR" --with "$$WITH" --name "$$NAME"
 
-new-check: $(VENV)/.dev $(VENV)/opt/.sam ## Make the bare core and a project with some parts, and run the checks of each [WITH="cancel fifo"].
+new-check: $(VENV)/.dev $(VENV)/opt/.sam ## Make the bare core and a project with some parts, and run the checks of each; fewer of each part alone [WITH="cancel fifo"].
 	@.ci/new $(if $(WITH),"$$WITH")
 
 # end optional
