@@ -1,5 +1,6 @@
 """A running Stripe stand-in with Stripe's client and the admin client, for tests."""
 
+import time
 from typing import Any
 
 import pytest
@@ -8,22 +9,42 @@ import stripe
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.server import StandIn
 
+PATIENCE_SECONDS = 60
+"""Nothing takes so long, and a busy machine is waited for."""
+
 
 class Account:
     """Short forms of the requests that the tests send. `fails` and `confirm_fails` return Stripe's error."""
 
     def __init__(self, standin: StandIn) -> None:
+        self._standin = standin
         self.base_url = standin.base_url
         self.admin = StandInAdmin(standin.base_url)
         self.client = self.client_with("sk_test_x")
 
-    def client_with(self, api_key: str, *, read_seconds: float = 5) -> stripe.StripeClient:
+    def client_with(self, api_key: str, *, read_seconds: float = PATIENCE_SECONDS) -> stripe.StripeClient:
         return stripe.StripeClient(
             api_key,
             base_addresses={"api": self.base_url},
             http_client=stripe.RequestsClient(timeout=(2, read_seconds)),
             max_network_retries=0,
         )
+
+    def stop_clock(self) -> None:
+        """Stripe's: from now on only `admin.advance_clock` moves it."""
+        stopped_at = self._standin.clock()
+        self._standin.clock = lambda: stopped_at
+
+    def await_faults(self, number: int) -> None:
+        """Until so many requests have met a fault: those with a latency are in progress then."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.admin.faults_met() < number:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def end_latencies(self) -> None:
+        """What waits at Stripe goes on, and nothing waits from now on."""
+        self._standin.stopping.set()
 
     def pay(self, key: str | None = None, **changes: Any) -> stripe.PaymentIntent:
         """Create and confirm a PaymentIntent in one request."""

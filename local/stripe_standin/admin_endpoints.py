@@ -1,6 +1,5 @@
 """The endpoints under /_standin/. `admin.py` is their client; README.md lists them."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -120,7 +119,7 @@ def _faults(standin: "StandIn", method: str, body: dict[str, Any]) -> dict[str, 
 
 def _move_clock(standin: "StandIn", body: dict[str, Any]) -> dict[str, Any]:
     if "now" in body:
-        standin.clock_offset_seconds = body["now"] - time.time()
+        standin.clock_offset_seconds = body["now"] - standin.clock()
     standin.clock_offset_seconds += body.get("advance_seconds", 0)
     return {"now": standin.now()}
 

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,6 +42,7 @@ class StandIn(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, *, seed: int = 0) -> None:
         self.lock = threading.Lock()
         self.stopping = threading.Event()
+        self.clock: Callable[[], float] = time.time
         self.clock_offset_seconds = 0.0
         self.latency_seconds = 0.0
         self.latency_max_seconds: float | None = None
@@ -58,7 +59,7 @@ class StandIn(ThreadingHTTPServer):
         return f"http://{self.server_address[0]!s}:{self.server_address[1]}"
 
     def now(self) -> float:
-        return time.time() + self.clock_offset_seconds
+        return self.clock() + self.clock_offset_seconds
 
     def reset(self) -> None:
         """Delete all state: objects, keys, faults, counts, the clock's offset."""

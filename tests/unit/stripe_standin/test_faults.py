@@ -4,7 +4,7 @@ import pytest
 import stripe
 
 from local.stripe_standin.faults import Executed, Fault
-from testing.standin_account import Account
+from testing.standin_account import PATIENCE_SECONDS, Account
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 RESPONSES = [
@@ -63,6 +63,7 @@ def test_a_502_that_is_not_stored_may_have_created_a_payment_intent(account: Acc
 @pytest.mark.parametrize("how", ["clock", "admin"])
 def test_a_500_may_take_effect_later(account: Account, how: str) -> None:
     """Stripe rolls forward; the key still replays the 500."""
+    account.stop_clock()
     intent = account.create()
     account.admin.add_fault(Fault.ERROR_500_LATER, path=CONFIRM, seconds=300)
     assert account.confirm_fails(intent.id, "pm_card_visa", "confirm-1").http_status == 500
@@ -113,9 +114,11 @@ def test_a_confirm_without_a_response_is_retried(account: Account, kind: Fault, 
 def test_a_slow_confirm_keeps_its_key_in_use(account: Account) -> None:
     """After the client's read timeout the key is in use until the request ends: a retry gets 409."""
     intent = account.create()
-    account.admin.add_fault(Fault.LATENCY, path=CONFIRM, seconds=3)
-    account.client = account.client_with("sk_test_x", read_seconds=1)
+    account.admin.add_fault(Fault.LATENCY, path=CONFIRM, seconds=PATIENCE_SECONDS)
+    patient, account.client = account.client, account.client_with("sk_test_x", read_seconds=1)
     assert isinstance(account.confirm_fails(intent.id, "pm_card_visa", "confirm-1"), stripe.APIConnectionError)
+    account.await_faults(1)
+    account.client = patient
     assert account.confirm_fails(intent.id, "pm_card_visa", "confirm-1").http_status == 409
     assert account.retrieve(intent.id).status == "requires_payment_method"
 

@@ -128,6 +128,7 @@ def test_idempotency_keys_can_be_deleted(account: Account) -> None:
 
 def test_the_endpoint_rate_limit_applies_to_one_endpoint(account: Account) -> None:
     """429 with the reason, not stored under the key; other endpoints are not limited."""
+    account.stop_clock()
     account.admin.settings(endpoint_rate_limit=2)
     responses = [post(account, "payment_intents", CREATE, Idempotency_Key=f"key-{n}") for n in range(3)]
     assert [response.status_code for response in responses] == [200, 200, 429]
@@ -143,6 +144,7 @@ def test_the_endpoint_rate_limit_applies_to_one_endpoint(account: Account) -> No
 def test_all_confirms_share_one_endpoint_rate_limit(account: Account) -> None:
     """Whatever PaymentIntent the path names."""
     intents = [account.create().id for _ in range(2)]
+    account.stop_clock()
     account.admin.settings(endpoint_rate_limit=1)
     statuses = [
         post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"}).status_code
@@ -153,6 +155,7 @@ def test_all_confirms_share_one_endpoint_rate_limit(account: Account) -> None:
 
 def test_the_account_rate_limit_counts_all_endpoints(account: Account) -> None:
     """429 with the reason global-rate."""
+    account.stop_clock()
     account.admin.settings(account_rate_limit=1)
     intent = post(account, "payment_intents", CREATE).json()["id"]
     refused = post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"})
