@@ -10,16 +10,18 @@ The stand-in (local/stripe_standin) behaves as Stripe does; this says what Strip
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from select import select
-from threading import Event, Thread
+from threading import Condition, Event, Thread
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from urllib3 import HTTPHeaderDict
+
+_PATIENCE_SECONDS = 60
 
 
 class Break(Enum):
@@ -73,15 +75,17 @@ class StripeAnswers:
     """Each path's answers, in their order; the last one stays. Any other path is answered 599."""
 
     calls: list[Call] = field(default_factory=list)
+    """All that were received; `await_calls` if the client did not wait for the answer."""
     connections: int = 0
     """How many were opened."""
+    connections_closed: int = 0
     ended: Event = field(default_factory=Event)
     _answers: defaultdict[tuple[str, str], list[_Answer]] = field(default_factory=lambda: defaultdict(list))
+    _changed: Condition = field(default_factory=Condition)
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"answers": self}))
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"answers": self}))
+        self._server.answers = self
         Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
@@ -121,17 +125,53 @@ class StripeAnswers:
         raw = _dumped(json) if json is not None else body.encode() if isinstance(body, str) else body
         self._answers[method, path].append(_Answer(status, raw, headers or {}, breaks, closes_after))
 
+    def await_calls(self, number: int) -> list[Call]:
+        """All that were received, when there are so many: a client that gives up is ahead of the server."""
+        self._wait_until(lambda: len(self.calls) >= number)
+        return self.calls
+
+    def await_closed(self, connections: int) -> None:
+        """Until the server has closed so many: it does so after the client has the answer."""
+        self._wait_until(lambda: self.connections_closed >= connections)
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(is_so, _PATIENCE_SECONDS)
+
+    def was_opened(self) -> None:
+        """Called by the server, as the following ones."""
+        with self._changed:
+            self.connections += 1
+
+    def was_closed(self) -> None:
+        with self._changed:
+            self.connections_closed += 1
+            self._changed.notify_all()
+
     def answer_to(self, call: Call) -> _Answer:
-        """The next answer; called by the server."""
-        answers = self._answers[call.method, urlsplit(call.path_url).path]
-        self.calls.append(call)
-        if not answers:
-            return _Answer(599, b"no answer is set for this path", {}, None, False)
-        return answers.pop(0) if len(answers) > 1 else answers[0]
+        """The next answer."""
+        with self._changed:
+            answers = self._answers[call.method, urlsplit(call.path_url).path]
+            self.calls.append(call)
+            self._changed.notify_all()
+            if not answers:
+                return _Answer(599, b"no answer is set for this path", {}, None, False)
+            return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
 def _dumped(value: Any) -> bytes:
     return json.dumps(value).encode()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128  # Clients that connect while it is busy need not try again.
+    answers: StripeAnswers
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.answers.was_closed()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -140,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.answers.connections += 1
+        self.answers.was_opened()
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
