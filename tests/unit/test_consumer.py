@@ -416,6 +416,8 @@ def test_after_the_first_failure_of_a_group_its_rest_is_returned_to_the_queue(
         return failure
 
     event = fifo.receive_of_groups(*[numbered(body, number) for number in range(6)], groups="abaaab")
+    for record in event["Records"]:
+        record["attributes"]["ApproximateReceiveCount"] = "9"  # Then BackOff takes minutes, and this test does not.
     failed = consume(event, handle)
     by_body = {record["messageId"]: record["body"] for record in event["Records"]}
     assert sorted(by_body[each] for each in failed) == [numbered(body, number) for number in (2, 3, 4)]
