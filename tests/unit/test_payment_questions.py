@@ -155,9 +155,11 @@ def test_without_the_stripe_key_there_is_no_client_secret(application: Applicati
 
 
 def test_the_function_asks_stripe_within_its_share_of_the_limit(
-    application: Application, stripe: StripeAnswers, log: Log
+    application: Application, stripe: StripeAnswers, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If no slot is left within a second Stripe is not asked, and whoever asks later gets an answer."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     placed = PaymentService(MemoryDynamoDB(keys={"payments": ("order_id",)}), log.logger)
     placed.charge(card=THREE_D_SECURE)
     dynamodb = boto3.client("dynamodb")
@@ -165,7 +167,7 @@ def test_the_function_asks_stripe_within_its_share_of_the_limit(
     question = ClientSecretQuestion(order_id=order_id("a"), attempt=1, correlation_id="c").model_dump(mode="json")
     shown = {"id": "pi_0", "status": "succeeded", "amount": 1099, "currency": "eur"}
     stripe.get("/v1/payment_intents/pi_0", json=foreign_intent() | shown)
-    times = {"free_at": int((time.time() + 5) * 1_000_000), "reached_at": 0}
+    times = {"free_at": int((now + 5) * 1_000_000), "reached_at": 0}
     item = {"name": {"S": "payment_questions"}} | {name: {"N": str(at)} for name, at in times.items()}
     dynamodb.put_item(TableName="stripe-limit", Item=item)
     assert application.answer(question) == {"client_secret": None, "ask_again": True}
