@@ -128,15 +128,16 @@ HOSTILE = {
     "escapes": '{"a": "' + "\\u0034" * (MEGABYTES_6 // 6) + '"}',
 }
 _SECONDS_MAX = 10
-"""What takes longer than linear time takes hours, and 6 MB field by field half a minute; a busy machine is slow."""
+"""Of computing: what takes longer than linear time takes hours, 6 MB field by field half a minute. A machine that is
+busy with something else does not count."""
 
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_body_is_refused_in_time(body: str, client: Client) -> None:
     """As large as Lambda takes it; and nothing is stored."""
-    started = time.monotonic()
+    started = time.thread_time()
     assert client.post(body)[0] == 400
-    assert time.monotonic() - started < _SECONDS_MAX
+    assert time.thread_time() - started < _SECONDS_MAX
     assert client.stored() == []
 
 
@@ -150,9 +151,9 @@ def test_the_longest_order_is_not_too_long(client: Client) -> None:
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
 def test_a_body_just_short_enough_is_refused_in_time(body: str, client: Client) -> None:
     """The rest of it is cut off: what is left is as hostile."""
-    started = time.monotonic()
+    started = time.thread_time()
     assert client.post(body[:BODY_LENGTH_MAX])[0] == 400
-    assert time.monotonic() - started < _SECONDS_MAX
+    assert time.thread_time() - started < _SECONDS_MAX
 
 
 LONG = ("eyJ", "eyJa.", "a", "1 ", "a@", "pi_", "sk_test_", "whsec_", "a.b@c.")
@@ -161,10 +162,10 @@ LONG = ("eyJ", "eyJa.", "a", "1 ", "a@", "pi_", "sk_test_", "whsec_", "a.b@c.")
 @pytest.mark.parametrize("part", LONG)
 def test_a_long_text_is_redacted_in_time(part: str) -> None:
     """In linear time: a line is written while the customer waits."""
-    text, started = part * 100_000, time.monotonic()
+    text, started = part * 100_000, time.thread_time()
     redacted(text)
     body_holds_card_number(text)
-    assert time.monotonic() - started < _SECONDS_MAX
+    assert time.thread_time() - started < _SECONDS_MAX
 
 
 def test_a_value_cannot_forge_a_log_line(log: Log) -> None:
