@@ -34,13 +34,13 @@ def shop(aws: None, stripe_base: str) -> DlqStack:
     return made
 
 
-def day(offset: int = 0) -> str:
-    return f"{datetime.now(UTC) + timedelta(days=offset):%Y-%m-%d}"
-
-
-def audit(shop: DlqStack, since: int = -1, until: int = 1) -> tuple[int, dict[str, Any], str]:
+def audit(
+    shop: DlqStack, since: int = -1, until: int = 1, *, today: datetime | None = None
+) -> tuple[int, dict[str, Any], str]:
     """From yesterday until tomorrow, so that no test depends on the hour that it runs in."""
-    return shop.ops("audit", "--from", day(since), "--to", day(until))
+    today = today or datetime.now(UTC)
+    since_day, until_day = (f"{today + timedelta(days=offset):%Y-%m-%d}" for offset in (since, until))
+    return shop.ops("audit", "--from", since_day, "--to", until_day)
 
 
 def only(document: dict[str, Any]) -> dict[str, Any]:
@@ -121,9 +121,10 @@ def test_midnight_is_no_difference(shop: DlqStack, finalized: int) -> None:
     payment = shop.payment(order.order_id)
     assert payment.finalized_at is not None
     set_row(shop, order, finalized_at=payment.finalized_at + finalized * 2 * 86400)
-    status, document, _ = audit(shop, 0, 0) if datetime.now(UTC).hour < 23 else audit(shop)
+    that_day = datetime.fromtimestamp(payment.finalized_at, UTC)
+    status, document, _ = audit(shop, today=that_day)
     assert (status, document["totals"][0]["matched"]) == (0, 1)
-    status, document, text = audit(shop, 2 * finalized, 2 * finalized)
+    status, document, text = audit(shop, 2 * finalized, 2 * finalized, today=that_day)
     assert (status, document["different"], document["totals"][0]["elsewhen"]) == (0, 0, 1)
     assert document["totals"][0]["at_stripe_minor"] == 0
     assert "1 of our rows were finalized within this time, and are booked at Stripe at another" in text

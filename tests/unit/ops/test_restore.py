@@ -93,7 +93,7 @@ def test_a_row_that_appears_meanwhile_is_not_touched(shop: Shop) -> None:
 def test_an_expired_row_is_not_copied(shop: Shop) -> None:
     """DynamoDB would delete it again."""
     shop.put("restored", "ord_old", state="SUCCEEDED", expires_at=NOW - 1)
-    shop.put("restored", "ord_new", state="SUCCEEDED", expires_at=NOW + 3600)
+    shop.put("restored", "ord_new", state="SUCCEEDED", expires_at=NOW + 24 * 3600)
     assert shop.run(*ROWS, "--yes").document["rows"] == {restore.COPIED: 41, restore.EXPIRED: 1}
 
 
