@@ -290,7 +290,7 @@ def test_poison_that_cannot_reach_the_dlq_is_not_lost(sqs: Sqs, consume: Consume
 
 def test_the_records_of_a_batch_run_at_the_same_time(sqs: Sqs, consume: Consume, body: str) -> None:
     """Ten records wait for each other at a barrier."""
-    barrier = Barrier(10, timeout=20)
+    barrier = Barrier(10, timeout=60)
 
     def handle(_: OrderPlacedEvent) -> Disposition:
         barrier.wait()
@@ -382,7 +382,7 @@ def test_the_messages_of_a_group_are_handled_in_order(fifo: Sqs, consume: Consum
     """One after the other, in parallel with other groups: each waits at a barrier for one of the other group."""
     handled: list[int] = []
     running: list[int] = []
-    barrier = Barrier(2, timeout=20)
+    barrier = Barrier(2, timeout=60)
 
     def handle(event: OrderPlacedEvent) -> Disposition:
         number = number_of(event)
@@ -459,7 +459,7 @@ def test_a_standard_queue_ignores_message_groups(sqs: Sqs, consume: Consume, bod
     event = sqs.receive(*[body] * 10)
     for record in event["Records"]:
         record["attributes"]["MessageGroupId"] = "a"
-    barrier = Barrier(10, timeout=20)
+    barrier = Barrier(10, timeout=60)
 
     def handle(_: OrderPlacedEvent) -> Disposition:
         barrier.wait()

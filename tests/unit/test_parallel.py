@@ -16,7 +16,7 @@ def test_results_are_in_the_order_of_the_items(parallel: Parallel) -> None:
 
 def test_calls_run_at_once() -> None:
     """Each of four waits for the three others."""
-    together = threading.Barrier(4, timeout=10)
+    together = threading.Barrier(4, timeout=60)
     assert sorted(Threads(4)(lambda _: together.wait(), range(4))) == [0, 1, 2, 3]
 
 
@@ -29,7 +29,7 @@ def test_an_error_is_raised_when_all_calls_have_ended() -> None:
         if number == 1:
             first_fails.set()
             raise ValueError(number)
-        first_fails.wait(10)
+        first_fails.wait(60)
         ended.append(number)
         if number == 3:
             raise KeyError(number)

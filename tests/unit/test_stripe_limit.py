@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from threading import Semaphore
 from time import sleep
 from typing import Any
 
@@ -254,7 +255,7 @@ class CountingWrites:
     """DynamoDB, which counts writes; the first lasts so long."""
 
     client: Any
-    seconds: float = 0
+    during_the_first: Callable[[], object] = lambda: None
     writes: int = 0
 
     def __post_init__(self) -> None:
@@ -263,7 +264,7 @@ class CountingWrites:
     def update_item(self, **given: Any) -> dict[str, Any]:
         self.writes += 1
         if self.writes == 1:
-            sleep(self.seconds)
+            self.during_the_first()
         response: dict[str, Any] = self.client.update_item(**given)
         return response
 
@@ -412,17 +413,28 @@ def test_the_next_record_of_a_fifo_group_uses_no_slot_that_a_duplicate_left_long
     assert turns.turn().begin() == pytest.approx(30 / RATE)
 
 
-def test_what_is_wanted_while_a_write_lasts_is_taken_in_the_next(workers: Workers) -> None:
+def test_what_is_wanted_while_a_write_lasts_is_taken_in_the_next(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However slow the table is, a record never waits for more than one write beside its own."""
-    dynamodb = CountingWrites(workers.client, seconds=0.3)
+    wanted = Semaphore(0)
+
+    def all_want() -> None:
+        assert all(wanted.acquire(timeout=60) for _ in range(10))
+
+    dynamodb = CountingWrites(workers.client, all_want)
     turns = workers.turns(client=dynamodb, seconds_left=30)
+    decide = turns.decide
+
+    def decide_and_say_so(*, wants: bool) -> None:
+        decide(wants=wants)
+        wanted.release()
+
+    monkeypatch.setattr(turns, "decide", decide_and_say_so)
     with ThreadPoolExecutor(10) as threads:
-        first = threads.submit(turns.turn().begin)
-        while not dynamodb.writes:
-            sleep(0.01)
-        others = [threads.submit(turns.turn().begin) for _ in range(9)]
-        assert [each.result() for each in [first, *others]] == [0] * 10
-    assert dynamodb.writes <= 3
+        begun = [threads.submit(turns.turn().begin) for _ in range(10)]
+        assert [each.result() for each in begun] == [0] * 10
+    assert dynamodb.writes <= 2
 
 
 def test_an_item_that_holds_anything_else_stops_nobody(workers: Workers) -> None:
