@@ -211,6 +211,16 @@ def test_each_thread_of_a_batch_has_a_connection_that_it_keeps(answers: StripeAn
 # ---------------------------------------------------------------- what DynamoDB answers
 
 
+def test_threads_that_are_refused_at_the_same_time_share_one_exception(
+    answers: StripeAnswers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore would make it at the first refusal, without a lock: it is there before."""
+    client = ours(answers.url)
+    made = "botocore.errorfactory.ClientExceptionsFactory.create_client_exceptions"
+    monkeypatch.setattr(made, lambda *_: pytest.fail("made when it was asked for"))
+    assert issubclass(client.exceptions.ConditionalCheckFailedException, ClientError)
+
+
 @pytest.mark.parametrize("client", [ours, the_model])
 def test_a_refusal_carries_the_row(answers: StripeAnswers, client: Client) -> None:
     """As the claim reads it."""

@@ -39,6 +39,9 @@ else:
 def dynamodb_client(session: botocore.session.Session, config: Config) -> Any:
     """A client whose requests are sent by DynamoDBTransport; botocore's own way where a proxy is between."""
     client = session.create_client("dynamodb", config=config)
+    # botocore makes the exceptions at the first error, without a lock: of two threads that meet one at the same time,
+    # one would not catch it, since `client.exceptions` has other classes by then. So they are made before.
+    _ = client.exceptions
     if not getproxies().keys() & {"http", "https"}:
         given: Any = client.meta.config
         transport: Any = DynamoDBTransport(
