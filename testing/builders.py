@@ -1,5 +1,6 @@
 """What several suites build: an order, its payment's row, its PaymentIntent."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,8 @@ T0 = 1_800_000_000
 """When the order is placed, in epoch seconds."""
 ORDER_ID = "ord_" + "a" * 32
 BOUNDS = TimeBounds.of(30)
+PATIENT = replace(BOUNDS, stripe_connect_timeout_seconds=60, stripe_read_timeout_seconds=60)
+"""For requests to a stand-in: on a busy machine, too, the first try is answered."""
 
 
 def order(**changes: Any) -> OrderPlaced:

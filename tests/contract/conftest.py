@@ -11,6 +11,7 @@ from uuid import uuid4
 import boto3
 import botocore.session
 import pytest
+from botocore.config import Config
 
 from local.emulator import CREDENTIALS, running_emulator
 from onecharge.payments.charges.store import UNFINISHED
@@ -20,6 +21,8 @@ from testing.harness import PROJECT, create_table
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 TOOLS = PROJECT / ".venv" / "opt"
+_PATIENT = Config(connect_timeout=60, read_timeout=60)
+"""A machine that is busy is waited for: a write that is sent again is refused by its own first try."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,12 @@ class Endpoint:
         return dynamodb_client(self.url)
 
     def client_as_deployed(self) -> Any:
-        """As the functions make it: its requests are sent by DynamoDBTransport."""
+        """As the functions make it, but patient: its requests are sent by DynamoDBTransport, each once."""
         session = botocore.session.Session()
         session.set_credentials(CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"])
         session.set_config_variable("region", CREDENTIALS["AWS_DEFAULT_REGION"])
         with patch.dict(os.environ, {"AWS_ENDPOINT_URL": self.url, "https_proxy": "", "http_proxy": ""}):
-            return aws.dynamodb_client(session, aws.client_config())
+            return aws.dynamodb_client(session, aws.client_config().merge(_PATIENT))
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,7 @@ from onecharge.payments.refunds.protocol import FrozenRefund  # optional: refund
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_events import StripeEvents
 from onecharge.payments.stripe_responses import OtherObject, ResponseKind
-from onecharge.payments.time_bounds import TimeBounds
-from testing.builders import REQUEST, payment
+from testing.builders import PATIENT, REQUEST, payment
 
 DECLINED = "pm_card_visa_chargeDeclined"
 NOW = REQUEST.placed_at
@@ -48,7 +47,7 @@ class Orders:
 
 @pytest.fixture
 def orders(standin: StandIn) -> Orders:
-    gateway = StripeGateway(stripe_client("sk_test_x", api_base=standin.base_url, bounds=TimeBounds.of(12)))
+    gateway = StripeGateway(stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT))
     ours, other = (_claimed(gateway, replace(REQUEST, order_id=f"ord_{each * 32}")) for each in "ab")
     gateway.confirm(replace(ours, payment_method=DECLINED))
     return Orders(StandInAdmin(standin.base_url), gateway, replace(ours, attempt=2), other)

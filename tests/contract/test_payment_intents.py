@@ -9,7 +9,7 @@ import stripe
 
 from local.stripe_standin.server import running_standin
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.time_bounds import TimeBounds
+from testing.builders import PATIENT
 from testing.simulation.dynamodb import NoFaults
 from testing.simulation.stripe import MemoryStripe, stripe_in_memory
 
@@ -24,7 +24,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield stripe_in_memory(MemoryStripe(io=NoFaults(NOW)))
         return
     with running_standin() as standin:
-        yield stripe_client("sk_test_x", api_base=standin.base_url, bounds=TimeBounds.of(12))
+        yield stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT)
 
 
 def created(client: Any, key: str = "order:1", **changes: Any) -> Any:

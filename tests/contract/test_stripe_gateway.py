@@ -23,9 +23,9 @@ from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Pay
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_events import ChargeEvent, StripeEvents
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
-from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS, TimeBounds
+from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS
 from onecharge.runtime.parallel import Threads
-from testing.builders import REQUEST, payment
+from testing.builders import PATIENT, REQUEST, payment
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 NOW = int(time.time())
@@ -44,7 +44,7 @@ def admin(standin: StandIn) -> StandInAdmin:
 
 @pytest.fixture
 def gateway(standin: StandIn) -> StripeGateway:
-    return StripeGateway(stripe_client("sk_test_x", api_base=standin.base_url, bounds=TimeBounds.of(12)))
+    return StripeGateway(stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT))
 
 
 def request_for(order: str = "a", *, age_seconds: int = 60) -> FrozenRequest:
@@ -171,7 +171,7 @@ def test_unknown_ids_and_wrong_api_keys_are_no_declines(gateway: StripeGateway, 
     assert kind_of(gateway.retrieve("pi_unknown")) is ResponseKind.NOT_FOUND
     with pytest.raises(NoSuchPaymentIntent):
         gateway.order_of("pi_unknown")
-    wrong_key = StripeGateway(stripe_client("pk_wrong", api_base=standin.base_url, bounds=TimeBounds.of(12)))
+    wrong_key = StripeGateway(stripe_client("pk_wrong", api_base=standin.base_url, bounds=PATIENT))
     assert kind_of(wrong_key.create(request_for(), 0)) is ResponseKind.ACCOUNT
 
 

@@ -15,7 +15,7 @@ from onecharge.payments.refunds.protocol import FrozenRefund
 from onecharge.payments.refunds.rules import RefundResponseKind, kind_of
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
-from onecharge.payments.time_bounds import TimeBounds
+from testing.builders import PATIENT
 from testing.simulation.dynamodb import NoFaults
 from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, MemoryRefunds
 
@@ -35,7 +35,7 @@ def admin(url: str) -> Iterator[StandInAdmin]:
 
 @pytest.fixture
 def refunds(url: str, admin: StandInAdmin) -> StripeRefunds:
-    return StripeRefunds(stripe_client("sk_test_x", api_base=url, bounds=TimeBounds.of(12)))
+    return StripeRefunds(stripe_client("sk_test_x", api_base=url, bounds=PATIENT))
 
 
 @pytest.fixture
