@@ -81,7 +81,7 @@ def strangers(right: Issuer, other: Issuer, claims: dict[str, Any]) -> Iterator[
     now = int(time.time())
     good = right.signed(claims)
     header, payload, signature = good.split(".")
-    public_key = requests.get(f"{right.url}/jwks.json", timeout=5).text
+    public_key = requests.get(f"{right.url}/jwks.json", timeout=60).text
     yield "no token", None
     yield "nothing", ""
     yield "no JWT", "garbage"

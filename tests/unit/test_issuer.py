@@ -17,7 +17,7 @@ from testing.harness import PROJECT
 
 def verified(issuer: Issuer, token: str) -> dict[str, Any]:
     """The claims, verified with what the issuer publishes."""
-    configuration = requests.get(f"{issuer.url}/.well-known/openid-configuration", timeout=5).json()
+    configuration = requests.get(f"{issuer.url}/.well-known/openid-configuration", timeout=60).json()
     key = jwt.PyJWKClient(configuration["jwks_uri"]).get_signing_key_from_jwt(token)
     claims: dict[str, Any] = jwt.decode(
         token, key, algorithms=["RS256"], audience=AUDIENCE, issuer=configuration["issuer"]
@@ -47,9 +47,9 @@ def test_the_private_key_is_for_its_owner_and_ends_with_the_run(tmp_path: Path) 
     """And it is in nothing that is published."""
     with running_issuer(tmp_path) as issuer:
         assert stat.S_IMODE(issuer.key_file.stat().st_mode) == 0o600
-        published = requests.get(f"{issuer.url}/jwks.json", timeout=5).json()
+        published = requests.get(f"{issuer.url}/jwks.json", timeout=60).json()
         assert [set(key) for key in published["keys"]] == [{"kty", "key_ops", "n", "e", "kid", "use", "alg"}]
-        assert requests.get(f"{issuer.url}/issuer-key.pem", timeout=5).status_code == 404
+        assert requests.get(f"{issuer.url}/issuer-key.pem", timeout=60).status_code == 404
     assert not issuer.key_file.exists()
 
 

@@ -77,7 +77,7 @@ def test_a_signal_stops_it_in_order(end: signal.Signals) -> None:
     """Ctrl-C, SIGTERM, and a terminal that is closed: first everything is tidied up."""
     with waiting() as program:
         program.send_signal(end)
-        output, _ = program.communicate(timeout=30)
+        output, _ = program.communicate(timeout=_PATIENCE_SECONDS)
     assert (program.returncode, output) == (130, "tidied up\nstopped\n")
 
 
@@ -88,7 +88,7 @@ def test_nohup_survives_the_terminal() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             program.wait(0.5)
         program.terminate()
-        assert program.communicate(timeout=30)[0] == "tidied up\nstopped\n"
+        assert program.communicate(timeout=_PATIENCE_SECONDS)[0] == "tidied up\nstopped\n"
 
 
 @pytest.mark.parametrize(

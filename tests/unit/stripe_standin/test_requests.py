@@ -15,7 +15,7 @@ CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[]":
 
 def post(account: Account, path: str, data: Any = None, **headers: str) -> requests.Response:
     sent = {"Authorization": "Bearer sk_test_x", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    return requests.post(f"{account.base_url}/v1/{path}", data=data or {}, headers=sent, timeout=10)
+    return requests.post(f"{account.base_url}/v1/{path}", data=data or {}, headers=sent, timeout=60)
 
 
 def test_a_response_names_its_request_and_version(account: Account) -> None:
@@ -56,7 +56,7 @@ def test_arrays_without_indexes_keep_all_values(account: Account) -> None:
     account.pay()
     query = "types[]=payment_intent.created&types[]=charge.succeeded"
     response = requests.get(
-        f"{account.base_url}/v1/events?{query}", headers={"Authorization": "Bearer sk_test_x"}, timeout=10
+        f"{account.base_url}/v1/events?{query}", headers={"Authorization": "Bearer sk_test_x"}, timeout=60
     )
     assert [each["type"] for each in response.json()["data"]] == ["charge.succeeded", "payment_intent.created"]
 
@@ -76,7 +76,7 @@ def test_unknown_parameters_are_refused(account: Account) -> None:
     headers = {"Authorization": "Bearer sk_test_x"}
     responses = {path: post(account, path, {"color": "red"}) for path in posts}
     for path in gets:
-        responses[f"GET {path}"] = requests.get(f"{account.base_url}/v1/{path}?color=red", headers=headers, timeout=10)
+        responses[f"GET {path}"] = requests.get(f"{account.base_url}/v1/{path}?color=red", headers=headers, timeout=60)
     codes = {path: (response.status_code, response.json()["error"].get("code")) for path, response in responses.items()}
     assert set(codes.values()) == {(400, "parameter_unknown")}, codes
 
@@ -168,5 +168,5 @@ def test_an_unknown_setting_is_refused(account: Account) -> None:
         account.admin.settings(search_lag=1)
     with pytest.raises(requests.HTTPError):
         account.admin.open_dispute(account.create().id)
-    response = requests.post(f"{account.base_url}/_standin/faults", json={"rules": [{"kind": "bad_luck"}]}, timeout=10)
+    response = requests.post(f"{account.base_url}/_standin/faults", json={"rules": [{"kind": "bad_luck"}]}, timeout=60)
     assert response.status_code == 400
