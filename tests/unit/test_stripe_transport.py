@@ -382,7 +382,7 @@ def test_a_proxy_that_is_not_there_may_be_tried_again(client: Client, monkeypatc
 
 def test_the_timeouts_are_those_of_the_bounds(answers: StripeAnswers) -> None:
     """As for the time until the response, or its next byte."""
-    bounds = replace(BOUNDS, stripe_read_timeout_seconds=0.5)
+    bounds = replace(BOUNDS, stripe_connect_timeout_seconds=PATIENT, stripe_read_timeout_seconds=IN_BETWEEN)
     answers.post(CREATE, json=INTENT, breaks=Break.SILENT)
     answers.post(CREATE, json=INTENT)
     made: list[str] = []
@@ -390,4 +390,4 @@ def test_the_timeouts_are_those_of_the_bounds(answers: StripeAnswers) -> None:
     assert StripeGateway(client).create(REQUEST, 0).failure is None
     [first, _] = made
     assert isinstance(first, Metric)
-    assert 0.5 <= first.value < BOUNDS.stripe_connect_timeout_seconds
+    assert IN_BETWEEN <= first.value < PATIENT
