@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,21 @@ def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("stack")
 
 
+@contextmanager
+def _unscheduled_stack(work_dir: Path, **options: Any) -> Iterator[Stack]:
+    """The template, deployed to an emulator of its own, with its schedules disabled.
+
+    Tests invoke the scheduled functions when they want their work done; a round by itself, every five minutes, would
+    have done it between two steps of a test.
+    """
+    with running_stack(work_dir=work_dir, **options) as stack:
+        events = stack.aws.client("events")
+        for rule in events.list_rules()["Rules"]:
+            if "ScheduleExpression" in rule:
+                events.disable_rule(Name=rule["Name"])
+        yield stack
+
+
 @pytest.fixture(scope="session")
 def standard_stack(stack_dir: Path, pytestconfig: pytest.Config) -> Iterator[Stack]:
     """The real template, built and deployed to an emulator, once for all its tests; or the stack of --stack."""
@@ -141,14 +157,14 @@ def standard_stack(stack_dir: Path, pytestconfig: pytest.Config) -> Iterator[Sta
         except CannotRun as reason:
             pytest.exit(str(reason), returncode=2)
         return
-    with running_stack(work_dir=stack_dir) as stack:
+    with _unscheduled_stack(stack_dir) as stack:
         yield stack
 
 
 @pytest.fixture(scope="session")
 def operated_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The real template on an emulator of its own, once for all tests that nobody else may run beside."""
-    with running_stack(work_dir=tmp_path_factory.mktemp("operated-stack")) as stack:
+    with _unscheduled_stack(tmp_path_factory.mktemp("operated-stack")) as stack:
         yield stack
 
 
@@ -156,7 +172,7 @@ def operated_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def fifo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The template with FIFO topics and queues, deployed to an emulator of its own, once for all its tests."""
-    with running_stack(work_dir=tmp_path_factory.mktemp("fifo-stack"), messaging=FIFO) as stack:
+    with _unscheduled_stack(tmp_path_factory.mktemp("fifo-stack"), messaging=FIFO) as stack:
         yield stack
 
 
