@@ -12,6 +12,8 @@ import yaml
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import lambda_context
 
+PATIENCE_SECONDS = 60
+"""Nothing takes so long, and a busy machine is waited for."""
 PROJECT = Path(__file__).resolve().parent.parent
 
 Sample = Callable[[str], dict[str, Any]]

@@ -8,9 +8,7 @@ import stripe
 
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.server import StandIn
-
-PATIENCE_SECONDS = 60
-"""Nothing takes so long, and a busy machine is waited for."""
+from testing.harness import PATIENCE_SECONDS
 
 
 class Account:

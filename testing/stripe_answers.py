@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from urllib3 import HTTPHeaderDict
 
-_PATIENCE_SECONDS = 60
+from testing.harness import PATIENCE_SECONDS
 
 
 class Break(Enum):
@@ -136,7 +136,7 @@ class StripeAnswers:
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
         with self._changed:
-            assert self._changed.wait_for(is_so, _PATIENCE_SECONDS)
+            assert self._changed.wait_for(is_so, PATIENCE_SECONDS)
 
     def was_opened(self) -> None:
         """Called by the server, as the following ones."""

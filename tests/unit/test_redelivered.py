@@ -24,11 +24,10 @@ from onecharge.runtime.consumer import BackOff, Batch, Disposition, Done
 from testing.builders import BOUNDS, T0, order
 from testing.charge_harness import ChargeHarness
 from testing.fake_gateway import refused
+from testing.harness import PATIENCE_SECONDS
 from testing.payment_service import order_id
 from testing.simulation.dynamodb import Faults, MemoryDynamoDB
 from testing.simulation.service import AtOnce
-
-_PATIENCE_SECONDS = 60
 
 
 @dataclass
@@ -141,7 +140,7 @@ def test_a_read_that_hangs_holds_the_batch_up_for_a_moment(service: ChargeHarnes
         def batch_get_item(self, **given: Any) -> dict[str, Any]:
             reads.append(is_resolved.is_set())
             is_reading.set()
-            assert is_resolved.wait(_PATIENCE_SECONDS)
+            assert is_resolved.wait(PATIENCE_SECONDS)
             return super().batch_get_item(**given)
 
     reads: list[bool] = []
@@ -150,7 +149,7 @@ def test_a_read_that_hangs_holds_the_batch_up_for_a_moment(service: ChargeHarnes
     with ThreadPoolExecutor(1) as thread:
         rows = RowsOfRedelivered(store, service.instruments(), thread=thread)
         assert rows(batch) == {}
-        assert is_reading.wait(_PATIENCE_SECONDS)
+        assert is_reading.wait(PATIENCE_SECONDS)
         assert rows(batch) == {}
         assert reads == [False]
         is_resolved.set()

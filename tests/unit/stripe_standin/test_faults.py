@@ -4,7 +4,8 @@ import pytest
 import stripe
 
 from local.stripe_standin.faults import Executed, Fault
-from testing.standin_account import PATIENCE_SECONDS, Account
+from testing.harness import PATIENCE_SECONDS
+from testing.standin_account import Account
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 RESPONSES = [

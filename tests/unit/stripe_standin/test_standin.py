@@ -9,7 +9,8 @@ import pytest
 import stripe
 
 from local.stripe_standin.faults import Fault
-from testing.standin_account import PATIENCE_SECONDS, Account
+from testing.harness import PATIENCE_SECONDS
+from testing.standin_account import Account
 
 DAY = 24 * 3600
 
