@@ -24,8 +24,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sizes sbom specification simulate mutants openapi sam-local requirements clean
-.PHONY: bench bench-check survival costs load scale rows stripe-limit shape machines new new-check # optional: original
+.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sizes sbom specification simulate mutants openapi sam-local requirements clean bench survival costs
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -127,7 +126,6 @@ deployed-check: $(VENV)/.dev ## Does a deployed stack work? An order in test mod
 deep: $(VENV)/.dev ## Explore more than `make test`: more schedules, each mutant in all scenarios.
 	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation
 
-
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
 	@$(PY) -m testing.specification $(call option,BOUNDS,bounds)
 
@@ -138,7 +136,6 @@ simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
 	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation --mutants $(call option,SEED,seed)
 
-# optional: original
 survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
@@ -147,29 +144,8 @@ bench: install $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## How fast, besid
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed $(call option,ROUNDS,rounds) $(call option,ORDERS,orders) \
 	  $(if $(WARM),--warm) $(if $(WRITE),--write) $(if $(PROFILE),--profile)
 
-bench-check: $(VENV)/.dev $(VENV)/opt/.dynamodb-local ## Does it cost more than the last release? Requests, CPU, memory, side by side [PAIRS=12].
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed.check $(call option,PAIRS,pairs)
-
 costs: $(VENV)/.dev $(if $(MEASURE),$(VENV)/opt/.emulator $(VENV)/opt/.dynamodb-local) ## Say what a million paid orders cost on AWS, beside the naive loop [MEASURE=1 measures what an order needs anew].
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.costs $(if $(MEASURE),--measure)
-
-load: install ## Place orders here at a constant rate, and measure how long each takes until PAID [RATE=2] [SECONDS=30]; WRITE=1 keeps the picture.
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.load $(call option,RATE,rate) $(call option,SECONDS,seconds) \
-	  $(if $(WRITE),--write)
-
-stripe-limit: $(VENV)/.dev $(VENV)/opt/.emulator ## Is Stripe's limit kept, and used? [LIMIT=100] [ORDERS=3000] [SIMULATED=1: designs beside it, without a stack].
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.stripe_limit $(call option,LIMIT,limit) $(call option,ORDERS,orders) \
-	  $(if $(SIMULATED),--simulated)
-
-scale: $(VENV)/.dev ## Say what limits at 10, 1,000 and 100,000 orders a second; WRITE=1 writes the tables of docs/scale.md.
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.scale $(if $(WRITE),--write)
-
-rows: $(VENV)/.dev $(VENV)/opt/.dynamodb-local ## Do scheduled jobs cost more for each order as the tables grow? [ROWS=1000000] [WORK=2000]; half an hour
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.rows $(call option,ROWS,rows) $(call option,WORK,work)
-
-shape: $(VENV)/.dev ## Measure the size of the project, and of the way from HTTP to Stripe [BEFORE=an-earlier-checkout].
-	@$(PY) -m benchmarks.shape . $(if $(BEFORE),"$(BEFORE)")
-# end optional
 
 check: lint types validate scan test ## The whole gate: format, lint, types, template, scanners, tests.
 
@@ -203,11 +179,6 @@ openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from th
 sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
 	@$(PY) -m local.sam_local
 
-# optional: original
-machines: ## What goes wrong on anyone's machine ends in one clear line [CASES="npm, SEED"] [COMMIT=HEAD] [FOLDER=…].
-	@"$(PYTHON)" -m testing.anyones_machine $(call option,CASES,cases) $(call option,COMMIT,commit) $(call option,FOLDER,folder)
-
-# end optional
 # The pinned requirements, hashes and all, from what requirements/*.in ask for; UPGRADE=--upgrade takes newer releases.
 COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.13 \
   --no-header --no-emit-index-url --no-annotate
@@ -217,15 +188,7 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	  $(foreach each,requests certifi charset-normalizer idna,--no-emit-package $(each)) \
 	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/libraries/requirements.txt)
 	@for each in checkov dev emulator openapi sam scanners; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
-	@$(COMPILE) requirements/bench.in -o requirements/bench.txt # optional: original
+	@$(COMPILE) requirements/bench.in -o requirements/bench.txt
 
-# optional: original
-new: $(VENV)/.dev ## Write a project of your own with the chosen parts: make new DIR=../shop-payments [WITH="refunds webhook"] [NAME=shop].
-	@$(PY) -m new_project "$$DIR" --with "$$WITH" --name "$$NAME"
-
-new-check: $(VENV)/.dev $(VENV)/opt/.sam ## Make the bare core and a project with some parts, and run the checks of each; fewer of each part alone [WITH="cancel fifo"].
-	@.ci/new $(if $(WITH),"$$WITH")
-
-# end optional
 clean: ## Remove everything that was installed or built.
 	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .coverage

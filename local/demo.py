@@ -91,9 +91,9 @@ def count(traffic: Traffic, admin: StandInAdmin, *, idle: bool, seed: int, secon
         requires_action_but_charged=len(offenders["charged without the customer's authentication"]),
         charges_of_nobody=len(offenders["charges of nobody"]),
         another_card=traffic.count_follow_ups(FollowUp.ANOTHER_CARD),
-        at_the_bank=traffic.count_follow_ups(FollowUp.AT_THE_BANK),  # optional: webhook
-        canceled=traffic.count_follow_ups(FollowUp.CANCEL),  # optional: cancel
-        refunded=traffic.count_follow_ups(FollowUp.REFUND),  # optional: refunds
+        at_the_bank=traffic.count_follow_ups(FollowUp.AT_THE_BANK),
+        canceled=traffic.count_follow_ups(FollowUp.CANCEL),
+        refunded=traffic.count_follow_ups(FollowUp.REFUND),
         follow_ups=sum(order.follow_up is not None for order in plan.orders),
         follow_ups_shown=traffic.follow_ups_shown(),
         poison=len(plan.poison),
@@ -113,8 +113,8 @@ def count(traffic: Traffic, admin: StandInAdmin, *, idle: bool, seed: int, secon
         workers_killed=Path(traffic.stack.aws_log).read_text(errors="replace").count(_KILLED),
         amount_expected=sum(order.amount_minor for order in expected),
         amount_charged=sum(charge.amount_minor for charge in ledger.charges),
-        refunds_expected=sum(order.refunded_minor for order in plan.orders),  # optional: refunds
-        refunds_made=sum(refund["amount"] for refund in ledger.refunds),  # optional: refunds
+        refunds_expected=sum(order.refunded_minor for order in plan.orders),
+        refunds_made=sum(refund["amount"] for refund in ledger.refunds),
         seconds=round(seconds, 1),
         seed=seed,
         idle=idle,

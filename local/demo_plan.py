@@ -36,18 +36,12 @@ class FollowUp(StrEnum):
 
     ANOTHER_CARD = "another card"
     """After a decline: pays with a good one."""
-    # optional: webhook
     AT_THE_BANK = "at the bank"
     """Finishes 3-D Secure; Stripe's webhooks report it, in duplicate and in the wrong order."""
-    # end optional
-    # optional: cancel
     CANCEL = "cancel"
     """Cancels the order."""
-    # end optional
-    # optional: refunds
     REFUND = "refund"
     """Requests a refund of half of it, twice with the same key."""
-    # end optional
 
 
 class Channel(StrEnum):
@@ -59,7 +53,7 @@ class Channel(StrEnum):
 
 _PAYING = {
     FollowUp.ANOTHER_CARD,
-    FollowUp.AT_THE_BANK,  # optional: webhook
+    FollowUp.AT_THE_BANK,
 }
 
 
@@ -81,13 +75,10 @@ class PlannedOrder:
         """Whether it is charged in the end."""
         return self.expected is Expected.CHARGED or self.follow_up in _PAYING
 
-    # optional: refunds
     @property
     def refunded_minor(self) -> int:
         """How much of it goes back to the customer."""
         return self.amount_minor // 2 if self.follow_up is FollowUp.REFUND else 0
-
-    # end optional
 
     @property
     def amount_minor(self) -> int:
@@ -125,16 +116,16 @@ _FAULTS = (Fault.HANG_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_AFTER, Fault.ERRO
 _FOLLOW_UPS: dict[Expected, list[FollowUp]] = {
     Expected.DECLINED: [
         FollowUp.ANOTHER_CARD,
-        FollowUp.CANCEL,  # optional: cancel
+        FollowUp.CANCEL,
         FollowUp.ANOTHER_CARD,
     ],
     Expected.REQUIRES_ACTION: [
-        FollowUp.AT_THE_BANK,  # optional: webhook
-        FollowUp.CANCEL,  # optional: cancel
-        FollowUp.AT_THE_BANK,  # optional: webhook
+        FollowUp.AT_THE_BANK,
+        FollowUp.CANCEL,
+        FollowUp.AT_THE_BANK,
     ],
     Expected.CHARGED: [
-        *[FollowUp.REFUND] * 3,  # optional: refunds
+        *[FollowUp.REFUND] * 3,
     ],
 }
 

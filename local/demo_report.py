@@ -27,9 +27,9 @@ class Report:
     requires_action_but_charged: int
     charges_of_nobody: int
     another_card: int
-    at_the_bank: int  # optional: webhook
-    canceled: int  # optional: cancel
-    refunded: int  # optional: refunds
+    at_the_bank: int
+    canceled: int
+    refunded: int
     follow_ups: int
     follow_ups_shown: int
     poison: int
@@ -49,8 +49,8 @@ class Report:
     workers_killed: int
     amount_expected: int
     amount_charged: int
-    refunds_expected: int  # optional: refunds
-    refunds_made: int  # optional: refunds
+    refunds_expected: int
+    refunds_made: int
     seconds: float
     seed: int
     idle: bool
@@ -66,7 +66,7 @@ class Report:
             and not any(self.offenders.values())
             and self.poison_in_dlq == self.poison
             and self.follow_ups_shown == self.follow_ups
-            and self.refunds_made == self.refunds_expected  # optional: refunds
+            and self.refunds_made == self.refunds_expected
             and self.malformed_refused == self.malformed
             and self.client_retries_replayed == self.client_retries
             # A run in which nothing was repeated and nothing broke would prove nothing.
@@ -146,14 +146,14 @@ def show(report: Report, console: Console) -> None:
     row("  charged more than once", report.charged_more_than_once, report.charged_more_than_once == 0)
     row("  not charged", report.not_charged, report.not_charged == 0)
     row("  of them with another card, after a decline", report.another_card)
-    row("  of them at the bank, as a webhook said", report.at_the_bank)  # optional: webhook
+    row("  of them at the bank, as a webhook said", report.at_the_bank)
     table.add_section()
     row("declined orders", report.declined)
     row("  charged all the same", report.declined_but_charged, report.declined_but_charged == 0)
     row("orders that wait for 3-D Secure", report.requires_action)
     row("  charged all the same", report.requires_action_but_charged, report.requires_action_but_charged == 0)
-    row("orders canceled by their customers", report.canceled)  # optional: cancel
-    row("orders refunded in part, requested twice", report.refunded)  # optional: refunds
+    row("orders canceled by their customers", report.canceled)
+    row("orders refunded in part, requested twice", report.refunded)
     row(
         "later actions of customers, shown by the API",
         report.follow_ups,
@@ -168,9 +168,7 @@ def show(report: Report, console: Console) -> None:
         _money(report.amount_charged),
         report.amount_charged == report.amount_expected,
     )
-    # optional: refunds
     row("money refunded", _money(report.refunds_made), report.refunds_made == report.refunds_expected)
-    # end optional
     console.print(table)
     for what, who in report.offenders.items():
         if who:

@@ -14,7 +14,7 @@ from requests.adapters import HTTPAdapter
 from rich.progress import Progress, TaskID
 
 from local.demo_plan import Channel, FollowUp, Plan, PlannedOrder
-from local.issuer import REFUND_SCOPE  # optional: refunds
+from local.issuer import REFUND_SCOPE
 from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
 from local.tap import open_tap
@@ -56,7 +56,7 @@ class Traffic:
         issuer = self.stack.issuer
         customers = {_NOBODY, *(order.customer_id for order in self.plan.orders)}
         self.tokens = {customer: issuer.token(customer) for customer in customers}
-        self.staff_token = issuer.token("staff_demo", REFUND_SCOPE)  # optional: refunds
+        self.staff_token = issuer.token("staff_demo", REFUND_SCOPE)
         self.sns, self.sqs = self.stack.aws.client("sns"), self.stack.aws.client("sqs")
 
     def post(self, customer_id: str, headers: dict[str, str], body: str) -> requests.Response:
@@ -141,18 +141,13 @@ class Traffic:
             match order.follow_up:
                 case FollowUp.ANOTHER_CARD:
                     self.ask(order, f"{order_id}/payments", {"payment_method": "pm_card_visa"})
-                # optional: cancel
                 case FollowUp.CANCEL:
                     self.ask(order, f"{order_id}/cancel", {})
-                # end optional
-                # optional: refunds
                 case FollowUp.REFUND:
                     for _ in range(2):
                         self.ask(order, f"{order_id}/refunds", {"amount": order.refunded_minor})
-                # end optional
-        self.authenticate(admin)  # optional: webhook
+        self.authenticate(admin)
 
-    # optional: webhook
     def authenticate(self, admin: StandInAdmin) -> None:
         """What customers do at their banks; Stripe reports it by webhooks."""
         at_the_bank = {order_id for order_id, order in self.orders.items() if order.follow_up is FollowUp.AT_THE_BANK}
@@ -164,14 +159,10 @@ class Traffic:
         indexes = [index for index, theirs in enumerate(is_theirs) if theirs for _ in range(2)]
         admin.deliver_webhooks(order=indexes[::-1])
 
-    # end optional
-
     def ask(self, order: PlannedOrder, path: str, body: dict[str, Any]) -> None:
         token = self.tokens[order.customer_id]
-        # optional: refunds
         if order.follow_up is FollowUp.REFUND:
             token = self.staff_token
-        # end optional
         headers = {"Idempotency-Key": f"demo-{path}", **_bearer(token)}
         url = f"{self.stack.api_url}/orders/{path}"
         self.http.post(url, json=body, headers=headers, timeout=60)
@@ -200,14 +191,10 @@ def _bearer(token: str) -> dict[str, str]:
 def _shows(shown: dict[str, Any], order: PlannedOrder) -> bool:
     """Whether the order, as the API shows it, is what its customer's follow-up makes of it."""
     status = "PAID"
-    # optional: cancel
     if order.follow_up is FollowUp.CANCEL:
         status = "CANCELED"
-    # end optional
-    # optional: refunds
     if sum(each["amount"] for each in shown["refunds"] if each["status"] == "SUCCEEDED") != order.refunded_minor:
         return False
-    # end optional
     return bool(shown["status"] == status)
 
 

@@ -75,7 +75,7 @@ class Sam:
                     "JwtIssuer": "https://given.at.deployment",
                     "JwtAudience": "given-at-deployment",
                     "StripeSecretArn": "arn:given:at:deployment",
-                    "StripeWebhookSecretArn": "arn:given:at:deployment",  # optional: webhook
+                    "StripeWebhookSecretArn": "arn:given:at:deployment",
                 },
                 cwd=shared,
             )

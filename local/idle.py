@@ -35,7 +35,7 @@ def wait_until_idle(
     queues = (
         stack.payments_queue_url,
         stack.order_updates_queue_url,
-        stack.refunds_queue_url,  # optional: refunds
+        stack.refunds_queue_url,
     )
     while idle_polls < _IDLE_POLLS:
         waiting = sum(messages_in(stack, url) for url in queues)

@@ -23,7 +23,7 @@ from jwt.algorithms import RSAAlgorithm
 
 AUDIENCE = "onecharge-local"
 LIFETIME_SECONDS = 3600
-REFUND_SCOPE = "onecharge/refund"  # optional: refunds
+REFUND_SCOPE = "onecharge/refund"
 
 
 @dataclass(frozen=True)

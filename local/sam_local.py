@@ -15,7 +15,7 @@ from rich.console import Console
 
 from local.deployment import Sam
 from local.emulator import CREDENTIALS
-from local.partner_events import PARTNER_EVENT_SOURCE  # optional: webhook
+from local.partner_events import PARTNER_EVENT_SOURCE
 from local.samples import SAMPLES, in_brief, logical_id_of, path_of, write_environment
 from local.stack import PROJECT, Stack, running_stack
 from local.terminal import run_in_terminal
@@ -46,11 +46,9 @@ def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path
         "JwtAudience": stack.jwt_audience,
         "StripeApiBase": stack.stripe_api_base,
         "StripeSecretArn": stack.stripe_secret_arn,
-        # optional: webhook
         "StripeEventSource": "both",
         "StripeEventSourceName": PARTNER_EVENT_SOURCE,
         "StripeWebhookSecretArn": stack.stripe_webhook_secret_arn,
-        # end optional
     }
     command += ["--parameter-overrides", *(f"{name}={value}" for name, value in overrides.items())]
     offline = {"SAM_CLI_TELEMETRY": "0", "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}

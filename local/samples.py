@@ -19,24 +19,22 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "get_order": 200,
         "list_orders": 200,
         "pay_again": 409,
-        "cancel_unknown_order": 404,  # optional: cancel
-        "refund_too_much": 409,  # optional: refunds
-        "refund_invalid": 400,  # optional: refunds
-        "refund_unknown_order": 404,  # optional: refunds
+        "cancel_unknown_order": 404,
+        "refund_too_much": 409,
+        "refund_invalid": 400,
+        "refund_unknown_order": 404,
     },
-    # optional: due
     "place_due_orders": {
         "scheduled": None,
     },
-    # end optional
     "publish_events": {
         "order_stored": None,
-        "cancel_requested": None,  # optional: cancel
+        "cancel_requested": None,
         "payment_succeeded": None,
         "payment_declined": None,
         "order_expired": None,
-        "refund_stored": None,  # optional: refunds
-        "refund_succeeded": None,  # optional: refunds
+        "refund_stored": None,
+        "refund_succeeded": None,
     },
     "charge_order": {
         "order_placed": _ALL_DONE,
@@ -46,26 +44,21 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "poison": _ALL_DONE,
         "batch": _ALL_DONE,
     },
-    # optional: refunds
     "refund_charge": {
         "refund_requested": _ALL_DONE,
         "duplicate": _ALL_DONE,
         "poison": _ALL_DONE,
     },
-    # end optional
-    # optional: cancel | authentication
     "payment_questions": {
-        "cancel": {"cancellation": "CANCELED"},  # optional: cancel
-        "client_secret": {"client_secret": None, "ask_again": False},  # optional: authentication
+        "cancel": {"cancellation": "CANCELED"},
+        "client_secret": {"client_secret": None, "ask_again": False},
     },
-    # end optional
-    # optional: webhook
     # Signed with the local run's secret, for the year 2100: Stripe's verifier refuses only what is too old.
     "stripe_webhook": {
         "payment_intent_succeeded": 200,
         "duplicate": 200,
         "payment_intent_payment_failed": 200,
-        "charge_refunded": 200,  # optional: refunds
+        "charge_refunded": 200,
         # The stand-in has no such PaymentIntent: the key may be another account's.
         "charge_disputed": 503,
         "thin_event": 200,
@@ -80,7 +73,6 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "other_source": _ALL_DONE,
         "unknown_payment_intent": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-0000000000e3"}]},
     },
-    # end optional
     "check_release": {
         "self_check": {},
     },
@@ -96,11 +88,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "payment_succeeded": _ALL_DONE,
         "payment_declined": _ALL_DONE,
         "payment_canceled": _ALL_DONE,
-        # optional: refunds
         # Nobody has requested this refund: the message is retried, and ends in the DLQ.
         "refund_succeeded": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-5cbbdad1513f"}]},
         "refund_failed": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-e722b3a92326"}]},
-        # end optional
         "duplicate": _ALL_DONE,
         "poison": _ALL_DONE,
     },
@@ -110,9 +100,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
 
 _SAMPLED_TABLES = {
     "ORDERS_TABLE": "orders",
-    "ORDER_REFUNDS_TABLE": "order-refunds",  # optional: refunds
+    "ORDER_REFUNDS_TABLE": "order-refunds",
     "PAYMENTS_TABLE": "payments",
-    "REFUNDS_TABLE": "refunds",  # optional: refunds
+    "REFUNDS_TABLE": "refunds",
 }
 """The tables as the samples of publish_events name them: it finds the table by the stream's ARN."""
 

@@ -15,7 +15,7 @@ from local.emulator import Emulator, running_emulator
 from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStripe
 from local.http_api_routes import create_routes
 from local.issuer import Issuer, running_issuer
-from local.partner_events import PARTNER_EVENT_SOURCE  # optional: webhook
+from local.partner_events import PARTNER_EVENT_SOURCE
 from local.processes import StartupError, free_port, running
 from local.stripe_standin.admin import StandInAdmin
 
@@ -38,19 +38,19 @@ class Stack:
     payments_queue_url: str
     payments_dlq_url: str
     order_events_topic_arn: str
-    refunds_queue_url: str  # optional: refunds
-    refunds_dlq_url: str  # optional: refunds
+    refunds_queue_url: str
+    refunds_dlq_url: str
     order_updates_queue_url: str
     order_updates_dlq_url: str
     orders_table: str
     charges_table: str
     reconcile_function: str
     republish_function: str
-    due_documents_table: str  # optional: due
-    place_due_orders_function: str  # optional: due
+    due_documents_table: str
+    place_due_orders_function: str
     stripe_api_base: str
     stripe_secret_arn: str
-    stripe_webhook_secret_arn: str  # optional: webhook
+    stripe_webhook_secret_arn: str
     aws_log: str
 
     @property
@@ -76,16 +76,16 @@ def resources_of(outputs: Mapping[str, str]) -> dict[str, str]:
         "payments_queue_url": outputs["PaymentsQueueUrl"],
         "payments_dlq_url": outputs["PaymentsDlqUrl"],
         "order_events_topic_arn": outputs["OrderEventsTopicArn"],
-        "refunds_queue_url": outputs["RefundsQueueUrl"],  # optional: refunds
-        "refunds_dlq_url": outputs["RefundsDlqUrl"],  # optional: refunds
+        "refunds_queue_url": outputs["RefundsQueueUrl"],
+        "refunds_dlq_url": outputs["RefundsDlqUrl"],
         "order_updates_queue_url": outputs["OrderUpdatesQueueUrl"],
         "order_updates_dlq_url": outputs["OrderUpdatesDlqUrl"],
         "orders_table": outputs["OrdersTableName"],
         "charges_table": outputs["PaymentsTableName"],
         "reconcile_function": outputs["ReconcileFunctionName"],
         "republish_function": outputs["RepublishFunctionName"],
-        "due_documents_table": outputs["DueDocumentsTableName"],  # optional: due
-        "place_due_orders_function": outputs["PlaceDueOrdersFunctionName"],  # optional: due
+        "due_documents_table": outputs["DueDocumentsTableName"],
+        "place_due_orders_function": outputs["PlaceDueOrdersFunctionName"],
     }
 
 
@@ -101,7 +101,7 @@ def running_stack(
     stripe: GivenStripe | None = None,
     host: str = "127.0.0.1",
     seed: int = 0,
-    messaging: str = "standard",  # optional: fifo
+    messaging: str = "standard",
     on_progress: Callable[[str], None] = ignore_progress,
 ) -> Iterator[Stack]:
     """The stack of a copy of the project, for as long as the block lasts.
@@ -110,7 +110,7 @@ def running_stack(
         work_dir: takes the build, the logs and all that is temporary.
         stripe: a Stripe that is there already; without one, a stand-in is started.
         host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
-        messaging: standard or fifo, as the template's parameter.  # optional: fifo
+        messaging: standard or fifo, as the template's parameter.
         on_progress: is called with what happens next, since the build takes a while.
 
     Raises:
@@ -128,7 +128,7 @@ def running_stack(
         if stripe is None:
             on_progress("starting the Stripe stand-in")
             stripe = parts.enter_context(_running_standin(host, seed))
-        is_standin = stripe.is_standin()  # optional: webhook
+        is_standin = stripe.is_standin()
         issuer = parts.enter_context(running_issuer(work_dir))
         on_progress("starting the AWS emulator")
         emulator = parts.enter_context(
@@ -140,23 +140,19 @@ def running_stack(
         on_progress("deploying template.yaml (sam deploy)")
         secrets = emulator.client("secretsmanager")
         api_key = secrets.create_secret(Name="stripe-api-key", SecretString=stripe.api_key)
-        # optional: webhook
         webhook_secret = secrets.create_secret(Name="stripe-webhook-secret", SecretString=stripe.webhook_secret)
-        # end optional
         outputs = sam.deploy(
             emulator,
             {
                 "JwtIssuer": issuer.url,
                 "JwtAudience": issuer.audience,
                 "StripeSecretArn": api_key["ARN"],
-                # optional: webhook
                 "StripeEventSource": "both",
                 "StripeEventSourceName": PARTNER_EVENT_SOURCE,
                 "StripeWebhookSecretArn": webhook_secret["ARN"],
-                # end optional
                 "StripeApiBase": stripe.api_base,
                 **stripe.limits,
-                "Messaging": messaging,  # optional: fifo
+                "Messaging": messaging,
             },
         )
         # Before the first order, as a stack would be given the key of a former one.
@@ -164,7 +160,6 @@ def running_stack(
         create_routes(emulator, STACK_NAME)
         create_composite_alarms(emulator, STACK_NAME, not_deployed)
         api_url = f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default"
-        # optional: webhook
         webhook_url = f"{api_url}/stripe/events"
         if is_standin:
             StandInAdmin(stripe.api_base).settings(webhook_url=webhook_url, webhook_secret=stripe.webhook_secret)
@@ -173,7 +168,6 @@ def running_stack(
                 f"{stripe.api_base} is no stand-in. For its webhooks run `stripe listen --forward-to '{webhook_url}'`; "
                 "this has to be started with STRIPE_WEBHOOK_SECRET=$(stripe listen --print-secret)"
             )
-        # end optional
         yield Stack(
             stack_name=STACK_NAME,
             aws_endpoint_url=emulator.endpoint_url,
@@ -184,7 +178,7 @@ def running_stack(
             **resources_of(outputs),
             stripe_api_base=stripe.api_base,
             stripe_secret_arn=api_key["ARN"],
-            stripe_webhook_secret_arn=webhook_secret["ARN"],  # optional: webhook
+            stripe_webhook_secret_arn=webhook_secret["ARN"],
             aws_log=str(emulator.log),
         )
 

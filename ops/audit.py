@@ -49,7 +49,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         auditor = Auditor(
             StripeBooks(stack.stripe),
             PaymentRows(stack.dynamodb, stack.resource("PaymentsTable")),
-            refunds=RefundRows(stack.dynamodb, stack.resource("RefundsTable")),  # optional: refunds
+            refunds=RefundRows(stack.dynamodb, stack.resource("RefundsTable")),
             on_progress=on_progress,
         )
         found = auditor.audit(int(since.timestamp()), int(until.timestamp()))

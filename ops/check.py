@@ -30,7 +30,7 @@ from ops.output import Report, Table
 HELP = "place, pay and refund one order in test mode: does this deployment work?"
 
 CUSTOMER = "check"
-REFUND_SCOPE = "onecharge/refund"  # optional: refunds
+REFUND_SCOPE = "onecharge/refund"
 AMOUNT = 500
 """In cents, euro."""
 _HTTP_SECONDS = 35
@@ -73,8 +73,8 @@ class Check:
         self._try("each function reaches what it works with", self._functions)
         is_paid = self._try("an order is placed", self._placed) and self._try("it is PAID", self._paid)
         afterwards: list[tuple[str, Callable[[], str]]] = [
-            ("its webhook arrived", self._webhook),  # optional: webhook
-            ("its refund SUCCEEDED", self._refunded),  # optional: refunds
+            ("its webhook arrived", self._webhook),
+            ("its refund SUCCEEDED", self._refunded),
         ]
         is_charged = is_paid and self._try("Stripe charged it once, in test mode", self._charged)
         for what, check in afterwards if is_charged else []:
@@ -136,7 +136,6 @@ class Check:
             raise NotWell(f"{intent.id} at Stripe is {seen}")
         return f"{intent.id}: {AMOUNT / 100:.2f} EUR"
 
-    # optional: webhook
     def _webhook(self) -> str:
         table = self.stack.resource("StripeEventsTable")
 
@@ -149,8 +148,6 @@ class Check:
         no_event = "Stripe's event was not received: is the endpoint there, with its signing secret?"
         return f"after {self._until(seen, bool, lambda _: no_event):.0f} s"
 
-    # end optional
-    # optional: refunds
     def _refunded(self) -> str:
         answer = self._post(f"orders/{self.order_id}/refunds", {}, "check-staff", REFUND_SCOPE)
         key = {"order_id": {"S": self.order_id}, "refund_id": {"S": str(answer["refund_id"])}}
@@ -165,8 +162,6 @@ class Check:
         if (amounts := [each.amount for each in listed.data]) != [AMOUNT]:
             raise NotWell(f"Stripe has refunds of {amounts}")
         return f"after {waited:.0f} s"
-
-    # end optional
 
     def _alarms(self) -> str:
         pages = self.stack.client("cloudwatch").get_paginator("describe_alarms")

@@ -15,9 +15,9 @@ from ops import (
     resources,
     restore,
     review,
-    rotate_webhook,  # optional: webhook
+    rotate_webhook,
     stripe_keys,
-    webhook,  # optional: webhook
+    webhook,
 )
 from ops.connection import Stack
 from ops.output import Report
@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Command] = {
     "audit": audit,
     "check": check,
     "stripe-keys": stripe_keys,
-    "webhook": webhook,  # optional: webhook
-    "rotate-webhook": rotate_webhook,  # optional: webhook
+    "webhook": webhook,
+    "rotate-webhook": rotate_webhook,
 }
 """By name, in the order of the help."""

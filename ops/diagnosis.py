@@ -42,9 +42,7 @@ RUN_RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/std
 EMIT_AGAIN = "python -m ops review resolve {order_id} --as retry --reason …"
 REVIEW = "python -m ops review list; then python -m ops review resolve {order_id} --as … --reason …"
 REFUND_SECOND = "refund the one that the row does not name, at Stripe"
-# optional: refunds
 REFUND_SECOND = "python -m ops review resolve {order_id} --as refund-second --reason …"
-# end optional
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -395,7 +393,6 @@ def _jobs(facts: Facts) -> Iterator[Finding]:
         yield broken(Cause.JOB_STOPPED, detail, mend=f"{RUN_RECONCILE}; is its schedule enabled?")
 
 
-# optional: webhook
 def _events(facts: Facts) -> Iterator[Finding]:
     late = [each for each in facts.unprocessed_events if facts.now - each.created >= schedule.OUTCOME_SECONDS]
     if late:
@@ -405,7 +402,6 @@ def _events(facts: Facts) -> Iterator[Finding]:
         yield broken(Cause.EVENTS_NOT_ARRIVED, detail, mend=mend, move=Move("reconcile reads Stripe's list", until))
 
 
-# end optional
 def _ended(facts: Facts) -> Finding:
     status = facts.order.status if facts.order else None
     cause = Cause.DECLINED if status is OrderStatus.PAYMENT_DECLINED else Cause.ENDED
@@ -424,8 +420,8 @@ RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _outcome,
     _review,
     _disputes,
-    _events,  # optional: webhook
-    refund_findings,  # optional: refunds
+    _events,
+    refund_findings,
     _jobs,
 )
 """In the order in which a person would check."""

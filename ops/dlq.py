@@ -266,7 +266,7 @@ def _note(opened: Reading) -> list[str]:
     if not opened.unseen:
         return []
     why = ["hidden by another reader", "beyond --limit"]
-    why.append("behind the first ten of their FIFO group")  # optional: fifo
+    why.append("behind the first ten of their FIFO group")
     return [f"{opened.dlq}: about {opened.unseen} messages were not seen: {', or '.join(why)}; try again in minutes"]
 
 

@@ -75,11 +75,9 @@ def _states(facts: Facts) -> list[tuple[str, str, str]]:
         rows.append((each.intent.payment_intent_id, each.intent.status, money))
     if not facts.stripe.intents:
         rows.append(("stripe", "unknown" if facts.stripe.failure else "no PaymentIntent", ""))
-    # optional: refunds
     for refund in facts.refunds:
         requested = refund.requested.status if refund.requested else "no item"
         rows.append((refund.refund_id, str(refund.row.state) if refund.row else "no row", f"requested: {requested}"))
-    # end optional
     return rows
 
 

@@ -158,8 +158,8 @@ class Facts:
     republish: RepublishCheckpoint | None = None
     reconcile: ReconcileCheckpoint | None = None
     requires_action_seconds: int = 43_200
-    refunds: tuple[RefundFacts, ...] = ()  # optional: refunds
-    unprocessed_events: tuple[UnprocessedEvent, ...] = ()  # optional: webhook
+    refunds: tuple[RefundFacts, ...] = ()
+    unprocessed_events: tuple[UnprocessedEvent, ...] = ()
 
     def source(self, logical_id: str) -> Source | None:
         """Who reads this table's stream or this queue."""

@@ -60,17 +60,13 @@ class Cause(StrEnum):
     NEEDS_REVIEW = "a person has to decide"
     DISPUTED = "the charge is disputed"
     JOB_STOPPED = "a scheduled job does not run, or is behind"
-    # optional: webhook
     EVENTS_NOT_ARRIVED = "Stripe has events of the order that the webhook never processed"
-    # end optional
-    # optional: refunds
     REFUND_WAITS = "a refund waits for the payment service"
     REFUND_RETURNED = "a refund failed at Stripe after it had succeeded: the customer has no money back"
     REFUND_FAILED = "a refund failed"
     REFUND_NEEDS_REVIEW = "a person has to decide about a refund"
     REFUND_OUTCOME_NOT_APPLIED = "a refund has an outcome, and the order service does not have it"
     REFUND_DIFFERS = "a refund's row and Stripe differ"
-    # end optional
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ _SOURCES = {
     "PublishEventsFunction": ("OrdersTable", "PaymentsTable", "OrderRefundsTable", "RefundsTable"),
     "ChargeOrderFunction": ("PaymentsQueue",),
     "UpdateOrderFunction": ("OrderUpdatesQueue",),
-    "RefundChargeFunction": ("RefundsQueue",),  # optional: refunds
+    "RefundChargeFunction": ("RefundsQueue",),
 }
 """Who reads what, by logical ids; one that the stack lacks is left out."""
 
@@ -134,8 +134,8 @@ def gather(stack: Stack, order_id: str, *, now: int) -> Facts:
     return replace(
         facts,
         stripe=at_stripe,
-        refunds=refund_facts(stack, order_id, at_stripe),  # optional: refunds
-        unprocessed_events=_unprocessed_events(stack, at_stripe, now),  # optional: webhook
+        refunds=refund_facts(stack, order_id, at_stripe),
+        unprocessed_events=_unprocessed_events(stack, at_stripe, now),
     )
 
 
@@ -157,7 +157,7 @@ def facts_of(stack: Stack, order_id: str, around: Surroundings) -> Facts:
         republish=around.republish,
         reconcile=around.reconcile,
         requires_action_seconds=around.requires_action_seconds,
-        refunds=refund_facts(stack, order_id, None),  # optional: refunds
+        refunds=refund_facts(stack, order_id, None),
     )
 
 
@@ -332,7 +332,6 @@ def _dispute(dispute: Any) -> Dispute:
     )
 
 
-# optional: webhook
 def _unprocessed_events(stack: Stack, facts: StripeFacts, now: int) -> tuple[UnprocessedEvent, ...]:
     """The events of the order's PaymentIntents that the webhook has not processed; none if Stripe does not answer."""
     if facts.failure is not None or not facts.intents:
@@ -358,6 +357,3 @@ def _events_of(client: stripe.StripeClient, payment_intent_ids: set[str], since:
         if not page.has_more:
             return
         page = page.next_page()
-
-
-# end optional

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onecharge.contract.refunds import RefundStatus  # optional: refunds
+from onecharge.contract.refunds import RefundStatus
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.refunds import waits as refund_waits  # optional: refunds
+from onecharge.orders.refunds import waits as refund_waits
 from onecharge.orders.transitions import waits
 from onecharge.runtime.dynamodb import expression_values, from_item, to_item
 from onecharge.runtime.shards import shard_of
@@ -43,11 +43,9 @@ class IndexedTable:
 
 
 TABLES = [IndexedTable("OrdersTable", ("order_id",), lambda status: waits(OrderStatus(status)))]
-# optional: refunds
 TABLES.append(
     IndexedTable("OrderRefundsTable", ("order_id", "refund_id"), lambda status: refund_waits(RefundStatus(status)))
 )
-# end optional
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -61,7 +61,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
 def waiting(stack: Stack, *, until: float) -> list[Waiter]:
     """Everything that waits since then or longer, the oldest first; each order once for each thing that waits."""
     found = [*_orders(stack, until), *_payments(stack, until)]
-    found += _refunds(stack, until)  # optional: refunds
+    found += _refunds(stack, until)
     by_name: dict[tuple[str, str], Waiter] = {}
     for each in sorted(found, key=lambda waiter: waiter.since):
         by_name.setdefault((each.order_id, each.what.split()[0]), each)
@@ -77,7 +77,6 @@ def _orders(stack: Stack, until: float) -> Iterator[Waiter]:
             yield Waiter(entry["order_id"], _epoch(entry["placed_at"]), f"order {entry['status']}")
 
 
-# optional: refunds
 def _refunds(stack: Stack, until: float) -> Iterator[Waiter]:
     index = WaitingIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), "requested_at")
     for entry in index.entries(until=until):
@@ -85,7 +84,6 @@ def _refunds(stack: Stack, until: float) -> Iterator[Waiter]:
             yield Waiter(entry["order_id"], _epoch(entry["requested_at"]), f"refund {entry['refund_id']}")
 
 
-# end optional
 def _payments(stack: Stack, until: float) -> Iterator[Waiter]:
     """Unfinished rows: their order may be lost, or not wait any more."""
     store = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))

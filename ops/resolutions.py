@@ -3,9 +3,7 @@
     paid             NEEDS_REVIEW ─► SUCCEEDED   Stripe shows a PaymentIntent of the order that succeeded, as was frozen
     retry            NEEDS_REVIEW ─► PENDING     nothing has succeeded, or still may: the protocol runs again
     cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
-    # optional: refunds
     refund-second    two succeeded: the one that the row does not name is refunded, once
-    # end optional
 
 Nothing here writes an outcome that Stripe has not decided. `retry` and `cancel` put the row back to what it was before
 its review: an older version of itself, which the charge protocol tolerates as it does a restored one (docs/protocol.md,
@@ -27,7 +25,7 @@ class Resolution(StrEnum):
     PAID = "paid"
     RETRY = "retry"
     CANCEL = "cancel"
-    REFUND_SECOND = "refund-second"  # optional: refunds
+    REFUND_SECOND = "refund-second"
 
 
 @dataclass(frozen=True)
@@ -91,10 +89,8 @@ def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None 
         return Refused("there is no row: reconcile writes it anew from a PaymentIntent that succeeded")
     if chosen is not None and chosen not in {each.payment_intent_id for each in seen.intents}:
         return Refused(f"{chosen} is no PaymentIntent of this order, by its metadata")
-    # optional: refunds
     if resolution is Resolution.REFUND_SECOND:
         return _refund_second(seen, seen.payment, chosen)
-    # end optional
     if seen.payment.state is not PaymentState.NEEDS_REVIEW:
         return Refused(f"the payment is {seen.payment.state}: only what is NEEDS_REVIEW is resolved")
     if waiting := [each.payment_intent_id for each in seen.intents if each.status == "processing"]:
@@ -154,7 +150,6 @@ def _cancel_others(seen: Seen, *, keep: str | None) -> CancelFirst | None:
     return CancelFirst(others) if others else None
 
 
-# optional: refunds
 def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
     if payment.state not in (PaymentState.SUCCEEDED, PaymentState.NEEDS_REVIEW):
         return Refused(f"the payment is {payment.state}: only what is paid, or in review, has a second charge")
@@ -178,7 +173,6 @@ def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision
     return Refund(left[0])
 
 
-# end optional
 def _own(seen: Seen, payment: Payment) -> FoundIntent | None:
     return next((each for each in seen.intents if each.payment_intent_id == payment.payment_intent_id), None)
 

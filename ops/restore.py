@@ -29,10 +29,10 @@ HELP = "copy the rows that a table has lost from a restored table; read Stripe's
 
 TABLES = (
     "PaymentsTable",
-    "RefundsTable",  # optional: refunds
+    "RefundsTable",
     "OrdersTable",
-    "OrderRefundsTable",  # optional: refunds
-    "DueDocumentsTable",  # optional: due
+    "OrderRefundsTable",
+    "DueDocumentsTable",
     "OrderIdKeyTable",
 )
 """What holds orders and payments, and what their ids depend on."""

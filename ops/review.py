@@ -7,11 +7,9 @@
     retry            nothing has succeeded: the protocol runs again, with the same attempt
                      the row is final, and its order does not know: the row's outcome is emitted again
     cancel           nothing has succeeded: the protocol cancels at Stripe, the order becomes CANCELED
-    # optional: refunds
     refund-second    two have succeeded: the one that the row does not name is refunded in full, once
     refund-made      with --refund RFD: Stripe shows it, with the frozen amount
     refund-failed    with --refund RFD: Stripe shows that it failed; or shows none, a day after the last attempt
-    # end optional
 
 Row and Stripe are read again at the moment of writing; the write is refused if the row has changed since. Who decided
 what, when and why is kept on the row, and shown by `explain`.
@@ -65,11 +63,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     resolve = commands.add_parser("resolve", help="decide about one order")
     resolve.add_argument("order", metavar="ORDER", help="an order id")
     choices = [each.value for each in Resolution]
-    choices += [each.value for each in RefundResolution]  # optional: refunds
+    choices += [each.value for each in RefundResolution]
     resolve.add_argument("--as", dest="resolution", required=True, choices=choices)
     resolve.add_argument("--reason", required=True, help="why; it is kept on the row")
     resolve.add_argument("--payment-intent", metavar="PI", help="which one, if there are several")
-    resolve.add_argument("--refund", metavar="RFD", help="a refund of the order's")  # optional: refunds
+    resolve.add_argument("--refund", metavar="RFD", help="a refund of the order's")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -80,10 +78,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     reason = " ".join(arguments.reason.split())
     if not reason or len(reason) > REASON_MAX:
         raise Problem(f"--reason is a sentence of 1 to {REASON_MAX} characters: it is kept on the row")
-    # optional: refunds
     if arguments.resolution in list(RefundResolution):
         return _resolve_refund(stack, arguments, reason)
-    # end optional
     wanted = Wanted(arguments.order, Resolution(arguments.resolution), reason, arguments.payment_intent)
     try:
         return _resolve(stack, reviews, wanted) if arguments.yes else _dry_run(reviews, wanted)
@@ -115,7 +111,7 @@ class Reviews:
             store,
             StripeGateway(stack.stripe),
             time.time,
-            refund=refund_once(stack),  # optional: refunds
+            refund=refund_once(stack),
         )
         return cls(resolver, OrderStore(stack.dynamodb, stack.resource("OrdersTable")))
 
@@ -133,13 +129,11 @@ def _list(stack: Stack, reviews: Reviews) -> Report:
         Table("payments", ("order", "reason", "since", "at Stripe", "can be resolved as"), rows)
     ]
     document: dict[str, Any] = {"payments": documents}
-    # optional: refunds
     refunds = [{"order_id": key["order_id"], "refund_id": key["refund_id"]} for key in _refunds_in_review(stack)]
     document["refunds"] = refunds
     parts.append(
         Table("refunds: `explain ORDER` says why", ("order", "refund"), [tuple(each.values()) for each in refunds])
     )
-    # end optional
     return Report(document, parts, ExitStatus.FOUND if any(document.values()) else ExitStatus.OK)
 
 
@@ -149,7 +143,6 @@ def _orders_in_review(stack: Stack) -> list[str]:
     return [each["order_id"] for each in sorted(found, key=itemgetter("placed_at"))]
 
 
-# optional: refunds
 def _resolve_refund(stack: Stack, arguments: Namespace, reason: str) -> Report:
     if not arguments.refund:
         raise Problem("which refund? Name it with --refund RFD: `review list` shows them")
@@ -163,7 +156,6 @@ def _refunds_in_review(stack: Stack) -> list[dict[str, str]]:
     return sorted(found, key=itemgetter("requested_at"))
 
 
-# end optional
 def _review_document(stack: Stack, reviews: Reviews, order_id: str) -> dict[str, Any]:
     item = stack.dynamodb.get_item(
         TableName=stack.resource("PaymentsTable"), Key={"order_id": {"S": order_id}}, ConsistentRead=True

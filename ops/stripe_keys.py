@@ -23,10 +23,10 @@ SHARED_KEY = "StripeSecretArn"
 OWN_KEYS: Mapping[str, str] = {
     "charge_order": "ChargeStripeSecretArn",
     "reconcile": "ReconcileStripeSecretArn",
-    "refund_charge": "RefundStripeSecretArn",  # optional: refunds
-    "payment_questions": "QuestionsStripeSecretArn",  # optional: cancel | authentication
-    "stripe_webhook": "WebhookStripeSecretArn",  # optional: webhook
-    "stripe_eventbridge": "WebhookStripeSecretArn",  # optional: webhook
+    "refund_charge": "RefundStripeSecretArn",
+    "payment_questions": "QuestionsStripeSecretArn",
+    "stripe_webhook": "WebhookStripeSecretArn",
+    "stripe_eventbridge": "WebhookStripeSecretArn",
 }
 """The parameter of template.yaml that names the secret with a function's own key; empty: the shared key."""
 

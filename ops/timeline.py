@@ -29,7 +29,7 @@ def timeline(facts: Facts) -> list[Moment]:
     moments = [*_order(facts), *_payment(facts)]
     for each in facts.stripe.intents:
         moments += _intent(each)
-    moments += [Moment(at, where, what) for at, where, what in refund_moments(facts)]  # optional: refunds
+    moments += [Moment(at, where, what) for at, where, what in refund_moments(facts)]
     for letter in facts.dead_letters:
         what = f"{letter.event_type or 'a message that is no event'} was sent here: {letter.reason or 'by SQS or SNS'}"
         moments.append(Moment(letter.sent_at, letter.queue, what))
@@ -44,10 +44,8 @@ def _order(facts: Facts) -> Iterator[Moment]:
     if order.attempt_placed_at is not None:
         what = f"attempt {order.attempt} was made, with {order.payment_method}"
         yield Moment(_epoch(order.attempt_placed_at), "orders", what)
-    # optional: cancel
     if order.cancel_requested_at is not None:
         yield Moment(_epoch(order.cancel_requested_at), "orders", "its cancellation was requested")
-    # end optional
 
 
 def _payment(facts: Facts) -> Iterator[Moment]:

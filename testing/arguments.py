@@ -24,7 +24,6 @@ def at_least(minimum: int, name: str) -> Callable[[str], int]:
     return lambda text: _whole_number(name, text, minimum=minimum)
 
 
-# optional: original
 def between(minimum: int, maximum: int, name: str) -> Callable[[str], int]:
     """NAME=…: a whole number from the minimum to the maximum."""
 
@@ -36,7 +35,6 @@ def between(minimum: int, maximum: int, name: str) -> Callable[[str], int]:
     return parsed
 
 
-# end optional
 def seed_or_schedule(text: str) -> tuple[int, int | None]:
     """SEED=seed, or SEED=seed:number for one schedule; gives the seed and the schedule's number, or none."""
     first, colon, number = text.partition(":")

@@ -156,7 +156,7 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
         **resources_of(outputs),
         stripe_api_base=parameters["StripeApiBase"],
         stripe_secret_arn=parameters["StripeSecretArn"],
-        stripe_webhook_secret_arn=parameters["StripeWebhookSecretArn"],  # optional: webhook
+        stripe_webhook_secret_arn=parameters["StripeWebhookSecretArn"],
         aws_log="",
         session=session,
         token_command=environment["TOKEN_COMMAND"],

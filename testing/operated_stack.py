@@ -18,12 +18,12 @@ from testing.harness import create_table
 
 TABLES = (
     *("OrdersTable", "PaymentsTable", "RepublicationTable", "ReconciliationTable"),
-    *("OrderRefundsTable", "RefundsTable"),  # optional: refunds
-    "StripeEventsTable",  # optional: webhook
+    *("OrderRefundsTable", "RefundsTable"),
+    "StripeEventsTable",
 )
 QUEUES = (
     *("PaymentsQueue", "OrderUpdatesQueue", "PaymentsDlq", "OrderUpdatesDlq", "SubscriptionsDlq"),
-    *("RefundsQueue", "RefundsDlq"),  # optional: refunds
+    *("RefundsQueue", "RefundsDlq"),
 )
 FUNCTIONS = ("PublishEventsFunction", "ChargeOrderFunction", "UpdateOrderFunction", "RepublishFunction")
 

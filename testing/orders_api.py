@@ -33,8 +33,8 @@ from testing.order_ids import KEY
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
 OTHER_CARD = {"payment_method": "pm_card_mastercard"}
-STAFF = {"sub": "staff_1", "scope": "onecharge/refund"}  # optional: refunds
-"""The claims of somebody who may refund."""  # optional: refunds
+STAFF = {"sub": "staff_1", "scope": "onecharge/refund"}
+"""The claims of somebody who may refund."""
 
 
 def order(**changes: Any) -> dict[str, Any]:
@@ -52,36 +52,27 @@ def line(**changes: Any) -> dict[str, Any]:
     return order(items=[{"sku": "mug", "quantity": 1, "unit_amount": 1250, **changes}])
 
 
-# optional: cancel | authentication
 class PaymentAnswers:
     """The payment service's answers."""
 
     def __init__(self) -> None:
-        # optional: cancel
         self.answers: list[str | Exception] = []
         """One for each cancellation."""
         self.asked: list[CancelQuestion] = []
         self.meanwhile: Callable[[], object] = lambda: None
-        # end optional
-        # optional: authentication
         self.secret: str | Exception | None = None
         self.ask_again = False
         """Stripe's limit is reached."""
         self.asked_for_secrets: list[ClientSecretQuestion] = []
-        # end optional
 
     def ask(self, question: object, answer: type) -> object:
-        # optional: cancel
         if isinstance(question, CancelQuestion):
             self.asked.append(question)
             self.meanwhile()
             return CancelAnswer(cancellation=Cancellation(_or_raise(self.answers.pop(0))))
-        # end optional
-        # optional: authentication
         if isinstance(question, ClientSecretQuestion):
             self.asked_for_secrets.append(question)
             return ClientSecretAnswer(client_secret=_or_raise(self.secret), ask_again=self.ask_again)
-        # end optional
         raise AssertionError(question)
 
 
@@ -91,10 +82,6 @@ def _or_raise[Answer](answer: Answer | Exception) -> Answer:
     return answer
 
 
-# end optional
-
-
-# optional: refunds
 class Overtaken:
     """A DynamoDB client that calls something else just before each transaction."""
 
@@ -105,9 +92,6 @@ class Overtaken:
         if name == "transact_write_items" and self.meanwhile:
             self.meanwhile.pop(0)()
         return getattr(self.client, name)
-
-
-# end optional
 
 
 class Client:
@@ -127,24 +111,18 @@ class Client:
         self.order_id_key = KEY
         self.keys_table = create_table(self.dynamodb, "order-id-key", "OrderIdKeyTable")
         self.cold_start()
-        # optional: refunds
         self.overtaken = Overtaken(self.dynamodb)
         refunds_table = create_table(self.dynamodb, "refunds", "OrderRefundsTable")
-        # end optional
-        # optional: cancel | authentication
         self.payments = PaymentAnswers()
         payments: Any = self.payments
-        # end optional
         count: Any = lambda name: self.counted.update([name])  # noqa: E731
         self.resolver = resolver_of(
             Dependencies(
                 orders=self.orders,
                 order_ids=lambda: self.guarded_key.ids(),
-                cancellations=payments,  # optional: cancel
-                client_secrets=payments,  # optional: authentication
-                # optional: refunds
+                cancellations=payments,
+                client_secrets=payments,
                 refunds=OrderRefundStore(self.overtaken, refunds_table, table),  # type: ignore[arg-type]  # Passes on.
-                # end optional
                 logger=log.logger,
                 count=count,
                 clock=lambda: self.now,
@@ -180,10 +158,8 @@ class Client:
     def to(self, path: str, body: Any = None, *, key: str = "key-2") -> tuple[int, dict[str, Any], dict[str, str]]:
         """POST to a path below /orders."""
         event = self.event("pay_again")
-        # optional: refunds
         if path.endswith("/refunds"):
             event["requestContext"]["authorizer"]["jwt"]["claims"] |= STAFF
-        # end optional
         event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{path}"
         event["headers"]["idempotency-key"] = key
         event["body"] = json.dumps(body or {})

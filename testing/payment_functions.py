@@ -18,8 +18,8 @@ from testing.harness import LambdaContext, Sample, create_table, load_template, 
 
 TABLES = {
     "PAYMENTS_TABLE": "PaymentsTable",
-    "REFUNDS_TABLE": "RefundsTable",  # optional: refunds
-    "STRIPE_EVENTS_TABLE": "StripeEventsTable",  # optional: webhook
+    "REFUNDS_TABLE": "RefundsTable",
+    "STRIPE_EVENTS_TABLE": "StripeEventsTable",
     "RECONCILIATION_TABLE": "ReconciliationTable",
     "STRIPE_LIMIT_TABLE": "StripeLimitTable",
 }
@@ -66,11 +66,9 @@ class PaymentFunctions:
             "STRIPE_API_BASE": self._base_url,
             "STRIPE_SECRET_ARN": secrets.create_secret(Name=function, SecretString=f"rk_test_{function}")["ARN"],
         }
-        # optional: webhook
         if "STRIPE_WEBHOOK_SECRET_ARN" in variables:
             webhook = secrets.create_secret(Name=f"{function} webhook", SecretString=STRIPE_WEBHOOK_SECRET)
             given["STRIPE_WEBHOOK_SECRET_ARN"] = webhook["ARN"]
-        # end optional
         return given
 
     def deliver(self, consumer: Any, *bodies: str) -> list[str]:

@@ -45,7 +45,7 @@ class PaymentService:
     dynamodb: Any
     logger: Any
     table: str = "payments"
-    refunds_table: str = "refunds"  # optional: refunds
+    refunds_table: str = "refunds"
     now: int = T0
     counted: list[str] = field(default_factory=list)
     refunded: list[tuple[str, str]] = field(default_factory=list)
@@ -61,10 +61,8 @@ class PaymentService:
         charges = Charges(self.store, self.gateway, self.bounds, self.instruments)
         self.cancel_payment = charges.cancel
         self.charges = charges
-        # optional: refunds
         self.refund_store = RefundStore(self.dynamodb, self.refunds_table)
         refunds = Refunds(self.refund_store, self.stripe.client(), self.bounds, self.instruments)
-        # end optional
         self.reconciler = Reconciler(
             store=self.store,
             gateway=self.gateway,
@@ -77,7 +75,7 @@ class PaymentService:
         self.events = StripeEventHandler(
             reconciler=self.reconciler,
             charges=ChargeEventHandler(self.store, self.gateway, self.instruments),
-            handle_refund=refunds.event_handler.handle,  # optional: refunds
+            handle_refund=refunds.event_handler.handle,
         )
 
     def _refund_canceled_order(self, payment: Payment, intent: FoundIntent) -> None:

@@ -31,12 +31,9 @@ class ReconcileHarness:
     at_once: int = 1
     parallel: Parallel = one_after_another
 
-    # optional: webhook
     @property
     def processed(self) -> ProcessedEvents:
         return ProcessedEvents(boto3.client("dynamodb"), "stripe-events")
-
-    # end optional
 
     def run(self, *, after_seconds: int = 0) -> Counter[str]:
         """One run so much later; returns what it has counted."""
@@ -51,7 +48,7 @@ class ReconcileHarness:
             store=self.payments.store,
             events=StripeEvents(self.payments.gateway.client),
             handler=self.payments.events,
-            is_processed=self.processed.contains,  # optional: webhook
+            is_processed=self.processed.contains,
             checkpoints=self.checkpoints,
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
@@ -73,8 +70,8 @@ def reconcile_harness(log: Log) -> ReconcileHarness:
     """Over the AWS that boto3's clients reach: create the tables first."""
     dynamodb = boto3.client("dynamodb")
     create_table(dynamodb, "payments", "PaymentsTable")
-    create_table(dynamodb, "refunds", "RefundsTable")  # optional: refunds
-    create_table(dynamodb, "stripe-events", "StripeEventsTable")  # optional: webhook
+    create_table(dynamodb, "refunds", "RefundsTable")
+    create_table(dynamodb, "stripe-events", "StripeEventsTable")
     create_table(dynamodb, "reconciliation", "ReconciliationTable")
     return ReconcileHarness(
         PaymentService(dynamodb, log.logger),

@@ -10,7 +10,7 @@ from uuid import uuid4
 import requests
 
 from local.demo import drain
-from local.issuer import REFUND_SCOPE  # optional: refunds
+from local.issuer import REFUND_SCOPE
 from local.logs import log_events
 from local.stack import Stack
 from local.stripe_standin.admin import LedgerCharge
@@ -73,7 +73,7 @@ class Shop:
         self.stack, self.stripe = stack, stack.stripe
         self._opened = time.time()
         self.http = signed_in(stack.issuer.token(customer))
-        self.staff = signed_in(stack.issuer.token("staff_e2e", REFUND_SCOPE))  # optional: refunds
+        self.staff = signed_in(stack.issuer.token("staff_e2e", REFUND_SCOPE))
 
     def send(self, body: Any, key: str | None) -> requests.Response:
         headers = {} if key is None else {"Idempotency-Key": key}
@@ -108,13 +108,10 @@ class Shop:
             f"{self.stack.api_url}/orders/{path}", json=body, headers=headers, timeout=PATIENCE_SECONDS
         )
 
-    # optional: refunds
     def refund(self, order_id: str, key: str | None = None, **body: Any) -> requests.Response:
         """A request of the staff, about whichever customer's order."""
         url, headers = f"{self.stack.api_url}/orders/{order_id}/refunds", {"Idempotency-Key": key or str(uuid4())}
         return self.staff.post(url, json=body, headers=headers, timeout=PATIENCE_SECONDS)
-
-    # end optional
 
     def placed(self, payment_method: str, status: str) -> str:
         """The id of a new order, once it has this status."""

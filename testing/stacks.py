@@ -3,13 +3,13 @@
 import pytest
 
 STANDARD = "standard"
-FIFO = "fifo"  # optional: fifo
+FIFO = "fifo"
 OPERATED = "operated"
 """The standard template once more, for the tests marked `own_stack`; so both halves run side by side."""
 
 STACKS = [
     STANDARD,
-    FIFO,  # optional: fifo
+    FIFO,
 ]
 """Those that a test marked `on_both` runs on."""
 
@@ -18,4 +18,4 @@ own_stack = pytest.mark.own_stack
 a deployed stack (make e2e STACK=…), which others use."""
 
 on_both = pytest.mark.parametrize("stack", STACKS, indirect=True)
-on_fifo = pytest.mark.parametrize("stack", [FIFO], indirect=True)  # optional: fifo
+on_fifo = pytest.mark.parametrize("stack", [FIFO], indirect=True)

@@ -168,15 +168,11 @@ def operated_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-# optional: fifo
 @pytest.fixture(scope="session")
 def fifo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The template with FIFO topics and queues, deployed to an emulator of its own, once for all its tests."""
     with _unscheduled_stack(tmp_path_factory.mktemp("fifo-stack"), messaging=FIFO) as stack:
         yield stack
-
-
-# end optional
 
 
 @pytest.fixture

@@ -30,9 +30,7 @@ class Application:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.counts = Counts(Metrics())
         dynamodb, orders_table = aws_client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]
-        # optional: cancel | authentication
         questions = partial(PaymentQuestions.waiting, environment["PAYMENT_QUESTIONS_FUNCTION"])
-        # end optional
         clock = partial(datetime.now, UTC)
         # The client is made when it is needed: a cold start that places no order does without.
         secrets = partial(aws_client, "secretsmanager", config=client_config())
@@ -46,15 +44,9 @@ class Application:
         dependencies = Dependencies(
             orders=OrderStore(dynamodb, orders_table),
             order_ids=order_id_key.ids,
-            # optional: cancel
             cancellations=questions(read_timeout_seconds=22),  # As long as payment_questions may take to cancel.
-            # end optional
-            # optional: authentication
             client_secrets=questions(read_timeout_seconds=8),  # Otherwise the order is shown without it.
-            # end optional
-            # optional: refunds
             refunds=OrderRefundStore(dynamodb, environment["ORDER_REFUNDS_TABLE"], orders_table),
-            # end optional
             logger=function_logger(),
             count=self.counts,
             clock=clock,
@@ -64,12 +56,8 @@ class Application:
             "ORDER_ID_KEY_SECRET_ARN": order_id_key.read,
             "ORDER_ID_KEY_TABLE": order_id_key.check,
             "ORDERS_TABLE": table_probe(orders_table, "order_id"),
-            # optional: refunds
             "ORDER_REFUNDS_TABLE": table_probe(environment["ORDER_REFUNDS_TABLE"], "order_id", "refund_id"),
-            # end optional
-            # optional: cancel | authentication
             "PAYMENT_QUESTIONS_FUNCTION": function_probe(environment["PAYMENT_QUESTIONS_FUNCTION"]),
-            # end optional
         }
 
 

@@ -23,9 +23,9 @@ class Dependencies:
     orders: OrderStore
     order_ids: Callable[[], OrderIds]
     """Raises OrderIdKeyChanged, and SecretUnavailable, BotoCoreError or ClientError in an outage."""
-    cancellations: PaymentQuestions  # optional: cancel
-    client_secrets: PaymentQuestions  # optional: authentication
-    refunds: OrderRefundStore  # optional: refunds
+    cancellations: PaymentQuestions
+    client_secrets: PaymentQuestions
+    refunds: OrderRefundStore
     logger: Logger
     count: Counts
     clock: Callable[[], datetime]
@@ -35,13 +35,10 @@ class Dependencies:
         require_order_id(order_id)
         return _found(self.orders.find_of(customer_id, order_id))
 
-    # optional: refunds
     def find_any_order(self, order_id: str) -> StoredOrder:
         """The order as it is, for the staff. Raises NoSuchOrder."""
         require_order_id(order_id)
         return _found(self.orders.find(order_id))
-
-    # end optional
 
     def log(self, message: str, order: StoredOrder) -> None:
         self.logger.info(

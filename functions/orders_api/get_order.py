@@ -13,16 +13,16 @@ from orders_api.responses import Order, order_view
 class OrderDetails(Order):
     """The status of an order, with what only this route shows."""
 
-    client_secret: ClientSecret = None  # optional: authentication
-    refunds: Refunds  # optional: refunds
+    client_secret: ClientSecret = None
+    refunds: Refunds
 
 
 def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
     """Show the order, with the details that only this route shows."""
     order = deps.find_order_of(request.customer_id, order_id)
     details: dict[str, Any] = {}
-    details |= client_secret_of(order, deps)  # optional: authentication
-    details |= refunds_of(order, deps)  # optional: refunds
+    details |= client_secret_of(order, deps)
+    details |= refunds_of(order, deps)
     shown = OrderDetails(**order_view(order).model_dump(exclude_unset=True), **details)
     return request.respond(HTTPStatus.OK, shown, {"X-Correlation-Id": order.correlation_id})
 

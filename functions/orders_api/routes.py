@@ -4,8 +4,8 @@ POST /orders                       place_order.py     an order's way begins here
 GET  /orders                       list_orders.py
 GET  /orders/{order_id}            get_order.py
 POST /orders/{order_id}/payments   pay_again.py
-POST /orders/{order_id}/cancel     cancel_order.py  # optional: cancel
-POST /orders/{order_id}/refunds    refund_order.py  # optional: refunds
+POST /orders/{order_id}/cancel     cancel_order.py
+POST /orders/{order_id}/refunds    refund_order.py
 """
 
 from collections.abc import Callable
@@ -38,8 +38,8 @@ ROUTES: tuple[Route, ...] = (
     LIST_ORDERS,
     GET_ORDER,
     PAY_AGAIN,
-    CANCEL_ORDER,  # optional: cancel
-    REFUND_ORDER,  # optional: refunds
+    CANCEL_ORDER,
+    REFUND_ORDER,
 )
 
 

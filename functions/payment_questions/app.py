@@ -11,24 +11,24 @@ from pydantic import ValidationError
 from onecharge.contract.events import Contract
 from onecharge.contract.questions import (
     QUESTION,
-    CancelQuestion,  # optional: cancel
-    ClientSecretQuestion,  # optional: authentication
+    CancelQuestion,
+    ClientSecretQuestion,
 )
 from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
-from onecharge.payments.stripe_limit import SharedRate  # optional: authentication
+from onecharge.payments.stripe_limit import SharedRate
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import aws_client, impatient_config  # optional: authentication
+from onecharge.runtime.aws import aws_client, impatient_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import SecretUnavailable
 from onecharge.runtime.self_check import table_probe
 from onecharge.runtime.validation import reason_of
-from payment_questions.cancel import AnswerCancel  # optional: cancel
-from payment_questions.client_secret import AnswerClientSecret  # optional: authentication
+from payment_questions.cancel import AnswerCancel
+from payment_questions.client_secret import AnswerClientSecret
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -37,7 +37,7 @@ STRIPE_SECONDS = 12
 """How much of the function's 20 s Stripe may take, since a customer waits: if Stripe does not respond at all, CANCELING
 is answered within 5 s."""
 
-SECRET_SLOT_SECONDS = 1.0  # optional: authentication
+SECRET_SLOT_SECONDS = 1.0
 
 
 def bounds_of(function_timeout_seconds: int) -> TimeBounds:
@@ -60,7 +60,6 @@ class Application:
             bounds=bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"])),
             instruments=Instruments(time.time, self._logger, self.counts),
         )
-        # optional: authentication
         self._secrets_rate = SharedRate.of(
             environment,
             "payment_questions",
@@ -68,9 +67,8 @@ class Application:
             client=aws_client("dynamodb", config=impatient_config()),
             instruments=self._service.instruments,
         )
-        # end optional
         self.probes = {
-            "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),  # optional: authentication
+            "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),
             "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
             "STRIPE_SECRET_ARN": payment_intents_probe(self._service.stripe),
         }
@@ -87,20 +85,15 @@ class Application:
     def _answers(self) -> Mapping[type[Contract], Callable[[Any], Contract]]:
         """With the Stripe key as it is now. If it cannot be read, a cancellation is stored all the same."""
         charges, service = self._charges(), self._service
-        # optional: cancel
         without_stripe = CancelPayment(service.store, None, service.bounds, service.instruments)
-        # end optional
-        gateway = charges.gateway if charges else None  # optional: authentication
+        gateway = charges.gateway if charges else None
         return {
-            CancelQuestion: AnswerCancel(charges.cancel if charges else without_stripe),  # optional: cancel
-            # optional: authentication
+            CancelQuestion: AnswerCancel(charges.cancel if charges else without_stripe),
             ClientSecretQuestion: AnswerClientSecret(
                 service.store, gateway, service.instruments, self._may_ask_for_a_secret
             ),
-            # end optional
         }
 
-    # optional: authentication
     def _may_ask_for_a_secret(self) -> bool:
         """Whoever asks again and again leaves Stripe's limit to charges. A customer waits a second for it at most."""
         for slot in self._secrets_rate.take(1, until=time.time() + SECRET_SLOT_SECONDS):
@@ -108,7 +101,6 @@ class Application:
             return True
         return False
 
-    # end optional
     def _charges(self) -> Charges | None:
         """None if the Stripe key cannot be read."""
         deadline = self._service.bounds.deadline(time.time())

@@ -1,10 +1,10 @@
 """The event that a stream record is published as: pure, and the same event for the same record every time.
 
     Orders ─► an order that is PENDING ─► OrderPlaced ─► SNS order-events
-    Orders ─► an order that is CANCELING ─► CancelRequested ─► SNS order-events  # optional: cancel
-    OrderRefunds ─► a refund that is PENDING ─► RefundRequested ─► SNS order-events  # optional: refunds
+    Orders ─► an order that is CANCELING ─► CancelRequested ─► SNS order-events
+    OrderRefunds ─► a refund that is PENDING ─► RefundRequested ─► SNS order-events
     Payments ─► the outcome of an attempt to pay ─► PaymentOutcome ─► SNS payment-events
-    Refunds ─► the outcome of a refund ─► RefundOutcome ─► SNS payment-events  # optional: refunds
+    Refunds ─► the outcome of a refund ─► RefundOutcome ─► SNS payment-events
 
 TABLES has one line for each table. The ARN of a record's stream names its table; no attribute of the item does.
 """
@@ -73,8 +73,8 @@ def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
 TABLES: Mapping[str, EventFromItem] = {
     "ORDERS_TABLE": order_event_from_item,
     "PAYMENTS_TABLE": payment_outcome_from_item,
-    "ORDER_REFUNDS_TABLE": refund_requested_from_item,  # optional: refunds
-    "REFUNDS_TABLE": refund_outcome_from_item,  # optional: refunds
+    "ORDER_REFUNDS_TABLE": refund_requested_from_item,
+    "REFUNDS_TABLE": refund_outcome_from_item,
 }
 """Every table whose stream is published: the environment variable that has its name, and its mapping."""
 

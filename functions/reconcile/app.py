@@ -9,7 +9,7 @@ from aws_lambda_powertools import Metrics
 
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.probes import events_probe
-from onecharge.payments.processed_events import ProcessedEvents  # optional: webhook
+from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.stripe_events import StripeEvents
 from onecharge.payments.time_bounds import TimeBounds
@@ -50,12 +50,12 @@ class Application:
         bounds = bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
         dynamodb = self._reconciliation.service.dynamodb
-        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])  # optional: webhook
+        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
         self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"], ReconcileCheckpoint)
         self.probes = {
             "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
-            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),  # optional: refunds
-            "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),  # optional: webhook
+            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),
+            "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),
             "RECONCILIATION_TABLE": table_probe(environment["RECONCILIATION_TABLE"], "name"),
             "STRIPE_SECRET_ARN": events_probe(self._reconciliation.service.stripe),
         }
@@ -72,7 +72,7 @@ class Application:
             store=charges.store,
             events=StripeEvents(charges.gateway.client),
             handler=self._reconciliation.event_handler(charges),
-            is_processed=self._processed.contains,  # optional: webhook
+            is_processed=self._processed.contains,
             checkpoints=self._checkpoints,
             seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,
             step_seconds=STEP_SECONDS,

@@ -40,12 +40,10 @@ class ReconcileCheckpoint(Checkpoint):
     again_before: int = 0
     """After a restore: events from before this time are handled though they were processed. The rows may be older."""
 
-    # optional: webhook
     expects_webhooks_since: int = 0
     """When the first run was: an endpoint at Stripe is made with the stack, not before."""
     missed_in_a_row: int = 0
     """How many of the events that were read last never came here as webhooks."""
-    # end optional
 
     @property
     def is_between_rounds(self) -> bool:
@@ -64,5 +62,5 @@ class ReconcileCheckpoint(Checkpoint):
             until=since,
             round_started_at=now,
             round_completed_at=now,
-            expects_webhooks_since=now,  # optional: webhook
+            expects_webhooks_since=now,
         )

@@ -43,11 +43,9 @@ FINALIZING_SECONDS = 300
 ROUND_OVERDUE_SECONDS = 3600
 """With rows or events this far behind, an order may be stuck without an alarm of its own: so this is one."""
 
-# optional: webhook
 MISSED_MAX = 3
 """So many events in a row that Stripe lists and that never came here: one may be on its way, or deferred."""
 
-# end optional
 FAILED_MAX = 100
 """Failed events that are kept. With so many, all events seem to fail: none is read until some succeed."""
 
@@ -91,7 +89,7 @@ class ReconcileCharges:
             checkpoint = self._visit_rows(checkpoint, reserve=seconds * (1 - _ROWS_SHARE))
             checkpoint = self._retry_failed(checkpoint, reserve=seconds * (1 - _ROWS_SHARE - _FAILED_SHARE))
             checkpoint = self._handle_events(checkpoint)
-            self._report_silence(checkpoint)  # optional: webhook
+            self._report_silence(checkpoint)
             self._report_lag(checkpoint)
         except ConcurrentRun:
             self.instruments.count("ConcurrentRun")
@@ -237,7 +235,7 @@ class ReconcileCharges:
 
         self.parallel(handle, list(of_orders.values()))
         for event in takewhile(lambda event: event.event_id in errors, events):
-            checkpoint = self._count_missed(checkpoint, event)  # optional: webhook
+            checkpoint = self._count_missed(checkpoint, event)
             error = errors[event.event_id]
             if error is not None:
                 failed = FailedEvent(event.event_id)
@@ -261,7 +259,6 @@ class ReconcileCharges:
         """
         return not isinstance(event, PaymentIntentEvent) and self.is_processed(event.event_id)
 
-    # optional: webhook
     def _count_missed(self, checkpoint: ReconcileCheckpoint, event: StripeEvent) -> ReconcileCheckpoint:
         """Whether Stripe's own delivery of the event has come, too; not of what is older than the stack."""
         if checkpoint.since < checkpoint.expects_webhooks_since:
@@ -275,7 +272,6 @@ class ReconcileCharges:
             message = "Stripe has events that never came here: is there an endpoint, with our signing secret?"
             self.instruments.log(message, alarm=Cause.WEBHOOK_SILENT, missed=checkpoint.missed_in_a_row)
 
-    # end optional
     # ------------------------------------------------------------ reports
 
     def _report_lag(self, checkpoint: ReconcileCheckpoint) -> None:

@@ -36,16 +36,14 @@ class Application:
         dynamodb = aws_client("dynamodb", config=config)
         self._sources: list[Source] = [
             WaitingOrders(dynamodb, environment["ORDERS_TABLE"]),
-            WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),  # optional: refunds
+            WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),
         ]
         self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)
         sns = aws_client("sns", config=config)
         self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
         self.probes = {
             "ORDERS_TABLE": table_probe(environment["ORDERS_TABLE"], "order_id"),
-            # optional: refunds
             "ORDER_REFUNDS_TABLE": table_probe(environment["ORDER_REFUNDS_TABLE"], "order_id", "refund_id"),
-            # end optional
             "REPUBLICATION_TABLE": table_probe(environment["REPUBLICATION_TABLE"], "name"),
             "ORDER_EVENTS_TOPIC_ARN": topic_probe(environment["ORDER_EVENTS_TOPIC_ARN"]),
         }

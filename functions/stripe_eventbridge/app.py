@@ -52,7 +52,7 @@ class Application:
         )
         self.probes = {
             "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
-            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),  # optional: refunds
+            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),
             "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),
             "STRIPE_EVENTS_QUEUE_URL": queue_probe(environment["STRIPE_EVENTS_QUEUE_URL"]),
             "STRIPE_SECRET_ARN": payment_intents_probe(reconciliation.service.stripe),

@@ -1,9 +1,7 @@
 """update_order: from the payment service's events to the Orders table. This file only puts the parts together.
 
     SQS order-updates ─► onecharge.runtime.consumer ─► orders.py: the outcome of a payment ─► one conditional write
-                                                       # optional: refunds
                                                        refunds.py: the outcome of a refund ─► one transaction
-                                                       # end optional
 
 The allowed moves are in onecharge.orders.transitions; a stale or duplicate event changes nothing.
 """
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
 PAYMENT_EVENT = event_adapter(
     PaymentOutcomeEvent,
-    RefundOutcomeEvent,  # optional: refunds
+    RefundOutcomeEvent,
 )
 """Everything that the payment service publishes."""
 
@@ -46,9 +44,7 @@ class Application:
         orders = OrderStore(aws_client("dynamodb", config=client_config()), environment["ORDERS_TABLE"])
         self._updates: Mapping[type[Event], Callable[[Any], Disposition]] = {
             PaymentOutcomeEvent: UpdateOrder(orders, logger, self.counts),
-            # optional: refunds
             RefundOutcomeEvent: UpdateRefund(orders, environment["ORDER_REFUNDS_TABLE"], logger, self.counts),
-            # end optional
         }
         self.consumer = queue_consumer(
             model=PAYMENT_EVENT,
@@ -60,9 +56,7 @@ class Application:
         )
         self.probes = {
             "ORDERS_TABLE": table_probe(environment["ORDERS_TABLE"], "order_id"),
-            # optional: refunds
             "ORDER_REFUNDS_TABLE": table_probe(environment["ORDER_REFUNDS_TABLE"], "order_id", "refund_id"),
-            # end optional
             "ORDER_UPDATES_QUEUE_URL": queue_probe(environment["ORDER_UPDATES_QUEUE_URL"]),
         }
 

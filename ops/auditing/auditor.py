@@ -90,7 +90,7 @@ class Auditor:
 
     books: StripeBooks
     payments: PaymentRows
-    refunds: RefundRows  # optional: refunds
+    refunds: RefundRows
     on_progress: Callable[[str, float], None] = lambda _, __: None
     """Called with what is read, and how much of it, from 0 to 1."""
 
@@ -119,18 +119,16 @@ class Auditor:
             else:
                 ours.append(owned)
         rows = self.payments.of_orders(str(booked.order_id) for booked in ours)
-        refunds = self.refunds.of_refunds(ours)  # optional: refunds
+        refunds = self.refunds.of_refunds(ours)
         for booked in ours:
             row = rows.get(str(booked.order_id))
             match booked.kind:
                 case Kind.CHARGE:
                     seen.add(str(booked.payment_intent_id))
                     difference = compare_charge(booked, row)
-                # optional: refunds
                 case Kind.REFUND | Kind.REFUND_FAILURE if booked.refund_id is not None:
                     seen.add(str(booked.source_id))
                     difference = compare_refund(booked, refunds.get(booked.refund_id))
-                # end optional
                 case Kind.REFUND | Kind.REFUND_FAILURE:
                     total = self.books.amount_refunded(str(booked.payment_intent_id))
                     difference = compare_refund_by_hand(booked, row, total)
@@ -163,7 +161,6 @@ class Auditor:
                 self.on_progress("our payments", 0.0)
             if row.payment_intent_id not in seen:
                 self._look_up(row, since, until, found)
-        # optional: refunds
         for refund in self.refunds.succeeded(since, until):
             if refund.stripe_refund_id in seen:
                 continue
@@ -174,7 +171,6 @@ class Auditor:
                 found.differ(refund_ours_only(refund, "Stripe's refund names no refund id of ours"))
             else:
                 found.totals[Kind.REFUND, refund.currency].elsewhen += 1
-        # end optional
 
     def _look_up(self, row: PaymentRow, since: int, until: int, found: Audited) -> None:
         """A row whose charge was not among Stripe's transactions of the time."""

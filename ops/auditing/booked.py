@@ -169,7 +169,6 @@ class StripeBooks:
         when = Charged.WITHIN if since <= booked_at < until else Charged.OUTSIDE
         return when, intent.amount, intent.currency.upper()
 
-    # optional: refunds
     def refund_booked_at(self, stripe_refund_id: str) -> int | None:
         """When a refund was booked; None if Stripe has no such refund."""
         try:
@@ -182,8 +181,6 @@ class StripeBooks:
             return None
         booked = getattr(refund, "balance_transaction", None)
         return int(booked.created if booked else refund.created)
-
-    # end optional
 
     def _patiently[Answer](self, request: Callable[[], Answer]) -> Answer:
         for tried in range(1, _TRIES + 1):

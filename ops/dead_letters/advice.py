@@ -118,10 +118,8 @@ def _advise_present_attempt(order: StoredOrder, payment: Payment | None, found: 
             return discard("the attempt was declined: another card is another attempt, with a message of its own")
         case OrderStatus.NEEDS_REVIEW:
             return _BY_REVIEW
-        # optional: cancel
         case OrderStatus.CANCELING:
             return keep("the order is being canceled, by another message and the reconciler")
-        # end optional
         case _:
             pass
     if payment is not None and payment.cancel_requested_at is not None:
@@ -169,10 +167,8 @@ def advise_cancel_requested(event: CancelRequestedEvent, order: StoredOrder | No
         return NO_SUCH_ORDER
     if _differs(event.data, order):
         return keep("it differs from the stored order: who has sent it?")
-    # optional: cancel
     if order.status is OrderStatus.CANCELING:
         return redrive("the order is CANCELING: the worker cancels its payment, or finds it paid")
-    # end optional
     if order.status is OrderStatus.NEEDS_REVIEW:
         return _BY_REVIEW
     if order.status in WAITING:

@@ -86,7 +86,6 @@ class Consultation:
                 return advise_cancel_requested(event, order)
             case PaymentOutcomeEvent():
                 return advise_payment_outcome(event, order, self._payments.read(event.data.order_id))
-            # optional: refunds
             case RefundRequestedEvent():
                 refund = RefundStore(self.stack.dynamodb, self.stack.resource("RefundsTable")).read(
                     event.data.order_id, event.data.refund_id
@@ -96,7 +95,6 @@ class Consultation:
             case RefundOutcomeEvent():
                 canceled = order is not None and order.status is OrderStatus.CANCELED
                 return advise_refund_outcome(event, self._stored_refund(event), order_is_canceled=canceled)
-            # end optional
             case _:
                 return keep(f"there is no rule for messages of the type {event.type}")
 
@@ -116,7 +114,6 @@ class Consultation:
             return None
         return OrderStore(self.stack.dynamodb, self.stack.resource("OrdersTable")).find(order_id)
 
-    # optional: refunds
     def _stored_refund(self, event: RefundRequestedEvent | RefundOutcomeEvent) -> StoredRefund | None:
         answer = self.stack.dynamodb.get_item(
             TableName=self.stack.resource("OrderRefundsTable"),
@@ -124,8 +121,6 @@ class Consultation:
             ConsistentRead=True,
         )
         return StoredRefund.from_item(answer["Item"]) if "Item" in answer else None
-
-    # end optional
 
     @property
     def _payments(self) -> PaymentStore:

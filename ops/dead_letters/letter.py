@@ -42,7 +42,7 @@ class DeadLetter:
     """Its message attributes that are strings."""
     source_queue_arn: str | None = None
     """Of a message that SQS has moved: where from."""
-    group: str | None = None  # optional: fifo
+    group: str | None = None
 
     @classmethod
     def of(cls, dlq: str, message: "MessageTypeDef") -> Self:
@@ -58,7 +58,7 @@ class DeadLetter:
             receive_count=int(system.get("ApproximateReceiveCount", "0")),
             attributes={name: each["StringValue"] for name, each in attributes.items() if "StringValue" in each},
             source_queue_arn=system.get("DeadLetterQueueSourceArn"),
-            group=system.get("MessageGroupId"),  # optional: fifo
+            group=system.get("MessageGroupId"),
         )
 
     @property

@@ -56,26 +56,24 @@ DESTINATIONS = (
         frozenset(
             {
                 *(each for each in EventType if each is not EventType.ORDER_PLACED),
-                *(each for each in RefundEventType if each is not RefundEventType.REQUESTED),  # optional: refunds
+                *(each for each in RefundEventType if each is not RefundEventType.REQUESTED),
             }
         ),
     ),
-    # optional: refunds
     Destination(
         "RefundsQueue",
         TypeAdapter(RefundRequestedEvent),
         frozenset({RefundEventType.REQUESTED}),
     ),
-    # end optional
 )
 """Every queue that a message can be sent back to. No event type belongs to two."""
 
 DLQS: Mapping[str, str | None] = {
     "PaymentsDlq": "PaymentsQueue",
     "OrderUpdatesDlq": "OrderUpdatesQueue",
-    "RefundsDlq": "RefundsQueue",  # optional: refunds
-    # Only listed and discarded: reconcile has read the same events at Stripe.  # optional: webhook
-    "StripeEventsDlq": "StripeEventsQueue",  # optional: webhook
+    "RefundsDlq": "RefundsQueue",
+    # Only listed and discarded: reconcile has read the same events at Stripe.
+    "StripeEventsDlq": "StripeEventsQueue",
     "SubscriptionsDlq": None,
 }
 """Every DLQ of template.yaml by its logical id, and its one source. None: the message's type says where it belongs."""

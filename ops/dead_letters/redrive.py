@@ -21,13 +21,11 @@ wrong the moment after it was given, since another delivery may charge the order
 **A crash between send and delete** leaves the message in the DLQ, and its copy in the queue: the next redrive makes a
 duplicate, which is one more delivery. The other order would lose the message.
 
-# optional: fifo
 On a FIFO queue the message keeps its group. Its deduplication id is new, and derives from the id in the DLQ: if it were
 the former one, SQS would drop a message that was sent back, became a dead letter again and is sent back once more
 within five minutes; it would be deleted here, and lost. So a repeated redrive of one dead letter is one message within
 five minutes, and another dead letter is another message. Redriven messages follow newer ones of their group: an earlier
 attempt is superseded.
-# end optional
 """
 
 from dataclasses import dataclass
@@ -40,7 +38,7 @@ from ops.dead_letters.queues import Reading, destination_of
 if TYPE_CHECKING:
     from mypy_boto3_sqs.type_defs import SendMessageRequestTypeDef
 
-DEDUPLICATION_PREFIX = "redrive-"  # optional: fifo
+DEDUPLICATION_PREFIX = "redrive-"
 
 
 @dataclass(frozen=True)
@@ -75,9 +73,7 @@ def message_to_send(stack: Stack, letter: DeadLetter) -> "SendMessageRequestType
         "MessageBody": letter.event_json,
         "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()},
     }
-    # optional: fifo
     if url.endswith(".fifo"):
         message["MessageGroupId"] = letter.group or letter.order_id or letter.message_id
         message["MessageDeduplicationId"] = f"{DEDUPLICATION_PREFIX}{letter.message_id}"
-    # end optional
     return message

@@ -178,7 +178,7 @@ class PaymentService:
         """Of one delivery: charge_order's alone wait for Stripe's limit."""
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconciler: type[Reconciler] = Reconciler
-        self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent  # optional: webhook
+        self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
 
     def _has_time(self) -> bool:
         return self.dynamodb.io.fault("lookup", ("out of time",)) is None
@@ -202,19 +202,14 @@ class PaymentService:
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
         ask: Callable[[OrderPlacedEvent], str | None] = self._client_secret_at_stripe
-        # optional: authentication
         ask = self._ask_for_client_secret
-        # end optional
         return ask(event)
 
-    # optional: authentication
     def _ask_for_client_secret(self, event: OrderPlacedEvent) -> str | None:
         question = ClientSecretQuestion(
             order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
         )
         return AnswerClientSecret(self.store, self.gateway, self._instruments())(question).client_secret
-
-    # end optional
 
     def _client_secret_at_stripe(self, event: OrderPlacedEvent) -> str | None:
         """Without the part that hands it out: a customer authenticates by whatever way the shop has."""
@@ -229,14 +224,12 @@ class PaymentService:
         events = self._events(self._reconciler(WEBHOOK_BOUNDS, report), report)
         shown: Any = event  # As the SDK shows it.
         receive: Callable[[Any], None] = partial(_handle, events)
-        # optional: webhook
         receive = self.receiver(
             events=events,
             processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
             instruments=self._instruments(report),
             is_live=False,
         )
-        # end optional
         try:
             receive(shown)
         except OUTAGES:
@@ -252,7 +245,7 @@ class PaymentService:
             store=self.store,
             events=StripeEvents(self.gateway.client),
             handler=self._events(reconciler, report),
-            is_processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS).contains,  # optional: webhook
+            is_processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS).contains,
             checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION, ReconcileCheckpoint),
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
@@ -289,13 +282,11 @@ class PaymentService:
 
     def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
         instruments = self._instruments(report)
-        # optional: refunds
         refunds = Refunds(RefundStore(self.dynamodb, REFUNDS), self.gateway.client, WEBHOOK_BOUNDS, instruments)
-        # end optional
         return StripeEventHandler(
             reconciler=reconciler,
             charges=ChargeEventHandler(store=self.store, gateway=self.gateway, instruments=instruments),
-            handle_refund=refunds.event_handler.handle,  # optional: refunds
+            handle_refund=refunds.event_handler.handle,
         )
 
     def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:

@@ -40,11 +40,9 @@ def test_the_samples_came_to_what_their_names_say(stack: Stack) -> None:
     ledger = StandInAdmin(stack.stripe_api_base).ledger()
     charged = {name: len(ledger.charges_of(order_of(name))) for name in ("order_placed", "declined", "requires_action")}
     assert charged == {"order_placed": 1, "declined": 0, "requires_action": 0}
-    # optional: refunds
     asked = json.loads(records("refund_requested", "refund_charge")[0]["body"])["data"]
     made = [each["amount"] for each in ledger.refunds if each["metadata"].get("refund_id") == asked["refund_id"]]
     assert made == [asked["amount_minor"]]
-    # end optional
     bodies = [record["body"] for name in ("poison", "batch") for record in records(name)]
     poison = {body for body in bodies if "data" not in body or "10.5" in body}
     assert {message["Body"] for message in drain(stack, stack.payments_dlq_url)} == poison

@@ -27,7 +27,7 @@ print(json.dumps(transform(template, json.loads(sys.argv[1]), SimpleNamespace(lo
 def transformed(profile: str) -> dict[str, Any]:
     """The resources of the transformed template."""
     parameters = {"Profile": profile, "StripeSecretArn": "a:b:c:d:e:f:g", "JwtIssuer": "https://a", "JwtAudience": "a"}
-    parameters["StripeWebhookSecretArn"] = "a:b:c:d:e:f:h"  # optional: webhook
+    parameters["StripeWebhookSecretArn"] = "a:b:c:d:e:f:h"
     done = subprocess.run(
         [str(PROJECT / ".venv/opt/sam/bin/python"), "-c", _TRANSFORM, json.dumps(parameters)],
         cwd=PROJECT,

@@ -10,8 +10,8 @@ from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment
-from onecharge.payments.refunds.gateway import StripeRefunds  # optional: refunds
-from onecharge.payments.refunds.protocol import FrozenRefund  # optional: refunds
+from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.protocol import FrozenRefund
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_events import StripeEvents
 from onecharge.payments.stripe_responses import OtherObject, ResponseKind
@@ -136,9 +136,7 @@ LISTS: dict[str, Callable[[Orders], object]] = {
     "an event": lambda at: StripeEvents(at.gateway.client).retrieve_event("evt_x"),
     "the refunded amount": lambda at: at.gateway.amount_refunded(_intent(at.ours)),
     "the order of a PaymentIntent": lambda at: at.gateway.order_of(_intent(at.ours)),
-    # optional: refunds
     "the refunds": lambda at: StripeRefunds(at.gateway.client).find_refunds(_intent(at.ours), "ref_1"),
-    # end optional
 }
 
 
@@ -163,7 +161,6 @@ def test_the_list_of_a_lookup_is_not_its_search(orders: Orders) -> None:
         orders.gateway.find_payment_intents(orders.ours.request, now=NOW)
 
 
-# optional: refunds
 @pytest.mark.parametrize("amount", [100, 5000])
 def test_the_answer_to_another_refund_is_none(orders: Orders, amount: int) -> None:
     """Not of its order's other refund either, nor the refusal of one."""
@@ -179,6 +176,3 @@ def test_the_answer_to_another_refund_is_none(orders: Orders, amount: int) -> No
     assert (response.failure.kind, response.is_replay) == (ResponseKind.OTHER_OBJECT, False)
     assert refunds.create(ours).refund is not None
     assert orders.gateway.amount_refunded(paid.payment_intent_id) == refunded + 100
-
-
-# end optional

@@ -15,7 +15,7 @@ POISON = "message: json_invalid"
 MOVED = "received too often"
 KINDS = [
     False,
-    True,  # optional: fifo
+    True,
 ]
 
 
@@ -70,7 +70,6 @@ def test_reading_hides_nothing_for_long(operated: DlqStack) -> None:
         assert (document["reasons"][0]["messages"], document["notes"]) == (5, [])
 
 
-# optional: fifo
 def test_what_a_group_hides_is_said(operated: DlqStack) -> None:
     """On FIFO, behind the first ten of a group: counted, not shown. A standard queue shows all."""
     for _ in range(15):
@@ -82,6 +81,3 @@ def test_what_a_group_hides_is_said(operated: DlqStack) -> None:
     assert len(document["notes"]) == is_fifo
     if is_fifo:
         assert document["notes"][0].startswith("PaymentsDlq: about 5 messages were not seen")
-
-
-# end optional

@@ -9,7 +9,7 @@ import pytest
 
 from onecharge.contract.events import ATTEMPTS_MAX, EventType
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.cancellations import CANCELLATIONS  # optional: cancel
+from onecharge.orders.cancellations import CANCELLATIONS
 from onecharge.orders.transitions import OUTCOMES, PAY_AGAIN, RETRY, Transition, waits
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.dynamodb import expression_values
@@ -22,7 +22,7 @@ from testing.order_service import CUSTOMER, NOW, Shop
 from tests.contract.conftest import Endpoint
 
 MOVES: list[Transition] = [PAY_AGAIN, RETRY, *OUTCOMES.values()]
-MOVES += CANCELLATIONS.values()  # optional: cancel
+MOVES += CANCELLATIONS.values()
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_each_move_puts_an_order_into_the_index_or_takes_it_out(order_dynamodb: 
                 assert entries == ([transition.status] if waits(transition.status) else [])
                 seen.add(transition.status)
     without_a_move: list[OrderStatus] = [
-        OrderStatus.CANCELING,  # optional: cancel
+        OrderStatus.CANCELING,
     ]
     assert seen >= {*OrderStatus}.difference(without_a_move)
 

@@ -18,7 +18,7 @@ import requests
 from local.idle import wait_until_idle
 from local.logs import log_events
 from local.stack import ORDER_ID_KEY, Stack
-from local.stripe_standin.webhooks import signature  # optional: webhook
+from local.stripe_standin.webhooks import signature
 from testing.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, TOKEN, Canary, found_in
 from testing.shop import PATIENCE_SECONDS, THREE_D_SECURE_CARD, Shop, eventually
 from testing.stacks import own_stack
@@ -82,7 +82,6 @@ class Feeder:
         # The path of a new order is in no response; what is answered holds nothing of the request.
         self.answered.append(f"{response.headers} {response.text}")
 
-    # optional: webhook
     def as_stripe(self) -> None:
         """Forged, and signed: an event that holds what Stripe knows of a customer."""
         intent = {
@@ -128,8 +127,6 @@ class Feeder:
         secrets = self.stack.aws.client("secretsmanager")
         return str(secrets.get_secret_value(SecretId=self.stack.stripe_webhook_secret_arn)["SecretString"])
 
-    # end optional
-
     # ------------------------------------------------------------ behind HTTP
 
     def into_queues(self) -> None:
@@ -155,7 +152,7 @@ class Feeder:
         return [
             self.stack.payments_queue_url,
             self.stack.order_updates_queue_url,
-            self.stack.refunds_queue_url,  # optional: refunds
+            self.stack.refunds_queue_url,
         ]
 
     def into_functions(self) -> None:
@@ -173,7 +170,6 @@ class Feeder:
                 answer = lambda_.invoke(FunctionName=function["FunctionName"], Payload=json.dumps(event).encode())
                 self.answered.append(answer["Payload"].read().decode())
 
-    # optional: due
     def into_documents(self) -> None:
         """A document whose fields are all wrong."""
         fields = {name: {"S": EVERYTHING} for name in ("customer_id", "currency", "payment_method")}
@@ -185,8 +181,6 @@ class Feeder:
         answer = self.stack.aws.client("lambda").invoke(FunctionName=function, Payload=b"{}")
         self.answered.append(answer["Payload"].read().decode())
         dynamodb.delete_item(TableName=self.stack.due_documents_table, Key={name: item[name] for name in key})
-
-    # end optional
 
 
 def _line(sku: str) -> dict[str, Any]:
@@ -258,10 +252,10 @@ def test_no_canary_is_found_anywhere(shop: Shop, stack: Stack) -> None:
     """Fed over HTTP, as Stripe, into queues, into functions, as a due document: 0 found."""
     feeder = Feeder(shop)
     feeder.over_http()
-    feeder.as_stripe()  # optional: webhook
+    feeder.as_stripe()
     feeder.into_queues()
     feeder.into_functions()
-    feeder.into_documents()  # optional: due
+    feeder.into_documents()
     wait_until_idle(stack, timeout_seconds=PATIENCE_SECONDS)
     canaries = [*ALL, *secrets_of(stack), Canary("an access token of ours", str(shop.http.headers["Authorization"]))]
     kept = {place: found_in(text, canaries) for place, text in Places(stack).all(but_messages=feeder.dead)}
@@ -281,7 +275,6 @@ def test_poison_is_kept_by_its_dlq_alone(shop: Shop, stack: Stack) -> None:
     assert all("dlq" in place.lower() for place in holding)
 
 
-# optional: authentication
 def test_a_client_secret_is_in_its_customers_response_alone(shop: Shop, stack: Stack) -> None:
     """It is shown while the order is REQUIRES_ACTION; no log line, queue or table has it."""
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
@@ -290,9 +283,6 @@ def test_a_client_secret_is_in_its_customers_response_alone(shop: Shop, stack: S
     canary = Canary("its client secret", shown)
     assert [place for place, text in Places(stack).all(but_messages=[]) if canary.is_in(text)] == []
     assert not canary.is_in(shop.http.get(f"{stack.api_url}/orders", timeout=PATIENCE_SECONDS).text)
-
-
-# end optional
 
 
 def test_an_order_leaves_no_payment_method_in_the_logs(shop: Shop, stack: Stack) -> None:

@@ -77,7 +77,6 @@ def check(stack: Stack, environment: dict[str, str], *words: str) -> "subprocess
     )
 
 
-# optional: webhook
 @pytest.fixture
 def webhooks_sent(stack: Stack) -> Iterator[None]:
     """The stand-in sends its newest events, as Stripe does by itself."""
@@ -97,10 +96,7 @@ def webhooks_sent(stack: Stack) -> Iterator[None]:
         thread.join()
 
 
-# end optional
-
-
-@pytest.mark.usefixtures("webhooks_sent")  # optional: webhook
+@pytest.mark.usefixtures("webhooks_sent")
 def test_a_deployment_that_works_passes_its_check(stack: Stack, environment: dict[str, str]) -> None:
     """As `make deployed-check STACK=…` runs it: an order is placed, paid once at Stripe, and refunded."""
     forget_dead_letters(stack)
@@ -111,10 +107,8 @@ def test_a_deployment_that_works_passes_its_check(stack: Stack, environment: dic
     assert failed == [], done.stderr
     [charge] = stack.stripe.ledger().charges_of(found["order_id"])
     assert charge.amount_minor == 500
-    # optional: refunds
     refunds = [each for each in stack.stripe.ledger().refunds if each["payment_intent"] == charge.payment_intent_id]
     assert [each["amount"] for each in refunds] == [500]
-    # end optional
 
 
 def test_a_check_says_what_does_not_work(stack: Stack, environment: dict[str, str]) -> None:

@@ -89,8 +89,8 @@ def test_what_cannot_be_evaluated_here_is_known(drill: Drill) -> None:
         "OrderUpdatesQueueAge",
         "PaymentsQueueAge",
         "PublisherLag",
-        "RefundsQueueAge",  # optional: refunds
-        "StripeEventsQueueAge",  # optional: webhook
+        "RefundsQueueAge",
+        "StripeEventsQueueAge",
     ]
 
 
@@ -181,7 +181,6 @@ def test_an_order_that_waits_for_a_person(drill: Drill, shop: Shop, stack: Stack
 # No command ends these alarms: each is over once nothing has been counted for its periods.
 
 
-# optional: webhook
 def test_a_charge_that_is_disputed(drill: Drill, shop: Shop) -> None:
     """The customer's bank takes a charge back."""
     order_id = shop.placed("pm_card_visa", "PAID")
@@ -191,8 +190,6 @@ def test_a_charge_that_is_disputed(drill: Drill, shop: Shop) -> None:
     assert drill.is_over("ChargeDisputed")
 
 
-# end optional
-# optional: refunds, webhook
 def test_a_refund_that_fails(drill: Drill, shop: Shop) -> None:
     """The bank returns it days after it was made."""
     order_id = shop.placed("pm_card_visa", "PAID")
@@ -209,7 +206,6 @@ def refunds_of(shop: Shop, order_id: str) -> list[str]:
     return [each["id"] for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id]
 
 
-# end optional
 def test_a_message_that_differs_from_the_row(drill: Drill, shop: Shop, stack: Stack) -> None:
     """Somebody sends an order again, with another amount: the row counts, and nothing is charged for it."""
     order_id = shop.placed("pm_card_visa", "PAID")
@@ -241,11 +237,7 @@ def test_an_item_that_cannot_be_published(drill: Drill, stack: Stack) -> None:
     assert drill.is_over("Unpublishable")
 
 
-# optional: webhook
 def intent_of(shop: Shop, order_id: str) -> str:
     """The id of the order's PaymentIntent."""
     intents = shop.stripe.ledger().payment_intents
     return next(str(each["id"]) for each in intents if each["metadata"].get("order_id") == order_id)
-
-
-# end optional

@@ -37,7 +37,6 @@ def test_a_late_retry_of_an_earlier_card_charges_nothing(shop: Shop) -> None:
     assert shop.charges(order_id) == []
 
 
-# optional: authentication
 def test_the_client_secret_is_shown_to_whoever_has_to_act(shop: Shop) -> None:
     """Of the order's PaymentIntent, from Stripe; in no table and in no log."""
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
@@ -47,9 +46,6 @@ def test_the_client_secret_is_shown_to_whoever_has_to_act(shop: Shop) -> None:
     key = {"order_id": {"S": order_id}}
     stored = shop.stack.aws.client("dynamodb").get_item(TableName=shop.stack.orders_table, Key=key)["Item"]
     assert secret not in str(stored) + shop.log()
-
-
-# end optional
 
 
 def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
@@ -64,7 +60,6 @@ def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
     assert len(shop.charges(order_id)) == 1
 
 
-# optional: cancel
 @on_both
 @pytest.mark.parametrize(
     ("card", "status"),
@@ -105,9 +100,6 @@ def test_whichever_wins_the_race_the_answer_is_true(shop: Shop) -> None:
             assert answer.json()["type"] == "urn:onecharge:problem:already-paid"
             assert shop.decided_status(order_id) == "PAID"
             assert len(shop.charges(order_id)) == 1
-
-
-# end optional
 
 
 def test_a_customer_sees_all_their_orders(shop: Shop) -> None:

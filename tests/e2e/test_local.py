@@ -163,7 +163,7 @@ def test_any_stripe_will_do(tmp_path: Path) -> None:
             pay_for_a_mug(stack, stripe)
             output = ended_by(signal.SIGTERM, local, tmp_path)
     assert "Traceback" not in output
-    assert "stripe listen" in output  # optional: webhook
+    assert "stripe listen" in output
 
 
 @pytest.mark.parametrize("api_key", ["sk_live_x", "rk_live_x"])

@@ -42,11 +42,9 @@ def test_faults_leave_no_difference_and_tampering_does(shop: Shop, stack: Stack,
     paid = [str(shop.order().json()["order_id"]) for _ in range(4)]
     assert [shop.decided_status(order_id) for order_id in paid] == ["PAID"] * 4
     declined = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
-    # optional: refunds
     refund = shop.refund(paid[0], amount=700)
     assert refund.status_code == 202, refund.text
     assert eventually(lambda: [each["amount"] for each in shop.stripe.ledger().refunds], lambda made: 700 in made)
-    # end optional
     ours = {*paid, declined}
     balanced = eventually(lambda: audit(operator), lambda document: not differences_of(document, ours))
     assert differences_of(balanced, ours) == []

@@ -221,7 +221,6 @@ def test_a_stripe_key_that_is_refused(shop: Shop, operator: Operator) -> None:
     assert STRIPE_API_KEY not in printed
 
 
-# optional: refunds
 def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:
     """It succeeded, and failed later: the customer has no money back."""
     order_id = shop.placed("pm_card_visa", "PAID")
@@ -237,7 +236,6 @@ def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:
     assert found.status == 1
 
 
-# end optional
 def test_an_unknown_stack_is_one_line(stack: Stack, tmp_path: Path) -> None:
     """As CloudFormation answers it."""
     (tmp_path / "other").mkdir()

@@ -84,7 +84,6 @@ def test_a_cancellation_is_finished_at_stripe(shop: Shop, stack: Stack, operator
     assert (intent["status"], intent["cancellation_reason"]) == ("canceled", "requested_by_customer")
 
 
-# optional: refunds
 def test_the_second_payment_of_an_order_is_refunded_once(shop: Shop, operator: Operator) -> None:
     """Somebody charged it by hand: explain names the command, and the command's second run finds nothing to do."""
     order_id = shop.placed("pm_card_visa", "PAID")
@@ -100,6 +99,3 @@ def test_the_second_payment_of_an_order_is_refunded_once(shop: Shop, operator: O
     assert [(each["amount"], each["status"]) for each in refunds] == [(2500, "succeeded")]
     assert shop.get(order_id).json()["status"] == "PAID"
     assert "PAID_TWICE" not in operator.explain(order_id).causes
-
-
-# end optional

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from local.partner_events import put_partner_event  # optional: webhook
+from local.partner_events import put_partner_event
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from onecharge.runtime.self_check import require_self_check
@@ -29,11 +29,9 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Sta
 
     The emulator enforces the roles, so a right that is missing is a request that was refused.
     """
-    # optional: webhook
     # Before reconcile takes these events.
     events_arrive(shop, stack, shop.stripe.deliver_webhooks)
     events_arrive(shop, stack, lambda: put_all_partner_events(shop, stack))
-    # end optional
     provocations = [
         each_function_checks_itself,
         an_order_is_paid_with_another_card,
@@ -42,10 +40,10 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Sta
         a_waiting_order_is_republished,
         an_item_is_damaged,
         a_lost_row_is_recovered,
-        a_cancellation_waits_for_stripe,  # optional: cancel
-        a_customer_looks_for_the_client_secret,  # optional: authentication
-        refunds_are_made_and_come_back,  # optional: refunds
-        a_document_falls_due,  # optional: due
+        a_cancellation_waits_for_stripe,
+        a_customer_looks_for_the_client_secret,
+        refunds_are_made_and_come_back,
+        a_document_falls_due,
     ]
     with ThreadPoolExecutor(4) as threads:
         for provoked in [threads.submit(provoke, shop, stack) for provoke in provocations]:
@@ -134,8 +132,8 @@ def poison_messages_arrive(shop: Shop, stack: Stack) -> None:
     queues = [
         (stack.payments_queue_url, stack.payments_dlq_url),
         (stack.order_updates_queue_url, stack.order_updates_dlq_url),
-        (stack.refunds_queue_url, stack.refunds_dlq_url),  # optional: refunds
-        (physical_id(stack, "StripeEventsQueue"), physical_id(stack, "StripeEventsDlq")),  # optional: webhook
+        (stack.refunds_queue_url, stack.refunds_dlq_url),
+        (physical_id(stack, "StripeEventsQueue"), physical_id(stack, "StripeEventsDlq")),
     ]
     sqs = stack.aws.client("sqs")
     for queue, _ in queues:
@@ -151,11 +149,9 @@ def an_outage_makes_messages_wait(shop: Shop, stack: Stack) -> None:
     sqs = stack.aws.client("sqs")
     for queue, sample in (
         (stack.order_updates_queue_url, "update_order/payment_succeeded"),
-        (stack.order_updates_queue_url, "update_order/refund_succeeded"),  # optional: refunds
-        (stack.refunds_queue_url, "refund_charge/refund_requested"),  # optional: refunds
-        # optional: webhook
+        (stack.order_updates_queue_url, "update_order/refund_succeeded"),
+        (stack.refunds_queue_url, "refund_charge/refund_requested"),
         (physical_id(stack, "StripeEventsQueue"), "stripe_eventbridge/unknown_payment_intent"),
-        # end optional
     ):
         [record] = json.loads((PROJECT / "events" / f"{sample}.json").read_text())["Records"]
         sqs.send_message(QueueUrl=queue, MessageBody=record["body"])
@@ -196,16 +192,11 @@ def intent_of(shop: Shop, order_id: str) -> dict[str, Any]:
     return next(dict(each) for each in intents if each["metadata"].get("order_id") == order_id)
 
 
-# optional: authentication
 def a_customer_looks_for_the_client_secret(shop: Shop, stack: Stack) -> None:
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
     assert eventually(lambda: shop.get(order_id).json().get("client_secret"), bool)
 
 
-# end optional
-
-
-# optional: cancel
 def a_cancellation_waits_for_stripe(shop: Shop, stack: Stack) -> None:
     """And is continued from its message."""
     order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
@@ -215,10 +206,6 @@ def a_cancellation_waits_for_stripe(shop: Shop, stack: Stack) -> None:
     assert shop.post(f"{order_id}/cancel").status_code == 202
 
 
-# end optional
-
-
-# optional: refunds
 def refunds_are_made_and_come_back(shop: Shop, stack: Stack) -> None:
     """One that waits is published again; one that fails later is corrected, and re-created if its row is lost."""
     order_id = shop.placed("pm_card_visa", "PAID")
@@ -243,10 +230,6 @@ def statuses(shop: Shop, order_id: str) -> set[str]:
     return {each["status"] for each in shop.get(order_id).json()["refunds"]}
 
 
-# end optional
-
-
-# optional: webhook
 def put_all_partner_events(shop: Shop, stack: Stack) -> None:
     for event in shop.stripe.events():
         put_partner_event(stack.aws, event)
@@ -259,7 +242,6 @@ def events_arrive(shop: Shop, stack: Stack, deliver: Callable[[], object]) -> No
     delete(stack, stack.charges_table, order_id=lost)
     deliver()
     assert eventually(lambda: status_of(shop, waiting), lambda status: status == "PAID") == "PAID"
-    # optional: refunds
     refunds = [str(shop.refund(waiting, amount=500).json()["refund_id"]) for _ in range(2)]
     assert eventually(lambda: statuses(shop, waiting), lambda seen: seen == {"SUCCEEDED"}) == {"SUCCEEDED"}
     delete(stack, physical_id(stack, "RefundsTable"), order_id=waiting, refund_id=refunds[0])
@@ -267,13 +249,8 @@ def events_arrive(shop: Shop, stack: Stack, deliver: Callable[[], object]) -> No
         if refund["metadata"].get("refund_id") in refunds:
             shop.stripe.fail_refund(refund["id"])
     deliver()
-    # end optional
 
 
-# end optional
-
-
-# optional: due
 def a_document_falls_due(shop: Shop, stack: Stack) -> None:
     today = time.strftime("%Y-%m-%d", time.gmtime())
     document = {"due_date": today, "document_id": f"inv-{uuid4()}", "customer_id": "cus_e2e", "currency": "eur"}
@@ -281,6 +258,3 @@ def a_document_falls_due(shop: Shop, stack: Stack) -> None:
     item = {**{name: {"S": value} for name, value in document.items()}, "amount_minor": {"N": "1900"}}
     stack.aws.client("dynamodb").put_item(TableName=stack.due_documents_table, Item=item)
     invoke(stack, stack.place_due_orders_function)
-
-
-# end optional

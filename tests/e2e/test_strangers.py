@@ -28,7 +28,7 @@ BODIES: Mapping[str, Mapping[str, Any]] = {
         "items": [{"sku": "mug", "quantity": 1, "unit_amount": 1250}],
     },
     "POST /orders/{order_id}/payments": {"payment_method": "pm_card_visa"},
-    "POST /orders/{order_id}/refunds": {"amount": 1},  # optional: refunds
+    "POST /orders/{order_id}/refunds": {"amount": 1},
 }
 """A body that the route accepts from whoever may send it."""
 STRIPES = "POST /stripe/events"
@@ -158,7 +158,6 @@ def _without_correlation_id(answer: requests.Response) -> tuple[dict[str, Any], 
     return body, headers
 
 
-# optional: refunds
 def test_a_customer_cannot_refund_and_the_staff_can(api: Api, shop: Shop) -> None:
     """403 without the scope, also for one's own order, whatever else the token allows; then 202 for the staff's."""
     order_id = str(shop.order().json()["order_id"])
@@ -176,9 +175,6 @@ def test_the_staffs_scope_opens_refunds_alone(api: Api, shop: Shop) -> None:
     staff = shop.stack.issuer.token("staff_e2e", api.scope("POST /orders/{order_id}/refunds"))
     for route in (each for each in api.guarded if "{order_id}" in each and not api.scope(each)):
         assert api.send(route, staff, order_id).status_code == 404, route
-
-
-# end optional
 
 
 def test_no_order_id_can_be_computed(shop: Shop) -> None:

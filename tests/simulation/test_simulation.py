@@ -34,17 +34,13 @@ MET = {
     *("stripe cancel: drop before", "stripe search: drop before", "stripe list: drop before"),
     *("stripe retrieve: drop before", "stripe events: drop before", "lookup: out of time"),
     *("stripe answer: crossed", "a wait for a slot", "slot: none in time"),
-    # optional: authentication
     *("3-D Secure decided", "3-D Secure tried again", "client secret: handed out"),
-    # end optional
-    # optional: authentication, webhook
     *("reconciler: PaidAfterDecline", "reconciler: RowRecovered"),  # Rare without these parts.
-    # end optional
     *("client secret: none", "reconciler: Reconciled.SUCCEEDED", "reconciler: Reconciled.DECLINED"),
     *("reconciler: ReconcileInterrupted", "reconciler: ReconcileFailed", "webhook: WebhookDeferred"),
     *("cancel: CANCELED", "cancel: PAID", "cancel: CANCELING", "cancel: failed"),
     *("webhook: Reconciled.SUCCEEDED", "webhook: Reconciled.DECLINED"),
-    *("webhook: EventProcessed", "webhook: EventReplayed"),  # optional: webhook
+    *("webhook: EventProcessed", "webhook: EventReplayed"),
 }
 """Everything that a schedule may meet."""
 

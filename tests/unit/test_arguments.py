@@ -18,12 +18,12 @@ WRONG = [
     ("testing.simulation --mutants --seed 1:2", "SEED=1:2 names one schedule"),
     ("testing.specification --bounds x=1", 'BOUNDS="x=1" has to be as'),
     ("testing.specification --bounds crash", 'BOUNDS="crash" has to be as'),
-    ("benchmarks.survival --seed abc", "SEED=abc has to be"),  # optional: original
-    ("benchmarks.survival --schedules 0", "SCHEDULES=0 has to be"),  # optional: original
-    ("benchmarks.load --rate 0", "RATE=0 has to be a whole number from 1 to 200"),  # optional: original
-    ("benchmarks.load --rate 201", "RATE=201 has to be a whole number from 1 to 200"),  # optional: original
-    ("benchmarks.load --rate 1.5", "RATE=1.5 has to be"),  # optional: original
-    ("benchmarks.load --seconds 0", "SECONDS=0 has to be a whole number from 1"),  # optional: original
+    ("benchmarks.survival --seed abc", "SEED=abc has to be"),
+    ("benchmarks.survival --schedules 0", "SCHEDULES=0 has to be"),
+    ("benchmarks.load --rate 0", "RATE=0 has to be a whole number from 1 to 200"),
+    ("benchmarks.load --rate 201", "RATE=201 has to be a whole number from 1 to 200"),
+    ("benchmarks.load --rate 1.5", "RATE=1.5 has to be"),
+    ("benchmarks.load --seconds 0", "SECONDS=0 has to be a whole number from 1"),
     ("local.demo --seed abc", "SEED=abc has to be"),
     ("local.demo --orders 9", "ORDERS=9 has to be a whole number from 10"),
 ]

@@ -106,7 +106,6 @@ def test_the_parameter_costs_an_order_that_is_new_no_charge() -> None:
     assert (len(service.stripe.successes), service.row["state"]) == (1, "SUCCEEDED")
 
 
-# optional: due
 def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: Log) -> None:
     """At most once: all tables are restored to before the run, and the next run orders the document by itself."""
     service = ChargeHarness()
@@ -120,9 +119,6 @@ def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: L
         service.client.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})
         service.stripe.forget_keys()
     assert len(service.stripe.successes) == 1
-
-
-# end optional
 
 
 def test_two_clocks_that_were_wrong_in_opposite_directions_a_day_apart() -> None:
@@ -191,7 +187,6 @@ def test_an_older_row_declines_no_other_card() -> None:
 # ---------------------------------------------------------------- nothing is stuck unseen
 
 
-# optional: webhook
 def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sample: Sample) -> None:
     """Nothing is stuck unseen: for some minutes the API key belongs to an account that has no such PaymentIntent."""
     endpoint = WebhookHarness(log, sample)
@@ -218,9 +213,6 @@ def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sa
     assert endpoint.dynamodb.get_item(
         TableName="payments", Key={"order_id": {"S": endpoint.row.request.order_id}}, ConsistentRead=True
     )["Item"].get("dispute_status") == {"S": "needs_response"}
-
-
-# end optional
 
 
 def test_a_run_whose_clock_was_ahead_skips_no_event(aws: None, log: Log) -> None:

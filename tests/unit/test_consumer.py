@@ -37,15 +37,12 @@ class Sqs:
     client: Any
     queue: Queue
 
-    # optional: fifo
     def receive_of_groups(self, *bodies: str, groups: str) -> dict[str, Any]:
         """Send messages into message groups of a FIFO queue, and receive a batch of them."""
         for body, group in zip(bodies, groups, strict=True):
             place = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())}
             self.client.send_message(QueueUrl=self.queue.url, MessageBody=body, **place)
         return self.receive()
-
-    # end optional
 
     def receive(self, *bodies: str) -> dict[str, Any]:
         """Send messages, and receive a batch of them as Lambda's event."""
@@ -99,16 +96,12 @@ def sqs(aws: None) -> Sqs:
     return Sqs(client, Queue(client, *urls))
 
 
-# optional: fifo
 @pytest.fixture
 def fifo(aws: None) -> Sqs:
     client = boto3.client("sqs")
     names = ("payments.fifo", "payments-dlq.fifo")
     urls = [client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"] for name in names]
     return Sqs(client, Queue(client, *urls))
-
-
-# end optional
 
 
 @pytest.fixture
@@ -119,7 +112,7 @@ def body(sample: Sample) -> str:
 Consume = Callable[..., list[str]]
 QUEUES = [
     "sqs",
-    "fifo",  # optional: fifo
+    "fifo",
 ]
 
 
@@ -368,7 +361,6 @@ def test_a_message_that_our_own_model_fails_on_fails_alone(sqs: Sqs, consume: Co
 # ---------------------------------------------------------------- FIFO
 
 
-# optional: fifo
 def numbered(body: str, number: int) -> str:
     """The event with an amount that identifies it."""
     return with_data(body, amount_minor=number + 100)
@@ -466,9 +458,6 @@ def test_a_standard_queue_ignores_message_groups(sqs: Sqs, consume: Consume, bod
         return Done()
 
     assert consume(event, handle) == []
-
-
-# end optional
 
 
 def test_backoff_is_exponential_and_capped() -> None:

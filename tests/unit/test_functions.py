@@ -146,7 +146,7 @@ def test_each_handler_has_an_application_of_its_own(
     [
         "charge_order",
         "update_order",
-        "refund_charge",  # optional: refunds
+        "refund_charge",
     ],
 )
 def test_a_queue_function_consumes_its_queue(

@@ -50,21 +50,19 @@ RULES = [
     Rule("ops", PRODUCT, "It works on a stack with the product's own rules and stores; a fake is none of its parts."),
     Rule("testing", [*PRODUCT, "local", "ops"], "What tests share; a test is nobody's library."),
     Rule("local", [*PRODUCT, "testing"], "It runs the product; a test is nobody's library."),
-    # optional: original
     Rule("benchmarks", [*PRODUCT, "testing", "local"], "They measure the product; a test is nobody's library."),
     Rule("new_project", [], "It reads the project's files, and runs none of them."),
-    # end optional
     Rule("tests", [*PRODUCT, "testing", "local", "ops", "benchmarks", "new_project"], "They test everything."),
 ]
 """The rule of the longest package name that matches a module applies to it."""
 
 NOT_MOVED_YET = {
     "tests.e2e.test_api_fuzz",
-    "tests.e2e.test_due_payments",  # optional: due
-    "tests.e2e.test_fifo",  # optional: fifo
+    "tests.e2e.test_due_payments",
+    "tests.e2e.test_fifo",
     "tests.e2e.test_life_of_an_order",
     "tests.e2e.test_nothing_is_lost",
-    "tests.e2e.test_refunds",  # optional: refunds
+    "tests.e2e.test_refunds",
 }
 """Tests that import another test's helpers. To be emptied: what two tests share belongs in testing/."""
 

@@ -19,12 +19,12 @@ QUEUES = {
     "SubscriptionsDlq",
     "OrderUpdatesQueue",
     "OrderUpdatesDlq",
-    "RefundsQueue",  # optional: refunds
-    "RefundsDlq",  # optional: refunds
+    "RefundsQueue",
+    "RefundsDlq",
 }
 ALWAYS_STANDARD: tuple[str, ...] = (
-    "StripeEventsQueue",  # optional: webhook
-    "StripeEventsDlq",  # optional: webhook
+    "StripeEventsQueue",
+    "StripeEventsDlq",
 )
 """What comes in no order that could be kept."""
 _LEFT_OUT = object()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import costs  # optional: original
+from benchmarks import costs
 from onecharge.runtime.alarms import Cause
 from testing.harness import PROJECT, load_template
 
@@ -167,7 +167,6 @@ def test_a_saved_query_asks_for_what_is_logged() -> None:
     assert sorted(named) == sorted(query["Name"].rpartition("/")[2] for query in queries)
 
 
-# optional: original
 def test_the_costs_count_the_alarms() -> None:
     """`make costs` says what they cost a month."""
     own = [each for each in load_template()["Resources"].values() if each["Type"] == "AWS::CloudWatch::Alarm"]
@@ -187,6 +186,3 @@ def test_every_function_and_queue_is_watched() -> None:
                 watched[each["Name"]].add(each["Value"])
     assert watched["FunctionName"] == {f"Ref {name}Name" for name in functions}
     assert watched["QueueName"] == {f"Ref {name}Name" for name in queues}
-
-
-# end optional

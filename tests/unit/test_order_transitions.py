@@ -14,7 +14,7 @@ OUTCOME_EDGES = {(str(origin), str(each.status)) for each in OUTCOMES.values() f
 MOVES = [
     PAY_AGAIN,
     *OUTCOMES.values(),
-    *CANCELLATIONS.values(),  # optional: cancel
+    *CANCELLATIONS.values(),
 ]
 
 
@@ -50,11 +50,7 @@ def test_what_waits_may_still_become_paid_or_canceled() -> None:
     assert {status for status in OrderStatus if waits(status)} == {*WAITING, OrderStatus.NEEDS_REVIEW} < OPEN
 
 
-# optional: refunds
 def test_the_drawing_of_refunds_has_every_outcome() -> None:
     """Of a refund, from each status to each that update_order may give it."""
     edges = {(str(origin), str(each.status)) for each in REFUND_OUTCOMES.values() for origin in each.origins}
     assert edges_of(refunds.__doc__ or "") == edges
-
-
-# end optional

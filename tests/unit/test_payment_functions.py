@@ -7,37 +7,33 @@ import pytest
 from testing.harness import load_template
 
 FUNCTIONS = {
-    "payment_questions": "PaymentQuestionsFunction",  # optional: cancel | authentication
-    "stripe_webhook": "StripeWebhookFunction",  # optional: webhook
-    "stripe_eventbridge": "StripeEventbridgeFunction",  # optional: webhook
+    "payment_questions": "PaymentQuestionsFunction",
+    "stripe_webhook": "StripeWebhookFunction",
+    "stripe_eventbridge": "StripeEventbridgeFunction",
     "reconcile": "ReconcileFunction",
 }
 PAYMENTS = "GetAtt PaymentsTable.Arn"
 RIGHTS = {
-    # optional: cancel | authentication
     "payment_questions": {
         PAYMENTS: {"GetItem", "UpdateItem"},
-        "GetAtt StripeLimitTable.Arn": {"GetItem", "UpdateItem"},  # optional: authentication
+        "GetAtt StripeLimitTable.Arn": {"GetItem", "UpdateItem"},
     },
-    # end optional
-    # optional: webhook
     "stripe_webhook": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},
-        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},  # optional: refunds
+        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
     },
     "stripe_eventbridge": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},
-        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},  # optional: refunds
+        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
     },
-    # end optional
     "reconcile": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "Sub ${PaymentsTable.Arn}/index/unfinished": {"Query"},
         "GetAtt ReconciliationTable.Arn": {"GetItem", "PutItem"},
-        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},  # optional: refunds
-        "GetAtt StripeEventsTable.Arn": {"GetItem"},  # optional: webhook
+        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
+        "GetAtt StripeEventsTable.Arn": {"GetItem"},
     },
 }
 """A lost row is put; nobody scans, and nobody deletes."""

@@ -36,7 +36,6 @@ def payments(log: Log) -> PaymentService:
     return PaymentService(MemoryDynamoDB(keys={"payments": ("order_id",)}), log.logger)
 
 
-# optional: authentication
 def ask(payments: PaymentService, *, attempt: int = 1) -> str | None:
     """For the client secret of order a."""
     question = ClientSecretQuestion(order_id=order_id("a"), attempt=attempt, correlation_id="c")
@@ -100,7 +99,6 @@ def test_a_customer_who_asks_too_often_takes_nothing_of_stripes_limit(payments: 
     assert ask(payments) == "pi_0_secret_x"
 
 
-# end optional
 # ---------------------------------------------------------------- the composed function
 
 
@@ -126,7 +124,6 @@ def application(aws: None, stripe: StripeAnswers) -> Application:
     )
 
 
-# optional: cancel
 def test_a_cancellation_during_an_outage_is_no_error(
     application: Application, stripe: StripeAnswers, sample: Sample
 ) -> None:
@@ -146,8 +143,6 @@ def test_a_cancellation_without_the_stripe_key_is_stored(application: Applicatio
     assert application.answer(sample("payment_questions/cancel")) == {"cancellation": "CANCELING"}
 
 
-# end optional
-# optional: authentication
 def test_without_the_stripe_key_there_is_no_client_secret(application: Application, sample: Sample) -> None:
     """An order that has no payment is answered, as the key is not needed for it."""
     boto3.client("secretsmanager").delete_secret(SecretId="stripe", ForceDeleteWithoutRecovery=True)
@@ -176,12 +171,11 @@ def test_the_function_asks_stripe_within_its_share_of_the_limit(
     assert application.answer(question) == {"client_secret": None, "ask_again": False}
 
 
-# end optional
 @pytest.mark.parametrize(
     "question",
     [
-        "cancel",  # optional: cancel
-        "client_secret",  # optional: authentication
+        "cancel",
+        "client_secret",
     ],
 )
 def test_an_outage_of_dynamodb_raises(application: Application, sample: Sample, question: str) -> None:
@@ -191,14 +185,12 @@ def test_an_outage_of_dynamodb_raises(application: Application, sample: Sample, 
         application.answer(sample(f"payment_questions/{question}"))
 
 
-# optional: authentication
 def test_the_answer_is_plain_json(application: Application, sample: Sample) -> None:
     """As Lambda returns it to whoever invokes the function."""
     answer = application.answer(sample("payment_questions/client_secret"))
     assert json.loads(json.dumps(answer)) == {"client_secret": None, "ask_again": False}
 
 
-# end optional
 @pytest.mark.parametrize("question", [{}, {"question": "refund"}, {"question": "cancel", "order": {}}])
 def test_what_is_no_question_is_an_error(application: Application, question: dict[str, Any]) -> None:
     """The order service has sent something else than the contract allows."""
@@ -221,7 +213,6 @@ def test_stripe_is_given_up_before_the_function_is() -> None:
     assert bounds.lease_seconds > timeout
 
 
-# optional: cancel
 def test_a_lookup_stops_when_the_customer_has_waited_long_enough(
     application: Application, stripe: StripeAnswers, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +236,5 @@ def created_intent(order: dict[str, Any]) -> dict[str, Any]:
     return {"id": "pi_0", "object": "payment_intent", "status": status, "metadata": metadata, **money}
 
 
-# end optional
 def foreign_intent() -> dict[str, Any]:
     return {"id": "pi_foreign", "object": "payment_intent", "created": int(time.time()), "metadata": {}}

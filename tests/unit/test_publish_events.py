@@ -28,8 +28,8 @@ TABLES = PublishedTables.of(
     {
         "ORDERS_TABLE": "orders",
         "PAYMENTS_TABLE": "payments",
-        "ORDER_REFUNDS_TABLE": "order-refunds",  # optional: refunds
-        "REFUNDS_TABLE": "refunds",  # optional: refunds
+        "ORDER_REFUNDS_TABLE": "order-refunds",
+        "REFUNDS_TABLE": "refunds",
     }
 )
 event_from_record = TABLES.event_from_record
@@ -79,7 +79,6 @@ def test_a_record_makes_the_same_event_every_time(sample: Sample) -> None:
     assert event_from_record(stored) == event_from_record(stored)
 
 
-# optional: cancel
 def test_a_cancellation_is_published(sample: Sample) -> None:
     """With all that a payment of the order would have needed."""
     event = event_from_record(record(sample, "cancel_requested"))
@@ -88,9 +87,6 @@ def test_a_cancellation_is_published(sample: Sample) -> None:
     assert isinstance(placed, OrderPlacedEvent)
     assert event.data.model_dump() == placed.data.model_dump()
     assert event.id == f"{placed.subject}:1:cancel_requested"
-
-
-# end optional
 
 
 def test_each_revision_of_a_payment_is_an_event(sample: Sample) -> None:
@@ -157,9 +153,9 @@ def test_an_internal_change_is_not_published(sample: Sample) -> None:
 
 STREAMS: dict[str, tuple[str, str, type[StrEnum]]] = {
     "OrderStored": ("order_stored", "status", OrderStatus),
-    "RefundStored": ("refund_stored", "status", RefundStatus),  # optional: refunds
+    "RefundStored": ("refund_stored", "status", RefundStatus),
     "PaymentFinalized": ("payment_succeeded", "state", PaymentState),
-    "RefundFinalized": ("refund_succeeded", "state", RefundState),  # optional: refunds
+    "RefundFinalized": ("refund_succeeded", "state", RefundState),
 }
 
 
@@ -260,7 +256,6 @@ def test_each_event_goes_to_its_topic_with_its_type_as_an_attribute(sample: Samp
     ]
 
 
-# optional: refunds
 def test_a_stored_refund_and_its_outcome_are_published(sample: Sample, log: Log) -> None:
     """To the same two topics as an order and its payment; a refund that is PENDING at the payment service is not."""
     sns, records = Sns(), [record(sample, "refund_stored"), record(sample, "refund_succeeded")]
@@ -275,9 +270,6 @@ def test_a_stored_refund_and_its_outcome_are_published(sample: Sample, log: Log)
     records[0]["dynamodb"]["NewImage"]["status"] = {"S": "SUCCEEDED"}
     records[1]["dynamodb"]["NewImage"]["state"] = {"S": "PENDING"}
     assert [event_from_record(each) for each in records] == [None, None]
-
-
-# end optional
 
 
 def test_a_large_batch_is_published_in_tens(sample: Sample, log: Log) -> None:
@@ -340,8 +332,8 @@ def test_an_outage_puts_nothing_aside(sample: Sample, log: Log, code: str) -> No
 
 WAITING = [
     "order_stored",
-    "cancel_requested",  # optional: cancel
-    "refund_stored",  # optional: refunds
+    "cancel_requested",
+    "refund_stored",
 ]
 
 

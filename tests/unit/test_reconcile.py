@@ -507,7 +507,6 @@ def test_one_event_that_fails_blocks_no_other(scheduled: ReconcileHarness, payme
     assert (payments.state("b"), scheduled.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
 
 
-# optional: refunds
 def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(
     scheduled: ReconcileHarness, payments: PaymentService
 ) -> None:
@@ -528,10 +527,6 @@ def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(
     assert counted["ChargeDisputed"] == 1
 
 
-# end optional
-
-
-# optional: webhook
 def test_a_dispute_is_one_alarm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
     """The webhook has raised it already."""
     payments.charge()
@@ -596,9 +591,6 @@ def test_after_a_restore_what_was_processed_before_is_handled_again(
     assert scheduled.run(after_seconds=300)["ReconcileFailed"] == 1
     assert [each.event_id for each in scheduled.checkpoint.failed] == [refunded["id"]]
     assert scheduled.run(after_seconds=300)["ReconcileFailed"] == 1
-
-
-# end optional
 
 
 def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(
@@ -766,7 +758,7 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
     application = Application(
         {
             "PAYMENTS_TABLE": "payments",
-            "REFUNDS_TABLE": "refunds",  # optional: refunds
+            "REFUNDS_TABLE": "refunds",
             "STRIPE_EVENTS_TABLE": "stripe-events",
             "RECONCILIATION_TABLE": "reconciliation",
             "REQUIRES_ACTION_SECONDS": "43200",

@@ -42,7 +42,7 @@ EVERY_SECONDS = 900
 ORDER_EVENT = event_adapter(
     OrderPlacedEvent,
     CancelRequestedEvent,
-    RefundRequestedEvent,  # optional: refunds
+    RefundRequestedEvent,
 )
 
 
@@ -116,7 +116,6 @@ class Shop:
             "dynamodb": {"Keys": {"order_id": item["order_id"]}, "NewImage": item},
         }
 
-    # optional: refunds
     def request_refund(self, number: int = 1, **changes: Any) -> None:
         """Store a refund of the order, requested now."""
         values = {
@@ -133,13 +132,11 @@ class Shop:
         }
         self.dynamodb.put_item(TableName="order-refunds", Item=to_item({**values, **changes}))
 
-    # end optional
-
     @property
     def sources(self) -> list[Source]:
         return [
             WaitingOrders(self.dynamodb, "orders"),
-            WaitingRefunds(self.dynamodb, "order-refunds"),  # optional: refunds
+            WaitingRefunds(self.dynamodb, "order-refunds"),
         ]
 
     def republish(self, *, seconds_later: float = 0) -> list[int]:
@@ -172,7 +169,7 @@ class Shop:
 def shop(aws: None, log: Log) -> Shop:
     dynamodb = boto3.client("dynamodb")
     create_table(dynamodb, "orders", "OrdersTable")
-    create_table(dynamodb, "order-refunds", "OrderRefundsTable")  # optional: refunds
+    create_table(dynamodb, "order-refunds", "OrderRefundsTable")
     create_table(dynamodb, "republication", "RepublicationTable")
     return Shop(log, dynamodb)
 
@@ -202,9 +199,7 @@ def test_an_order_that_is_new_or_has_an_outcome_is_not_published(shop: Shop) -> 
     statuses = ["PAID", "PAYMENT_DECLINED", "NEEDS_REVIEW", "CANCELED"]
     for number, status in enumerate(statuses, start=2):
         shop.place(number, status=status)
-        # optional: refunds
         shop.request_refund(number, status=["SUCCEEDED", "FAILED", "NEEDS_REVIEW", "SUCCEEDED"][number - 2])
-        # end optional
     shop.now += FIRST_WAIT_SECONDS
     shop.place(1)
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
@@ -259,12 +254,10 @@ def test_a_run_is_bounded_and_the_next_continues(shop: Shop) -> None:
     """From its checkpoint, shard by shard, the oldest items first; when a round is completed, the next begins."""
     for number in range(250):
         shop.place(number, placed_at=at(T0 + number / 1000))
-    shop.request_refund(250)  # optional: refunds
+    shop.request_refund(250)
     by_shard = [[number for number in range(250) if shard_of(order_id(number)) == shard] for shard in ALL_SHARDS]
     pages = [list(page) for numbers in by_shard for page in batched(numbers, 20, strict=False)]
-    # optional: refunds
     pages += [[250] if shard_of(order_id(250)) == shard else [] for shard in ALL_SHARDS]
-    # end optional
     shop.page_size, runs = 20, []
     for _ in (*pages, "the next round"):
         shop.pages_left = 1
@@ -310,7 +303,7 @@ def test_what_dynamodb_leaves_out_of_an_answer_is_read_again(shop_in_memory: Sho
     ("status", "event_id"),
     [
         ("REQUIRES_ACTION", "placed"),
-        ("CANCELING", "cancel_requested"),  # optional: cancel
+        ("CANCELING", "cancel_requested"),
     ],
 )
 def test_every_status_that_waits_is_published_again(shop: Shop, status: str, event_id: str) -> None:
@@ -324,7 +317,6 @@ def test_every_status_that_waits_is_published_again(shop: Shop, status: str, eve
     assert shop.counted == {"Republished": 2, "WaitingForADay": 1, "Alarm": 1}
 
 
-# optional: cancel
 def test_a_cancellation_waits_since_it_was_requested(shop: Shop) -> None:
     """Not since its order was placed, which may be a year ago."""
     requested_at = T0 + 300 * DAY_SECONDS
@@ -335,10 +327,6 @@ def test_a_cancellation_waits_since_it_was_requested(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
-# end optional
-
-
-# optional: refunds
 def test_a_refund_that_stays_pending_is_published_again(shop_in_memory: Shop) -> None:
     """With the id that its stream record has given it, ever more rarely, with an alarm after a day."""
     shop = shop_in_memory
@@ -366,9 +354,6 @@ def test_a_refund_whose_entry_cannot_be_read_is_read_and_reported(shop: Shop, sp
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3, 4]
     shop.republish(seconds_later=EVERY_SECONDS)
     assert shop.counted["Alarm"] == 2
-
-
-# end optional
 
 
 def test_what_waits_for_a_day_raises_the_alarm(shop: Shop) -> None:

@@ -27,7 +27,7 @@ FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/
 ONLY_WRITTEN = {
     ("charge_order", "PAYMENTS_DLQ_URL"),
     ("update_order", "ORDER_UPDATES_DLQ_URL"),
-    ("stripe_eventbridge", "STRIPE_EVENTS_DLQ_URL"),  # optional: webhook
+    ("stripe_eventbridge", "STRIPE_EVENTS_DLQ_URL"),
     ("refund_charge", "REFUNDS_DLQ_URL"),
     ("refund_charge", "REFUNDS_TABLE"),
     ("place_due_orders", "ORDERS_TABLE"),

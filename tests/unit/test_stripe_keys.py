@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-import payment_questions.app  # optional: cancel | authentication
+import payment_questions.app
 import reconcile.app
-import refund_charge.app  # optional: refunds
-import stripe_eventbridge.app  # optional: webhook
-import stripe_webhook.app  # optional: webhook
+import refund_charge.app
+import stripe_eventbridge.app
+import stripe_webhook.app
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
-from local.partner_events import envelope_of  # optional: webhook
+from local.partner_events import envelope_of
 from local.stripe_standin.server import running_standin
 from local.stripe_standin.webhooks import signature
 from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent  # optional: refunds
+from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
 from onecharge.payments.stripe_permissions import PERMISSIONS, Permission, without_included
 from testing.harness import PROJECT, LambdaContext, Sample, load_template
 from testing.payment_functions import DAY, PaymentFunctions, placed
@@ -37,7 +37,6 @@ def charge(world: PaymentFunctions) -> None:
     ]
 
 
-# optional: refunds
 def refund(world: PaymentFunctions) -> None:
     """A part of order a."""
     consumer = refund_charge.app.Application(world.environment("refund_charge")).consumer
@@ -53,22 +52,15 @@ def refund(world: PaymentFunctions) -> None:
     assert len(world.stripe.ledger().refunds) == 1
 
 
-# end optional
-# optional: cancel | authentication
 def answer_questions(world: PaymentFunctions) -> None:
     """The client secret of order c; the cancellation of an order that has no PaymentIntent yet."""
     application = payment_questions.app.Application(world.environment("payment_questions"))
-    # optional: authentication
     secret = {"question": "client_secret", "order_id": placed("c").order_id, "attempt": 1, "correlation_id": "c"}
     assert application.answer(secret)["client_secret"]
-    # end optional
-    # optional: cancel
     cancel = {"question": "cancel", "order": placed("e").model_dump(mode="json"), "correlation_id": "c"}
     assert application.answer(cancel) == {"cancellation": "CANCELED"}
-    # end optional
 
 
-# end optional
 def is_charged_though_canceled(world: PaymentFunctions, name: str) -> None:
     """The protocol excludes it; whoever notices refunds it, if there is a refunds part."""
     world.change_row(placed(name).order_id, state="CANCELED")
@@ -91,7 +83,6 @@ def run_reconcile(world: PaymentFunctions) -> None:
     assert world.state(placed("c").order_id) == "DECLINED"
 
 
-# optional: webhook
 def receive_webhooks(world: PaymentFunctions) -> None:
     """The same of orders of its own."""
     orders = [placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
@@ -123,14 +114,13 @@ def receive_partner_events(world: PaymentFunctions) -> None:
     assert world.state(placed("9").order_id) == "DECLINED"
 
 
-# end optional
 RUNS: Mapping[str, Callable[[PaymentFunctions], None]] = {
     "charge_order": charge,
-    "refund_charge": refund,  # optional: refunds
-    "payment_questions": answer_questions,  # optional: cancel | authentication
+    "refund_charge": refund,
+    "payment_questions": answer_questions,
     "reconcile": run_reconcile,
-    "stripe_webhook": receive_webhooks,  # optional: webhook
-    "stripe_eventbridge": receive_partner_events,  # optional: webhook
+    "stripe_webhook": receive_webhooks,
+    "stripe_eventbridge": receive_partner_events,
 }
 
 

@@ -16,7 +16,7 @@ from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.samples import SAMPLES
 from local.stripe_standin.webhooks import signature
 from onecharge.contract.questions import Cancellation
-from onecharge.contract.refunds import RefundState  # optional: refunds
+from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.stripe_events import EventDeferred
 from stripe_webhook.app import Application
@@ -341,7 +341,6 @@ def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: WebhookH
     assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent", "EventProcessed"]
 
 
-# optional: refunds
 @pytest.mark.parametrize("kind", ["refund.updated", "refund.failed"])
 def test_what_becomes_of_a_refund_is_handled_by_refunds(endpoint: WebhookHarness, kind: str) -> None:
     """Once: a duplicate is recognized by its id."""
@@ -356,7 +355,6 @@ def test_what_becomes_of_a_refund_is_handled_by_refunds(endpoint: WebhookHarness
     assert endpoint.counted[-2:] == ["EventProcessed", "EventReplayed"]
 
 
-# end optional
 # ---------------------------------------------------------------- whom an event is taken from
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType
-from onecharge.payments.stripe_events import EVENT_TYPES  # optional: webhook
+from onecharge.payments.stripe_events import EVENT_TYPES
 from testing.harness import PROJECT, load_intrinsics, load_template
 
 STREAM_RETENTION_SECONDS = 24 * 3600
@@ -149,7 +149,6 @@ def test_build_and_deploy_read_the_same_parameters() -> None:
     assert any("parameter_overrides" in each.get("global", {}).get("parameters", {}) for each in environments.values())
 
 
-# optional: webhook
 def test_eventbridge_passes_on_exactly_what_is_handled() -> None:
     """Of our own event source and account alone; to the queue, and what it does not take, to its DLQ."""
     rule = RESOURCES["StripeEventsRule"]["Properties"]
@@ -185,7 +184,6 @@ def test_with_eventbridge_alone_there_is_no_public_endpoint() -> None:
     assert RESOURCES["StripeWebhookFunction"]["Properties"]["DeploymentPreference"]["PassthroughCondition"] is True
 
 
-# end optional
 def test_a_key_of_a_functions_own_is_read_by_it_alone() -> None:
     """Each function with a Stripe key may read one secret with a key: its own, or without one the shared."""
     own = {name for name in load_template()["Parameters"] if name.endswith("StripeSecretArn")} - {"StripeSecretArn"}

@@ -91,7 +91,7 @@ def test_a_payment_row_outlives_its_order_and_its_messages() -> None:
     "queue",
     [
         "PaymentsQueue",
-        "RefundsQueue",  # optional: refunds
+        "RefundsQueue",
     ],
 )
 def test_an_outage_of_a_day_moves_no_message_to_the_dlq(queue: str) -> None:

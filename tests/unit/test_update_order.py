@@ -123,7 +123,6 @@ def test_a_canceled_order_stays_canceled(order: Order, kind: str) -> None:
     assert (order.status, order.counted) == ("CANCELED", {"OrderUpdateIgnored": 1})
 
 
-# optional: cancel
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
@@ -139,9 +138,6 @@ def test_a_cancellation_ends_as_canceled_or_paid(order: Order, kind: str, status
     order.place("CANCELING", attempt=1)
     order.update(order.event(kind))
     assert order.status == status
-
-
-# end optional
 
 
 @pytest.mark.parametrize("status", sorted(OPEN))
@@ -234,8 +230,8 @@ def test_an_unknown_order_is_an_error(order: Order, data: dict[str, Any]) -> Non
     [
         ("payment_succeeded", PaymentOutcomeEvent),
         ("payment_canceled", PaymentOutcomeEvent),
-        ("refund_succeeded", RefundOutcomeEvent),  # optional: refunds
-        ("refund_failed", RefundOutcomeEvent),  # optional: refunds
+        ("refund_succeeded", RefundOutcomeEvent),
+        ("refund_failed", RefundOutcomeEvent),
     ],
 )
 def test_every_kind_of_outcome_is_read(sample: Sample, name: str, model: type) -> None:
@@ -248,7 +244,7 @@ def test_every_kind_of_outcome_is_read(sample: Sample, name: str, model: type) -
     "name",
     [
         "payment_succeeded",
-        "refund_succeeded",  # optional: refunds
+        "refund_succeeded",
     ],
 )
 def test_consumers_ignore_unknown_fields(sample: Sample, name: str) -> None:

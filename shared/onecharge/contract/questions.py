@@ -3,8 +3,8 @@
 The function payment_questions answers them. An error of the function means that the answer is unknown; every question
 is idempotent, and can be asked again.
 
-CancelQuestion          ─► CancelAnswer            cancel a payment  # optional: cancel
-ClientSecretQuestion    ─► ClientSecretAnswer      let the customer authenticate  # optional: authentication
+CancelQuestion          ─► CancelAnswer            cancel a payment
+ClientSecretQuestion    ─► ClientSecretAnswer      let the customer authenticate
 """
 
 from enum import StrEnum
@@ -28,7 +28,6 @@ class Cancellation(StrEnum):
     """A person has to review the payment first."""
 
 
-# optional: cancel
 class CancelQuestion(Contract):
     """Cancel the payment of this order unless it is paid. The order has everything that charging it would need."""
 
@@ -43,8 +42,6 @@ class CancelAnswer(Contract):
     cancellation: Cancellation
 
 
-# end optional
-# optional: authentication
 class ClientSecretQuestion(Contract):
     """With which client secret can the customer's page confirm the payment? Only while it requires action."""
 
@@ -63,12 +60,9 @@ class ClientSecretAnswer(Contract):
     """Stripe was not asked: its limit is reached. No error, or customers who ask often could raise an alarm."""
 
 
-# end optional
-# optional: cancel | authentication
 QUESTION = adapter_of(
-    CancelQuestion,  # optional: cancel
-    ClientSecretQuestion,  # optional: authentication
+    CancelQuestion,
+    ClientSecretQuestion,
     discriminator="question",
 )
 """Every question that payment_questions answers."""
-# end optional

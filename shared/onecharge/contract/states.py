@@ -15,10 +15,8 @@ class OrderStatus(StrEnum):
     PAYMENT_DECLINED = "PAYMENT_DECLINED"
     REQUIRES_ACTION = "REQUIRES_ACTION"
     NEEDS_REVIEW = "NEEDS_REVIEW"
-    # optional: cancel
     CANCELING = "CANCELING"
     """A cancellation is stored: nothing is confirmed from now on, and the order becomes CANCELED or PAID by itself."""
-    # end optional
     CANCELED = "CANCELED"
 
 

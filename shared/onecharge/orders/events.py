@@ -9,6 +9,6 @@ from onecharge.orders.schema import StoredOrder
 
 ORDER_EVENTS: Mapping[OrderStatus, Callable[[StoredOrder], Event]] = {
     OrderStatus.PENDING: StoredOrder.placed_event,
-    OrderStatus.CANCELING: cancel_requested_event,  # optional: cancel
+    OrderStatus.CANCELING: cancel_requested_event,
 }
 """With any other status an order is not published when it is stored."""

@@ -104,10 +104,8 @@ class StoredOrder(BaseModel):
     # Written by each move (onecharge.orders.transitions).
     status: OrderStatus
 
-    # optional: cancel
     # Written by cancel_order.
     cancel_requested_at: Timestamp | None = None
-    # end optional
 
     # Written by update_order.
     outcomes: Mapping[int, AttemptOutcome] = {}
@@ -120,11 +118,9 @@ class StoredOrder(BaseModel):
     """Stripe's total of all refunds, also of those made in the Dashboard, as far as it was published."""
     dispute_status: str | None = None
 
-    # optional: refunds
     # Written by refund_order, and by update_order when a refund fails.
     reserved_minor: int = 0
     """The sum of the refunds that succeeded or may succeed."""
-    # end optional
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> Self:
@@ -135,7 +131,7 @@ class StoredOrder(BaseModel):
     def refunded_minor(self) -> int:
         """What is refunded or being refunded, by the largest figure that is known."""
         known = [self.stripe_refunded_minor]
-        known.append(self.reserved_minor)  # optional: refunds
+        known.append(self.reserved_minor)
         return max(known)
 
     @property
@@ -168,10 +164,8 @@ def waiting_since(shown: Mapping[str, Any]) -> datetime:
 
     Raises ValueError if it is no time.
     """
-    # optional: cancel
     if shown["status"] == OrderStatus.CANCELING and shown.get("cancel_requested_at") is not None:
         return datetime.fromisoformat(shown["cancel_requested_at"])
-    # end optional
     return datetime.fromisoformat(shown.get("attempt_placed_at") or shown["placed_at"])
 
 

@@ -5,9 +5,7 @@
                       a new order ─► PENDING ─┬─► PAID                           │
                                               ├─► PAYMENT_DECLINED ──────────────┘
                                               ├─► REQUIRES_ACTION ─► PAID, or PAYMENT_DECLINED in the end
-    # optional: cancel
                                               ├─► CANCELING ─► CANCELED, or PAID if the charge wins
-    # end optional
                                               └─► NEEDS_REVIEW ─► a person decides; RETRY: PENDING
 
 Each outcome of the payment moves the order (update_order):
@@ -16,9 +14,7 @@ Each outcome of the payment moves the order (update_order):
     REQUIRES_ACTION ─► PAID | PAYMENT_DECLINED | NEEDS_REVIEW | CANCELED
     NEEDS_REVIEW ─► PAID | PAYMENT_DECLINED | CANCELED
     PAYMENT_DECLINED ─► PAID | CANCELED
-    # optional: cancel
     CANCELING ─► PAID | NEEDS_REVIEW | CANCELED
-    # end optional
 
 PAID and CANCELED are terminal. Delivery is at-least-once and unordered: an order whose status is none of a
 transition's origins ignores the outcome, which is a duplicate or stale.
@@ -33,7 +29,7 @@ from onecharge.contract.states import OrderStatus
 WAITING = (
     OrderStatus.PENDING,
     OrderStatus.REQUIRES_ACTION,
-    OrderStatus.CANCELING,  # optional: cancel
+    OrderStatus.CANCELING,
 )
 """The statuses that the payment service ends by itself; republish asks about them again. NEEDS_REVIEW waits for a
 person."""
@@ -68,7 +64,7 @@ RETRY = Transition(OrderStatus.PENDING, frozenset({OrderStatus.NEEDS_REVIEW, Ord
 OUTCOMES: Mapping[PaymentEventType, Transition] = {
     # Stripe has moved the money, whatever was said before and whichever attempt did it.
     EventType.PAYMENT_SUCCEEDED: Transition(OrderStatus.PAID, OPEN, of_any_attempt=True),
-    # While CANCELING, a decline is not the end: the cancellation is.  # optional: cancel
+    # While CANCELING, a decline is not the end: the cancellation is.
     EventType.PAYMENT_DECLINED: Transition(
         OrderStatus.PAYMENT_DECLINED,
         frozenset({OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.NEEDS_REVIEW}),

@@ -12,10 +12,6 @@ def money_charged(amount_minor: int, currency: str) -> Metric:
     return Metric("MoneyCharged", {"currency": currency}, value=amount_minor)
 
 
-# optional: refunds
 def money_refunded(amount_minor: int, currency: str) -> Metric:
     """A refund's amount, in the currency's minor unit."""
     return Metric("MoneyRefunded", {"currency": currency}, value=amount_minor)
-
-
-# end optional

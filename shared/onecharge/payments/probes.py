@@ -9,13 +9,11 @@ def payment_intents_probe(account: StripeAccount) -> Probe:
     return lambda: account.client().v1.payment_intents.list({"limit": 1})
 
 
-# optional: refunds
 def refunds_probe(account: StripeAccount) -> Probe:
     """The key can be read, is accepted, and may read refunds."""
     return lambda: account.client().v1.refunds.list({"limit": 1})
 
 
-# end optional
 def events_probe(account: StripeAccount) -> Probe:
     """The key can be read, is accepted, and may read events."""
     return lambda: account.client().v1.events.list({"limit": 1})

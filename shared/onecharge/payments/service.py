@@ -3,7 +3,7 @@
 PaymentService   what outlives an invocation: the Payments table, the Stripe account, clock, logger and metrics
    └─ charges()  what works with the Stripe key as it is now: gateway, worker, cancellation
 reconciliation.py puts its parts together on top of it.
-refunds/service.py does the same.  # optional: refunds
+refunds/service.py does the same.
 """
 
 from collections.abc import Mapping

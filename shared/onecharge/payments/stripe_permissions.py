@@ -27,35 +27,31 @@ PERMISSIONS: Mapping[str, frozenset[Permission]] = {
             Permission.PAYMENT_INTENTS_WRITE,
             Permission.EVENTS_READ,
             Permission.CHARGES_READ,
-            # A canceled order that was charged is refunded by whoever notices.  # optional: refunds
-            Permission.CHARGES_WRITE,  # optional: refunds
+            # A canceled order that was charged is refunded by whoever notices.
+            Permission.CHARGES_WRITE,
         }
     ),
-    "refund_charge": frozenset({Permission.CHARGES_WRITE}),  # optional: refunds
-    # optional: cancel | authentication
+    "refund_charge": frozenset({Permission.CHARGES_WRITE}),
     "payment_questions": frozenset(
         {
             Permission.PAYMENT_INTENTS_READ,
-            Permission.PAYMENT_INTENTS_WRITE,  # optional: cancel
+            Permission.PAYMENT_INTENTS_WRITE,
         }
     ),
-    # end optional
-    # optional: webhook
     "stripe_webhook": frozenset(
         {
             Permission.PAYMENT_INTENTS_WRITE,
             Permission.CHARGES_READ,
-            Permission.CHARGES_WRITE,  # optional: refunds
+            Permission.CHARGES_WRITE,
         }
     ),
     "stripe_eventbridge": frozenset(
         {
             Permission.PAYMENT_INTENTS_WRITE,
             Permission.CHARGES_READ,
-            Permission.CHARGES_WRITE,  # optional: refunds
+            Permission.CHARGES_WRITE,
         }
     ),
-    # end optional
 }
 """By function. Where a write is listed, the read of the same resource is included in it."""
 

@@ -2,7 +2,7 @@
 
 What follows from each kind of response is in charges/rules.py. Source: Stripe documentation, "Error handling", "Error
 codes", "Idempotent requests".
-What follows for a refund is in refunds/rules.py.  # optional: refunds
+What follows for a refund is in refunds/rules.py.
 """
 
 import re

@@ -14,10 +14,8 @@ class Cause(StrEnum):
     """Stripe refuses our API key, or does not know what our rows name: it is another account's."""
     STRIPE_KEY_UNREADABLE = "StripeKeyUnreadable"
     """The secret with the API key cannot be read."""
-    # optional: webhook
     WEBHOOK_SILENT = "WebhookSilent"
     """Stripe has events that it did not send here, or that were all refused."""
-    # end optional
     REQUEST_REFUSED = "RequestRefused"
     """Stripe refuses a request of ours, or its idempotency key: our code or its configuration is at fault."""
     STRIPE_INCONCLUSIVE = "StripeInconclusive"
@@ -30,10 +28,8 @@ class Cause(StrEnum):
     """A payment succeeded after its attempt was declined."""
     NEEDS_REVIEW = "NeedsReview"
     """No rule can finish it: a person decides."""
-    # optional: refunds
     REFUND_FAILED = "RefundFailed"
     """A refund failed, or was returned: the customer does not get the money."""
-    # end optional
     OVERDUE = "Overdue"
     """Something waits for its outcome for a day."""
     CHARGE_DISPUTED = "ChargeDisputed"
@@ -52,9 +48,7 @@ class Cause(StrEnum):
     """The secret key of order ids is another one: no order is placed, since a retry would be a second one."""
     UNAUTHENTICATED = "Unauthenticated"
     """A request without verified claims reached orders_api: a route has no authorizer."""
-    # optional: due
     DUE_DOCUMENT = "DueDocument"
     """A due document is invalid, or was not ordered in time."""
-    # end optional
     UNEXPECTED_ERROR = "UnexpectedError"
     """An error that the code does not expect."""

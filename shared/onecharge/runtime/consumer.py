@@ -11,17 +11,15 @@ What happens with one delivery:
     the handler returns BackOff                  has one that grows with its receive count        yes
     the handler raises another error             has one that grows with its receive count        yes
     too little time is left: not handled         has one that grows with its receive count        yes
-    # optional: fifo
     its FIFO group has a failure: not handled    is visible at once, so that the order is kept    yes
-    # end optional
 
 Lambda deletes every message that the partial batch response does not report as failed. The others are delivered again,
 until their receive count exceeds maxReceiveCount and SQS moves them to the DLQ.
 """
 
-import dataclasses  # optional: fifo
+import dataclasses
 import random
-from collections import defaultdict  # optional: fifo
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -179,16 +177,12 @@ class Consumer[Event: Message]:
         """
         received = [self._parsed(Delivery.of(record)) for record in event["Records"]]
         batch = _batch(received, context.get_remaining_time_in_millis() / 1000)
-        # optional: fifo
         if self._queue.is_fifo:
             groups = {each.delivery.group for each in received}
             batch = dataclasses.replace(batch, at_once=len(groups))
-        # end optional
         process = partial(self._process_in_time, context, self._handle_of(batch))
-        # optional: fifo
         if self._queue.is_fifo:
             return _response(received, self._process_in_group_order(process, received))
-        # end optional
         return _response(received, self._threads.map(process, received))
 
     def process(self, delivery: Delivery, *, seconds_left: float = 0) -> bool:
@@ -210,7 +204,6 @@ class Consumer[Event: Message]:
         except Exception as error:  # Each message backs off by itself, as if it alone had met it.
             return partial(_fail, error)
 
-    # optional: fifo
     def _process_in_group_order(
         self, process: Callable[[_Received[Event]], bool], received: Sequence[_Received[Event]]
     ) -> Iterable[bool]:
@@ -238,8 +231,6 @@ class Consumer[Event: Message]:
                     self._change_visibility(later.delivery, 0)
                 return group[:position]
         return group
-
-    # end optional
 
     def _process_in_time(self, context: "LambdaContext", handle: Handle[Event], received: _Received[Event]) -> bool:
         delivery = received.delivery

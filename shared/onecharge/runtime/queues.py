@@ -43,10 +43,8 @@ class Delivery:
     """When the message was sent to its queue, ISO 8601 in UTC."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     """Its message attributes that are strings: SNS passes on those that the event was published with."""
-    # optional: fifo
     group: str | None = None
     """The message group id; on a FIFO queue every message has one."""
-    # end optional
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -63,7 +61,7 @@ class Delivery:
                 for name, attribute in record["messageAttributes"].items()
                 if attribute["dataType"] == "String" and attribute.get("stringValue")
             },
-            group=system.get("MessageGroupId"),  # optional: fifo
+            group=system.get("MessageGroupId"),
         )
 
 
@@ -75,13 +73,10 @@ class Queue:
     url: str
     dlq_url: str
 
-    # optional: fifo
     @property
     def is_fifo(self) -> bool:
         """Whether it is a FIFO queue: the names of those, and of no others, end in `.fifo`."""
         return self.url.endswith(".fifo")
-
-    # end optional
 
     def change_visibility(self, delivery: Delivery, seconds: int) -> None:
         """Set the message's visibility timeout: invisible for so many seconds from now, at the most 43,200 (12 h)."""
@@ -109,9 +104,7 @@ class Queue:
             "MessageBody": delivery.body,
             "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in kept},
         }
-        # optional: fifo
         # The message stays in its group, and sending it twice within five minutes adds it once.
         if self.is_fifo and delivery.group:
             message |= {"MessageGroupId": delivery.group, "MessageDeduplicationId": delivery.message_id}
-        # end optional
         self.client.send_message(**message)

@@ -85,11 +85,7 @@ def topic_probe(arn: str) -> Probe:
     return lambda: aws_client("sns", config=client_config()).get_topic_attributes(TopicArn=arn)
 
 
-# optional: cancel | authentication
 def function_probe(function: str) -> Probe:
     """Asks the function for its own self-check; raises SelfCheckFailed unless that is well."""
     config = Config(connect_timeout=1, read_timeout=20, retries={"total_max_attempts": 1})
     return lambda: require_self_check(aws_client("lambda", config=config), function)
-
-
-# end optional

@@ -63,10 +63,8 @@ class Topic:
             "Message": event.model_dump_json(exclude_none=True),
             "MessageAttributes": {EVENT_TYPE_ATTRIBUTE: {"DataType": "String", "StringValue": event.type}},
         }
-        # optional: fifo
         if self.arn.endswith(".fifo"):  # Only the name of a FIFO topic ends so.
             entry |= {"MessageGroupId": event.subject, "MessageDeduplicationId": event.id}
-        # end optional
         return entry
 
     def _log(self, event: Event) -> None:

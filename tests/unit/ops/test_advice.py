@@ -110,16 +110,12 @@ def test_a_message_to_charge_an_order(
     assert not (advice.can_be_forced and found is not None)
 
 
-# optional: cancel
 def test_an_order_that_is_being_canceled_is_not_charged() -> None:
     """By neither message: the one to cancel it is sent back, the one to charge it is left."""
     canceling = stored(OrderStatus.CANCELING)
     assert advise_order_placed(placed(), canceling, PENDING_ROW, []).action is Action.KEEP
     event = CancelRequestedEvent.of(order(), correlation_id="c")
     assert advise_cancel_requested(event, canceling).action is Action.REDRIVE
-
-
-# end optional
 
 
 @pytest.mark.parametrize(

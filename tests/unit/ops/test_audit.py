@@ -372,7 +372,7 @@ def audited(books: Any, rows: Any, **more: Any) -> Audited:
     return Auditor(
         books,
         rows,
-        refunds=NoRefunds(),  # type: ignore[arg-type]  # optional: refunds
+        refunds=NoRefunds(),  # type: ignore[arg-type]
         **more,
     ).audit(0, 100_000)
 

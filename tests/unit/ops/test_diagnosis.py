@@ -148,7 +148,6 @@ HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
         Cause.CANCELING,
         Severity.WAITS,
     ),
-    # optional: cancel
     "it is being canceled": (
         case(
             Status.CANCELING,
@@ -160,7 +159,6 @@ HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
         Cause.CANCELING,
         Severity.WAITS,
     ),
-    # end optional
 }
 
 BROKEN: dict[str, tuple[Facts, Cause]] = {
@@ -348,7 +346,6 @@ BROKEN: dict[str, tuple[Facts, Cause]] = {
         ),
         Cause.JOB_STOPPED,
     ),
-    # optional: webhook
     "the webhook's events never arrived": (
         case(
             Status.PAID,
@@ -360,7 +357,6 @@ BROKEN: dict[str, tuple[Facts, Cause]] = {
         ),
         Cause.EVENTS_NOT_ARRIVED,
     ),
-    # end optional
 }
 
 

@@ -33,15 +33,11 @@ def operated(aws: None, stripe_base: str) -> DlqStack:
     return made
 
 
-# optional: fifo
 @pytest.fixture
 def fifo(aws: None, stripe_base: str) -> DlqStack:
     made = DlqStack(stripe_base, fifo=True)
     made.standin.reset()
     return made
-
-
-# end optional
 
 
 def outcomes(document: dict[str, Any]) -> dict[str, str]:
@@ -400,7 +396,6 @@ def test_what_sns_could_not_deliver_goes_to_the_queue_of_its_type(operated: DlqS
     assert (message["Body"], message.get("MessageAttributes")) == (operated.message(order), None)
 
 
-# optional: fifo
 def test_on_fifo_a_second_redrive_within_five_minutes_loses_nothing(fifo: DlqStack) -> None:
     """Sent back, dead again, sent back: the group is the same, and the deduplication id another one.
 
@@ -438,7 +433,6 @@ def test_on_fifo_a_whole_group_is_redriven_in_its_order(fifo: DlqStack) -> None:
     assert (document["redriven"], document["notes"]) == (12, [])
 
 
-# end optional
 # ---------------------------------------------------------------- discard
 
 

@@ -162,7 +162,6 @@ def test_charges_disputes_and_cancellations_are_in_the_timeline(operated: Operat
         assert what in printed(report)
 
 
-# optional: webhook
 def test_events_that_the_webhook_never_processed(operated: OperatedStack) -> None:
     """Stripe's list has them, the table of processed events does not; one that is processed is none."""
     operated.put_order(ORDER_ID, "PAID")
@@ -184,8 +183,6 @@ def test_events_that_the_webhook_never_processed(operated: OperatedStack) -> Non
     assert causes(explained(operated)) == ["ENDED"]
 
 
-# end optional
-# optional: refunds
 def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
     """Requested, made, and made by hand."""
     operated.put_order(ORDER_ID, "PAID")
@@ -213,7 +210,6 @@ def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
     assert "(made by hand) of 50" in printed(report)
 
 
-# end optional
 # ---------------------------------------------------------------- pending, resources
 
 
@@ -244,7 +240,6 @@ def test_what_waits_is_listed_the_oldest_first(operated: OperatedStack) -> None:
     assert "the oldest 1 of them" in printed(waits(operated, limit=1))
 
 
-# optional: refunds
 def test_a_refund_that_waits_is_listed(operated: OperatedStack) -> None:
     """By its id, beside its order, which is paid."""
     operated.put_order(ORDER_ID, "PAID")
@@ -258,7 +253,6 @@ def test_a_refund_that_waits_is_listed(operated: OperatedStack) -> None:
     assert listed["cause"] in ("REFUND_WAITS", "ROW_LOST")
 
 
-# end optional
 def test_the_resources_are_those_of_the_stack(operated: OperatedStack) -> None:
     """Tables, queues and functions, by logical id."""
     report = resources.run(operated.stack, Namespace())

@@ -46,7 +46,7 @@ class Shop:
         create_table(self.dynamodb, "orders", "OrdersTable")
         self.s3.create_bucket(Bucket=BUCKET)
         tables = {"ORDERS_TABLE": "orders", "PAYMENTS_TABLE": "payments"}
-        tables |= {"ORDER_REFUNDS_TABLE": "order-refunds", "REFUNDS_TABLE": "refunds"}  # optional: refunds
+        tables |= {"ORDER_REFUNDS_TABLE": "order-refunds", "REFUNDS_TABLE": "refunds"}
         topics = {service: Topic(self.sns, "t", SILENT, SILENT) for service in (ORDER_SERVICE, PAYMENT_SERVICE)}  # type: ignore[arg-type]
         now = datetime(2026, 11, 21, tzinfo=UTC)
         aside = FailedRecords(lambda: self.s3, BUCKET, now=lambda: now)

@@ -27,7 +27,6 @@ def test_every_item_gets_the_entry_that_its_status_asks_for(operated: OperatedSt
         for status in OrderStatus
         for left, attributes in LEFT_BY_OTHERS.items()
     ]
-    # optional: refunds
     items += [
         (
             "OrderRefundsTable",
@@ -37,7 +36,6 @@ def test_every_item_gets_the_entry_that_its_status_asks_for(operated: OperatedSt
         for status in RefundStatus
         for left, attributes in LEFT_BY_OTHERS.items()
     ]
-    # end optional
     for table, item, _ in items:
         operated.dynamodb.put_item(TableName=operated.stack.resource(table), Item=to_item(item))
     assert index.run(operated.stack, Namespace(yes=False)).status is ExitStatus.FOUND

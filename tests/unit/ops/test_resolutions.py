@@ -73,7 +73,6 @@ OTHER_MONEY = intent("succeeded", amount_minor=1)
         (CANCEL, seen(BY_CUSTOMER), Reopen(cancel=True)),
         (CANCEL, seen(OPEN, OTHER_OPEN), CancelFirst(("pi_2",))),
         (CANCEL, seen(DONE), "pi_1 succeeded"),
-        # optional: refunds
         # The second of two.
         (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE, state=SUCCEEDED), Refund(OTHER_DONE)),
         (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE), Refund(OTHER_DONE)),
@@ -89,7 +88,6 @@ OTHER_MONEY = intent("succeeded", amount_minor=1)
         (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE, refunded={"pi_2": 1}), "refunded in part"),
         (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE, intent("succeeded", "pi_3")), "name one"),
         (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE, state=PaymentState.DECLINED), "DECLINED"),
-        # end optional
     ],
 )
 def test_a_resolution_follows_from_what_stripe_shows(resolution: Resolution, given: Seen, decision: object) -> None:

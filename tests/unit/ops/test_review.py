@@ -237,7 +237,6 @@ def test_a_reason_is_needed(operated: OperatedStack) -> None:
             resolve(operated, "retry", reason=reason)
 
 
-# optional: refunds
 def test_the_second_of_two_is_refunded_once(operated: OperatedStack) -> None:
     """The one that the row does not name, in full; again, however often, nothing; then the order can be paid."""
     own, second = (operated.intent(ORDER_ID, confirm="pm_card_visa") for _ in range(2))
@@ -265,6 +264,3 @@ def test_a_refund_that_stripe_refuses_is_not_called_done(operated: OperatedStack
     assert report.status is ExitStatus.FOUND
     assert "charge_disputed" in json.dumps(report.document)
     assert operated.admin.ledger().refunds == ()
-
-
-# end optional

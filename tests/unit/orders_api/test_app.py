@@ -20,8 +20,8 @@ def cold_start(orders_table: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     dynamodb, app = boto3.client("dynamodb"), import_module("orders_api.app")
     monkeypatch.setenv("ORDERS_TABLE", orders_table)
     monkeypatch.setenv("ORDER_ID_KEY_TABLE", create_table(dynamodb, "order-id-key", "OrderIdKeyTable"))
-    monkeypatch.setenv("ORDER_REFUNDS_TABLE", "order-refunds")  # optional: refunds
-    monkeypatch.setenv("PAYMENT_QUESTIONS_FUNCTION", "payment-questions")  # optional: cancel | authentication
+    monkeypatch.setenv("ORDER_REFUNDS_TABLE", "order-refunds")
+    monkeypatch.setenv("PAYMENT_QUESTIONS_FUNCTION", "payment-questions")
     secret = boto3.client("secretsmanager").create_secret(Name="order-id-key", SecretString=KEY)
     monkeypatch.setenv("ORDER_ID_KEY_SECRET_ARN", secret["ARN"])
     functions = import_module("onecharge.runtime.functions")

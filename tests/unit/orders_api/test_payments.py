@@ -40,7 +40,6 @@ def order(client: Client) -> StoredOrder:
     return client.orders.find(client.placed()) or pytest.fail("no order")
 
 
-# optional: cancel
 def test_a_cancel_question_has_the_order(order: StoredOrder) -> None:
     """All that the payment service needs, even if it has never heard of the order."""
     function = Lambda('{"cancellation": "CANCELING"}')
@@ -50,10 +49,6 @@ def test_a_cancel_question_has_the_order(order: StoredOrder) -> None:
     assert (name, QUESTION.validate_json(payload)) == ("payment-questions", question)
 
 
-# end optional
-
-
-# optional: authentication
 def test_a_client_secret_question_has_the_attempt(order: StoredOrder) -> None:
     """A field that a newer payment service answers with is ignored."""
     function = Lambda('{"client_secret": "s", "new_field": 1}')
@@ -64,10 +59,6 @@ def test_a_client_secret_question_has_the_attempt(order: StoredOrder) -> None:
     )
 
 
-# end optional
-
-
-# optional: cancel
 @pytest.mark.parametrize(
     "function",
     [Lambda('{"cancellation": "CANCELED"}', failed=True), Lambda('{"errorMessage": "x"}'), Lambda("")],
@@ -79,14 +70,7 @@ def test_the_payload_of_a_failed_cancellation_is_not_an_answer(order: StoredOrde
         ask_to_cancel(function.questions, order)
 
 
-# end optional
-
-
-# optional: authentication
 def test_the_payload_of_a_failed_function_is_not_a_client_secret(order: StoredOrder) -> None:
     """Nor is it taken for "there is none"."""
     with pytest.raises(AnswerUnknown):
         ask_for_client_secret(Lambda('{"client_secret": null}', failed=True).questions, order)
-
-
-# end optional

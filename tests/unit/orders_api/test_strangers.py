@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.issuer import REFUND_SCOPE  # optional: refunds
+from local.issuer import REFUND_SCOPE
 from onecharge.orders.schema import StoredOrder
 from orders_api.http import Route
 from orders_api.routes import ROUTES
@@ -18,11 +18,11 @@ from testing.orders_api import Client, order
 UNKNOWN = "ord_" + "0" * 32
 ABOUT_AN_ORDER = [route for route in ROUTES if "{order_id}" in route.path]
 FOR_CUSTOMERS = [route for route in ABOUT_AN_ORDER if route.scope is None]
-FOR_STAFF = [route for route in ROUTES if route.scope]  # optional: refunds
+FOR_STAFF = [route for route in ROUTES if route.scope]
 BODIES: Mapping[str, Any] = {
     "place_order": order(),
     "pay_again": {"payment_method": "pm_card_mastercard"},
-    "refund_order": {"amount": 100},  # optional: refunds
+    "refund_order": {"amount": 100},
 }
 """A body that would be accepted, for each route that takes one."""
 
@@ -55,8 +55,8 @@ def ready(client: Client, route: Route, customer: str = "cus_1") -> str:
     client.customer = customer
     order_id = client.placed()
     client.set_status(order_id, STATUSES.get(route.name, "REQUIRES_ACTION"))
-    client.payments.answers = ["CANCELED"]  # optional: cancel
-    client.payments.secret = "pi_1_secret_1"  # optional: authentication
+    client.payments.answers = ["CANCELED"]
+    client.payments.secret = "pi_1_secret_1"
     return order_id
 
 
@@ -161,8 +161,8 @@ def test_another_customers_order_is_as_if_it_were_not_there(client: Client, rout
     assert requested[0] == requested[1]
     assert len(requested[0]) == 1
     assert client.stored() == before
-    assert client.payments.asked == []  # optional: cancel
-    assert client.payments.asked_for_secrets == []  # optional: authentication
+    assert client.payments.asked == []
+    assert client.payments.asked_for_secrets == []
 
 
 @named(FOR_CUSTOMERS)
@@ -182,8 +182,8 @@ def test_whoever_may_is_served(client: Client, route: Route) -> None:
     status, shown, _ = client.send(request(client, route, order_id))
     assert status in (200, 202)
     assert shown["order_id"] == order_id
-    secret = "pi_1_secret_1" if route.name == "get_order" else None  # optional: authentication
-    assert shown.get("client_secret") == secret  # optional: authentication
+    secret = "pi_1_secret_1" if route.name == "get_order" else None
+    assert shown.get("client_secret") == secret
 
 
 @pytest.mark.parametrize("where", ["body", "query"])
@@ -214,7 +214,6 @@ def test_a_cursor_of_another_customer_shows_nothing_of_theirs(client: Client) ->
     assert (status, shown["orders"]) == (200, [])
 
 
-# optional: refunds
 # ---------------------------------------------------------------- the staff
 
 
@@ -247,9 +246,6 @@ def test_the_staff_refunds_any_customers_order(client: Client, claims: dict[str,
     assert client.log.lines[-1]["requested_by"] == "staff_7"
 
 
-# end optional
-
-
 # ---------------------------------------------------------------- the template
 
 
@@ -278,7 +274,7 @@ def test_only_stripes_webhook_is_open() -> None:
         if event["Type"] in {"HttpApi", "Api"} and "Authorizer" in event["Properties"].get("Auth", {})
     ]
     expected = list[str]()
-    expected += ["/stripe/events"]  # optional: webhook
+    expected += ["/stripe/events"]
     assert open_routes == expected
 
 

@@ -1,1 +1,0 @@
-"""What scheduled jobs cost for each order they work on, as the tables grow."""

@@ -1,1 +1,0 @@
-"""Writes a project of one's own: the core of this one, the chosen optional parts, another name."""

@@ -1,1 +1,0 @@
-"""Two releases side by side, as during a deployment: each reads what the other one stores and sends."""
