@@ -73,9 +73,6 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "other_source": _ALL_DONE,
         "unknown_payment_intent": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-0000000000e3"}]},
     },
-    "check_release": {
-        "self_check": {},
-    },
     "reconcile": {
         "scheduled": None,
     },

@@ -21,7 +21,6 @@ from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.events import Event, OrderPlacedEvent, event_adapter
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.stripe_limit import SharedRate
 from onecharge.payments.time_bounds import TimeBounds
@@ -30,7 +29,6 @@ from onecharge.runtime.consumer import Batch, Disposition, Handle, queue_consume
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
-from onecharge.runtime.self_check import queue_probe, table_probe
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
@@ -77,12 +75,6 @@ class Application:
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
-        self.probes = {
-            "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),
-            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
-            "PAYMENTS_QUEUE_URL": queue_probe(environment["PAYMENTS_QUEUE_URL"]),
-            "STRIPE_SECRET_ARN": payment_intents_probe(self._service.stripe),
-        }
 
     def _handler(self, batch: Batch[Event]) -> Handle[Event]:
         """What handles the events of one batch."""

@@ -14,7 +14,6 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import Secret
-from onecharge.runtime.self_check import function_probe, table_probe
 from orders_api.dependencies import Dependencies
 from orders_api.payments import PaymentQuestions
 from orders_api.refund_store import OrderRefundStore
@@ -52,13 +51,6 @@ class Application:
             clock=clock,
         )
         self.resolver = resolver_of(dependencies)
-        self.probes = {
-            "ORDER_ID_KEY_SECRET_ARN": order_id_key.read,
-            "ORDER_ID_KEY_TABLE": order_id_key.check,
-            "ORDERS_TABLE": table_probe(orders_table, "order_id"),
-            "ORDER_REFUNDS_TABLE": table_probe(environment["ORDER_REFUNDS_TABLE"], "order_id", "refund_id"),
-            "PAYMENT_QUESTIONS_FUNCTION": function_probe(environment["PAYMENT_QUESTIONS_FUNCTION"]),
-        }
 
 
 @lambda_handler(Application)

@@ -16,7 +16,6 @@ from onecharge.contract.questions import (
 )
 from onecharge.payments.charges.cancel import CancelPayment
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.service import Charges, PaymentService
 from onecharge.payments.stripe_limit import SharedRate
 from onecharge.payments.time_bounds import TimeBounds
@@ -25,7 +24,6 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import SecretUnavailable
-from onecharge.runtime.self_check import table_probe
 from onecharge.runtime.validation import reason_of
 from payment_questions.cancel import AnswerCancel
 from payment_questions.client_secret import AnswerClientSecret
@@ -67,11 +65,6 @@ class Application:
             client=aws_client("dynamodb", config=impatient_config()),
             instruments=self._service.instruments,
         )
-        self.probes = {
-            "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),
-            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
-            "STRIPE_SECRET_ARN": payment_intents_probe(self._service.stripe),
-        }
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """The answer, as JSON. It is never logged: it may be a client secret. Raises InvalidQuestion."""

@@ -40,11 +40,6 @@ class Application:
             read_key=Secret(secrets, environment["ORDER_ID_KEY_SECRET_ARN"]).current,
             clock=_now,
         )
-        self.probes = {
-            "DUE_DOCUMENTS_TABLE": lambda: self._documents.page("1970-01-01", after=None, limit=1),
-            "ORDER_ID_KEY_SECRET_ARN": self._order_id_key.read,
-            "ORDER_ID_KEY_TABLE": self._order_id_key.check,
-        }
 
     def place_due_orders(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""

@@ -21,7 +21,6 @@ from onecharge.runtime.aws import aws_client, client_config, error_code
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Alarm, Counts
-from onecharge.runtime.self_check import topic_probe
 from onecharge.runtime.shards import ALL_SHARDS
 from onecharge.runtime.topics import Topic
 from publish_events.failed_records import FailedRecords, key_of
@@ -144,8 +143,6 @@ class Application:
             logger=logger,
             counts=self.counts,
         )
-        topics = ("ORDER_EVENTS_TOPIC_ARN", "PAYMENT_EVENTS_TOPIC_ARN")
-        self.probes = {name: topic_probe(environment[name]) for name in topics}
 
 
 @lambda_handler(Application)

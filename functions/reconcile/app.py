@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Metrics
 
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.probes import events_probe
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.stripe_events import StripeEvents
@@ -19,7 +18,6 @@ from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Threads
 from onecharge.runtime.secrets import SecretUnavailable
-from onecharge.runtime.self_check import table_probe
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import ReconcileCharges
 
@@ -52,13 +50,6 @@ class Application:
         dynamodb = self._reconciliation.service.dynamodb
         self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
         self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"], ReconcileCheckpoint)
-        self.probes = {
-            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
-            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),
-            "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),
-            "RECONCILIATION_TABLE": table_probe(environment["RECONCILIATION_TABLE"], "name"),
-            "STRIPE_SECRET_ARN": events_probe(self._reconciliation.service.stripe),
-        }
 
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""

@@ -12,7 +12,6 @@ from aws_lambda_powertools import Metrics
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.probes import refunds_probe
 from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
@@ -24,7 +23,6 @@ from onecharge.runtime.consumer import Batch, Disposition, Handle, queue_consume
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
-from onecharge.runtime.self_check import queue_probe, table_probe
 from refund_charge.refund import RefundCharge
 
 if TYPE_CHECKING:
@@ -58,12 +56,6 @@ class Application:
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
-        self.probes = {
-            "STRIPE_LIMIT_TABLE": table_probe(environment["STRIPE_LIMIT_TABLE"], "name"),
-            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
-            "REFUNDS_QUEUE_URL": queue_probe(environment["REFUNDS_QUEUE_URL"]),
-            "STRIPE_SECRET_ARN": refunds_probe(self._service.stripe),
-        }
 
     def _handler(self, batch: Batch[RefundRequestedEvent]) -> Handle[RefundRequestedEvent]:
         """What handles the events of one batch."""

@@ -12,7 +12,6 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Threads
-from onecharge.runtime.self_check import table_probe, topic_probe
 from onecharge.runtime.topics import Topic
 from republish.republish import RepublishCheckpoint, RepublishOrders
 from republish.waiting import Source, WaitingOrders
@@ -41,12 +40,6 @@ class Application:
         self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)
         sns = aws_client("sns", config=config)
         self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
-        self.probes = {
-            "ORDERS_TABLE": table_probe(environment["ORDERS_TABLE"], "order_id"),
-            "ORDER_REFUNDS_TABLE": table_probe(environment["ORDER_REFUNDS_TABLE"], "order_id", "refund_id"),
-            "REPUBLICATION_TABLE": table_probe(environment["REPUBLICATION_TABLE"], "name"),
-            "ORDER_EVENTS_TOPIC_ARN": topic_probe(environment["ORDER_EVENTS_TOPIC_ARN"]),
-        }
 
     def republish(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation times out."""

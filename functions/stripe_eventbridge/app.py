@@ -12,7 +12,6 @@ from aws_lambda_powertools import Metrics
 
 from onecharge.payments.event_handler import OUTAGES, cause_of
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.receive_event import ReceiveStripeEvent
 from onecharge.payments.reconciliation import Reconciliation
@@ -21,7 +20,6 @@ from onecharge.runtime.consumer import BackOff, Disposition, Done, one_by_one, q
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
-from onecharge.runtime.self_check import queue_probe, table_probe
 from stripe_eventbridge.partner_event import PartnerEvent
 
 if TYPE_CHECKING:
@@ -50,13 +48,6 @@ class Application:
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
-        self.probes = {
-            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
-            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),
-            "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),
-            "STRIPE_EVENTS_QUEUE_URL": queue_probe(environment["STRIPE_EVENTS_QUEUE_URL"]),
-            "STRIPE_SECRET_ARN": payment_intents_probe(reconciliation.service.stripe),
-        }
 
     def handle(self, partner_event: PartnerEvent) -> Disposition:
         """Handle one delivery. Raises PoisonMessage."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Metrics
 
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.probes import payment_intents_probe
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.receive_event import ReceiveStripeEvent
 from onecharge.payments.reconciliation import Reconciliation
@@ -21,7 +20,6 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import Secret
-from onecharge.runtime.self_check import table_probe
 from stripe_webhook.http_route import WebhookRoute
 
 if TYPE_CHECKING:
@@ -42,13 +40,6 @@ class Application:
         secret = Secret(secretsmanager, environment["STRIPE_WEBHOOK_SECRET_ARN"], has_previous=True)
         receive = partial(ReceiveStripeEvent.of, reconciliation, processed)
         self.route = WebhookRoute(secret=secret, receive=receive, instruments=instruments)
-        self.probes = {
-            "PAYMENTS_TABLE": table_probe(environment["PAYMENTS_TABLE"], "order_id"),
-            "REFUNDS_TABLE": table_probe(environment["REFUNDS_TABLE"], "order_id", "refund_id"),
-            "STRIPE_EVENTS_TABLE": table_probe(environment["STRIPE_EVENTS_TABLE"], "event_id"),
-            "STRIPE_SECRET_ARN": payment_intents_probe(reconciliation.service.stripe),
-            "STRIPE_WEBHOOK_SECRET_ARN": secret.current,
-        }
 
 
 @lambda_handler(Application)

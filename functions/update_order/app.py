@@ -19,7 +19,6 @@ from onecharge.runtime.consumer import Disposition, one_by_one, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
-from onecharge.runtime.self_check import queue_probe, table_probe
 from update_order.orders import UpdateOrder
 from update_order.refunds import UpdateRefund
 
@@ -54,11 +53,6 @@ class Application:
             logger=logger,
             count=self.counts,
         )
-        self.probes = {
-            "ORDERS_TABLE": table_probe(environment["ORDERS_TABLE"], "order_id"),
-            "ORDER_REFUNDS_TABLE": table_probe(environment["ORDER_REFUNDS_TABLE"], "order_id", "refund_id"),
-            "ORDER_UPDATES_QUEUE_URL": queue_probe(environment["ORDER_UPDATES_QUEUE_URL"]),
-        }
 
     def _update(self, event: Event) -> Disposition:
         return self._updates[type(event)](event)

@@ -11,17 +11,13 @@ from uuid import uuid4
 from local.partner_events import put_partner_event
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
-from onecharge.runtime.self_check import require_self_check
 from onecharge.runtime.shards import shard_of
 from testing.harness import PROJECT
-from testing.permissions import functions_of, physical_id, requests_of, rights_lambda_uses, rights_of
+from testing.permissions import physical_id, requests_of, rights_lambda_uses, rights_of
 from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
 from testing.stacks import own_stack
 
 pytestmark = own_stack
-
-WITHOUT_CODEDEPLOY = "CheckReleaseFunction"
-"""The one function that nothing invokes here: the emulator has no CodeDeploy. Its rights are read, not tried."""
 
 
 def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Stack) -> None:
@@ -33,7 +29,6 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Sta
     events_arrive(shop, stack, shop.stripe.deliver_webhooks)
     events_arrive(shop, stack, lambda: put_all_partner_events(shop, stack))
     provocations = [
-        each_function_checks_itself,
         an_order_is_paid_with_another_card,
         poison_messages_arrive,
         an_outage_makes_messages_wait,
@@ -49,8 +44,8 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Sta
         for provoked in [threads.submit(provoke, shop, stack) for provoke in provocations]:
             provoked.result()
     expected = set(rights_lambda_uses(stack))
-    rights = {right for right in rights_of(stack) if right.function != WITHOUT_CODEDEPLOY}
-    assert expected <= set(rights_of(stack)), "Lambda could not do its part"
+    rights = set(rights_of(stack))
+    assert expected <= rights, "Lambda could not do its part"
 
     def unused() -> list[str]:
         requests = list(requests_of(stack))
@@ -65,8 +60,6 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Sta
 def test_no_right_is_for_everything(stack: Stack) -> None:
     """No action and no resource has a wildcard, but for the streams of a log group and the objects of a bucket."""
     for right in rights_of(stack):
-        if right.function == WITHOUT_CODEDEPLOY:
-            continue  # It checks every function of the stack, each of which names it: by the stack's name.
         assert "*" not in right.action
         assert right.resource.count("*") <= right.resource.endswith((":*", "/*"))
         assert right.resource.endswith(":*") <= right.action.startswith("logs:")
@@ -110,12 +103,6 @@ def reconcile_events_of_the_last_hour(stack: Stack) -> None:
         },
     )
     invoke(stack, stack.reconcile_function)
-
-
-def each_function_checks_itself(shop: Shop, stack: Stack) -> None:
-    for logical_id, name in functions_of(stack).items():
-        if logical_id != WITHOUT_CODEDEPLOY:
-            require_self_check(stack.aws.client("lambda"), name)
 
 
 def an_order_is_paid_with_another_card(shop: Shop, stack: Stack) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from onecharge.runtime import garbage
 from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.self_check import SELF_CHECK, Probe
 from testing.harness import PROJECT, LambdaContext, Sample, load_template
 
 
@@ -35,7 +34,6 @@ class Application:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.table = environment["TABLE"]
         self.counts: Any = Counts()
-        self.probes: Mapping[str, Probe] = {"TABLE": lambda: self.table}
         self.built.append(self)
 
 
@@ -123,12 +121,6 @@ def test_metrics_are_flushed_after_each_invocation(
         handler({"error": ZeroDivisionError()}, lambda_context)
     [application] = Application.built
     assert application.counts.flushed == 2
-
-
-def test_a_self_check_is_answered_by_the_probes(monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext) -> None:
-    """It does not reach the function: nothing is processed."""
-    monkeypatch.setenv("TABLE", "orders")
-    assert new_handler()({**SELF_CHECK}, lambda_context) == {"TABLE": "ok"}
 
 
 def test_each_handler_has_an_application_of_its_own(

@@ -99,7 +99,6 @@ class Application:
 
     def __init__(self, environment: object) -> None:
         self.counts: Any = type("Counts", (), {"flush": lambda _: None})()
-        self.probes: dict[str, Any] = {}
 
 
 @pytest.mark.parametrize("canary", SECRETS, ids=lambda each: each.name)

@@ -5,7 +5,6 @@ A function's app.py defines `Application`, the only place where its parts are pu
     class Application:
         def __init__(self, environment: Mapping[str, str]) -> None:
             self.counts = Counts(Metrics())
-            self.probes = {"ORDERS_TABLE": table_probe(environment["ORDERS_TABLE"], "order_id")}
             ...
 
     @lambda_handler(Application)
@@ -16,13 +15,12 @@ A function's app.py defines `Application`, the only place where its parts are pu
 import os
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onecharge.runtime import garbage
 from onecharge.runtime.logs import set_level
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.redaction import presentable
-from onecharge.runtime.self_check import SELF_CHECK, Probe, run_probes
 from onecharge.runtime.tracing import forget_request
 
 if TYPE_CHECKING:
@@ -37,10 +35,6 @@ class ApplicationParts(Protocol):
 
     counts: Counts
 
-    @property
-    def probes(self) -> Mapping[str, Probe]:
-        """What its self-check tries, by name."""
-
 
 def lambda_handler[App: ApplicationParts, Result](
     build: Callable[[Mapping[str, str]], App],
@@ -49,8 +43,7 @@ def lambda_handler[App: ApplicationParts, Result](
 
     The application is built at the first invocation and reused by the later ones: importing the module reads no
     environment variable. The metrics are flushed after each invocation, whether or not it raises. What it raises is
-    logged by Lambda, so a message that holds a secret is redacted (onecharge.runtime.redaction). The event SELF_CHECK
-    is answered with the outcome of the application's probes.
+    logged by Lambda, so a message that holds a secret is redacted (onecharge.runtime.redaction).
 
     Args:
         build: makes the application from the environment variables; usually the class itself.
@@ -67,8 +60,6 @@ def lambda_handler[App: ApplicationParts, Result](
         @wraps(invoke)
         def handler(event: dict[str, Any], context: "LambdaContext") -> Result:
             reused = application()
-            if event == SELF_CHECK:
-                return cast("Result", run_probes(reused.probes))  # What only check_release asks for, it alone reads.
             try:
                 return invoke(reused, event, context)
             except Exception as error:

@@ -1,1 +1,0 @@
-"""check_release: the pre-traffic hook of deployments. A version that is not well gets no traffic."""
