@@ -10,13 +10,10 @@ from ops import (
     dlq,
     explain,
     failed_records,
-    index,
     pending,
-    resources,
     restore,
     review,
     rotate_webhook,
-    stripe_keys,
     webhook,
 )
 from ops.connection import Stack
@@ -42,16 +39,13 @@ class Command(Protocol):
 
 COMMANDS: Mapping[str, Command] = {
     "explain": explain,
-    "index": index,
     "pending": pending,
     "review": review,
-    "resources": resources,
     "dlq": dlq,
     "failed-records": failed_records,
     "restore": restore,
     "audit": audit,
     "check": check,
-    "stripe-keys": stripe_keys,
     "webhook": webhook,
     "rotate-webhook": rotate_webhook,
 }

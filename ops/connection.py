@@ -119,10 +119,6 @@ class Stack:
             raise Problem(f"stack {self.name} has no parameter {name}: was it deployed from this template?")
         return found
 
-    def parameters(self) -> list[str]:
-        """The names of the stack's parameters, sorted."""
-        return sorted(self._parameters)
-
     def output(self, name: str) -> str:
         """The value of an output of template.yaml. Raises Problem if the stack has no such output."""
         found = self._outputs.get(name)

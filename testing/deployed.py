@@ -138,12 +138,8 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
     outputs = {each["OutputKey"]: each["OutputValue"] for each in found["Outputs"]}
     parameters = {each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]}
     secrets = aws.client("secretsmanager")
-    keys = {
-        name: str(secrets.get_secret_value(SecretId=value)["SecretString"]).strip()
-        for name, value in parameters.items()
-        if name.endswith("StripeSecretArn") and value
-    }
-    for key in (*keys.values(), environment.get("STRIPE_SECRET_KEY", "sk_test_")):
+    stripe_key = str(secrets.get_secret_value(SecretId=parameters["StripeSecretArn"])["SecretString"]).strip()
+    for key in (stripe_key, environment.get("STRIPE_SECRET_KEY", "sk_test_")):
         if not key.startswith(("sk_test_", "rk_test_")):
             raise CannotRun(f"{name} has a key that is not of Stripe's test mode: the tests move no real money")
     return DeployedStack(
@@ -160,5 +156,5 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
         aws_log="",
         session=session,
         token_command=environment["TOKEN_COMMAND"],
-        stripe_key=environment.get("STRIPE_SECRET_KEY") or keys["StripeSecretArn"],
+        stripe_key=environment.get("STRIPE_SECRET_KEY") or stripe_key,
     )

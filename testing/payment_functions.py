@@ -12,7 +12,6 @@ import charge_order.app
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.admin import StandInAdmin
 from onecharge.contract.events import Event, OrderPlaced, OrderPlacedEvent
-from onecharge.payments.stripe_permissions import PERMISSIONS
 from testing.builders import order
 from testing.harness import LambdaContext, Sample, create_table, load_template, number_of
 
@@ -26,6 +25,7 @@ TABLES = {
 EVENTS_AGE_SECONDS = 900
 """The scheduled run reads events that are some minutes old: Stripe's clock is behind."""
 DAY = 24 * 3600
+API_KEY = "rk_test_functions"
 
 
 def placed(name: str, *, card: str = "pm_card_visa", age_seconds: int = 60) -> OrderPlaced:
@@ -35,7 +35,7 @@ def placed(name: str, *, card: str = "pm_card_visa", age_seconds: int = 60) -> O
 
 
 class PaymentFunctions:
-    """The environment of each function, with a restricted key of its own; the rows; and the stand-in."""
+    """The environment of each function, the rows, and the stand-in."""
 
     requires_action_seconds = "43200"
 
@@ -48,10 +48,9 @@ class PaymentFunctions:
             create_table(self.dynamodb, table, resource)
 
     def environment(self, function: str) -> dict[str, str]:
-        """What template.yaml gives the function, with a secret that holds its own key."""
+        """What template.yaml gives the function."""
         resource = "".join(word.title() for word in function.split("_")) + "Function"
         variables = load_template()["Resources"][resource]["Properties"]["Environment"]["Variables"]
-        self.stripe.restrict_api_key(f"rk_test_{function}", PERMISSIONS[function])
         secrets = boto3.client("secretsmanager")
         given = {
             **{name: name for name in variables},
@@ -64,7 +63,7 @@ class PaymentFunctions:
             },
             "REQUIRES_ACTION_SECONDS": self.requires_action_seconds,
             "STRIPE_API_BASE": self._base_url,
-            "STRIPE_SECRET_ARN": secrets.create_secret(Name=function, SecretString=f"rk_test_{function}")["ARN"],
+            "STRIPE_SECRET_ARN": secrets.create_secret(Name=function, SecretString=API_KEY)["ARN"],
         }
         if "STRIPE_WEBHOOK_SECRET_ARN" in variables:
             webhook = secrets.create_secret(Name=f"{function} webhook", SecretString=STRIPE_WEBHOOK_SECRET)

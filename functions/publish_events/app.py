@@ -97,7 +97,7 @@ class Publisher:
         self.counts("WaitingUnindexed")
         self.counts(Alarm(Cause.NOT_INDEXED))
         self.logger.error(
-            "waits, and is in no index: `python -m ops index --yes`",
+            "waiting item missing from the `waiting` index",
             extra={"order_id": event.subject, "event_id": event.id, "cause": Cause.NOT_INDEXED},
         )
 

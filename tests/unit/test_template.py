@@ -184,15 +184,6 @@ def test_with_eventbridge_alone_there_is_no_public_endpoint() -> None:
     assert RESOURCES["StripeWebhookFunction"]["Properties"]["DeploymentPreference"]["PassthroughCondition"] is True
 
 
-def test_a_key_of_a_functions_own_is_read_by_it_alone() -> None:
-    """Each function with a Stripe key may read one secret with a key: its own, or without one the shared."""
-    own = {name for name in load_template()["Parameters"] if name.endswith("StripeSecretArn")} - {"StripeSecretArn"}
-    for parameter in own:
-        readers = [name for name, each in RESOURCES.items() if parameter in str(each.get("Properties", {}))]
-        functions = {name.removesuffix("Role").removesuffix("Function") for name in readers}
-        assert len(functions) == (2 if parameter == "WebhookStripeSecretArn" else 1), parameter
-
-
 def _statements(name: str) -> list[dict[str, Any]]:
     """Of the policies of a function, whether it has a role of its own or SAM makes one."""
     properties = RESOURCES.get(f"{name}Role", RESOURCES[f"{name}Function"])["Properties"]

@@ -11,7 +11,7 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.runtime.dynamodb import to_item
-from ops import explain, gather, pending, resources
+from ops import explain, gather, pending
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, show
 from testing.operated_stack import OperatedStack
@@ -210,7 +210,7 @@ def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
     assert "(made by hand) of 50" in printed(report)
 
 
-# ---------------------------------------------------------------- pending, resources
+# ---------------------------------------------------------------- pending
 
 
 def waits(operated: OperatedStack, **given: Any) -> Report:
@@ -251,10 +251,3 @@ def test_a_refund_that_waits_is_listed(operated: OperatedStack) -> None:
     [listed] = waits(operated).document["pending"]
     assert listed["what"] == f"refund {item['refund_id']}"
     assert listed["cause"] in ("REFUND_WAITS", "ROW_LOST")
-
-
-def test_the_resources_are_those_of_the_stack(operated: OperatedStack) -> None:
-    """Tables, queues and functions, by logical id."""
-    report = resources.run(operated.stack, Namespace())
-    assert report.document["resources"]["PaymentsTable"] == "shop-PaymentsTable"
-    assert "shop-PaymentsDlq" in printed(report)

@@ -1,30 +1,23 @@
-"""Restricted Stripe keys: each function, with a key of its own, needs exactly the permissions that are documented.
-
-The deployed applications run over moto's AWS and the stand-in, which enforces the permissions. A missing one fails,
-since a request is refused; and one that is listed without need fails, since nothing uses it.
-"""
+"""The restricted Stripe key: the functions need exactly the permissions that docs/guides/deploy.md lists."""
 
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 
 import payment_questions.app
 import reconcile.app
 import refund_charge.app
-import stripe_eventbridge.app
 import stripe_webhook.app
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
-from local.partner_events import envelope_of
 from local.stripe_standin.server import running_standin
 from local.stripe_standin.webhooks import signature
 from onecharge.contract.cancellations import CancelRequestedEvent
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
-from onecharge.payments.stripe_permissions import PERMISSIONS, Permission, without_included
-from testing.harness import PROJECT, LambdaContext, Sample, load_template
-from testing.payment_functions import DAY, PaymentFunctions, placed
+from testing.harness import PROJECT, LambdaContext, Sample
+from testing.payment_functions import API_KEY, DAY, PaymentFunctions, placed
 
 
 def charge(world: PaymentFunctions) -> None:
@@ -99,31 +92,6 @@ def receive_webhooks(world: PaymentFunctions) -> None:
     assert world.state(placed("9").order_id) == "DECLINED"
 
 
-def receive_partner_events(world: PaymentFunctions) -> None:
-    """The same through EventBridge."""
-    orders = [placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
-    world.charge(*orders)
-    is_charged_though_canceled(world, "8")
-    world.refund_by_hand(placed("a").order_id)
-    environment = world.environment("stripe_eventbridge")
-    consumer = stripe_eventbridge.app.Application(environment).consumer
-    types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded")
-    source = environment["STRIPE_EVENT_SOURCE_NAME"]
-    events = [envelope_of(event, account="123456789012", source=source) for event in world.events(*types)]
-    assert world.deliver(consumer, *(json.dumps(each) for each in events)) == []
-    assert world.state(placed("9").order_id) == "DECLINED"
-
-
-RUNS: Mapping[str, Callable[[PaymentFunctions], None]] = {
-    "charge_order": charge,
-    "refund_charge": refund,
-    "payment_questions": answer_questions,
-    "reconcile": run_reconcile,
-    "stripe_webhook": receive_webhooks,
-    "stripe_eventbridge": receive_partner_events,
-}
-
-
 @pytest.fixture
 def world(aws: None, sample: Sample) -> Iterator[PaymentFunctions]:
     with running_standin() as standin:
@@ -132,40 +100,13 @@ def world(aws: None, sample: Sample) -> Iterator[PaymentFunctions]:
         yield functions
 
 
-@pytest.mark.parametrize("function", RUNS)
-def test_a_function_needs_the_permissions_that_are_listed_and_no_other(world: PaymentFunctions, function: str) -> None:
-    """With a key that has these alone, all of its kinds of work succeed; and each permission is used."""
-    if function != "charge_order":
-        charge(world)
-    RUNS[function](world)
-    assert world.stripe.permissions_used()[f"rk_test_{function}"] == without_included(PERMISSIONS[function])
-    assert world.stripe.ledger().counts.get("status_403", 0) == 0
-
-
-def test_every_function_with_a_stripe_key_is_listed() -> None:
-    """And no other."""
-    templates = load_template()["Resources"].items()
-    with_key = {
-        name for name, each in templates if "STRIPE_SECRET_ARN" in str(each.get("Properties", {}).get("Environment"))
-    }
-    listed = {"".join(word.title() for word in function.split("_")) + "Function" for function in PERMISSIONS}
-    assert with_key == listed
-    assert RUNS.keys() == PERMISSIONS.keys()
-
-
-def test_the_guide_has_the_same_permissions() -> None:
-    """docs/guides/stripe-keys.md, in the Dashboard's words."""
-    rows = re.findall(
-        r"(?m)^\| `(\w+)` \| ([\w ]+): (Read|Write) \|", (PROJECT / "docs/guides/stripe-keys.md").read_text()
-    )
+def test_one_key_needs_the_permissions_that_the_guide_lists_and_no_other(world: PaymentFunctions) -> None:
+    """With these alone, every function's work succeeds; and each of them is used."""
     words = {"PaymentIntents": "payment_intent", "Charges and Refunds": "charge", "Events": "event"}
-    documented: dict[str, set[str]] = {}
-    for function, resource, access in rows:
-        documented.setdefault(function, set()).add(f"{words[resource]}_{access.lower()}")
-    assert documented == {function: set(each) for function, each in PERMISSIONS.items()}
-
-
-def test_a_write_includes_the_read_of_its_resource() -> None:
-    """And of no other."""
-    given = [Permission.CHARGES_READ, Permission.CHARGES_WRITE, Permission.EVENTS_READ]
-    assert without_included(given) == ["charge_write", "event_read"]
+    rows = re.findall(r"(?m)^\| ([\w ]+): (Read|Write) \|", (PROJECT / "docs/guides/deploy.md").read_text())
+    listed = sorted(f"{words[resource]}_{access.lower()}" for resource, access in rows)
+    world.stripe.restrict_api_key(API_KEY, listed)
+    for work in (charge, refund, answer_questions, run_reconcile, receive_webhooks):
+        work(world)
+    assert world.stripe.permissions_used()[API_KEY] == listed
+    assert world.stripe.ledger().counts.get("status_403", 0) == 0
