@@ -15,7 +15,6 @@ from rich.console import Console
 
 from local.deployment import Sam
 from local.emulator import CREDENTIALS
-from local.partner_events import PARTNER_EVENT_SOURCE
 from local.samples import SAMPLES, in_brief, logical_id_of, path_of, write_environment
 from local.stack import PROJECT, Stack, running_stack
 from local.terminal import run_in_terminal
@@ -46,8 +45,6 @@ def invoke(sam: Sam, stack: Stack, function: str, sample: str, environment: Path
         "JwtAudience": stack.jwt_audience,
         "StripeApiBase": stack.stripe_api_base,
         "StripeSecretArn": stack.stripe_secret_arn,
-        "StripeEventSource": "both",
-        "StripeEventSourceName": PARTNER_EVENT_SOURCE,
         "StripeWebhookSecretArn": stack.stripe_webhook_secret_arn,
     }
     command += ["--parameter-overrides", *(f"{name}={value}" for name, value in overrides.items())]

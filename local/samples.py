@@ -68,11 +68,6 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "too_old": 400,
         "unsigned": 400,
     },
-    "stripe_eventbridge": {
-        "payment_intent_succeeded": _ALL_DONE,
-        "other_source": _ALL_DONE,
-        "unknown_payment_intent": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-0000000000e3"}]},
-    },
     "reconcile": {
         "scheduled": None,
     },

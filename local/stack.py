@@ -15,7 +15,6 @@ from local.emulator import Emulator, running_emulator
 from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStripe
 from local.http_api_routes import create_routes
 from local.issuer import Issuer, running_issuer
-from local.partner_events import PARTNER_EVENT_SOURCE
 from local.processes import StartupError, free_port, running
 from local.stripe_standin.admin import StandInAdmin
 
@@ -147,8 +146,6 @@ def running_stack(
                 "JwtIssuer": issuer.url,
                 "JwtAudience": issuer.audience,
                 "StripeSecretArn": api_key["ARN"],
-                "StripeEventSource": "both",
-                "StripeEventSourceName": PARTNER_EVENT_SOURCE,
                 "StripeWebhookSecretArn": webhook_secret["ARN"],
                 "StripeApiBase": stripe.api_base,
                 **stripe.limits,

@@ -150,11 +150,6 @@ class WebhookOfStack:
     @classmethod
     def of(cls, stack: Stack, url: str | None) -> "WebhookOfStack":
         """With this URL; without one, with the one that the stack's outputs name. Raises Problem."""
-        if stack.parameter("StripeEventSource") == "eventbridge":
-            raise Problem(
-                f"stack {stack.name} gets Stripe's events through EventBridge: it has no webhook endpoint; "
-                "docs/guides/stripe-eventbridge.md says how to make the event destination"
-            )
         if url is None and stack.is_local:
             raise Problem("the emulator's own name for its URL leads nowhere: --url API_URL/stripe/events names it")
         return cls(stack, url or stack.output("StripeEventsUrl"))

@@ -72,8 +72,6 @@ DLQS: Mapping[str, str | None] = {
     "PaymentsDlq": "PaymentsQueue",
     "OrderUpdatesDlq": "OrderUpdatesQueue",
     "RefundsDlq": "RefundsQueue",
-    # Only listed and discarded: reconcile has read the same events at Stripe.
-    "StripeEventsDlq": "StripeEventsQueue",
     "SubscriptionsDlq": None,
 }
 """Every DLQ of template.yaml by its logical id, and its one source. None: the message's type says where it belongs."""

@@ -90,7 +90,6 @@ def test_what_cannot_be_evaluated_here_is_known(drill: Drill) -> None:
         "PaymentsQueueAge",
         "PublisherLag",
         "RefundsQueueAge",
-        "StripeEventsQueueAge",
     ]
 
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from local.partner_events import put_partner_event
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from onecharge.runtime.shards import shard_of
@@ -27,7 +26,6 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Sta
     """
     # Before reconcile takes these events.
     events_arrive(shop, stack, shop.stripe.deliver_webhooks)
-    events_arrive(shop, stack, lambda: put_all_partner_events(shop, stack))
     provocations = [
         an_order_is_paid_with_another_card,
         poison_messages_arrive,
@@ -120,7 +118,6 @@ def poison_messages_arrive(shop: Shop, stack: Stack) -> None:
         (stack.payments_queue_url, stack.payments_dlq_url),
         (stack.order_updates_queue_url, stack.order_updates_dlq_url),
         (stack.refunds_queue_url, stack.refunds_dlq_url),
-        (physical_id(stack, "StripeEventsQueue"), physical_id(stack, "StripeEventsDlq")),
     ]
     sqs = stack.aws.client("sqs")
     for queue, _ in queues:
@@ -138,7 +135,6 @@ def an_outage_makes_messages_wait(shop: Shop, stack: Stack) -> None:
         (stack.order_updates_queue_url, "update_order/payment_succeeded"),
         (stack.order_updates_queue_url, "update_order/refund_succeeded"),
         (stack.refunds_queue_url, "refund_charge/refund_requested"),
-        (physical_id(stack, "StripeEventsQueue"), "stripe_eventbridge/unknown_payment_intent"),
     ):
         [record] = json.loads((PROJECT / "events" / f"{sample}.json").read_text())["Records"]
         sqs.send_message(QueueUrl=queue, MessageBody=record["body"])
@@ -215,11 +211,6 @@ def refunds_are_made_and_come_back(shop: Shop, stack: Stack) -> None:
 
 def statuses(shop: Shop, order_id: str) -> set[str]:
     return {each["status"] for each in shop.get(order_id).json()["refunds"]}
-
-
-def put_all_partner_events(shop: Shop, stack: Stack) -> None:
-    for event in shop.stripe.events():
-        put_partner_event(stack.aws, event)
 
 
 def events_arrive(shop: Shop, stack: Stack, deliver: Callable[[], object]) -> None:

@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 import requests
 
-from local.partner_events import PARTNER_EVENT_SOURCE, put_partner_event
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from local.stripe_standin.webhooks import signature
@@ -102,25 +101,6 @@ def test_an_order_paid_at_the_bank_is_paid_by_webhook(customer: Customer) -> Non
     assert customer.delivered([*newest_first, *newest_first]) == {200}
     assert customer.status_becomes("PAID") == "PAID"
     assert customer.charges() == 1
-
-
-def test_an_order_paid_at_the_bank_is_paid_through_eventbridge(customer: Customer) -> None:
-    """No webhook is delivered. Events come twice, the last one first, and one of another source: one charge."""
-    customer.stripe.authenticate(customer.intent()["id"])
-    [paid] = customer.events("payment_intent.succeeded")
-    event = customer.stripe.events()[paid]
-    other = "aws.partner/stripe.com/ed_of_somebody_else"
-    assert put_partner_event(customer.stack.aws, event, source=other) == 0
-    assert [put_partner_event(customer.stack.aws, event) for _ in range(2)] == [1, 1]
-    assert customer.status_becomes("PAID") == "PAID"
-    assert customer.charges() == 1
-
-
-def test_nobody_else_can_put_an_event_of_stripes_source(stack: Stack) -> None:
-    """EventBridge refuses a source that begins with `aws.`, on whichever bus."""
-    entry = {"Source": PARTNER_EVENT_SOURCE, "DetailType": "payment_intent.succeeded", "Detail": "{}"}
-    answer = stack.aws.client("events").put_events(Entries=[entry | {"EventBusName": PARTNER_EVENT_SOURCE}])
-    assert answer["Entries"][0]["ErrorCode"] == "NotAuthorizedForSourceException"
 
 
 def test_a_failed_authentication_is_a_decline(customer: Customer) -> None:

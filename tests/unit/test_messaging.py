@@ -22,11 +22,6 @@ QUEUES = {
     "RefundsQueue",
     "RefundsDlq",
 }
-ALWAYS_STANDARD: tuple[str, ...] = (
-    "StripeEventsQueue",
-    "StripeEventsDlq",
-)
-"""What comes in no order that could be kept."""
 _LEFT_OUT = object()
 
 
@@ -71,7 +66,7 @@ def test_every_topic_and_queue_is_of_the_chosen_type(messaging: str) -> None:
     resources = resolved(messaging)
     kind = {"fifo": True} if messaging == "fifo" else {}
     assert of_type("AWS::SNS::Topic") == TOPICS
-    assert of_type("AWS::SQS::Queue") == QUEUES.union(ALWAYS_STANDARD)
+    assert of_type("AWS::SQS::Queue") == QUEUES
     for name in TOPICS:
         assert resources[name].get("FifoTopic") == kind.get("fifo")
     for name in QUEUES:

@@ -9,7 +9,6 @@ from testing.harness import load_template
 FUNCTIONS = {
     "payment_questions": "PaymentQuestionsFunction",
     "stripe_webhook": "StripeWebhookFunction",
-    "stripe_eventbridge": "StripeEventbridgeFunction",
     "reconcile": "ReconcileFunction",
 }
 PAYMENTS = "GetAtt PaymentsTable.Arn"
@@ -19,11 +18,6 @@ RIGHTS = {
         "GetAtt StripeLimitTable.Arn": {"GetItem", "UpdateItem"},
     },
     "stripe_webhook": {
-        PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
-        "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},
-        "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
-    },
-    "stripe_eventbridge": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},
         "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},

@@ -66,7 +66,6 @@ LONGEST = {
     "LookUpOrdersPlacedBefore": "1763769600",
     "TracingLayerArn": "arn:aws:lambda:ap-southeast-2:123456789012:layer:AWSOpenTelemetryDistroPython:1000",
     "AwsEndpointUrl": "",
-    "StripeEventSourceName": "aws.partner/stripe.com/" + "e" * 60,
 }
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType
-from onecharge.payments.stripe_events import EVENT_TYPES
 from testing.harness import PROJECT, load_intrinsics, load_template
 
 STREAM_RETENTION_SECONDS = 24 * 3600
@@ -147,41 +146,6 @@ def test_build_and_deploy_read_the_same_parameters() -> None:
         for command in ("build", "deploy"):
             assert "parameter_overrides" not in commands.get(command, {}).get("parameters", {})
     assert any("parameter_overrides" in each.get("global", {}).get("parameters", {}) for each in environments.values())
-
-
-def test_eventbridge_passes_on_exactly_what_is_handled() -> None:
-    """Of our own event source and account alone; to the queue, and what it does not take, to its DLQ."""
-    rule = RESOURCES["StripeEventsRule"]["Properties"]
-    assert rule["EventPattern"] == {
-        "account": ["Ref AWS::AccountId"],
-        "source": ["Ref StripeEventSourceName"],
-        "detail-type": list(EVENT_TYPES),
-    }
-    [target] = rule["Targets"]
-    assert target["Arn"] == "GetAtt StripeEventsQueue.Arn"
-    assert target["DeadLetterConfig"] == {"Arn": "GetAtt StripeEventsDlq.Arn"}
-    for queue in ("StripeEventsQueue", "StripeEventsDlq"):
-        allowed, _ = RESOURCES[f"{queue}Policy"]["Properties"]["PolicyDocument"]["Statement"]
-        assert (allowed["Principal"], allowed["Resource"]) == (
-            {"Service": "events.amazonaws.com"},
-            f"GetAtt {queue}.Arn",
-        )
-        assert allowed["Condition"] == {"ArnEquals": {"aws:SourceArn": "GetAtt StripeEventsRule.Arn"}}
-
-
-def test_with_eventbridge_alone_there_is_no_public_endpoint() -> None:
-    """The function with the route is there only if webhooks are; no other function has a route of Stripe's."""
-    conditions = load_template()["Conditions"]
-    assert "Equals" in conditions["HasStripeWebhook"] or "eventbridge" in str(conditions["HasStripeWebhook"])
-    with_route = {
-        name
-        for name, each in RESOURCES.items()
-        for event in (each.get("Properties") or {}).get("Events", {}).values()
-        if event["Properties"].get("Path") == "/stripe/events"
-    }
-    assert with_route == {"StripeWebhookFunction"}
-    assert RESOURCES["StripeWebhookFunction"]["Condition"] == "HasStripeWebhook"
-    assert RESOURCES["StripeWebhookFunction"]["Properties"]["DeploymentPreference"]["PassthroughCondition"] is True
 
 
 def _statements(name: str) -> list[dict[str, Any]]:

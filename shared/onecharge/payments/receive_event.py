@@ -5,8 +5,6 @@ of the other mode ─────► deferred, with an alarm
 processed before ──────► ignored
 else ──────────────────► StripeEventHandler ─► record the event's id
 
-However it has come: by a webhook, whose signature was verified; or through EventBridge, on a bus of Stripe's alone.
-
 An event whose row is held by a worker changes nothing, and counts as processed. Nothing is lost: the worker's message
 is not acknowledged before the row is finalized, so after a crash it is delivered again; and the scheduled run reads the
 same event minutes later.

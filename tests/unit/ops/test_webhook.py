@@ -74,7 +74,6 @@ class Shop:
         self.admin.restrict_api_key(KEY, ["webhook_write"])
         self.receiver = Receiver(lambda: Secret(self.secrets, self.secret_id, has_previous=True).with_previous())
         self.parameters = {
-            "StripeEventSource": "webhook",
             "StripeApiBase": standin.base_url,
             "StripeWebhookSecretArn": self.secret_id,
         }
@@ -262,13 +261,6 @@ def test_no_secret_is_printed(shop: Shop) -> None:
     reports.append(shop.rotate())
     for report in reports:
         assert "whsec_" not in json.dumps(report.document) + printed(report)
-
-
-def test_a_stack_behind_eventbridge_has_no_endpoint(shop: Shop) -> None:
-    """It says so."""
-    shop.parameters["StripeEventSource"] = "eventbridge"
-    with pytest.raises(Problem, match="through EventBridge"):
-        shop.create()
 
 
 def test_of_a_local_stack_the_url_is_named(shop: Shop) -> None:
