@@ -18,9 +18,6 @@ from local.issuer import Issuer, running_issuer
 from local.processes import StartupError, free_port, running
 from local.stripe_standin.admin import StandInAdmin
 
-ORDER_ID_KEY = "in-every-local-run-the-same-so-that-samples-and-README-name-ids-"
-"""The samples in events/ and README.md name the orders that they place. On AWS the stack makes a key of its own."""
-
 PROJECT = Path(__file__).resolve().parent.parent
 
 
@@ -152,8 +149,6 @@ def running_stack(
                 "Messaging": messaging,
             },
         )
-        # Before the first order, as a stack would be given the key of a former one.
-        secrets.put_secret_value(SecretId=emulator.physical_id(STACK_NAME, "OrderIdKey"), SecretString=ORDER_ID_KEY)
         create_routes(emulator, STACK_NAME)
         create_composite_alarms(emulator, STACK_NAME, not_deployed)
         api_url = f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default"

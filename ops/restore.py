@@ -33,9 +33,8 @@ TABLES = (
     "OrdersTable",
     "OrderRefundsTable",
     "DueDocumentsTable",
-    "OrderIdKeyTable",
 )
-"""What holds orders and payments, and what their ids depend on."""
+"""What holds orders and payments."""
 _THREADS = 16
 _SHOWN_MAX = 50
 _EVENTS_DAYS = 30

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from onecharge.orders.ids import OrderIds
 from onecharge.runtime.dynamodb import from_item, to_item
 from place_due_orders.due import PlaceDueOrders
 from place_due_orders.store import DueDocumentStore
 from publish_events.mapping import PublishedTables, order_event_from_item
 from testing.harness import Log
-from testing.order_ids import ORDER_IDS
 from testing.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -60,7 +58,6 @@ class Calendar:
     counted: list[str] = field(default_factory=list)
     steps_left: int = 10**6
     at_once: int = 1
-    order_ids: Callable[[], OrderIds] = lambda: ORDER_IDS
 
     def __post_init__(self) -> None:
         self.dynamodb: Any = MemoryDynamoDB(
@@ -98,7 +95,6 @@ class Calendar:
     def run(self, *, page_size: int = 1000) -> None:
         PlaceDueOrders(
             documents=DueDocumentStore(self.dynamodb, "DueDocuments", "Orders"),
-            order_ids=self.order_ids,
             clock=lambda: self.now,
             has_time=self._has_time,
             run_id=RUN_ID,

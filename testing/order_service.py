@@ -14,7 +14,6 @@ from onecharge.runtime.dynamodb import from_item, to_item
 from orders_api.pay_again import make_attempt
 from orders_api.place_order import OrderRequest, store_order
 from testing.harness import Log, create_table
-from testing.order_ids import ORDER_IDS
 from update_order.orders import UpdateOrder
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
@@ -39,9 +38,7 @@ class Shop:
     def on(cls, client: Any) -> Self:
         table = create_table(client, f"orders-{uuid4()}", "OrdersTable")
         orders = OrderStore(client, table)
-        order, _ = store_order(
-            orders, ORDER_IDS, CUSTOMER, OrderRequest.model_validate(ORDER), "key", correlation_id="c", now=NOW
-        )
+        order, _ = store_order(orders, CUSTOMER, OrderRequest.model_validate(ORDER), "key", correlation_id="c", now=NOW)
         return cls(client, table, order.order_id, [])
 
     @property

@@ -19,7 +19,6 @@ from onecharge.contract.questions import (
     ClientSecretAnswer,
     ClientSecretQuestion,
 )
-from onecharge.orders.ids import GuardedKey
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.dynamodb import to_item
 from orders_api.dependencies import Dependencies
@@ -28,7 +27,6 @@ from orders_api.refund_store import OrderRefundStore
 from orders_api.responses import ProblemDetails
 from orders_api.routes import ROUTES, resolver_of
 from testing.harness import LambdaContext, Log, Sample, create_table
-from testing.order_ids import KEY
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
@@ -108,9 +106,6 @@ class Client:
         """The operations of DynamoDB that the routes called, in their order."""
         self.dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: self.requested.append(model.name))
         self.orders = OrderStore(self.dynamodb, table)
-        self.order_id_key = KEY
-        self.keys_table = create_table(self.dynamodb, "order-id-key", "OrderIdKeyTable")
-        self.cold_start()
         self.overtaken = Overtaken(self.dynamodb)
         refunds_table = create_table(self.dynamodb, "refunds", "OrderRefundsTable")
         self.payments = PaymentAnswers()
@@ -119,7 +114,6 @@ class Client:
         self.resolver = resolver_of(
             Dependencies(
                 orders=self.orders,
-                order_ids=lambda: self.guarded_key.ids(),
                 cancellations=payments,
                 client_secrets=payments,
                 refunds=OrderRefundStore(self.overtaken, refunds_table, table),  # type: ignore[arg-type]  # Passes on.
@@ -128,11 +122,6 @@ class Client:
                 clock=lambda: self.now,
             )
         )
-
-    def cold_start(self) -> None:
-        """A new execution environment: it has not read the key of order ids yet."""
-        read_key, clock = lambda: self.order_id_key, lambda: self.now
-        self.guarded_key = GuardedKey(self.dynamodb, self.keys_table, read_key=read_key, clock=clock)
 
     def send(self, event: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
         answer = self.resolver.resolve(event, self.context)

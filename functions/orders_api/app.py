@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Metrics
 
-from onecharge.orders.ids import GuardedKey
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
-from onecharge.runtime.secrets import Secret
 from orders_api.dependencies import Dependencies
 from orders_api.payments import PaymentQuestions
 from orders_api.refund_store import OrderRefundStore
@@ -30,25 +28,14 @@ class Application:
         self.counts = Counts(Metrics())
         dynamodb, orders_table = aws_client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]
         questions = partial(PaymentQuestions.waiting, environment["PAYMENT_QUESTIONS_FUNCTION"])
-        clock = partial(datetime.now, UTC)
-        # The client is made when it is needed: a cold start that places no order does without.
-        secrets = partial(aws_client, "secretsmanager", config=client_config())
-        key_arn = environment["ORDER_ID_KEY_SECRET_ARN"]
-        order_id_key = GuardedKey(
-            dynamodb,
-            environment["ORDER_ID_KEY_TABLE"],
-            read_key=lambda: Secret(secrets(), key_arn).current(),
-            clock=clock,
-        )
         dependencies = Dependencies(
             orders=OrderStore(dynamodb, orders_table),
-            order_ids=order_id_key.ids,
             cancellations=questions(read_timeout_seconds=22),  # As long as payment_questions may take to cancel.
             client_secrets=questions(read_timeout_seconds=8),  # Otherwise the order is shown without it.
             refunds=OrderRefundStore(dynamodb, environment["ORDER_REFUNDS_TABLE"], orders_table),
             logger=function_logger(),
             count=self.counts,
-            clock=clock,
+            clock=partial(datetime.now, UTC),
         )
         self.resolver = resolver_of(dependencies)
 

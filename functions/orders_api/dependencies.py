@@ -8,7 +8,6 @@ from datetime import datetime
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import ORDER_ID_PATTERN
-from onecharge.orders.ids import OrderIds
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.runtime.metrics import Counts
@@ -21,8 +20,6 @@ class Dependencies:
     """The stores, the payment service, and what is observed; `clock` gives the present time in UTC."""
 
     orders: OrderStore
-    order_ids: Callable[[], OrderIds]
-    """Raises OrderIdKeyChanged, and SecretUnavailable, BotoCoreError or ClientError in an outage."""
     cancellations: PaymentQuestions
     client_secrets: PaymentQuestions
     refunds: OrderRefundStore

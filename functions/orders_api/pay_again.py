@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 
 from onecharge.contract.events import ATTEMPTS_MAX, PaymentMethodId
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.schema import StoredOrder, digest_of
+from onecharge.orders.ids import digest_of
+from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import PAY_AGAIN
 from onecharge.runtime.problems import Problem

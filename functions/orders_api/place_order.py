@@ -18,8 +18,8 @@ from pydantic_core import PydanticCustomError
 
 from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable, require_minimum
-from onecharge.orders.ids import OrderIds
-from onecharge.orders.schema import StoredOrder, digest_of, new_order_item
+from onecharge.orders.ids import digest_of, order_id_of
+from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.tracing import order_span
 from orders_api.dependencies import Dependencies
@@ -74,7 +74,6 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     try:
         order, is_new = store_order(
             deps.orders,
-            deps.order_ids(),
             request.customer_id,
             wanted,
             key,
@@ -93,7 +92,6 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
 
 def store_order(
     orders: OrderStore,
-    order_ids: OrderIds,
     customer_id: str,
     wanted: OrderRequest,
     idempotency_key: str,
@@ -106,7 +104,7 @@ def store_order(
     Raises:
         KeyReused: the customer used this key before, for an order with another body.
     """
-    order_id = order_ids.of(customer_id, idempotency_key)
+    order_id = order_id_of(customer_id, idempotency_key)
     item = new_order_item(
         order_id,
         customer_id,

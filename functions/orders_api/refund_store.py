@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from onecharge.contract.money import require_chargeable
 from onecharge.contract.refunds import RefundStatus
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.ids import digest_of
 from onecharge.orders.refunds import StoredRefund
-from onecharge.orders.schema import StoredOrder, digest_of
+from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.dynamodb import expression_values, to_item
 from onecharge.runtime.shards import shard_of
 from orders_api.http import KeyReused

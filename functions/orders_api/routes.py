@@ -15,13 +15,11 @@ from typing import Any
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.orders.ids import OrderIdKeyChanged
 from onecharge.orders.store import NoSuchOrder
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.batch_reads import ReadsThrottled
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.problems import Problem
-from onecharge.runtime.secrets import SecretUnavailable
 from onecharge.runtime.tracing import order_span
 from orders_api.caller import Unauthenticated
 from orders_api.cancel_order import ROUTE as CANCEL_ORDER
@@ -53,10 +51,9 @@ def resolver_of(deps: Dependencies) -> APIGatewayHttpResolver:
     problems = ProblemResponses(resolver, deps)
     resolver.not_found(lambda _: problems.refused(route_not_found()))
     resolver.exception_handler(Unauthenticated)(problems.unauthenticated)
-    resolver.exception_handler(OrderIdKeyChanged)(problems.order_id_key_changed)
     resolver.exception_handler(Problem)(problems.refused)
     resolver.exception_handler(NoSuchOrder)(lambda _: problems.refused(order_not_found()))
-    out_of_reach = [BotoCoreError, ClientError, ReadsThrottled, SecretUnavailable, Unavailable]
+    out_of_reach = [BotoCoreError, ClientError, ReadsThrottled, Unavailable]
     resolver.exception_handler(out_of_reach)(problems.unavailable)
     resolver.exception_handler(Exception)(problems.failed)
     return resolver
@@ -103,17 +100,6 @@ class ProblemResponses:
         )
         detail = "The request has no verified access token."
         return Problem(HTTPStatus.UNAUTHORIZED, "unauthenticated", detail).response(self.correlation_id)
-
-    def order_id_key_changed(self, _: Exception) -> Response[str]:
-        """With another key a retry would be a second order, and a second charge: nothing is ordered, 503."""
-        self._deps.count("OrderIdKeyChanged")
-        self._deps.count(Alarm(Cause.ORDER_ID_KEY_CHANGED))
-        self._deps.logger.error(
-            "order refused: the key of order ids is not the one of stored orders",
-            extra={"correlation_id": self.correlation_id},
-        )
-        detail = "Orders cannot be placed at present. Retry later, with the same Idempotency-Key."
-        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", detail).response(self.correlation_id)
 
     def unavailable(self, error: Exception) -> Response[str]:
         """AWS or the payment service does not answer: 503."""

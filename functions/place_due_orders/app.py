@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Metrics
 
-from onecharge.orders.ids import GuardedKey
 from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Threads
-from onecharge.runtime.secrets import Secret
 from place_due_orders.due import ONE_STEP_SECONDS, PlaceDueOrders
 from place_due_orders.store import DueDocumentStore
 
@@ -32,21 +31,13 @@ class Application:
         self._threads = Threads(AT_ONCE)
         self.counts = Counts(Metrics())
         dynamodb = aws_client("dynamodb", config=client_config())
-        secrets = aws_client("secretsmanager", config=client_config())
         self._documents = DueDocumentStore(dynamodb, environment["DUE_DOCUMENTS_TABLE"], environment["ORDERS_TABLE"])
-        self._order_id_key = GuardedKey(
-            dynamodb,
-            environment["ORDER_ID_KEY_TABLE"],
-            read_key=Secret(secrets, environment["ORDER_ID_KEY_SECRET_ARN"]).current,
-            clock=_now,
-        )
 
     def place_due_orders(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
         PlaceDueOrders(
             documents=self._documents,
-            order_ids=self._order_id_key.ids,
-            clock=_now,
+            clock=partial(datetime.now, UTC),
             has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= ONE_STEP_SECONDS,
             at_once=AT_ONCE,
             parallel=self._threads,
@@ -54,10 +45,6 @@ class Application:
             logger=self._logger,
             count=self.counts,
         )()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 @lambda_handler(Application)

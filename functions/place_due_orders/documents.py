@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from onecharge.contract.events import CustomerId, PaymentMethodId
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.card_numbers import holds_card_number
-from onecharge.orders.ids import OrderIds
+from onecharge.orders.ids import order_id_of
 from onecharge.runtime.dynamodb import from_item
 from onecharge.runtime.validation import reason_of
 
@@ -78,9 +78,10 @@ class DueDocument(BaseModel):
             # DynamoDB's numbers may be fractions; no attribute here is one.
             raise InvalidDocument("message: not_a_whole_number") from None
 
-    def order_id(self, order_ids: OrderIds) -> str:
+    @property
+    def order_id(self) -> str:
         """The id of the one order of this document and due date. Three parts: a customer's order has two."""
-        return order_ids.of("due", self.document_id, self.due_date)
+        return order_id_of("due", self.document_id, self.due_date)
 
     @property
     def fingerprint(self) -> str:

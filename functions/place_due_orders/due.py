@@ -15,12 +15,10 @@ from itertools import batched
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.orders.ids import OrderIdKeyChanged, OrderIds
 from onecharge.orders.schema import new_order_item
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel, one_after_another
-from onecharge.runtime.secrets import SecretUnavailable
 from place_due_orders.documents import DocumentState, DueDocument, InvalidDocument
 from place_due_orders.store import DocumentChanged, DueDocumentStore, Item, Placed, PlacedBefore
 
@@ -60,7 +58,6 @@ class PlaceDueOrders:
     """
 
     documents: DueDocumentStore
-    order_ids: Callable[[], OrderIds]
     clock: Callable[[], datetime]
     has_time: Callable[[], bool]
     run_id: str
@@ -75,7 +72,6 @@ class PlaceDueOrders:
         """Order what is due. The next run retries what fails."""
         today = self.clock().date()
         try:
-            self.order_ids()  # Without it no document would be ordered, and each would fail on its own.
             for due_date in days_ordered(today):
                 for items in batched(self._not_done(due_date), self.at_once, strict=False):
                     self._require_time()
@@ -86,11 +82,7 @@ class PlaceDueOrders:
         except _OutOfTime:
             self.count("DueRunUnfinished")
             self.logger.warning("out of time: the next run continues", extra={"today": today.isoformat()})
-        except OrderIdKeyChanged:
-            self.count("OrderIdKeyChanged")
-            self.count(Alarm(Cause.ORDER_ID_KEY_CHANGED))
-            self.logger.error("nothing ordered: the key of order ids is not the one of stored orders")
-        except (BotoCoreError, ClientError, SecretUnavailable) as error:
+        except (BotoCoreError, ClientError) as error:
             self.count("DueRunInterrupted")
             self.logger.warning("interrupted: the next run continues", extra={"error": type(error).__name__})
 
@@ -136,7 +128,7 @@ class PlaceDueOrders:
             case Placed():
                 self._placed("DueOrderPlaced", "order placed for a due document", document)
             case PlacedBefore(fingerprint) if fingerprint == document.fingerprint:
-                if self.documents.mark(item, {"state": DocumentState.ORDERED, "order_id": self._order_id(document)}):
+                if self.documents.mark(item, {"state": DocumentState.ORDERED, "order_id": document.order_id}):
                     self._placed("DueOrderReplayed", "order was placed before: document marked", document)
             case PlacedBefore():
                 self._invalid(item, due_date, "document: ordered_before_with_other_content")
@@ -145,7 +137,7 @@ class PlaceDueOrders:
 
     def _new_order_item(self, document: DueDocument) -> Item:
         return new_order_item(
-            self._order_id(document),
+            document.order_id,
             document.customer_id,
             document,
             correlation_id=self._correlation_id(document),
@@ -157,9 +149,6 @@ class PlaceDueOrders:
             due_date=document.due_date,
         )
 
-    def _order_id(self, document: DueDocument) -> str:
-        return document.order_id(self.order_ids())
-
     def _correlation_id(self, document: DueDocument) -> str:
         return f"{self.run_id}:{document.document_id}"
 
@@ -168,7 +157,7 @@ class PlaceDueOrders:
         self.logger.info(
             message,
             extra={
-                "order_id": self._order_id(document),
+                "order_id": document.order_id,
                 "attempt": 1,
                 "correlation_id": self._correlation_id(document),
                 "document_id": document.document_id,

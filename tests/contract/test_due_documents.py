@@ -15,7 +15,6 @@ from place_due_orders.documents import DueDocument
 from place_due_orders.due import PlaceDueOrders
 from place_due_orders.store import DocumentChanged, DueDocumentStore, Placed, PlacedBefore
 from testing.harness import create_table
-from testing.order_ids import ORDER_IDS
 from testing.silent import SILENT
 from testing.simulation.dynamodb import MemoryDynamoDB
 from tests.contract.conftest import Endpoint
@@ -60,9 +59,7 @@ class Tables:
 
     def order_of(self, item: dict[str, Any]) -> Any:
         document = DueDocument.from_item(item)
-        return new_order_item(
-            document.order_id(ORDER_IDS), document.customer_id, document, correlation_id="c", now=NOON
-        )
+        return new_order_item(document.order_id, document.customer_id, document, correlation_id="c", now=NOON)
 
     def stored(self, document_id: str = "inv-1") -> dict[str, Any] | None:
         key = to_item({"due_date": TODAY, "document_id": document_id})
@@ -177,7 +174,6 @@ def test_concurrent_runs_place_one_order_for_each_document(endpoint: Endpoint) -
     def run(number: int) -> None:
         PlaceDueOrders(
             documents=DueDocumentStore(endpoint.client(), tables.documents.table, tables.documents.orders_table),
-            order_ids=lambda: ORDER_IDS,
             clock=lambda: NOON,
             has_time=lambda: True,
             run_id=f"run-{number}",

@@ -1,19 +1,13 @@
-"""On every DynamoDB that we can run: another customer's order is not there; of two keys of order ids, one is used."""
+"""On every DynamoDB that we can run: another customer's order is not there."""
 
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from onecharge.contract.events import EventType
-from onecharge.orders.ids import GuardedKey, OrderIdKeyChanged, OrderIds
 from onecharge.orders.store import NoSuchOrder
 from orders_api.pay_again import make_attempt
-from testing.harness import create_table
 from testing.order_service import CUSTOMER, NOW, Shop
-from tests.contract.conftest import Endpoint
 
 UNKNOWN = "ord_" + "0" * 32
 
@@ -42,21 +36,3 @@ def test_only_its_customer_pays_an_order_again(declined: Shop) -> None:
     assert declined.item == before
     _, is_new = make_attempt(declined.orders, CUSTOMER, declined.order_id, "pm_card_visa", "k", now=NOW)
     assert is_new
-
-
-def test_of_two_keys_that_are_read_at_once_one_is_used(endpoint: Endpoint) -> None:
-    """Twelve execution environments start together, half of them with another version of the secret."""
-    table = create_table(endpoint.client(), f"keys-{uuid4()}", "OrderIdKeyTable")
-    keys = ["a" * 64, "b" * 64]
-
-    def start(number: int) -> OrderIds | None:
-        key = keys[number % 2]
-        try:
-            return GuardedKey(endpoint.client(), table, read_key=lambda: key, clock=lambda: NOW).ids()
-        except OrderIdKeyChanged:
-            return None
-
-    with ThreadPoolExecutor(12) as threads:
-        started = Counter(threads.map(start, range(12)))
-    assert sorted(started.values()) == [6, 6]
-    assert len(started.keys() - {None}) == 1

@@ -17,7 +17,7 @@ import requests
 
 from local.idle import wait_until_idle
 from local.logs import log_events
-from local.stack import ORDER_ID_KEY, Stack
+from local.stack import Stack
 from local.stripe_standin.webhooks import signature
 from testing.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, TOKEN, Canary, found_in
 from testing.shop import PATIENCE_SECONDS, THREE_D_SECURE_CARD, Shop, eventually
@@ -243,9 +243,7 @@ def secrets_of(stack: Stack) -> list[Canary]:
     secrets = stack.aws.client("secretsmanager")
     names = [each["Name"] for each in secrets.list_secrets()["SecretList"]]
     held = {name: secrets.get_secret_value(SecretId=name)["SecretString"] for name in names}
-    return [Canary(f"the secret {name}", value) for name, value in held.items()] + [
-        Canary("the key of order ids", ORDER_ID_KEY)
-    ]
+    return [Canary(f"the secret {name}", value) for name, value in held.items()]
 
 
 def test_no_canary_is_found_anywhere(shop: Shop, stack: Stack) -> None:

@@ -15,7 +15,6 @@ from testing.charge_harness import ChargeHarness
 from testing.due_orders import TODAY, Calendar
 from testing.fake_gateway import refused
 from testing.harness import Log, Sample
-from testing.order_ids import ORDER_IDS
 from testing.reconcile_harness import reconcile_harness
 from testing.simulation.dynamodb import MemoryDynamoDB
 from testing.webhook_harness import WebhookHarness
@@ -40,7 +39,7 @@ def placed_anew_after_a_restore(service: ChargeHarness, *, twice_lost: bool = Fa
     for lost in (True, True, False) if twice_lost else (True, False):
         orders = OrderStore(MemoryDynamoDB(keys={"Orders": ("order_id",)}), "Orders")  # type: ignore[arg-type]
         now = datetime.fromtimestamp(service.now, UTC)
-        order, is_new = store_order(orders, ORDER_IDS, "cus_1", ORDER, "key", correlation_id="c", now=now)
+        order, is_new = store_order(orders, "cus_1", ORDER, "key", correlation_id="c", now=now)
         assert is_new
         service.deliver(order.placed_event())
         if lost:

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.orders.ids import OrderIdKeyChanged, OrderIds
+from onecharge.orders.ids import order_id_of
 from onecharge.runtime.dynamodb import from_item
 from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS
 from testing.due_orders import NOON, RUN_ID, TODAY, Calendar, Crash, event_from_record
 from testing.harness import Log, load_template
-from testing.order_ids import ORDER_IDS
 
 MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
 """When the orders of its documents were placed, whenever the run was."""
@@ -85,25 +84,9 @@ def test_no_customer_can_choose_the_order_id_of_a_document(calendar: Calendar) -
     calendar.run()
     order_id = calendar.document()["order_id"]
     parts = ["due", "inv-1", TODAY]
-    assert order_id == ORDER_IDS.of(*parts)
+    assert order_id == order_id_of(*parts)
     chosen = [(one, other) for one in (*parts, "".join(parts)) for other in (*parts, "".join(parts))]
-    assert order_id not in {ORDER_IDS.of(one, other) for one, other in chosen}
-
-
-def test_nothing_is_ordered_with_another_key(calendar: Calendar) -> None:
-    """An alarm; the documents stay due, and are ordered when the key is back."""
-
-    def changed() -> OrderIds:
-        raise OrderIdKeyChanged
-
-    calendar.enter("inv-1")
-    calendar.order_ids = changed
-    calendar.run()
-    assert calendar.counted == ["OrderIdKeyChanged", "Alarm"]
-    assert (calendar.ordered(), calendar.document()["state"]) == ({}, "DUE")
-    calendar.order_ids = lambda: ORDER_IDS
-    calendar.run()
-    assert calendar.ordered() == {"inv-1": 1}
+    assert order_id not in {order_id_of(one, other) for one, other in chosen}
 
 
 # ---------------------------------------------------------------- retries, double starts, crashes

@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from local.__main__ import _EXAMPLE
 from local.issuer import running_issuer
-from local.stack import ORDER_ID_KEY
-from onecharge.orders.ids import OrderIds
+from onecharge.orders.ids import order_id_of
 from testing.harness import PROJECT
 
 README = (PROJECT / "README.md").read_text()
@@ -91,7 +90,7 @@ def test_the_order_has_the_id_that_is_shown() -> None:
     commands = block("curl -i")
     [customer_id] = re.findall(r"local.token (\w+)", commands)
     [key] = re.findall(r"Idempotency-Key: ([\w-]+)", commands)
-    order_id = OrderIds(ORDER_ID_KEY.encode()).of(customer_id, key)
+    order_id = order_id_of(customer_id, key)
     assert f"# Location: /orders/{order_id}\n" in commands
     [shown] = re.findall(r'"order_id":"(\w+)…"', commands)
     assert order_id.startswith(shown)

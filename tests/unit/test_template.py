@@ -160,12 +160,7 @@ def test_a_function_decrypts_the_secrets_that_it_reads_and_nothing_else() -> Non
     functions = [name.removesuffix("Function") for name in RESOURCES if name.endswith("Function")]
     for name in functions:
         statements = _statements(name)
-        # The stack makes OrderIdKey itself, with the key aws/secretsmanager.
-        read = [
-            each["Resource"]
-            for each in statements
-            if each.get("Action") == "secretsmanager:GetSecretValue" and each["Resource"] != "GetAtt OrderIdKey.Id"
-        ]
+        read = [each["Resource"] for each in statements if each.get("Action") == "secretsmanager:GetSecretValue"]
         decrypted = [each["If"] for each in statements if "kms:" in str(each)]
         assert [condition for condition, *_ in decrypted] == ["HasSecretsKmsKey"] * len(read), name
         for (_, allowed, otherwise), secrets in zip(decrypted, read, strict=True):

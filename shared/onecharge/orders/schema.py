@@ -8,8 +8,6 @@ so that no second write can be lost between "stored" and "published".
 The same item makes the same event each time, whether publish_events or republish publishes it.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -193,11 +191,6 @@ def new_order_item(
             **details,
         }
     )
-
-
-def digest_of(*what: str) -> str:
-    """128 bits of SHA-256, in hexadecimal."""
-    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)

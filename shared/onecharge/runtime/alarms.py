@@ -44,8 +44,6 @@ class Cause(StrEnum):
     """An item of the Orders table breaks the schema."""
     MESSAGE_DIFFERS = "MessageDiffers"
     """A message has other data than its row has frozen."""
-    ORDER_ID_KEY_CHANGED = "OrderIdKeyChanged"
-    """The secret key of order ids is another one: no order is placed, since a retry would be a second one."""
     UNAUTHENTICATED = "Unauthenticated"
     """A request without verified claims reached orders_api: a route has no authorizer."""
     DUE_DOCUMENT = "DueDocument"

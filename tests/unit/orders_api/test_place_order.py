@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.money import MINIMUM_MINOR
+from onecharge.orders.ids import order_id_of
 from testing.orders_api import Client, line, order
 
 
@@ -36,8 +37,19 @@ def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
     assert [item["currency"]["S"] for item in client.stored()] == ["EUR"]
 
 
+def test_an_order_id_derives_from_the_customer_and_the_key(client: Client) -> None:
+    """The same one in every release: a client's retry finds its order by it."""
+    assert client.post(order(), key="key-1")[1]["order_id"] == "ord_805a5c0bedcda93cabc9563120c9c3e6"
+
+
+def test_no_two_orders_have_the_same_id() -> None:
+    """Whatever customers and keys hold, and however many parts there are."""
+    parts = [("a", "b"), ("b", "a"), ("ab", ""), ("", "ab"), ("a,b",), ("a", "b", ""), ('a","b',), ("a", "c")]
+    assert len({order_id_of(*each) for each in parts}) == len(parts)
+
+
 def test_two_customers_may_use_the_same_key(client: Client) -> None:
-    """The order's id derives from both."""
+    """Each has an order of their own."""
     first = client.post(order())
     client.customer = "cus_2"
     second = client.post(order())
