@@ -24,7 +24,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sizes sbom specification simulate mutants openapi sam-local requirements clean bench survival costs
+.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sizes sbom specification simulate mutants openapi sam-local requirements new clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -136,17 +136,6 @@ simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
 	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation --mutants $(call option,SEED,seed)
 
-survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
-	  $(if $(WRITE),--write)
-
-bench: install $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## How fast, beside what people copy [ROUNDS=10] [ORDERS=3000] [WARM=1: no build]; WRITE=1, PROFILE=1 keep the results.
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed $(call option,ROUNDS,rounds) $(call option,ORDERS,orders) \
-	  $(if $(WARM),--warm) $(if $(WRITE),--write) $(if $(PROFILE),--profile)
-
-costs: $(VENV)/.dev $(if $(MEASURE),$(VENV)/opt/.emulator $(VENV)/opt/.dynamodb-local) ## Say what a million paid orders cost on AWS, beside the naive loop [MEASURE=1 measures what an order needs anew].
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.costs $(if $(MEASURE),--measure)
-
 check: lint types validate scan test ## The whole gate: format, lint, types, template, scanners, tests.
 
 format: $(VENV)/.dev ## Format the code.
@@ -187,8 +176,15 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/stripe.in -o layers/stripe/requirements.txt \
 	  $(foreach each,requests certifi charset-normalizer idna,--no-emit-package $(each)) \
 	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/libraries/requirements.txt)
-	@for each in checkov dev emulator openapi sam scanners; do $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
-	@$(COMPILE) requirements/bench.in -o requirements/bench.txt
+	@for each in requirements/dev $(filter-out requirements/dev,$(basename $(wildcard requirements/*.in))); do \
+	  test ! -f $$each.txt || $(COMPILE) $$each.in -o $$each.txt || exit 1; done
+
+new: $(VENV)/.dev ## Make a project of your own, without benchmarks and history: make new DIR=../shop NAME=shop.
+	@test "$(DIR)" && test "$(NAME)" || { echo "make new DIR=../shop NAME=shop"; exit 1; }
+	@$(PY) -m local.new_project --dir "$(DIR)" --name "$(NAME)"
+
+# The targets of the benchmarks, which a project of your own does not have.
+-include benchmarks/targets.mk
 
 clean: ## Remove everything that was installed or built.
 	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .coverage

@@ -51,8 +51,7 @@ RULES = [
     Rule("testing", [*PRODUCT, "local", "ops"], "What tests share; a test is nobody's library."),
     Rule("local", [*PRODUCT, "testing"], "It runs the product; a test is nobody's library."),
     Rule("benchmarks", [*PRODUCT, "testing", "local"], "They measure the product; a test is nobody's library."),
-    Rule("new_project", [], "It reads the project's files, and runs none of them."),
-    Rule("tests", [*PRODUCT, "testing", "local", "ops", "benchmarks", "new_project"], "They test everything."),
+    Rule("tests", [*PRODUCT, "testing", "local", "ops", "benchmarks"], "They test everything."),
 ]
 """The rule of the longest package name that matches a module applies to it."""
 
@@ -81,7 +80,7 @@ PRODUCT_MODULES = modules_in("onecharge", "shared") | {
 }
 MODULES = PRODUCT_MODULES | {
     name: path
-    for folder in ("testing", "local", "ops", "benchmarks", "new_project", "tests")
+    for folder in ("testing", "local", "ops", "benchmarks", "tests")
     for name, path in modules_in(folder).items()
 }
 OURS = {name.split(".")[0] for name in MODULES}

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import costs
 from onecharge.runtime.alarms import Cause
 from testing.harness import PROJECT, load_template
 
@@ -165,12 +164,6 @@ def test_a_saved_query_asks_for_what_is_logged() -> None:
     assert 'f"{self.subject.lower()} finalized"' in sources, "makes it: payment finalized"
     named = re.findall(r"`([a-z]+(?:-[a-z]+)+)`", RUNBOOK.partition("# What notifies")[0])
     assert sorted(named) == sorted(query["Name"].rpartition("/")[2] for query in queries)
-
-
-def test_the_costs_count_the_alarms() -> None:
-    """`make costs` says what they cost a month."""
-    own = [each for each in load_template()["Resources"].values() if each["Type"] == "AWS::CloudWatch::Alarm"]
-    assert (len(METRIC_ALARMS) + len(own), len(COMPOSITES)) == (costs.METRIC_ALARMS, costs.COMPOSITE_ALARMS)
 
 
 def test_every_function_and_queue_is_watched() -> None:

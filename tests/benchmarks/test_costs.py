@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.costs import dollars_per_million
+from benchmarks.costs import COMPOSITE_ALARMS, METRIC_ALARMS, dollars_per_million
 from benchmarks.costs.__main__ import report, verdict
 from benchmarks.costs.aws import units_of
 from benchmarks.costs.bill import (
@@ -98,6 +98,14 @@ def test_the_writes_alone_cost_more_than_half_of_the_naive_loop() -> None:
     assert 10 * provisioned_million_writes() == pytest.approx(2.58, abs=0.005)
     text = "\n".join(report(MEASURED))
     assert re.search(r"10 units +6\.25   together; 6\.\d\d is to be reached\n +2\.58   together, provisioned", text)
+
+
+def test_the_alarms_are_counted() -> None:
+    """The bill says what they cost a month."""
+    resources = [*load_template()["Resources"].values(), *load_template("monitoring.yaml")["Resources"].values()]
+    types = [each["Type"] for each in resources]
+    counted = tuple(types.count(f"AWS::CloudWatch::{kind}") for kind in ("Alarm", "CompositeAlarm"))
+    assert counted == (METRIC_ALARMS, COMPOSITE_ALARMS)
 
 
 def test_the_report_says_whether_the_target_is_reached() -> None:

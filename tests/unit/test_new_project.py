@@ -1,0 +1,42 @@
+"""`make new` makes a project of its own: its name everywhere, and nothing that was left out."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from local.new_project import LEFT_OUT, NAME, PROJECT, files_of_the_project, make_project, refusal, renamed
+
+
+def test_a_new_project_is_complete_under_its_own_name(tmp_path: Path) -> None:
+    """No file has the name of this one, every link leads somewhere, and the unit tests of the project can be run."""
+    folder = tmp_path / "my shop"
+    make_project(folder, "shop")
+    made = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert made == {renamed(path, "shop") for path in files_of_the_project() if not path.startswith(LEFT_OUT)}
+    named = [path for path in made if re.search(NAME, (folder / path).read_text(errors="ignore"), re.IGNORECASE)]
+    assert set(named) <= {"NOTICE"}
+    command = [sys.executable, "-m", "pytest", "-q", "tests/unit/test_docs.py"]
+    assert "passed" in run(command, folder)
+    assert "tests collected" in run([*command[:-1], "--collect-only", "tests/unit"], folder)
+
+
+def run(command: list[str], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_bad_name_is_refused(tmp_path: Path) -> None:
+    """It names a Python package that nobody has, and is no longer than ours."""
+    for name in ("", "s", "Shop", "my-shop", "1shop", "averylongname", "class", "json", "boto3", "ops"):
+        assert f"NAME={name} " in refusal(tmp_path / "new", name)
+
+
+def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    """Nothing of somebody's is overwritten."""
+    (tmp_path / "notes").touch()
+    assert "not an empty folder" in refusal(tmp_path, "shop")
+    assert "not an empty folder" in refusal(tmp_path / "notes", "shop")
+    assert "inside this project" in refusal(PROJECT / "new", "shop")
+    assert refusal(tmp_path / "new", "shop") == ""
