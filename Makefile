@@ -174,7 +174,6 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --uni
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/libraries.in -o layers/libraries/requirements.txt
 	@$(COMPILE) requirements/stripe.in -o layers/stripe/requirements.txt \
-	  $(foreach each,requests certifi charset-normalizer idna,--no-emit-package $(each)) \
 	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/libraries/requirements.txt)
 	@for each in requirements/dev $(filter-out requirements/dev,$(basename $(wildcard requirements/*.in))); do \
 	  test ! -f $$each.txt || $(COMPILE) $$each.in -o $$each.txt || exit 1; done

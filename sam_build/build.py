@@ -36,7 +36,7 @@ PLATFORMS = {"arm64": "aarch64", "x86_64": "x86_64"}
 GLIBC_VERSIONS = ("2_34", "2_28", "2_17")
 """Of wheels that run on Lambda: its python3.13 runs on Amazon Linux 2023, which has glibc 2.34."""
 
-AWS_SERVICES = ("codedeploy", "dynamodb", "lambda", "s3", "secretsmanager", "sns", "sqs")
+AWS_SERVICES = ("dynamodb", "lambda", "s3", "secretsmanager", "sns", "sqs")
 """The services that the functions call, as `aws_client` names them: only these have their data shipped."""
 
 LEFT_OUT = (
@@ -48,9 +48,8 @@ LEFT_OUT = (
     "botocore/data/*/*/examples-1.json",
     # What writes the documentation of botocore's clients. All of them import it, for help(): REPLACEMENTS has the rest.
     "botocore/docs/*",
-    # Of Stripe's SDK: the types of parameters, for type checkers alone, and the "thin" events.
+    # Of Stripe's SDK: the types of parameters, for type checkers alone.
     "stripe/params",
-    "stripe/events",
     # Of Powertools: what serves other kinds of functions.
     "aws_lambda_powertools/event_handler/openapi/swagger_ui",
     "aws_lambda_powertools/utilities/auth_alpha",

@@ -6,7 +6,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-import botocore.session
 from botocore.config import Config
 
 from charge_order.charge import ChargeOrder
@@ -17,7 +16,7 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import Charges
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import dynamodb_client
+from onecharge.runtime.aws import aws_client
 from onecharge.runtime.consumer import Done
 from testing.silent import SILENT
 
@@ -42,7 +41,7 @@ def event(number: int, placed_at: datetime) -> OrderPlacedEvent:
 
 def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int, placed_at: str) -> None:
     bounds = TimeBounds.of(30)
-    store = PaymentStore(dynamodb_client(botocore.session.get_session(), Config(max_pool_connections=THREADS)), table)
+    store = PaymentStore(aws_client("dynamodb", config=Config(max_pool_connections=THREADS)), table)
     gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds))
     charges = Charges(store, gateway, bounds, Instruments(time.time, SILENT, SILENT))
     charge_order = ChargeOrder(charges)

@@ -78,6 +78,9 @@ def rights_lambda_uses(stack: Stack) -> Iterator[Right]:
         # "Configuring CloudWatch log groups": the group exists, so it is not created.
         for action in ("logs:CreateLogStream", "logs:PutLogEvents"):
             yield Right(logical_id, action, group["arn"])
+        if configuration["TracingConfig"]["Mode"] == "Active":
+            for action in ("xray:PutTraceSegments", "xray:PutTelemetryRecords"):
+                yield Right(logical_id, action, "*")
         for mapping in functions.list_event_source_mappings()["EventSourceMappings"]:
             if f":function:{name}:" not in f"{mapping['FunctionArn']}:":
                 continue

@@ -119,8 +119,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, aws_session: boto3.Session) -> Iterator
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "onecharge")
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "test")
-    # moto answers what botocore would send by itself, and behind a proxy that is everything (runtime/aws.py). What moto
-    # does not answer goes nowhere: no proxy listens there.
+    # What moto does not answer goes nowhere: no proxy listens there.
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     with mock_aws():
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", aws_session)

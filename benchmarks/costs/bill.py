@@ -144,7 +144,7 @@ def onecharge(design: Design, of: Measured) -> list[Line]:
             prices.PUT_METRIC_DATA_MILLION,
             "metrics are in the log",
         ),
-        Line("X-Ray", design.traced, prices.XRAY_MILLION_TRACES, "no traces, unless TracingLayerArn is set"),
+        Line("X-Ray", design.traced, prices.XRAY_MILLION_TRACES, "the share that X-Ray samples"),
     ]
 
 

@@ -21,7 +21,6 @@ from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, re
 from onecharge.orders.ids import digest_of, order_id_of
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
-from onecharge.runtime.tracing import order_span
 from orders_api.dependencies import Dependencies
 from orders_api.http import BAD_BODY, REPLAYED, JsonResponse, KeyReused, Request, Route, key_reused, parse
 from orders_api.responses import AcceptedOrder, accepted_order
@@ -114,8 +113,7 @@ def store_order(
         items=[line.model_dump() for line in wanted.items],
         attempt_keys={digest_of(idempotency_key): wanted.fingerprint},
     )
-    with order_span("POST /orders", order_id):
-        earlier = orders.put_if_new(item)
+    earlier = orders.put_if_new(item)
     if earlier is None:
         return StoredOrder.from_item(item), True
     if earlier.fingerprint != wanted.fingerprint:

@@ -20,7 +20,6 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.batch_reads import ReadsThrottled
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.problems import Problem
-from onecharge.runtime.tracing import order_span
 from orders_api.caller import Unauthenticated
 from orders_api.cancel_order import ROUTE as CANCEL_ORDER
 from orders_api.dependencies import Dependencies
@@ -65,9 +64,7 @@ def _handler(route: Route, resolver: APIGatewayHttpResolver, deps: Dependencies)
         caller = request.caller
         if route.scope:
             caller.require_scope(route.scope)
-        # The order that POST /orders creates has no id yet: place_order.py begins its trace.
-        with order_span(f"{route.method} {route.path}", path_parameters.get("order_id")):
-            return route.handler(request, deps, **path_parameters)
+        return route.handler(request, deps, **path_parameters)
 
     return handle
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from onecharge.contract.questions import CancelAnswer, CancelQuestion
 from onecharge.payments.charges.cancel import CancelPayment
-from onecharge.runtime.tracing import order_span
 
 
 @dataclass(frozen=True)
@@ -20,6 +19,5 @@ class AnswerCancel:
 
     def __call__(self, question: CancelQuestion) -> CancelAnswer:
         """Answer one question. Idempotent."""
-        with order_span("cancel", question.order.order_id):
-            cancellation, _ = self.cancel(question.order, correlation_id=question.correlation_id)
+        cancellation, _ = self.cancel(question.order, correlation_id=question.correlation_id)
         return CancelAnswer(cancellation=cancellation)

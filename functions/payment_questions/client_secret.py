@@ -11,7 +11,6 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.runtime.tracing import order_span
 
 
 class ClientSecretUnknown(Exception):
@@ -35,10 +34,6 @@ class AnswerClientSecret:
         Raises:
             ClientSecretUnknown: there may be a secret, but Stripe does not return it now.
         """
-        with order_span("client secret", question.order_id):
-            return self._answer(question)
-
-    def _answer(self, question: ClientSecretQuestion) -> ClientSecretAnswer:
         payment = self.store.read(question.order_id)
         if (
             payment is None

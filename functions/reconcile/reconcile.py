@@ -28,7 +28,6 @@ from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel, one_after_another
 from onecharge.runtime.shards import ALL_SHARDS, SHARDS
-from onecharge.runtime.tracing import order_span
 from reconcile.checkpoint import FailedEvent, ReconcileCheckpoint
 
 FIRST_RUN_SECONDS = 24 * 3600
@@ -151,10 +150,9 @@ class ReconcileCharges:
     def _visit_row(self, order_id: str) -> None:
         payment: Payment | None = None
         try:
-            with order_span("reconcile row", order_id):
-                payment = self.store.read(order_id)
-                if payment is None or self.handler.reconciler.reconcile(payment):
-                    return
+            payment = self.store.read(order_id)
+            if payment is None or self.handler.reconciler.reconcile(payment):
+                return
         except Exception as error:  # A row that fails does not block the others.
             self._report("ReconcileFailed", "row not reconciled: the next round retries", error, order_id=order_id)
         if payment is not None and payment.is_overdue(self.instruments.now()):

@@ -5,24 +5,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 from uuid import uuid4
 
 import boto3
-import botocore.session
 import pytest
-from botocore.config import Config
 
 from local.emulator import CREDENTIALS, running_emulator
 from onecharge.payments.charges.store import UNFINISHED
-from onecharge.runtime import aws
 from testing.dynamodb_local import NotInstalled, dynamodb_client, running_dynamodb_local
 from testing.harness import PROJECT, create_table
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 TOOLS = PROJECT / ".venv" / "opt"
-_PATIENT = Config(connect_timeout=60, read_timeout=60)
-"""A machine that is busy is waited for: a write that is sent again is refused by its own first try."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +31,6 @@ class Endpoint:
 
     def client(self) -> Any:
         return dynamodb_client(self.url)
-
-    def client_as_deployed(self) -> Any:
-        """As the functions make it, but patient: its requests are sent by DynamoDBTransport, each once."""
-        session = botocore.session.Session()
-        session.set_credentials(CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"])
-        session.set_config_variable("region", CREDENTIALS["AWS_DEFAULT_REGION"])
-        with patch.dict(os.environ, {"AWS_ENDPOINT_URL": self.url, "https_proxy": "", "http_proxy": ""}):
-            return aws.dynamodb_client(session, aws.client_config().merge(_PATIENT))
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +58,7 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
     return endpoint
 
 
-@pytest.fixture(params=["memory", "moto", "ministack", "dynamodb_local", "dynamodb_local, as deployed"])
+@pytest.fixture(params=["memory", "moto", "ministack", "dynamodb_local"])
 def dynamodb(request: pytest.FixtureRequest) -> Any:
     """A client of each DynamoDB. The simulation's, in memory, creates a table on its first use."""
     if request.param == "memory":
@@ -80,9 +66,8 @@ def dynamodb(request: pytest.FixtureRequest) -> Any:
     if request.param == "moto":
         request.getfixturevalue("aws")
         return boto3.client("dynamodb")
-    name, _, as_deployed = request.param.partition(", ")
-    endpoint: Endpoint = request.getfixturevalue(name)
-    return endpoint.client_as_deployed() if as_deployed else endpoint.client()
+    endpoint: Endpoint = request.getfixturevalue(request.param)
+    return endpoint.client()
 
 
 @pytest.fixture

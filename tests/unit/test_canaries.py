@@ -1,12 +1,11 @@
 """No secret, card number or personal data comes out of any function, whatever it is fed and whatever goes wrong.
 
 Every field that others fill is given each canary: of every sample event, and of Stripe's responses. Then all that comes
-out is searched: log lines at DEBUG (the libraries' too), metrics, traces, errors, responses, what is kept in tables.
+out is searched: log lines at DEBUG (the libraries' too), metrics, errors, responses, what is kept in tables.
 """
 
 import json
 import logging
-import sys
 import time
 import traceback
 import uuid
@@ -16,21 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from io import StringIO
 from threading import Thread
-from types import ModuleType
 from typing import Any
 
 import boto3
 import pytest
-from opentelemetry import trace
-from opentelemetry.instrumentation.urllib3 import URLLib3Instrumentor
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from local.samples import logical_id_of
 from local.stripe_standin.webhooks import signature
 from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.tracing import INSTRUMENTATION
 from testing import canaries
 from testing.canaries import API_KEY, CARD, CLIENT_SECRET, EMAIL, FED, JSON, OPAQUE, SIGNING_SECRET, found_in
 from testing.harness import PROJECT, LambdaContext, create_table, load_template
@@ -83,19 +75,16 @@ def kind_of(event: Mapping[str, Any]) -> str:
 class Output:
     """All that came out of the invocations: what others than the sender can read."""
 
-    spans: InMemorySpanExporter
     printed: pytest.CaptureFixture[str]
     logged: StringIO = field(default_factory=StringIO)
     answered: list[str] = field(default_factory=list)
 
     def taken(self) -> str:
         """All of it since the last time."""
-        recorded = [span.to_json() for span in self.spans.get_finished_spans()]
-        text = "\n".join([self.logged.getvalue(), *self.printed.readouterr(), *self.answered, *recorded])
+        text = "\n".join([self.logged.getvalue(), *self.printed.readouterr(), *self.answered])
         self.logged.seek(0)
         self.logged.truncate()
         self.answered.clear()
-        self.spans.clear()
         return text
 
 
@@ -158,26 +147,11 @@ def stripe_url(request: pytest.FixtureRequest) -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture(scope="module")
-def spans() -> Iterator[InMemorySpanExporter]:
-    """What OpenTelemetry records, of the requests to AWS and to Stripe, too."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trace, "get_tracer_provider", lambda: provider)
-        URLLib3Instrumentor().instrument(tracer_provider=provider)
-        yield exporter
-        URLLib3Instrumentor().uninstrument()
-
-
 @pytest.fixture
-def output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spans: InMemorySpanExporter
-) -> Iterator[Output]:
+def output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Output]:
     """Everything that is logged or printed, with Lambda's level and the root logger's at DEBUG."""
-    output = Output(spans, capsys)
+    output = Output(capsys)
     monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", "DEBUG")
-    monkeypatch.setitem(sys.modules, INSTRUMENTATION, ModuleType("aws_lambda"))  # See record_as_the_layer_does.
     root, handler = logging.getLogger(), logging.StreamHandler(output.logged)
     level = root.level
     root.addHandler(handler)
@@ -219,38 +193,8 @@ def invoking(handler: Callable[[dict[str, Any], Any], Any], output: Output) -> I
             output.answered.append(json.dumps(handler(event, LambdaContext())))
         except Exception as error:  # Lambda logs it with its trace, and returns it to the invoker.
             output.answered.append("".join(traceback.format_exception(error)))
-        record_as_the_layer_does(event)
 
     return invoke
-
-
-def record_as_the_layer_does(event: Mapping[str, Any]) -> None:
-    """The span of an invocation by API Gateway: its attributes are read from the event, after the handler.
-
-    Source: opentelemetry-instrumentation-aws-lambda, `_set_api_gateway_v2_proxy_attributes`.
-    """
-    http = event.get("requestContext", {}).get("http")
-    if not http:
-        return
-    target = "?".join(filter(None, (event.get("rawPath"), event.get("rawQueryString"))))
-    read = {"http.method": http["method"], "http.route": http["path"], "http.target": target}
-    agent = {"http.user_agent": http["userAgent"]} if "userAgent" in http else {}
-    trace.get_tracer("layer").start_span("invocation", attributes=read | agent).end()
-
-
-@pytest.mark.parametrize("function", ["orders_api"])
-def test_a_span_of_the_layer_has_the_route_alone(
-    function: str, functions: Callable[[str], Invoke], output: Output
-) -> None:
-    """Nothing that the sender of a request chose: no path, no query, no user agent."""
-    _, event = samples_of(function)[0]
-    event["rawPath"], event["rawQueryString"] = f"/orders/{CARD.value}", f"card={CARD.value}"
-    event["requestContext"]["http"] |= {"path": event["rawPath"], "userAgent": EMAIL.value}
-    functions(function)(event)
-    [span] = [each for each in output.spans.get_finished_spans() if each.name == "invocation"]
-    attributes = span.attributes or {}
-    assert attributes["http.route"] == attributes["http.target"] == event["routeKey"]
-    assert attributes.keys() == {"http.method", "http.route", "http.target"}
 
 
 def value_of(variable: str, template_value: str) -> str:
@@ -324,7 +268,7 @@ def signed(event: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_no_canary_in_an_event_comes_out(function: str, functions: Callable[[str], Invoke], output: Output) -> None:
-    """In no log line, metric, trace, error or response: the sender's own response repeats nothing either."""
+    """In no log line, metric, error or response: the sender's own response repeats nothing either."""
     assert leaks_of(function, functions(function), output) == []
 
 
@@ -357,12 +301,6 @@ def test_a_leak_is_seen(leaky: Callable[[dict[str, Any], Any], Any], output: Out
     """Of a function that logs what it was sent, raises it, or answers with it: every canary that was fed."""
     leaks = leaks_of("charge_order", invoking(leaky, output), output)
     assert {leak.rpartition(": ")[2] for leak in leaks} == FED.keys()
-
-
-def test_a_leak_into_a_trace_is_seen(output: Output) -> None:
-    """What a span carries is searched as the log is."""
-    trace.get_tracer("test").start_span("charge", attributes={"card": CARD.value}).end()
-    assert found_in(output.taken(), canaries.ALL) == [CARD.name]
 
 
 @pytest.mark.parametrize("mode", STRIPE_MODES)

@@ -1,9 +1,6 @@
 """A function's handler: its application is built once, at the first invocation, and its metrics are always flushed."""
 
-import gc
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -11,9 +8,8 @@ from typing import Any
 import boto3
 import pytest
 
-from onecharge.runtime import garbage
 from onecharge.runtime.functions import lambda_handler
-from testing.harness import PROJECT, LambdaContext, Sample, load_template
+from testing.harness import LambdaContext, Sample, load_template
 
 
 class Counts:
@@ -67,47 +63,6 @@ def test_an_application_is_built_at_the_first_invocation_and_reused(
     monkeypatch.setenv("TABLE", "another")
     assert handler({"name": "b"}, lambda_context) == "orders b LambdaContext"
     assert len(Application.built) == 1
-
-
-# It prints how often Python has looked for garbage.
-_COLLECTIONS = """
-import gc, sys
-import onecharge
-started = []
-gc.callbacks.append(lambda phase, about: phase == "start" and started.append(about))
-__import__(sys.argv[1])
-print(len(started))
-"""
-
-
-_DEFAULT_THRESHOLD = "import gc; print(gc.get_threshold()[0])"
-
-
-@pytest.mark.parametrize("function", sorted(path.parent.name for path in PROJECT.glob("functions/*/app.py")))
-def test_no_garbage_is_looked_for_while_a_function_is_imported(function: str) -> None:
-    """There is none. Once it may: here Stripe's SDK finds HTTP clients to import which are not shipped."""
-    done = subprocess.run(
-        [sys.executable, "-c", _COLLECTIONS, f"{function}.app"],
-        env={**os.environ, "PYTHONPATH": "functions:shared"},
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(done.stdout) <= 1
-
-
-def test_garbage_is_looked_for_from_the_first_invocation_on(
-    monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext
-) -> None:
-    """As often as by Python's default, but not among what was built."""
-    monkeypatch.setenv("TABLE", "orders")
-    garbage.expect_none()
-    new_handler()({"name": "a"}, lambda_context)
-    frozen = gc.get_freeze_count()
-    gc.unfreeze()
-    assert gc.get_threshold()[0] == int(subprocess.check_output([sys.executable, "-c", _DEFAULT_THRESHOLD]))
-    assert frozen > 0
 
 
 def test_metrics_are_flushed_after_each_invocation(

@@ -169,17 +169,6 @@ def test_only_the_handler_reads_environment_variables() -> None:
     assert reading == {"onecharge.runtime.functions"}
 
 
-def test_no_function_loads_boto3() -> None:
-    """A tenth of a cold start, for resources and transfers that none uses; its clients are botocore's."""
-    apps = sorted(f"{path.parent.name}.app" for path in PROJECT.glob("functions/*/app.py"))
-    code = f"import sys, {', '.join(apps)}; print(*{{'boto3', 's3transfer'}} & {{*sys.modules}})"
-    path = f"{PROJECT}/functions:{PROJECT}/shared"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": path}, check=True, timeout=120, stdout=subprocess.PIPE
-    ).stdout
-    assert loaded.split() == []
-
-
 def test_importing_opens_no_connection() -> None:
     """Nor needs an environment variable: with none set, every module of the product is imported in one process."""
     program = (

@@ -64,7 +64,6 @@ LONGEST = {
     "Release": "r" * 40,
     "StripeApiBase": "https://api.stripe.com",
     "LookUpOrdersPlacedBefore": "1763769600",
-    "TracingLayerArn": "arn:aws:lambda:ap-southeast-2:123456789012:layer:AWSOpenTelemetryDistroPython:1000",
     "AwsEndpointUrl": "",
 }
 

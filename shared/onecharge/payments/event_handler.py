@@ -19,7 +19,6 @@ from onecharge.payments.stripe_events import ChargeEvent, EventDeferred, Payment
 from onecharge.payments.stripe_responses import LookupInconclusive, classify
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import SecretUnavailable
-from onecharge.runtime.tracing import order_span
 
 OUTAGES = (EventDeferred, LookupInconclusive, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
 """What may stop the handling of an event halfway: the event has to be delivered again."""
@@ -48,10 +47,6 @@ class StripeEventHandler:
 
     def handle(self, event: StripeEvent) -> None:
         """Handle one event. Raises OUTAGES: it has to be delivered again."""
-        with order_span("stripe event", event.order_id):
-            self._handle(event)
-
-    def _handle(self, event: StripeEvent) -> None:
         match event:
             case PaymentIntentEvent():
                 self._reconcile(event)

@@ -32,7 +32,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from onecharge.runtime.aws import BATCH_SIZE, aws_client, client_config
 from onecharge.runtime.queues import Delivery, Queue
-from onecharge.runtime.tracing import order_span
 from onecharge.runtime.validation import reason_of
 
 if TYPE_CHECKING:
@@ -89,12 +88,6 @@ class BatchFailed(Exception):
 
 class Message(Protocol):
     """An event that a queue carries: a CloudEvent, or one of another service's."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def subject(self) -> str | None:
-        """The order that it is about, if it names one."""
 
     @property
     def log_fields(self) -> dict[str, Any]:
@@ -272,8 +265,7 @@ class Consumer[Event: Message]:
 
     def _disposition_of(self, handle: Handle[Event], event: Event, delivery: Delivery) -> Disposition:
         try:
-            with order_span(event.type, event.subject):
-                return handle(event)
+            return handle(event)
         except PoisonMessage:
             raise
         except Exception:  # No order fails because of an error of ours: SQS delivers the message again.

@@ -17,11 +17,9 @@ from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onecharge.runtime import garbage
 from onecharge.runtime.logs import set_level
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.redaction import presentable
-from onecharge.runtime.tracing import forget_request
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -53,7 +51,6 @@ def lambda_handler[App: ApplicationParts, Result](
     def application() -> App:
         built = build(os.environ)
         set_level(os.environ)
-        garbage.expect_some()
         return built
 
     def decorate(invoke: Callable[[App, dict[str, Any], "LambdaContext"], Result]) -> Handler[Result]:
@@ -68,7 +65,6 @@ def lambda_handler[App: ApplicationParts, Result](
                 raise shown from None
             finally:
                 reused.counts.flush()
-                forget_request(event)
 
         return handler
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import EVENT_TYPE_ATTRIBUTE, Event
-from onecharge.runtime.tracing import order_spans
 
 if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
@@ -48,8 +47,7 @@ class Topic:
     def _publish_batch(self, batch: Sequence[Event]) -> list[PublishFailure]:
         entries = [self._entry(str(index), event) for index, event in enumerate(batch)]
         # The response is a success even if every entry failed.
-        with order_spans("publish", (event.subject for event in batch)):
-            response = self.client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=entries)
+        response = self.client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=entries)
         for entry in response["Successful"]:
             self._log(batch[int(entry["Id"])])
         return [
