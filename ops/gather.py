@@ -121,8 +121,8 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
         are_dead_letters_complete=is_complete,
         failed_records=list(islice(Bucket(stack).records(), FAILED_RECORDS_MAX)),
         sources=tuple(_sources(stack)),
-        republish=CheckpointStore(stack.dynamodb, stack.resource("RepublicationTable"), RepublishCheckpoint).read(),
-        reconcile=CheckpointStore(stack.dynamodb, stack.resource("ReconciliationTable"), ReconcileCheckpoint).read(),
+        republish=CheckpointStore(stack.dynamodb, stack.resource("OrdersStateTable"), RepublishCheckpoint).read(),
+        reconcile=CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint).read(),
         requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
     )
 

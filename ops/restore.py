@@ -150,7 +150,7 @@ def _time(text: str) -> int:
 def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> Report:
     if since < now - _EVENTS_DAYS * 24 * 3600:
         raise Problem(f"Stripe lists the events of the last {_EVENTS_DAYS} days: --since is earlier")
-    checkpoints = CheckpointStore(stack.dynamodb, stack.resource("ReconciliationTable"), ReconcileCheckpoint)
+    checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint)
     checkpoint = checkpoints.read()
     if checkpoint is None:
         raise Problem("reconcile has not run yet: there is no checkpoint to set back")

@@ -17,7 +17,7 @@ from ops.connection import Stack
 from testing.harness import create_table
 
 TABLES = (
-    *("OrdersTable", "PaymentsTable", "RepublicationTable", "ReconciliationTable"),
+    *("OrdersTable", "PaymentsTable", "OrdersStateTable", "PaymentsStateTable"),
     *("OrderRefundsTable", "RefundsTable"),
     "StripeEventsTable",
 )

@@ -19,7 +19,7 @@ TABLES = {
     "PAYMENTS_TABLE": "PaymentsTable",
     "REFUNDS_TABLE": "RefundsTable",
     "STRIPE_EVENTS_TABLE": "StripeEventsTable",
-    "RECONCILIATION_TABLE": "ReconciliationTable",
+    "PAYMENTS_STATE_TABLE": "PaymentsStateTable",
     "STRIPE_LIMIT_TABLE": "StripeLimitTable",
 }
 EVENTS_AGE_SECONDS = 900

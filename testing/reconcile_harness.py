@@ -72,9 +72,9 @@ def reconcile_harness(log: Log) -> ReconcileHarness:
     create_table(dynamodb, "payments", "PaymentsTable")
     create_table(dynamodb, "refunds", "RefundsTable")
     create_table(dynamodb, "stripe-events", "StripeEventsTable")
-    create_table(dynamodb, "reconciliation", "ReconciliationTable")
+    create_table(dynamodb, "payments-state", "PaymentsStateTable")
     return ReconcileHarness(
         PaymentService(dynamodb, log.logger),
-        CheckpointStore(dynamodb, "reconciliation", ReconcileCheckpoint),
+        CheckpointStore(dynamodb, "payments-state", ReconcileCheckpoint),
         log,
     )

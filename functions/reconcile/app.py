@@ -49,7 +49,7 @@ class Application:
         self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
         dynamodb = self._reconciliation.service.dynamodb
         self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
-        self._checkpoints = CheckpointStore(dynamodb, environment["RECONCILIATION_TABLE"], ReconcileCheckpoint)
+        self._checkpoints = CheckpointStore(dynamodb, environment["PAYMENTS_STATE_TABLE"], ReconcileCheckpoint)
 
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""

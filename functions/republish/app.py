@@ -37,7 +37,7 @@ class Application:
             WaitingOrders(dynamodb, environment["ORDERS_TABLE"]),
             WaitingRefunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),
         ]
-        self._checkpoints = CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint)
+        self._checkpoints = CheckpointStore(dynamodb, environment["ORDERS_STATE_TABLE"], RepublishCheckpoint)
         sns = aws_client("sns", config=config)
         self._topic = Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], self._logger, self.counts)
 

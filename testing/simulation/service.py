@@ -51,12 +51,12 @@ QUESTION_BOUNDS = TimeBounds.of(20)
 ANSWER_BOUNDS = replace(TimeBounds.of(12), lease_seconds=QUESTION_BOUNDS.lease_seconds)
 """How long the answer to a question may take of it, as payment_questions says."""
 PAYMENTS = "Payments"
-RECONCILIATION = "Reconciliation"
+PAYMENTS_STATE = "PaymentsState"
 REFUNDS = "Refunds"
 STRIPE_EVENTS = "StripeEvents"
 TABLES: Mapping[str, tuple[str, ...]] = {
     PAYMENTS: ("order_id",),
-    RECONCILIATION: ("name",),
+    PAYMENTS_STATE: ("name",),
     REFUNDS: ("order_id", "refund_id"),
     STRIPE_EVENTS: ("event_id",),
 }
@@ -246,7 +246,7 @@ class PaymentService:
             events=StripeEvents(self.gateway.client),
             handler=self._events(reconciler, report),
             is_processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS).contains,
-            checkpoints=CheckpointStore(self.dynamodb, RECONCILIATION, ReconcileCheckpoint),
+            checkpoints=CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint),
             seconds_left=seconds_left,
             step_seconds=STEP_SECONDS,
             instruments=self._instruments(report),
@@ -259,7 +259,7 @@ class PaymentService:
         """It did so before anything of the schedule happened, and so reads all of its events."""
         checkpoint = ReconcileCheckpoint.first(since=at, now=at)
         client: Any = MemoryDynamoDB(TABLES, tables=self.dynamodb.tables)
-        CheckpointStore(client, RECONCILIATION, ReconcileCheckpoint).write(checkpoint)
+        CheckpointStore(client, PAYMENTS_STATE, ReconcileCheckpoint).write(checkpoint)
 
     def forget_handled_events(self) -> None:
         """Which events were handled may be forgotten: it only saves work."""

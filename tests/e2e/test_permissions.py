@@ -92,7 +92,7 @@ def reconcile_events_of_the_last_hour(stack: Stack) -> None:
     """Without the wait until Stripe's list of them is final."""
     now = int(time.time())
     stack.aws.client("dynamodb").put_item(
-        TableName=physical_id(stack, "ReconciliationTable"),
+        TableName=physical_id(stack, "PaymentsStateTable"),
         Item={
             "name": {"S": "reconcile"},
             "version": {"N": "1"},

@@ -32,7 +32,7 @@ class OtherCheckpoint(CountCheckpoint):
 @pytest.fixture
 def client(aws: None) -> Any:
     client = boto3.client("dynamodb")
-    create_table(client, "checkpoints", "RepublicationTable")
+    create_table(client, "checkpoints", "OrdersStateTable")
     return client
 
 
@@ -86,4 +86,4 @@ def test_each_job_has_a_checkpoint_of_its_own(client: Any, store: CheckpointStor
 def test_the_tables_of_both_services_have_one_schema() -> None:
     """The store's."""
     resources = load_template()["Resources"]
-    assert resources["ReconciliationTable"] == resources["RepublicationTable"]
+    assert resources["PaymentsStateTable"] == resources["OrdersStateTable"]

@@ -11,7 +11,7 @@ from testing.charge_harness import ChargeHarness
 from testing.harness import load_template
 
 TEMPLATE = load_template()
-ONE_ITEM = {"RepublicationTable", "ReconciliationTable", "StripeLimitTable"}
+ONE_ITEM = {"OrdersStateTable", "PaymentsStateTable", "StripeLimitTable"}
 """The checkpoints of scheduled runs, what workers share of Stripe's limit."""
 UNITS_OF_AN_ORDER = 3
 """Write units of the table that an order needs most of: Payments."""

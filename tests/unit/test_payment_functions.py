@@ -25,7 +25,7 @@ RIGHTS = {
     "reconcile": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "Sub ${PaymentsTable.Arn}/index/unfinished": {"Query"},
-        "GetAtt ReconciliationTable.Arn": {"GetItem", "PutItem"},
+        "GetAtt PaymentsStateTable.Arn": {"GetItem", "PutItem"},
         "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
         "GetAtt StripeEventsTable.Arn": {"GetItem"},
     },

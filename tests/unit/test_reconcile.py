@@ -760,7 +760,7 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
             "PAYMENTS_TABLE": "payments",
             "REFUNDS_TABLE": "refunds",
             "STRIPE_EVENTS_TABLE": "stripe-events",
-            "RECONCILIATION_TABLE": "reconciliation",
+            "PAYMENTS_STATE_TABLE": "payments-state",
             "REQUIRES_ACTION_SECONDS": "43200",
             "STRIPE_SECRET_ARN": "stripe",
             "STRIPE_API_BASE": "http://127.0.0.1:9",

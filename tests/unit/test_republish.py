@@ -146,7 +146,7 @@ class Shop:
         RepublishOrders(
             sources=self.sources,
             topic=self.topic,
-            checkpoints=CheckpointStore(self.dynamodb, "republication", RepublishCheckpoint),
+            checkpoints=CheckpointStore(self.dynamodb, "orders-state", RepublishCheckpoint),
             clock=lambda: self.now,
             has_time=self._has_time,
             page_size=self.page_size,
@@ -170,14 +170,14 @@ def shop(aws: None, log: Log) -> Shop:
     dynamodb = boto3.client("dynamodb")
     create_table(dynamodb, "orders", "OrdersTable")
     create_table(dynamodb, "order-refunds", "OrderRefundsTable")
-    create_table(dynamodb, "republication", "RepublicationTable")
+    create_table(dynamodb, "orders-state", "OrdersStateTable")
     return Shop(log, dynamodb)
 
 
 @pytest.fixture
 def shop_in_memory(log: Log) -> Shop:
     """For hundreds of runs: its DynamoDB is the simulation's, which takes a fraction of moto's time."""
-    keys = {"orders": ("order_id",), "order-refunds": ("order_id", "refund_id"), "republication": ("name",)}
+    keys = {"orders": ("order_id",), "order-refunds": ("order_id", "refund_id"), "orders-state": ("name",)}
     indexes = {
         "orders": {INDEX: ("waiting_shard", "placed_at")},
         "order-refunds": {INDEX: ("waiting_shard", "requested_at")},

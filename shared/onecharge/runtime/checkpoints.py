@@ -3,8 +3,8 @@
     read ─► work ─► write, on the version that was read ─► work ─► write …
                       └─► ConcurrentRun: another run has written since; this one ends
 
-Both tables, ReconciliationTable and RepublicationTable, have this one schema: the key `name`, which is the job's, and
-the fields of its checkpoint.
+PaymentsStateTable and OrdersStateTable both have this schema: the key `name`, which is the job's, and the fields of its
+checkpoint.
 """
 
 from dataclasses import asdict, dataclass, replace

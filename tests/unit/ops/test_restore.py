@@ -29,11 +29,11 @@ class Shop:
             ("orders", "OrdersTable"),
         ):
             create_table(self.dynamodb, name, logical_id)
-        create_table(self.dynamodb, "reconciliation", "ReconciliationTable")
-        self.checkpoints = CheckpointStore(self.dynamodb, "reconciliation", ReconcileCheckpoint)
+        create_table(self.dynamodb, "payments-state", "PaymentsStateTable")
+        self.checkpoints = CheckpointStore(self.dynamodb, "payments-state", ReconcileCheckpoint)
 
     def resource(self, logical_id: str) -> str:
-        return {"PaymentsTable": "payments", "ReconciliationTable": "reconciliation"}[logical_id]
+        return {"PaymentsTable": "payments", "PaymentsStateTable": "payments-state"}[logical_id]
 
     def put(self, table: str, order_id: str, **values: Any) -> None:
         self.dynamodb.put_item(TableName=table, Item=to_item({"order_id": order_id, **values}))
@@ -99,7 +99,7 @@ def test_an_expired_row_is_not_copied(shop: Shop) -> None:
 
 def test_tables_that_do_not_match_are_refused(shop: Shop) -> None:
     """The stack's own table, and one of another key."""
-    create_table(shop.dynamodb, "checkpoints", "ReconciliationTable")
+    create_table(shop.dynamodb, "checkpoints", "PaymentsStateTable")
     for source, why in (("payments", "the stack's own table"), ("checkpoints", "has another key")):
         with pytest.raises(Problem, match=why):
             shop.run("rows", "--table", "PaymentsTable", "--from", source, "--yes")
