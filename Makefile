@@ -24,7 +24,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sizes sbom specification simulate mutants openapi sam-local requirements new clean
+.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements new clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -155,9 +155,6 @@ validate: $(VENV)/opt/.sam ## Validate template.yaml.
 # Scanners say what they looked at. SCANNERS_MUST_RUN=1 fails if one of them cannot run, as pip-audit offline.
 scan: $(VENV)/.dev $(VENV)/opt/.sam $(VENV)/opt/.checkov $(VENV)/opt/.scanners ## Scan templates, code, secrets and packages.
 	@$(PY) -m testing.scans
-
-sizes: install ## Build, and say how large each function is and how long it takes to start.
-	@$(PY) -m local.sizes
 
 sbom: $(VENV)/.dev $(VENV)/opt/.scanners ## Write the software bills of materials of what is deployed, to .local/sbom.
 	@$(PY) -m local.sbom

@@ -26,7 +26,7 @@ _NO_LIMIT = "10000"
 _WHAT_TO_DO = {
     "No space left on device": "free some space, and run this again",
     # sam_build/build.py says this.
-    "pip could not install": "it needs the package index; run this again when it is reachable",
+    "pip failed": "it needs the package index; run this again when it is reachable",
 }
 """For a sentence in the log of a failed `sam build`, what to do."""
 

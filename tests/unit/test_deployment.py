@@ -69,7 +69,7 @@ def test_a_changed_builder_builds_anew(project: Path) -> None:
 @pytest.mark.parametrize(
     ("sentence", "advice"),
     [
-        ("pip could not install requirements.txt (exit status 1)", ": it needs the package index; run "),
+        ("pip failed (exit status 1); it says why above", ": it needs the package index; run "),
         ("Error: [Errno 28] No space left on device", ": free some space"),
         ("Error: Template file not found", "sam-build.log)"),
     ],
