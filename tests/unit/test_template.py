@@ -91,6 +91,17 @@ def test_what_holds_orders_and_payments_survives() -> None:
     }
 
 
+def test_every_table_that_grows_has_a_fuse() -> None:
+    """It blows for a loop or an attack, not on a good day: as many orders as the API admits need less than half."""
+    write_units_of_an_order = 3  # of the Payments table, which an order needs most of
+    tables = {name: each["Properties"] for name, each in RESOURCES.items() if each["Type"] == "AWS::DynamoDB::Table"}
+    fuses = {name: each.get("OnDemandThroughput", {}) for name, each in tables.items()}
+    orders_a_second = RESOURCES["OrdersApi"]["Properties"]["DefaultRouteSettings"]["ThrottlingRateLimit"]
+    needed = 2 * write_units_of_an_order * orders_a_second
+    without = {name for name, fuse in fuses.items() if fuse.get("MaxWriteRequestUnits", 0) <= needed}
+    assert [name for name in without if not name.endswith("StateTable")] == []
+
+
 # ---------------------------------------------------------------- parameters and outputs
 
 TEMPLATE = load_template()
@@ -146,27 +157,3 @@ def test_build_and_deploy_read_the_same_parameters() -> None:
         for command in ("build", "deploy"):
             assert "parameter_overrides" not in commands.get(command, {}).get("parameters", {})
     assert any("parameter_overrides" in each.get("global", {}).get("parameters", {}) for each in environments.values())
-
-
-def _statements(name: str) -> list[dict[str, Any]]:
-    """Of the policies of a function, whether it has a role of its own or SAM makes one."""
-    properties = RESOURCES.get(f"{name}Role", RESOURCES[f"{name}Function"])["Properties"]
-    documents = [each.get("PolicyDocument", each) for each in properties.get("Policies", [])]
-    return [statement for document in documents for statement in document["Statement"]]
-
-
-def test_a_function_decrypts_the_secrets_that_it_reads_and_nothing_else() -> None:
-    """With the key that a parameter names, if there is one; through Secrets Manager, in the context of its secrets."""
-    functions = [name.removesuffix("Function") for name in RESOURCES if name.endswith("Function")]
-    for name in functions:
-        statements = _statements(name)
-        read = [each["Resource"] for each in statements if each.get("Action") == "secretsmanager:GetSecretValue"]
-        decrypted = [each["If"] for each in statements if "kms:" in str(each)]
-        assert [condition for condition, *_ in decrypted] == ["HasSecretsKmsKey"] * len(read), name
-        for (_, allowed, otherwise), secrets in zip(decrypted, read, strict=True):
-            assert (allowed["Action"], allowed["Resource"]) == ("kms:Decrypt", "Ref SecretsKmsKeyArn")
-            assert allowed["Condition"]["StringEquals"] == {
-                "kms:ViaService": "Sub secretsmanager.${AWS::Region}.amazonaws.com",
-                "kms:EncryptionContext:SecretARN": secrets,
-            }
-            assert otherwise == "Ref AWS::NoValue"
