@@ -1,7 +1,6 @@
 """How long Stripe takes, and how it answers: one sample for each request, retries of the SDK included.
 
-The samples of an invocation share a line in the log. A request that was slow or was not answered with success has one
-of its own, with Stripe's id of it, by which its support finds it; others are found by their PaymentIntent.
+Each has a line in the log, with Stripe's id of the request, by which its support finds it.
 """
 
 from urllib.parse import urlsplit
@@ -10,8 +9,6 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from onecharge.runtime.metrics import Metric
 
-SLOW_SECONDS = 1
-"""From here on a request has a line of its own; the saved query slow-stripe-requests shows these."""
 NO_ANSWER = "none"
 """The status of a request without a response: a time-out, or a connection that broke off."""
 _OWN_STATUSES = frozenset({401, 402, 403, 409, 429})
@@ -20,14 +17,13 @@ _OWN_STATUSES = frozenset({401, 402, 403, 409, 429})
 
 def stripe_request(method: str, url: str, status: str, seconds: float, request_id: str | None) -> Metric:
     """One request to Stripe: by endpoint for the latency, by status for the alarms."""
-    is_noted = seconds >= SLOW_SECONDS or status != status_of(200)
     return Metric(
         "StripeSeconds",
         {"endpoint": endpoint_of(method, url)},
         {"status": status},
         value=round(seconds, 3),
         unit=MetricUnit.Seconds,
-        about={"stripe_request_id": request_id} if request_id and is_noted else {},
+        about={"stripe_request_id": request_id} if request_id else {},
     )
 
 

@@ -1,30 +1,24 @@
 """CloudWatch metrics of one invocation, counted on several threads with Powertools Metrics."""
 
-import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import batched
+from collections.abc import Mapping
 from threading import Lock
 from typing import Any, Self
 
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
 from onecharge.runtime.alarms import Cause
 
-_VALUES_MAX = 100
-"""Values of a metric in one line (Amazon CloudWatch User Guide, "Specification: Embedded metric format")."""
-
 
 class Metric(str):
-    """The name of a metric, with what it is counted with: whoever only counts by name takes it as its name.
+    """A metric's name (a str) that also carries dimensions, unit and value.
 
-    It has dimensions of its own instead of `service`: an alarm or a graph is then one for all functions.
+    It has dimensions of its own instead of `service`: one alarm or graph is then enough for all functions.
 
     Args:
         dimensions: sets of them; CloudWatch keeps, and bills, one metric for each set of names and values.
-        about: what else its line in the log says. Without it, it shares a line with others of its name, unit and
-            dimensions: nobody reads it by itself.
+        about: what else its line in the log says.
     """
 
     __slots__ = ("about", "dimensions", "unit", "value")
@@ -46,19 +40,6 @@ class Metric(str):
         metric.dimensions, metric.value, metric.unit, metric.about = dimensions, value, unit, about or {}
         return metric
 
-    def line(self, values: Sequence[float], *, namespace: str, service: str, timestamp_ms: int) -> dict[str, Any]:
-        """Its line in the log, with its value or those of several like it (Amazon CloudWatch User Guide,
-        "Specification: Embedded metric format")."""
-        described = {
-            "Namespace": namespace,
-            "Dimensions": [[*names] for names in self.dimensions],
-            "Metrics": [{"Name": str(self), "Unit": self.unit.value}],
-        }
-        line: dict[str, Any] = {"_aws": {"Timestamp": timestamp_ms, "CloudWatchMetrics": [described]}}
-        for names in self.dimensions:
-            line |= names
-        return {**line, str(self): values[0] if len(values) == 1 else values, "service": service, **self.about}
-
 
 class Alarm(Metric):
     """The metric `Alarm` of one cause."""
@@ -75,21 +56,18 @@ class Alarm(Metric):
 
 
 class Counts:
-    """Collects metrics, and writes them to the log in CloudWatch's embedded metric format."""
+    """Writes metrics to the log in CloudWatch's embedded metric format: those of a function when the invocation ends,
+    those with dimensions of their own immediately."""
 
-    def __init__(self, metrics: Metrics, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._clock = clock
-        # Powertools keeps its metrics in dictionaries and does not lock them.
-        self._lock = Lock()
-        self._own: list[tuple[int, Metric]] = []
-        """The metrics of their own dimensions, each with when it was counted, in epoch milliseconds."""
+        self._lock = Lock()  # Powertools does not lock its dictionaries.
 
     def __call__(self, name: str) -> None:
         """Count one occurrence of the metric of that name."""
         with self._lock:
             if isinstance(name, Metric):
-                self._own.append((int(self._clock() * 1000), name))
+                self._write(name)
             else:
                 self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
 
@@ -103,27 +81,15 @@ class Counts:
         with self._lock:
             if self._metrics.metric_set:
                 self._metrics.flush_metrics()
-            for line in self._lines():
-                print(json.dumps(line, separators=(",", ":")))  # noqa: T201  # As Powertools writes its own.
-            self._own.clear()
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        """One for each metric that is about something, and one for all others that are alike."""
-        alike: dict[object, list[tuple[int, Metric]]] = {}
-        for number, (at, metric) in enumerate(self._own):
-            alike.setdefault(number if metric.about else _likeness(at, metric), []).append((at, metric))
-        for found in alike.values():
-            for batch in batched(found, _VALUES_MAX, strict=False):
-                at, metric = batch[0]
-                yield metric.line(
-                    [each.value for _, each in batch],
-                    namespace=str(self._metrics.namespace),
-                    service=str(self._metrics.service),
-                    timestamp_ms=at,
-                )
-
-
-def _likeness(at: int, metric: Metric) -> object:
-    """What metrics have in common that share a line: the minute, too, since CloudWatch's periods are minutes."""
-    dimensions = tuple(tuple(sorted(names.items())) for names in metric.dimensions)
-    return at // 60_000, str(metric), metric.unit, dimensions
+    def _write(self, own: Metric) -> None:
+        line = AmazonCloudWatchEMFProvider(namespace=self._metrics.namespace, service="")  # no dimension `service`
+        line.add_metric(name=own, unit=own.unit, value=own.value)
+        first, *others = own.dimensions
+        for name, value in first.items():
+            line.add_dimension(name, value)
+        for each in others:
+            line.add_dimensions(**each)
+        for key, value in {"service": self._metrics.service, **own.about}.items():
+            line.add_metadata(key, value)
+        line.flush_metrics()
