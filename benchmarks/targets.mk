@@ -5,9 +5,8 @@ survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied mo
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
 
-bench: install $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## How fast, beside what people copy [ROUNDS=10] [ORDERS=3000] [WARM=1: no build]; WRITE=1, PROFILE=1 keep the results.
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed $(call option,ROUNDS,rounds) $(call option,ORDERS,orders) \
-	  $(if $(WARM),--warm) $(if $(WRITE),--write) $(if $(PROFILE),--profile)
+bench: install $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## What a user pays and waits for, beside what people copy: five minutes [ROUNDS=8]; WRITE=1 keeps the results.
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed $(call option,ROUNDS,rounds) $(if $(WRITE),--write)
 
-costs: $(VENV)/.dev $(if $(MEASURE),$(VENV)/opt/.emulator $(VENV)/opt/.dynamodb-local) ## Say what a million paid orders cost on AWS, beside the naive loop [MEASURE=1 measures what an order needs anew].
-	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.costs $(if $(MEASURE),--measure)
+costs: $(VENV)/.dev ## Say what a million paid orders cost on AWS, beside the naive loop.
+	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.costs

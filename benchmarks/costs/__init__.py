@@ -1,5 +1,1 @@
-"""`make costs`: what a million paid orders cost on AWS, beside the naive loop; which lever gives what."""
-
-from benchmarks.costs.bill import COMPOSITE_ALARMS, METRIC_ALARMS, dollars_per_million
-
-__all__ = ["COMPOSITE_ALARMS", "METRIC_ALARMS", "dollars_per_million"]
+"""`make costs`: what a million paid orders cost on AWS, beside the naive loop."""

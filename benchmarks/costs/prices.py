@@ -11,15 +11,16 @@ AS_OF = "us-east-1, list prices as found in November 2026, without free tiers"
 LAMBDA_MILLION_REQUESTS = 0.20
 LAMBDA_GB_SECOND = {"arm64": 0.0000133334, "x86_64": 0.0000166667}
 
+# The example of https://aws.amazon.com/lambda/pricing/, as read on 2026-09-20 (api-evangelist/aws-lambda on GitHub).
+LAMBDA_MILLION_DURABLE_OPERATIONS = 8.00
+
 # AWS, "Best Practices for Designing Amazon API Gateway Private APIs and Private Integration", table 4, "Cost
 # optimization" (docs.aws.amazon.com/whitepapers). An HTTP API's request is one for each 512 KB.
 API_GATEWAY_MILLION_REQUESTS = {"HTTP API": 1.00, "REST API": 3.50}
 
 # On demand: https://airbyte.com/data-engineering-resources/dynamodb-pricing (2025-07-21), the prices since AWS halved
-# them in November 2024. Provisioned, which that did not change:
-# https://zeonedge.com/en/blog/dynamodb-cost-optimization-on-demand-provisioned-dax-single-table.
+# them in November 2024.
 DYNAMODB_MILLION_WRITES, DYNAMODB_MILLION_READS = 0.625, 0.125
-DYNAMODB_WRITE_CAPACITY_HOUR = 0.00065
 
 # https://www.factualminds.com/blog/amazon-sns-pricing-publishes-fanout-protocols/ (2026-06-13), standard topics. That
 # a PublishBatch of ten costs as much as one Publish: Amazon SNS Developer Guide, "Amazon SNS message batching" ("by a
@@ -32,11 +33,9 @@ SQS_MILLION_REQUESTS = 0.40
 
 # Logs and dashboards: https://www.factualminds.com/blog/amazon-cloudwatch-pricing-metrics-logs-alarms-dashboards/
 # (2026-06-13). Metrics: https://signoz.io/guides/cloudwatch-pricing (2026-02-15). Alarms, composite ones too:
-# https://c3x.dev/resources/aws/aws_cloudwatch_metric_alarm. PutMetricData, 0.01 for 1,000 requests: several projects on
-# GitHub that quote AWS (2024).
+# https://c3x.dev/resources/aws/aws_cloudwatch_metric_alarm.
 LOGS_GB = 0.50
 METRIC_MONTH, ALARM_MONTH, COMPOSITE_ALARM_MONTH, DASHBOARD_MONTH = 0.30, 0.10, 0.50, 3.00
-PUT_METRIC_DATA_MILLION = 10.00
 
 # https://aws.amazon.com/xray/pricing/: traces recorded.
 XRAY_MILLION_TRACES = 5.00

@@ -1,4 +1,4 @@
-"""The functions that are measured, each in a process of its own (worker.py), and how to start them."""
+"""The functions that are measured, each in a process of its own (worker.py), and the servers that they call."""
 
 import json
 import os
@@ -6,195 +6,135 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-from benchmarks.speed.aws_server import LIMIT_TABLE
-from benchmarks.speed.checkpoints import started
-from benchmarks.speed.deliveries import Event
-from benchmarks.speed.deployed_environment import Template
-from benchmarks.speed.servers import STRIPE_KEY, Servers
 from local.emulator import CREDENTIALS
-from testing.harness import PROJECT
+from local.samples import logical_id_of
+from local.stripe_standin.admin import StandInAdmin
+from local.stripe_standin.server import running_standin
+from testing.dynamodb_local import dynamodb_client, running_dynamodb_local
+from testing.harness import PROJECT, create_table, load_template, number_of
 
-_SPEED = PROJECT / "benchmarks/speed"
-_STRIPE_ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:stripe"
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A function: ours, of any checkout, or a design that is measured beside it."""
-
-    name: str
-    title: str
-    module: str
-    """Whose `handler` Lambda would invoke."""
-    folders: tuple[Path, ...]
-    """What is on its path, besides the packages of the interpreter."""
-    release: Path | None = None
-    """The checkout that it is of, with its template; None for the other designs."""
-    python: tuple[str, ...] = (sys.executable, "-I")
-    """The interpreter."""
-    is_durable: bool = False
-    """Whether Lambda invokes it as a durable function."""
-
-    def environment(self, servers: Servers, table: str) -> dict[str, str]:
-        """The variables that it is deployed with."""
-        if self.release is None:
-            return {"TABLE": table, "STRIPE_API_KEY": STRIPE_KEY, "STRIPE_API_BASE": servers.stripe_url}
-        given = {
-            "PaymentsTable": table,
-            "PaymentsQueue": f"{servers.aws_url}/123456789012/payments",
-            "PaymentsDlq": f"{servers.aws_url}/123456789012/payments-dlq",
-            "StripeSecretArn": _STRIPE_ARN,
-            "StripeApiBase": servers.stripe_url,
-            "StripeEndpointLimit": "10000",  # The stand-in has none: benchmarks/stripe_limit is about that.
-            "StripeAccountLimit": "100000",
-            "StripeLimitTable": f"{table}{LIMIT_TABLE}",
-            "AwsEndpointUrl": servers.aws_url,
-        }
-        return Template(self.release / "template.yaml", given).variables_of("ChargeOrderFunction")
-
-    def create_table(self, servers: Servers) -> str:
-        """An empty table of its own: as the template declares it, or with the design's key."""
-        name = f"{self.name}-{uuid4().hex[:8]}"
-        if self.release is None:
-            # Powertools' own key is `id` ("Idempotency", "Required resources").
-            key = "id" if self.name.startswith(("powertools", "usual")) else "order_id"
-            properties: dict[str, Any] = {
-                "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"}],
-                "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
-            }
-        else:
-            declared = Template(self.release / "template.yaml", {}).body["Resources"]["PaymentsTable"]["Properties"]
-            wanted = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes")
-            properties = {each: declared[each] for each in wanted if each in declared}
-            servers.dynamodb.create_table(
-                TableName=f"{name}{LIMIT_TABLE}",
-                BillingMode="PAY_PER_REQUEST",
-                AttributeDefinitions=[{"AttributeName": "name", "AttributeType": "S"}],
-                KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}],
-            )
-        servers.dynamodb.create_table(TableName=name, BillingMode="PAY_PER_REQUEST", **properties)
-        return name
-
-
-def onecharge(release: Path = PROJECT, name: str = "onecharge") -> Variant:
-    """Ours, as a checkout has it."""
-    folders = (release / "functions", release / "shared")
-    return Variant(name, "onecharge", "charge_order.app", folders, release=release)
-
-
-BARE_PYTHON = (f"{sys.base_prefix}/bin/python3.13", "-I", "-S", "-B")
-"""Python's standard library and nothing else, and nothing is compiled for the next time: as on Lambda, where a function
-cannot write to its own folder."""
+STRIPE_SECONDS, AWS_SECONDS = 0.300, 0.004
+"""How long a request takes at least, where time is measured."""
+VARIANTS = PROJECT / "benchmarks/speed/variants"
 PACKAGES = PROJECT / ".venv/opt/bench/lib/python3.13/site-packages"
 """What pip has installed for the other designs, .pyc files included."""
-
-
-def _peer(name: str, title: str) -> Variant:
-    return Variant(name, title, name, (_SPEED / "variants", PACKAGES), python=BARE_PYTHON)
-
-
-NAIVE = _peer("naive", "get, charge, put")
-POWERTOOLS = _peer("powertools_batch", "Powertools")
-POWERTOOLS_ASYNC = _peer("powertools_async", "Powertools, async")
-USUAL = _peer("usual", "the usual module")
-LIBRARIES = _peer("libraries", "its libraries alone")
-DURABLE = replace(_peer("durable", "durable function"), is_durable=True)
-FLOOR = _peer("floor", "the floor")
-PEERS = (NAIVE, POWERTOOLS, POWERTOOLS_ASYNC, DURABLE, FLOOR)
-
-
-@dataclass(frozen=True)
-class Work:
-    """What invocations took, one number for each event."""
-
-    wall: Sequence[float]
-    cpu: Sequence[float]
-    peak_kb: int
-    now_kb: int
+_BARE_PYTHON = (f"{sys.base_prefix}/bin/python3.13", "-I", "-S", "-B")
+"""Python's standard library and nothing else, and nothing is compiled for the next time: as on Lambda, where a function
+cannot write to its own folder."""
 
 
 class WorkFailed(Exception):
-    """A function did not do what it was measured for; a figure of it would mean nothing."""
+    """A function did not do what it was measured for; its figures would mean nothing."""
 
 
-class Worker:
-    """A running function, as soon as it is ready.
+@dataclass(frozen=True)
+class Invocation:
+    """One invocation of a function; worker.py says what is counted, and how."""
 
-    Attributes:
-        ready_cpu: seconds of CPU until the function's module was imported.
-        peak_kb: the most memory that it has had in use after the latest invocation.
-    """
+    function: str
+    wall_ms: float
+    cpu_ms: float
+    log_bytes: int
+    calls: Mapping[str, int]
+    """Requests to AWS, as `dynamodb.PutItem`."""
+    units: Mapping[str, float]
+    """Capacity units of DynamoDB, if it was metered, as `write OrdersTable/by_customer`."""
 
-    def __init__(self, process: "subprocess.Popen[str]", variant: Variant) -> None:
-        self._process = process
-        self.variant = variant
-        self.ready_cpu: float = self._answer()["ready_cpu"]
-        self.peak_kb = 0
 
-    def invoke(self, *events: Event) -> Work:
-        """Handle the events, one after the other. Raises WorkFailed if a message is reported as failed."""
-        answer = self._ask({"invoke": [started(event) if self.variant.is_durable else event for event in events]})
-        if answer.pop("failed"):
-            raise WorkFailed(f"{self.variant.name} has reported messages as failed")
-        work = Work(**answer)
-        self.peak_kb = work.peak_kb
-        return work
+class Function:
+    """A running function. It is ready as soon as it answers."""
 
-    def profile(self, *events: Event) -> str:
-        """The same under a profiler, as text."""
-        return str(self._ask({"profile": events})["profile"])
+    def __init__(self, handler: str, folders: Sequence[Path], environment: Mapping[str, str]) -> None:
+        self.name = handler.removesuffix(".handler").removesuffix(".app").rpartition(".")[2]
+        command = [*_BARE_PYTHON, str(PROJECT / "benchmarks/speed/worker.py"), handler, *map(str, folders)]
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.peak_mb = 0.0
+        self.sent: list[str] = []
+        """What its latest invocation published or sent."""
 
-    def _ask(self, request: Mapping[str, Any]) -> Any:
-        if self._process.stdin is None or self._process.stdout is None:
-            raise WorkFailed("it has no pipes")
+    def invoke(
+        self, event: Mapping[str, Any], *, aws_seconds: float = 0, is_metered: bool = False
+    ) -> tuple[Any, Invocation]:
+        """Handle the event; returns the answer, and what it took. Raises WorkFailed."""
+        assert self._process.stdin
+        assert self._process.stdout
+        request = {"event": event, "aws_seconds": aws_seconds, "is_metered": is_metered}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return self._answer()
+        line = self._process.stdout.readline()
+        said: dict[str, Any] = json.loads(line) if line else {"error": "it has ended; its error is above"}
+        if "error" in said:
+            raise WorkFailed(f"{self.name}: {said['error']}")
+        self.sent, self.peak_mb = said.pop("sent"), said.pop("peak_kb") / 1000
+        answer = said.pop("answer")
+        return answer, Invocation(function=self.name, **said)
 
-    def _answer(self) -> Any:
-        """The next line that it says."""
-        line = self._process.stdout.readline() if self._process.stdout else ""
-        if not line:
-            raise WorkFailed(f"{self.variant.name} ended with {self._process.wait()}; its error is above")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise WorkFailed(f"{self.variant.name}: {answer['error']}")
-        return answer
-
-
-def command_of(variant: Variant, *options: str) -> list[str]:
-    """The command that runs worker.py with the function."""
-    return [*variant.python, str(_SPEED / "worker.py"), *options, variant.module, *map(str, variant.folders)]
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()
 
 
-def environment_of(variant: Variant, servers: Servers, table: str) -> dict[str, str]:
-    """All variables of the process: as on Lambda, with the servers here."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    given = {"AWS_ENDPOINT_URL": servers.aws_url, "AWS_LAMBDA_FUNCTION_NAME": "function-under-test"}
-    return {**kept, **CREDENTIALS, **given, **variant.environment(servers, table)}
+@dataclass(frozen=True)
+class Servers:
+    """DynamoDB Local, with every table, and the stand-in for Stripe."""
+
+    dynamodb_url: str
+    dynamodb: Any
+    stripe_url: str
+    stripe: StandInAdmin
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """All variables of a process: as on Lambda, with the servers here, and no other AWS."""
+        here = {"AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb_url, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+        return {"PATH": os.environ["PATH"], **CREDENTIALS, **here, **variables, "STRIPE_API_BASE": self.stripe_url}
+
+    def reset_stripe(self, *, seconds: float) -> None:
+        """Delete what Stripe has, and set how long it takes to answer."""
+        self.stripe.reset()
+        self.stripe.settings(latency_seconds=seconds)
+
+    def charged(self) -> list[str]:
+        """The id of the order of each charge since the last reset."""
+        return sorted(str(charge.order_id) for charge in self.stripe.ledger().charges)
 
 
 @contextmanager
-def running_worker(variant: Variant, servers: Servers) -> Iterator[Worker]:
-    """A process of the function with a table of its own, until the block ends."""
-    environment = environment_of(variant, servers, variant.create_table(servers))
-    process = subprocess.Popen(
-        command_of(variant),
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield Worker(process, variant)
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe:
-                pipe.close()
+def running_servers(work_dir: Path) -> Iterator[Servers]:
+    """Both, until the block ends. Raises StartupError."""
+    with running_dynamodb_local(work_dir) as url, running_standin() as standin:
+        dynamodb = dynamodb_client(url)
+        for name, resource in load_template()["Resources"].items():
+            if resource["Type"] == "AWS::DynamoDB::Table":
+                create_table(dynamodb, name, name)
+        # Powertools' own key is `id` ("Idempotency", "Required resources").
+        for name, key in (("PeerOrders", "order_id"), ("PeerIdempotency", "id")):
+            dynamodb.create_table(
+                TableName=name,
+                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+                KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        yield Servers(url, dynamodb, standin.base_url, StandInAdmin(standin.base_url))
+
+
+def our_variables(function: str) -> dict[str, str]:
+    """What template.yaml gives the function. Here the name of a resource is its logical id."""
+    template = load_template()["Resources"][logical_id_of(function)]["Properties"]["Environment"]["Variables"]
+    variables = {name: number_of(name) or str(value).removeprefix("Ref ") for name, value in template.items()}
+    return {"POWERTOOLS_METRICS_NAMESPACE": "bench", **variables}
+
+
+PEER_VARIABLES = {
+    "ORDERS_TABLE": "PeerOrders",
+    "PAYMENTS_QUEUE_URL": "PeerQueue",
+    "STRIPE_API_KEY": "sk_test_bench",
+}

@@ -1,199 +1,139 @@
-"""The measurements: whole invocations of each function, in rounds, one function after the other within a round."""
+"""The measurements, in rounds: each design has its turn in each, so that a slow minute of the machine is in all."""
 
-import json
 import random
+import shutil
 import statistics
-import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from pathlib import Path
 
-from benchmarks.speed.deliveries import BATCH, again, fresh
+from benchmarks.costs.bill import BUSY, LOW_TRAFFIC
 from benchmarks.speed.functions import (
-    Variant,
-    Worker,
+    AWS_SECONDS,
+    PACKAGES,
+    STRIPE_SECONDS,
+    VARIANTS,
+    Invocation,
+    Servers,
     WorkFailed,
-    command_of,
-    environment_of,
-    running_worker,
 )
-from benchmarks.speed.servers import Meter, Servers
+from benchmarks.speed.results import OURS, Run, Step
+from benchmarks.speed.shops import Shop, delivered_again
 
-STRIPE_SECONDS, DYNAMODB_SECONDS = 0.300, 0.004
-"""How long a request takes where wall time is measured. Where CPU is, they take no time but their own."""
-WARM_UP = 8
-"""Batches of each function before the first that counts."""
-_CPU_BATCHES = 3
-"""Batches of each function in a round, whose median counts."""
+_WARM_UP = 20
+"""Batches of each design before the first that counts: connections are open, and Python has specialized its code."""
 
-OnProgress = Callable[[], None]
+Say = Callable[[str], object]
+"""What is done now."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The median of some figures, and their quartiles."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, figures: Sequence[float]) -> "Spread":
-        low, median, high = statistics.quantiles(figures, n=4, method="inclusive")
-        return cls(median, low, high)
-
-
-@dataclass(frozen=True)
-class Requests:
-    """What one batch of ten has asked for: exact, however busy the machine is."""
-
-    dynamodb: int
-    stripe: int
-    write_units: float
-    read_units: float
-    other: int = 0
-    """To other services of AWS's; of ours, those to DynamoDB that take slots of Stripe's limit."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What was measured of one function. Times are milliseconds for a batch of ten, one figure for each round."""
-
-    fresh: Requests
-    duplicate: Requests
-    times: Mapping[str, Sequence[float]]
-    """`fresh_cpu`, `duplicate_cpu`, `fresh_wall`, `duplicate_wall`."""
-
-
-class NotCharged(WorkFailed):
-    """A function did not charge each order once; its figures would mean nothing."""
-
-
-def measure(variants: Sequence[Variant], servers: Servers, rounds: int, on_progress: OnProgress) -> dict[str, Figures]:
-    """Measure each function in so many rounds, each in another order. Raises WorkFailed."""
-    with ExitStack() as stack:
-        workers = [stack.enter_context(running_worker(variant, servers)) for variant in variants]
-        counted = {worker.variant.name: _requests(worker, servers) for worker in workers}
-        times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        chance = random.Random(1)
-        for _ in range(rounds):
-            for worker in chance.sample(workers, len(workers)):
-                for name, seconds in (cpu(worker, servers) | _wall(worker, servers)).items():
-                    times[worker.variant.name][name].append(seconds * 1000)
-                on_progress()
-    return {name: Figures(*counted[name], times[name]) for name in counted}
-
-
-def count_requests(worker: Worker, servers: Servers) -> tuple[Requests, Requests]:
-    """What a batch of ten fresh orders asks for, and what its duplicates do. Raises NotCharged."""
-    servers.set(metering=True)
-    batch = fresh()
-    worker.invoke(batch)
-    first = servers.meter()
-    charged = len(servers.stripe.ledger().charges)
-    if charged != BATCH:
-        raise NotCharged(f"{worker.variant.name} has charged {charged} of {BATCH} orders")
-    servers.set(metering=True)
-    worker.invoke(again(batch))
-    second = servers.meter()
-    return _asked(first), _asked(second)
-
-
-def _asked(meter: Meter) -> Requests:
-    return Requests(meter.dynamodb, meter.stripe, meter.write_units, meter.read_units, meter.other)
-
-
-def warm_up(worker: Worker, servers: Servers) -> None:
-    """Open the connections, and let Python specialize what runs often."""
-    servers.set()
-    batches = [fresh() for _ in range(WARM_UP)]
-    worker.invoke(*batches)
-    worker.invoke(*map(again, batches))
-
-
-def _requests(worker: Worker, servers: Servers) -> tuple[Requests, Requests]:
-    warm_up(worker, servers)
-    return count_requests(worker, servers)
-
-
-def cpu(worker: Worker, servers: Servers) -> dict[str, float]:
-    """Seconds of CPU that a batch of ten takes, and that its duplicates take."""
-    servers.set()
-    batches = [fresh() for _ in range(_CPU_BATCHES)]
-    first = worker.invoke(*batches)
-    second = worker.invoke(*map(again, batches))
-    return {"fresh_cpu": statistics.median(first.cpu), "duplicate_cpu": statistics.median(second.cpu)}
-
-
-def _wall(worker: Worker, servers: Servers) -> dict[str, float]:
-    servers.set(stripe_seconds=STRIPE_SECONDS, dynamodb_seconds=DYNAMODB_SECONDS)
-    batch = fresh()
-    first = worker.invoke(batch)
-    second = worker.invoke(again(batch))
-    return {"fresh_wall": first.wall[0], "duplicate_wall": second.wall[0]}
-
-
-def cold_starts(
-    variants: Sequence[Variant], servers: Servers, rounds: int, on_progress: OnProgress
-) -> dict[str, list[float]]:
-    """Milliseconds from before the interpreter starts until the answer to the first write of a claim."""
-    tables = {variant.name: variant.create_table(servers) for variant in variants}
-    taken: dict[str, list[float]] = defaultdict(list)
+def measure(shops: Sequence[Shop], servers: Servers, run: Run, say: Say) -> None:
+    """Measure each design in all rounds. Raises WorkFailed."""
+    ways: dict[tuple[str, int], list[list[Invocation]]] = defaultdict(list)
+    for shop in shops:
+        say(f"warming up {shop.design}")
+        _warm_up(shop, servers, run)
     chance = random.Random(1)
-    for number in range(rounds + 1):
-        for variant in chance.sample(list(variants), len(variants)):
-            milliseconds = _cold_start(variant, servers, tables[variant.name])
+    for number in range(run.rounds):
+        say(f"measuring, round {number + 1} of {run.rounds}")
+        for shop in chance.sample(list(shops), len(shops)):
+            for size in (BUSY, LOW_TRAFFIC):
+                ways[shop.design, size].append(_round(shop, servers, size, run))
+    for shop in shops:
+        run.peak_mb[shop.design] = shop.peak_mb()
+        run.ways[shop.design] = {
+            str(size): list(_steps(_metered(shop, servers, size), ways[shop.design, size]))
+            for size in (BUSY, LOW_TRAFFIC)
+        }
+
+
+def _warm_up(shop: Shop, servers: Servers, run: Run) -> None:
+    """Charge some batches where nothing takes time, and see that each order is charged once."""
+    servers.reset_stripe(seconds=0)
+    batches = [shop.place(BUSY) for _ in range(_WARM_UP)]
+    for batch in batches:
+        shop.charge(batch)
+        shop.settle(batch)
+    charged = servers.charged()
+    if len(set(charged)) != len(charged) or len(charged) != BUSY * _WARM_UP:
+        raise WorkFailed(f"{shop.design} has made {len(charged)} charges for {BUSY * _WARM_UP} orders")
+    for batch in batches:
+        shop.charge(delivered_again(batch))
+    if servers.charged() != charged:
+        run.charges_again.append(shop.design)
+
+
+def _round(shop: Shop, servers: Servers, size: int, run: Run) -> list[Invocation]:
+    """One batch of orders on its whole way, and its duplicates, with the latencies of Stripe and AWS."""
+    servers.reset_stripe(seconds=STRIPE_SECONDS)
+    shop.aws_seconds, shop.taken = AWS_SECONDS, []
+    batch = shop.place(size)
+    fresh = shop.charge(batch)
+    shop.settle(batch)
+    way = list(shop.taken)
+    if size == BUSY:
+        run.fresh_ms[shop.design].append(round(fresh.wall_ms, 1))
+        run.cpu_ms[shop.design].append(round(fresh.cpu_ms / size, 3))
+        run.duplicates_ms[shop.design].append(round(shop.charge(delivered_again(batch)).wall_ms, 1))
+    return way
+
+
+def _metered(shop: Shop, servers: Servers, size: int) -> list[Invocation]:
+    servers.reset_stripe(seconds=0)
+    shop.aws_seconds, shop.is_metered, shop.taken = 0, True, []
+    batch = shop.place(size)
+    shop.charge(batch)
+    shop.settle(batch)
+    shop.is_metered = False
+    return shop.taken
+
+
+def _steps(metered: Sequence[Invocation], rounds: Sequence[Sequence[Invocation]]) -> Iterator[Step]:
+    """What was metered once, with the median times of all rounds."""
+    ways = [[list(same) for _, same in groupby(way, key=lambda each: each.function)] for way in (metered, *rounds)]
+    for once, *timed in zip(*ways, strict=True):
+        of_all = list(chain.from_iterable(timed))
+        yield Step(
+            function=once[0].function,
+            times=len(once),
+            wall_ms=round(statistics.median(each.wall_ms for each in of_all), 1),
+            cpu_ms=round(statistics.median(each.cpu_ms for each in of_all), 2),
+            log_bytes=round(statistics.median(each.log_bytes for each in of_all)),
+            calls=_mean([each.calls for each in once]),
+            units=_mean([each.units for each in once]),
+        )
+
+
+def _mean(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = sorted({name for each in counts for name in each})
+    return {name: round(sum(each.get(name, 0) for each in counts) / len(counts), 3) for name in names}
+
+
+def measure_cold_starts(shops: Sequence[Shop], servers: Servers, work_dir: Path, run: Run, say: Say) -> None:
+    """Start each design, and charge one order, with Stripe and AWS that answer immediately."""
+    plain = work_dir / "plain"  # Plain `sam build` ships no .pyc files. Ours compiles them by default.
+    shutil.copytree(PACKAGES, plain, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    servers.reset_stripe(seconds=0)
+    chance = random.Random(1)
+    for number in range(run.rounds + 1):
+        say(f"starting, round {number} of {run.rounds}")
+        for shop in chance.sample(list(shops), len(shops)):
+            shop.aws_seconds = 0
+            with_pyc = _cold_start(shop, None)
+            by_default = with_pyc if shop.design == OURS else _cold_start(shop, (VARIANTS, plain))
             if number:  # The first one reads the files from the disk.
-                taken[variant.name].append(milliseconds)
-                on_progress()
-    return taken
+                run.cold_pyc_ms[shop.design].append(with_pyc)
+                run.cold_ms[shop.design].append(by_default)
 
 
-def _cold_start(variant: Variant, servers: Servers, table: str) -> float:
-    servers.set()
-    environment = environment_of(variant, servers, table)
-    event = json.dumps(fresh(1))
+def _cold_start(shop: Shop, folders: Sequence[Path] | None) -> float:
+    event = shop.event_of(shop.place(1))
     started = time.monotonic()
-    done = subprocess.run(
-        command_of(variant, "--once"), env=environment, input=event, capture_output=True, text=True, check=False
-    )
-    claimed = servers.meter().first_write
-    if done.returncode or claimed is None:
-        raise WorkFailed(f"{variant.name} has claimed nothing: {done.stderr[-2000:]}")
-    return (claimed - started) * 1000
-
-
-def memory(variant: Variant, servers: Servers, orders: Sequence[int], on_progress: OnProgress) -> list[float]:
-    """The highest memory in use, in MB, after each of these numbers of orders."""
-    peaks: list[float] = []
-    done = 0
-    with running_worker(variant, servers) as worker:
-        for goal in orders:
-            while done < goal:
-                if done % 500 == 0:
-                    servers.set()  # Stripe's side forgets, or it would grow.
-                work = worker.invoke(*[fresh() for _ in range(5)])
-                done += 5 * BATCH
-                on_progress()
-            peaks.append(work.peak_kb / 1000)
-    return peaks
-
-
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Ours by theirs, round by round, so that a slow minute of the machine is in both."""
-    return Spread.of([mine / other for mine, other in zip(ours, theirs, strict=True)])
-
-
-def profile(variant: Variant, servers: Servers, *, duplicates: bool) -> str:
-    """Where the CPU of fifty batches of one order goes, by function; of their duplicates instead."""
-    servers.set()
-    with running_worker(variant, servers) as worker:
-        batches: list[dict[str, Any]] = [fresh(1) for _ in range(50)]
-        worker.invoke(*[fresh(1) for _ in range(20)])
-        if not duplicates:
-            return worker.profile(*batches)
-        worker.invoke(*batches)
-        return worker.profile(*map(again, batches))
+    function = shop.start(shop.charging, folders)
+    try:
+        function.invoke(event)
+        return round((time.monotonic() - started) * 1000, 1)
+    finally:
+        function.end()

@@ -1,139 +1,80 @@
 """`make costs`: the bill follows from what was measured, from template.yaml and from list prices."""
 
-import re
-from dataclasses import replace
-
 import pytest
 
-from benchmarks.costs import COMPOSITE_ALARMS, METRIC_ALARMS, dollars_per_million
-from benchmarks.costs.__main__ import report, verdict
-from benchmarks.costs.aws import units_of
+from benchmarks.costs.__main__ import report
 from benchmarks.costs.bill import (
+    AT_ITS_CHEAPEST,
     BUSY,
     LOW_TRAFFIC,
     VCPU_MB,
-    NaiveDesign,
+    Settings,
+    bill,
+    billed_ms,
     deployed,
-    levers,
-    measured,
-    milliseconds,
-    naive_loop,
-    onecharge,
-    provisioned_million_writes,
     total,
-    write_floor,
 )
-from benchmarks.costs.quantities import Measured, PerInvocation
+from benchmarks.speed.results import NAIVE, OURS, RESULTS, Run, Step
 from testing.harness import load_template
 
-MEASURED = measured()
+MEASURED = Run.of_json(RESULTS.read_text())
 
 
-def test_what_was_measured_is_what_is_deployed() -> None:
-    """Every table and index that an order's writes were counted for is one of template.yaml, and each index of the two
-    tables was written to. If not: `make costs MEASURE=1`, then `make scale WRITE=1`."""
-    resources = load_template()["Resources"]
+def test_every_table_and_index_that_was_counted_is_deployed() -> None:
+    """And each index of the orders and payments was written to. If not: `make bench WRITE=1`."""
     declared = {
         f"{table}{index and f'/{index}'}"
-        for table, each in resources.items()
+        for table, each in load_template()["Resources"].items()
         if each["Type"] == "AWS::DynamoDB::Table"
         for index in ["", *(index["IndexName"] for index in each["Properties"].get("GlobalSecondaryIndexes", []))]
     }
-    written = set(MEASURED.writes(BUSY))
+    written = {name.split()[1] for step in MEASURED.ways[OURS][str(BUSY)] for name in step.units}
     assert written <= declared
     assert {name for name in declared if name.startswith(("OrdersTable", "PaymentsTable"))} <= written
 
 
-def test_the_naive_loop_is_measured_in_the_same_way() -> None:
-    """A get and two puts, of one table."""
-    for batch in (BUSY, LOW_TRAFFIC):
-        assert MEASURED.naive_units[str(batch)] == {"read NaiveTable": 1, "write NaiveTable": 2, "requests": 3}
-    assert MEASURED.functions["charge_orders"]["10"].wall_ms > 10 * MEASURED.stripe_seconds * 1000
-    assert MEASURED.functions["charge_order"]["10"].wall_ms < 4 * MEASURED.stripe_seconds * 1000
-
-
-def test_both_designs_have_a_bill() -> None:
-    assert dollars_per_million() == {
-        "naive": total(naive_loop(NaiveDesign(BUSY), MEASURED)),
-        "onecharge": total(onecharge(deployed(BUSY), MEASURED)),
-    }
+def test_an_order_is_placed_published_charged_published_and_paid() -> None:
+    """In one write each where it is placed and paid; tests/unit/test_charge_order.py counts the three of the charge."""
+    steps = MEASURED.ways[OURS][str(LOW_TRAFFIC)]
+    assert [(step.function, dict(step.calls)) for step in steps] == [
+        ("orders_api", {"dynamodb.PutItem": 1}),
+        ("publish_events", {"sns.PublishBatch": 1}),
+        ("charge_order", {"dynamodb.UpdateItem": 3}),
+        ("publish_events", {"sns.PublishBatch": 1}),
+        ("update_order", {"dynamodb.UpdateItem": 1}),
+    ]
 
 
 def test_less_memory_buys_less_cpu() -> None:
-    """A quarter of a vCPU takes four times as long to compute, and waits as long; more than one vCPU helps no thread
-    of Python's."""
-    invocation = PerInvocation(cpu_ms=10, wall_ms=0, log_bytes=0)
-    assert milliseconds(invocation, waits_ms=100, memory_mb=VCPU_MB) == 110
-    assert milliseconds(invocation, waits_ms=100, memory_mb=2 * VCPU_MB) == 110
-    assert milliseconds(invocation, waits_ms=100, memory_mb=VCPU_MB // 4) == pytest.approx(140, rel=0.01)
+    """A quarter of a vCPU computes four times as long and waits as long; a second vCPU helps no thread of Python's."""
+    step = Step("charge_order", times=1, wall_ms=110, cpu_ms=10, log_bytes=0, calls={}, units={})
+    assert billed_ms(step, VCPU_MB) == 110
+    assert billed_ms(step, 2 * VCPU_MB) == 110
+    assert billed_ms(step, VCPU_MB // 4) == pytest.approx(140, rel=0.01)
 
 
-def test_a_million_orders_of_one_gb_second_each_cost_its_price() -> None:
-    """Worked by hand: one function that computes for a second with 1,024 MB, at 0.0000133334 dollars."""
-    nothing = PerInvocation(cpu_ms=0, wall_ms=0, log_bytes=0)
-    second = PerInvocation(cpu_ms=1000 * 1024 / VCPU_MB, wall_ms=0, log_bytes=0)
-    functions = {"orders_api": second, "publish_events": nothing, "charge_order": nothing, "update_order": nothing}
-    of = Measured("here", 0, {name: {"1": each} for name, each in functions.items()}, {"1": {"write A": 2}}, {})
-    design = replace(deployed(LOW_TRAFFIC), memory_mb=1024, charge_memory_mb=1024, architecture="arm64")
-    lines = {line.service: line.dollars for line in onecharge(design, of)}
-    waits = (4 + 2 * 10 + 3 * 4 + 4) / 1000  # orders_api, publish_events twice, charge_order, update_order
-    assert lines["Lambda, GB-seconds"] == pytest.approx(13.3334 * (1 + waits))
-    assert lines["Lambda, requests"] == pytest.approx(5 * 0.20)
-    assert lines["DynamoDB, writes"] == pytest.approx(2 * 0.625)
-
-
-@pytest.mark.parametrize("batch", [BUSY, LOW_TRAFFIC])
-def test_a_lever_saves_what_it_is_said_to(batch: int) -> None:
-    """Those that are taken, and those that are not, each with its reason."""
-    for lever in levers(batch):
-        assert lever.gives(MEASURED) > 0, lever.name
-        assert (lever.with_it == deployed(batch)) == (not lever.why_not), lever.name
-
-
-def test_the_writes_alone_cost_more_than_half_of_the_naive_loop() -> None:
-    """Worked by hand: 3 writes of the payment, 2 of the order and 5 of indexes are 6.25 dollars, at 0.625 a million. So
-    half of the naive loop is not reached on demand, whatever else is saved. Provisioned, 70 % used, they are 2.58."""
-    assert [units for _, units in write_floor(MEASURED)] == [3, 2, 2, 2, 1]
-    assert dollars_per_million()["naive"] * 0.5 < 10 * 0.625
-    assert 10 * provisioned_million_writes() == pytest.approx(2.58, abs=0.005)
-    text = "\n".join(report(MEASURED))
-    assert re.search(r"10 units +6\.25   together; 6\.\d\d is to be reached\n +2\.58   together, provisioned", text)
-
-
-def test_the_alarms_are_counted() -> None:
-    """The bill says what they cost a month."""
-    resources = [*load_template()["Resources"].values(), *load_template("monitoring.yaml")["Resources"].values()]
-    types = [each["Type"] for each in resources]
-    counted = tuple(types.count(f"AWS::CloudWatch::{kind}") for kind in ("Alarm", "CompositeAlarm"))
-    assert counted == (METRIC_ALARMS, COMPOSITE_ALARMS)
-
-
-def test_the_report_says_whether_the_target_is_reached() -> None:
-    assert "0.50 of it: reached" in verdict(1, 2)
-    assert "0.51 of it: not reached" in verdict(1.02, 2)
-    text = "\n".join(report(MEASURED))
-    ours, naive = dollars_per_million()["onecharge"], dollars_per_million()["naive"]
-    assert f"onecharge {ours:.2f}, the naive loop {naive:.2f}: {verdict(ours, naive)}" in text
-
-
-def test_capacity_units_are_counted_by_table_and_index() -> None:
-    consumed = {
-        "TableName": "Orders",
-        "CapacityUnits": 3.0,
-        "Table": {"CapacityUnits": 1.0},
-        "GlobalSecondaryIndexes": {"by_status": {"CapacityUnits": 2.0}},
+def test_a_bill_worked_by_hand() -> None:
+    """1,024 MB for a second, for ten orders: a tenth of a GB-second for each, at 0.0000133334 dollars."""
+    calls, units = {"sns.PublishBatch": 1.0}, {"write A": 20.0, "write A/index": 10.0, "read A": 10.0}
+    wall_ms, cpu_ms = 1000 - 10 * (VCPU_MB / 1024 - 1), 10
+    step = Step("charge_order", 1, wall_ms=wall_ms, cpu_ms=cpu_ms, log_bytes=5000, calls=calls, units=units)
+    settings = Settings("HTTP API", "arm64", {"": 1024}, logs_invocations=False, logs_access=False, is_traced=False)
+    assert {line.service: pytest.approx(line.dollars) for line in bill([step], 10, settings)} == {
+        "API Gateway": 1.00,
+        "Lambda, requests": 0.1 * 0.20,
+        "Lambda, GB-seconds": 0.1 * 13.3334,
+        "DynamoDB, writes": 3 * 0.625,
+        "DynamoDB, reads": 0.125,
+        "SNS": 0.1 * 0.50,
+        "SQS": 2 * 0.1 * 0.40,
+        "CloudWatch Logs": 0.5 * 0.50,
     }
-    assert units_of("UpdateItem", {"ConsumedCapacity": consumed}) == {
-        "write Orders": 1.0,
-        "write Orders/by_status": 2.0,
-    }
-    assert units_of("GetItem", {"ConsumedCapacity": {"TableName": "Orders", "Table": {"CapacityUnits": 0.5}}}) == {
-        "read Orders": 0.5
-    }
-    of_several = [{"TableName": name, "Table": {"CapacityUnits": 2.0}} for name in ("Orders", "Refunds")]
-    assert units_of("BatchGetItem", {"ConsumedCapacity": of_several}) == {"read Orders": 2.0, "read Refunds": 2.0}
-    assert units_of("TransactWriteItems", {"ConsumedCapacity": of_several}) == {
-        "write Orders": 2.0,
-        "write Refunds": 2.0,
-    }
-    assert units_of("PutItem", {"__type": "ConditionalCheckFailedException"}) == {}
+
+
+def test_the_report_compares_with_the_naive_loop_at_its_cheapest_too() -> None:
+    """Where ours costs more, it is said."""
+    ours = total(bill(MEASURED.ways[OURS][str(BUSY)], BUSY, deployed()))
+    cheapest = total(bill(MEASURED.ways[NAIVE][str(BUSY)], BUSY, AT_ITS_CHEAPEST))
+    assert f"onecharge is {ours / cheapest:.2f} of {cheapest:.2f}: the naive loop at its cheapest" in "\n".join(
+        report(MEASURED)
+    )
