@@ -6,6 +6,7 @@ than one vCPU ("At 1,769 MB, a function has the equivalent of one vCPU", AWS Lam
 function memory"). One core here counts as one vCPU there.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -118,7 +119,12 @@ def bill(way: Sequence[Step], batch: int, settings: Settings) -> list[Line]:
     gb_second = prices.LAMBDA_GB_SECOND[settings.architecture]
     lines = [
         Line("API Gateway", 1, prices.API_GATEWAY_MILLION_REQUESTS[settings.api], settings.api),
-        Line("Lambda, requests", invocations, prices.LAMBDA_MILLION_REQUESTS, f"{len(way)} invocations for a batch"),
+        Line(
+            "Lambda, requests",
+            invocations,
+            prices.LAMBDA_MILLION_REQUESTS,
+            f"{len(way)} functions on the way of an order",
+        ),
         Line("Lambda, GB-seconds", gb_ms / 1000, gb_second * 1e6, f"{settings.architecture}"),
         Line("Lambda, durable", used("durable"), prices.LAMBDA_MILLION_DURABLE_OPERATIONS, "steps, and nothing else"),
         Line("DynamoDB, writes", used("write "), prices.DYNAMODB_MILLION_WRITES, "units of tables and of indexes"),
@@ -143,13 +149,15 @@ _MONTH_SECONDS = 30 * 86_400
 
 def each_month() -> list[tuple[str, float, str]]:
     """What is paid however many orders there are: service, dollars, reason."""
-    resources = [
-        each["Type"]
-        for name in ("template.yaml", "monitoring.yaml")
-        for each in load_template(name)["Resources"].values()
-    ]
-    alarms, composites = (resources.count(f"AWS::CloudWatch::{kind}") for kind in ("Alarm", "CompositeAlarm"))
-    topics, queues = (resources.count(f"AWS::{kind}") for kind in ("SNS::Topic", "SQS::Queue"))
+    templates = [load_template(name) for name in ("template.yaml", "monitoring.yaml")]
+    resources = [each for template in templates for each in template["Resources"].values()]
+    kinds = Counter(each["Type"].removeprefix("AWS::") for each in resources)
+    alarms, composites, queues = (
+        kinds[name] for name in ("CloudWatch::Alarm", "CloudWatch::CompositeAlarm", "SQS::Queue")
+    )
+    topics = sum(
+        "KmsMasterKeyId" in each.get("Properties", {}) for each in resources if each["Type"] == "AWS::SNS::Topic"
+    )
     # SNS reuses a data key for 5 minutes (Amazon SNS Developer Guide, "Estimating AWS KMS costs").
     kms = _MONTH_SECONDS / 300 * 2 * topics * prices.KMS_MILLION_REQUESTS / 1e6
     polls = 5 * _MONTH_SECONDS / 20 * queues / 2 * prices.SQS_MILLION_REQUESTS / 1e6  # Nobody polls a DLQ.
