@@ -13,7 +13,7 @@ from typing import Any
 import stripe
 from pydantic import ValidationError
 
-from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.contract.events import ORDER_ID_PATTERN, reason_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.gateway import StripeGateway, found_intent, list_refunds
 from onecharge.payments.charges.protocol import FrozenRequest, Payment
@@ -24,7 +24,6 @@ from onecharge.payments.stripe_responses import LookupInconclusive, classify, me
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.queues import DeadLetterAttribute
-from onecharge.runtime.validation import reason_of
 from ops.connection import Stack
 from ops.dead_letters.letter import DeadLetter as Letter
 from ops.dead_letters.queues import dlqs_of, reading

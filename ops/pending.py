@@ -15,7 +15,7 @@ from onecharge.contract.refunds import RefundStatus
 from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.runtime.shards import ALL_SHARDS
+from onecharge.runtime.dynamodb import ALL_SHARDS
 from ops.clock import lasting, shown
 from ops.connection import Stack
 from ops.diagnosis import diagnose, is_broken

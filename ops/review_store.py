@@ -15,7 +15,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import Changes
-from onecharge.runtime.shards import shard_of
+from onecharge.runtime.dynamodb import shard_of
 
 RECORD = "review_"
 """The beginning of the records' names."""

@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.orders.store import NoSuchOrder
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.batch_reads import ReadsThrottled
+from onecharge.runtime.dynamodb import ReadsThrottled
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.problems import Problem
 from orders_api.caller import Unauthenticated

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Metrics
 from pydantic import ValidationError
 
-from onecharge.contract.events import Contract
+from onecharge.contract.events import Contract, reason_of
 from onecharge.contract.questions import (
     QUESTION,
     CancelQuestion,
@@ -24,7 +24,6 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.secrets import SecretUnavailable
-from onecharge.runtime.validation import reason_of
 from payment_questions.cancel import AnswerCancel
 from payment_questions.client_secret import AnswerClientSecret
 

@@ -13,12 +13,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.events import CustomerId, PaymentMethodId
+from onecharge.contract.events import CustomerId, PaymentMethodId, reason_of
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.card_numbers import holds_card_number
 from onecharge.orders.ids import order_id_of
 from onecharge.runtime.dynamodb import from_item
-from onecharge.runtime.validation import reason_of
 
 
 class DocumentState(StrEnum):

@@ -18,10 +18,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, Event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import aws_client, client_config, error_code
+from onecharge.runtime.dynamodb import ALL_SHARDS
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Alarm, Counts
-from onecharge.runtime.shards import ALL_SHARDS
 from onecharge.runtime.topics import Topic
 from publish_events.failed_records import FailedRecords, key_of
 from publish_events.mapping import PublishedTables

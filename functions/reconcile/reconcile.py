@@ -25,9 +25,9 @@ from onecharge.payments.stripe_events import PaymentIntentEvent, StripeEvent, St
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
+from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel, one_after_another
-from onecharge.runtime.shards import ALL_SHARDS, SHARDS
 from reconcile.checkpoint import FailedEvent, ReconcileCheckpoint
 
 FIRST_RUN_SECONDS = 24 * 3600

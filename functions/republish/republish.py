@@ -16,11 +16,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.events import Event
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.batch_reads import ReadsThrottled
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
+from onecharge.runtime.dynamodb import ALL_SHARDS, ReadsThrottled
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel, one_after_another
-from onecharge.runtime.shards import ALL_SHARDS
 from onecharge.runtime.topics import ENTRIES_MAX, Topic
 from republish.waiting import (
     DAY_SECONDS,

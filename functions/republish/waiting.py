@@ -14,7 +14,7 @@ from onecharge.orders.events import ORDER_EVENTS
 from onecharge.orders.schema import StoredOrder, waiting_since
 from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.runtime.batch_reads import read_items
+from onecharge.runtime.dynamodb import read_items
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onecharge.contract.refunds import RefundStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.runtime.batch_reads import read_items
+from onecharge.runtime.dynamodb import read_items
 from republish.waiting import UNREADABLE, UNREADABLE_SINCE, Entry, Item, Key, Waiting
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
 from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import Event, OrderPlacedEvent, PaymentOutcomeEvent
+from onecharge.contract.events import Event, OrderPlacedEvent, PaymentOutcomeEvent, reason_of
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
@@ -28,7 +28,6 @@ from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.validation import reason_of
 from ops.connection import Stack
 from ops.dead_letters.advice import (
     Advice,

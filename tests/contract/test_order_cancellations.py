@@ -9,7 +9,7 @@ from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.store import OrderStatusConflict
-from onecharge.runtime.shards import shard_of
+from onecharge.runtime.dynamodb import shard_of
 from orders_api.cancel_order import store_cancellation
 from orders_api.pay_again import NotDeclined
 from republish.waiting import WaitingOrders

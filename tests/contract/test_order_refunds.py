@@ -21,8 +21,7 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.consumer import Done
-from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.shards import shard_of
+from onecharge.runtime.dynamodb import shard_of, to_item
 from orders_api.http import KeyReused
 from orders_api.refund_store import ExceedsRefundable, NotPaid, OrderChanged, OrderRefundStore
 from republish.waiting_refunds import WaitingRefunds

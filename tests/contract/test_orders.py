@@ -12,8 +12,7 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.cancellations import CANCELLATIONS
 from onecharge.orders.transitions import OUTCOMES, PAY_AGAIN, RETRY, Transition, waits
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.runtime.dynamodb import expression_values
-from onecharge.runtime.shards import shard_of
+from onecharge.runtime.dynamodb import expression_values, shard_of
 from orders_api.http import KeyReused
 from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, Page, read_page
 from orders_api.pay_again import AttemptsExhausted, NotDeclined, PaymentMethodRefused

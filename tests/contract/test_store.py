@@ -16,8 +16,7 @@ from onecharge.payments.charges.protocol import Finalize, FrozenRequest, Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import AlreadyFinal, Claimed, HeldByAnother, LeaseLost, Superseded
 from onecharge.payments.time_bounds import RETENTION_SECONDS
-from onecharge.runtime.dynamodb import from_item, to_item
-from onecharge.runtime.shards import SHARDS, shard_of
+from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
 from testing.builders import ORDER_ID, REQUEST, T0, intent
 from testing.harness import PROJECT, create_table
 from testing.racers import CLAIMS_PER_RACER, THREADS

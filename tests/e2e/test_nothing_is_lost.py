@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 
 from local.stack import Stack
-from onecharge.runtime.shards import shard_of
+from onecharge.runtime.dynamodb import shard_of
 from testing.shop import Shop, eventually, orders_unpublished
 from testing.stacks import on_both, own_stack
 

@@ -11,7 +11,7 @@ from local.demo import drain
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from local.tap import open_tap
-from onecharge.runtime.shards import shard_of
+from onecharge.runtime.dynamodb import shard_of
 from testing.shop import Shop, eventually
 from testing.stacks import on_both, own_stack
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
-from onecharge.runtime.shards import shard_of
+from onecharge.runtime.dynamodb import shard_of
 from testing.harness import PROJECT
 from testing.permissions import physical_id, requests_of, rights_lambda_uses, rights_of
 from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually

@@ -19,8 +19,8 @@ from onecharge.payments.event_handler import StripeEventHandler
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
+from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS, shard_of
 from onecharge.runtime.parallel import one_after_another
-from onecharge.runtime.shards import ALL_SHARDS, SHARDS, shard_of
 from reconcile import reconcile as reconcile_module
 from reconcile.app import Application
 from reconcile.reconcile import (

@@ -16,8 +16,7 @@ from onecharge.contract.events import ORDER_SERVICE, Event, OrderPlacedEvent, ev
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.orders.waiting import INDEX
 from onecharge.runtime.checkpoints import CheckpointStore
-from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.shards import ALL_SHARDS, shard_of
+from onecharge.runtime.dynamodb import ALL_SHARDS, shard_of, to_item
 from onecharge.runtime.topics import Topic
 from publish_events.app import NotPublished, Publisher
 from publish_events.mapping import PublishedTables, order_event_from_item

@@ -9,14 +9,13 @@ import boto3
 import pytest
 from pydantic import ValidationError
 
-from onecharge.contract.events import PaymentOutcomeEvent
+from onecharge.contract.events import PaymentOutcomeEvent, reason_of
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.schema import RETENTION_SECONDS
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.orders.transitions import OPEN
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
-from onecharge.runtime.validation import reason_of
 from testing.harness import Log, Sample
 from update_order.app import PAYMENT_EVENT
 from update_order.orders import UpdateOrder

@@ -16,7 +16,7 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable
 
@@ -214,3 +214,19 @@ class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
             correlationid=correlation_id,
             data=outcome,
         )
+
+
+_NO_KNOWN_TYPE = {"union_tag_not_found": "type: missing", "union_tag_invalid": "type: unknown"}
+"""pydantic's errors for a union of events, whose discriminator is the event's type."""
+
+
+def reason_of(invalid: ValidationError) -> str:
+    """The first rule that the input breaks, as `field: rule`.
+
+    Names fields of the contract only: fields that the contract does not know are ignored before they can be named.
+    """
+    first = invalid.errors(include_input=False, include_url=False, include_context=False)[0]
+    if first["type"] in _NO_KNOWN_TYPE:
+        return _NO_KNOWN_TYPE[first["type"]]
+    field = ".".join(str(part) for part in first["loc"]) or "message"
+    return f"{field}: {first['type']}"

@@ -26,8 +26,7 @@ from onecharge.contract.events import (
 )
 from onecharge.contract.money import AmountMinor, Currency
 from onecharge.contract.states import OrderStatus
-from onecharge.runtime.dynamodb import from_item, set_expression, to_item
-from onecharge.runtime.shards import shard_of
+from onecharge.runtime.dynamodb import from_item, set_expression, shard_of, to_item
 
 RETENTION_SECONDS = 430 * 24 * 3600
 """How long an order or a refund is kept after its status became final; one that waits does not expire. The payment

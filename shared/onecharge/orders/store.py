@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import Keeping, StoredOrder
 from onecharge.orders.transitions import Transition, waits
-from onecharge.runtime.batch_reads import read_items
-from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.dynamodb import read_items, to_item
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

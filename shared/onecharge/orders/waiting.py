@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from onecharge.runtime.dynamodb import expression_values, from_item, to_item
-from onecharge.runtime.shards import ALL_SHARDS
+from onecharge.runtime.dynamodb import ALL_SHARDS, expression_values, from_item, to_item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

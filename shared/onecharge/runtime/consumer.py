@@ -30,9 +30,9 @@ from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
+from onecharge.contract.events import reason_of
 from onecharge.runtime.aws import BATCH_SIZE, aws_client, client_config
 from onecharge.runtime.queues import Delivery, Queue
-from onecharge.runtime.validation import reason_of
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse

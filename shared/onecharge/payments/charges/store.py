@@ -36,8 +36,7 @@ from onecharge.payments.leases import (
     NoSuchRow,
     Superseded,
 )
-from onecharge.runtime.dynamodb import expression_values, from_item, to_item
-from onecharge.runtime.shards import shard_of
+from onecharge.runtime.dynamodb import expression_values, from_item, shard_of, to_item
 
 UNFINISHED = "unfinished"
 """The sparse index of the unfinished rows: only they have its key attributes."""
