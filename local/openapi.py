@@ -11,11 +11,14 @@ from typing import Any
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
+from get_payment.payment import ROUTE as GET_PAYMENT
 from local.stack import PROJECT
 from onecharge.contract.events import ORDER_ID_PATTERN
-from orders_api.http import COMMON_PROBLEMS, IDEMPOTENCY_KEY_PATTERN, Route
-from orders_api.responses import ProblemDetails
-from orders_api.routes import ROUTES
+from onecharge.runtime.http_api import COMMON_PROBLEMS, ProblemDetails, Route
+from orders_api.app import ROUTES as ORDERS_ROUTES
+from orders_api.http import IDEMPOTENCY_KEY_PATTERN
+
+ROUTES = (*ORDERS_ROUTES, GET_PAYMENT)
 
 DOCUMENT = PROJECT / "docs/openapi.json"
 

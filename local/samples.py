@@ -49,9 +49,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "duplicate": _ALL_DONE,
         "poison": _ALL_DONE,
     },
-    "payment_questions": {
-        "cancel": {"cancellation": "CANCELED"},
-        "client_secret": {"client_secret": None, "ask_again": False},
+    "get_payment": {
+        "get_payment": 200,
+        "unknown_order": 404,
     },
     # Signed with the local run's secret, for the year 2100: Stripe's verifier refuses only what is too old.
     "stripe_webhook": {

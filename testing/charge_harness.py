@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from charge_order.app import handle
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import OrderPlacedEvent
-from onecharge.contract.questions import Cancellation
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.payments.charges.cancel import Cancellation
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.instruments import Instruments

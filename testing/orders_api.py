@@ -12,20 +12,12 @@ from urllib.parse import urlencode
 import boto3
 import pytest
 
-from onecharge.contract.questions import (
-    CancelAnswer,
-    Cancellation,
-    CancelQuestion,
-    ClientSecretAnswer,
-    ClientSecretQuestion,
-)
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.dynamodb import to_item
-from orders_api.dependencies import Dependencies
-from orders_api.http import COMMON_PROBLEMS
+from onecharge.runtime.http_api import COMMON_PROBLEMS, ProblemDetails
+from orders_api.app import ROUTES, orders_resolver
+from orders_api.http import Dependencies
 from orders_api.refund_store import OrderRefundStore
-from orders_api.responses import ProblemDetails
-from orders_api.routes import ROUTES, resolver_of
 from testing.harness import LambdaContext, Log, Sample, create_table
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
@@ -48,36 +40,6 @@ def order(**changes: Any) -> dict[str, Any]:
 def line(**changes: Any) -> dict[str, Any]:
     """The body of POST /orders with one line."""
     return order(items=[{"sku": "mug", "quantity": 1, "unit_amount": 1250, **changes}])
-
-
-class PaymentAnswers:
-    """The payment service's answers."""
-
-    def __init__(self) -> None:
-        self.answers: list[str | Exception] = []
-        """One for each cancellation."""
-        self.asked: list[CancelQuestion] = []
-        self.meanwhile: Callable[[], object] = lambda: None
-        self.secret: str | Exception | None = None
-        self.ask_again = False
-        """Stripe's limit is reached."""
-        self.asked_for_secrets: list[ClientSecretQuestion] = []
-
-    def ask(self, question: object, answer: type) -> object:
-        if isinstance(question, CancelQuestion):
-            self.asked.append(question)
-            self.meanwhile()
-            return CancelAnswer(cancellation=Cancellation(_or_raise(self.answers.pop(0))))
-        if isinstance(question, ClientSecretQuestion):
-            self.asked_for_secrets.append(question)
-            return ClientSecretAnswer(client_secret=_or_raise(self.secret), ask_again=self.ask_again)
-        raise AssertionError(question)
-
-
-def _or_raise[Answer](answer: Answer | Exception) -> Answer:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 class Overtaken:
@@ -108,14 +70,10 @@ class Client:
         self.orders = OrderStore(self.dynamodb, table)
         self.overtaken = Overtaken(self.dynamodb)
         refunds_table = create_table(self.dynamodb, "refunds", "OrderRefundsTable")
-        self.payments = PaymentAnswers()
-        payments: Any = self.payments
         count: Any = lambda name: self.counted.update([name])  # noqa: E731
-        self.resolver = resolver_of(
+        self.resolver = orders_resolver(
             Dependencies(
                 orders=self.orders,
-                cancellations=payments,
-                client_secrets=payments,
                 refunds=OrderRefundStore(self.overtaken, refunds_table, table),  # type: ignore[arg-type]  # Passes on.
                 logger=log.logger,
                 count=count,

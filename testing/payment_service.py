@@ -12,10 +12,9 @@ from typing import Any
 import stripe
 
 from charge_order.app import handle
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
-from onecharge.contract.questions import Cancellation
+from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.cancel import Cancellation
 from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FoundIntent, Payment

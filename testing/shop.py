@@ -93,7 +93,16 @@ class Shop:
         return self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=PATIENCE_SECONDS)
 
     def decided_status(self, order_id: str) -> str:
-        return eventually(lambda: str(self.get(order_id).json()["status"]), lambda status: status != "PENDING")
+        """Once neither a payment nor a cancellation is under way."""
+        waits = ("PENDING", "CANCELING")
+        return eventually(lambda: str(self.get(order_id).json()["status"]), lambda status: status not in waits)
+
+    def client_secret(self, order_id: str) -> str | None:
+        """What the customer's page is answered, once it is answered."""
+        url = f"{self.stack.api_url}/orders/{order_id}/payment"
+        answer = eventually(lambda: self.http.get(url, timeout=PATIENCE_SECONDS), lambda answer: answer.ok)
+        secret: str | None = answer.json()["client_secret"]
+        return secret
 
     def charges(self, order_id: str) -> list[LedgerCharge]:
         return self.stripe.ledger().charges_of(order_id)

@@ -17,8 +17,7 @@ from aws_lambda_powertools import Metrics
 from charge_order.cancel import CancelOrder
 from charge_order.charge import ChargeOrder
 from charge_order.redelivered import RowsOfRedelivered
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import Event, OrderPlacedEvent, event_adapter
+from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent, event_adapter
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import Charges, PaymentService

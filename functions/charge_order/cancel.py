@@ -6,8 +6,8 @@ CancelRequested ─► CancelPayment ─┬─► CANCELED, PAID or NEEDS_REVIEW
 
 from dataclasses import dataclass
 
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.questions import Cancellation
+from onecharge.contract.events import CancelRequestedEvent
+from onecharge.payments.charges.cancel import Cancellation
 from onecharge.payments.delivery import reemit_if_late, require_past
 from onecharge.payments.service import Charges
 from onecharge.runtime.consumer import BackOff, Disposition, Done

@@ -1,4 +1,14 @@
-"""orders_api: the order service's HTTP API. This file only puts the parts together; routes.py lists the routes."""
+"""orders_api: the order service's HTTP API. This file only puts the parts together.
+
+POST /orders                       place_order.py     start reading here
+GET  /orders                       list_orders.py
+GET  /orders/{order_id}            get_order.py
+POST /orders/{order_id}/payments   pay_again.py
+POST /orders/{order_id}/cancel     cancel_order.py
+POST /orders/{order_id}/refunds    refund_order.py
+
+GET /orders/{order_id}/payment is the payment service's: get_payment.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -6,19 +16,35 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Metrics
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 
-from onecharge.orders.store import OrderStore
+from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.dynamodb import ReadsThrottled
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.http_api import Route, resolver_of
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
-from orders_api.dependencies import Dependencies
-from orders_api.payments import PaymentQuestions
+from orders_api.cancel_order import ROUTE as CANCEL_ORDER
+from orders_api.get_order import ROUTE as GET_ORDER
+from orders_api.http import Dependencies
+from orders_api.list_orders import ROUTE as LIST_ORDERS
+from orders_api.pay_again import ROUTE as PAY_AGAIN
+from orders_api.place_order import ROUTE as PLACE_ORDER
+from orders_api.refund_order import ROUTE as REFUND_ORDER
 from orders_api.refund_store import OrderRefundStore
-from orders_api.routes import resolver_of
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+ROUTES: tuple[Route, ...] = (PLACE_ORDER, LIST_ORDERS, GET_ORDER, PAY_AGAIN, CANCEL_ORDER, REFUND_ORDER)
+
+
+def orders_resolver(deps: Dependencies) -> APIGatewayHttpResolver:
+    """The resolver of all routes, which work with these stores."""
+    return resolver_of(
+        ROUTES, deps, logger=deps.logger, count=deps.count, not_found=[NoSuchOrder], outages=[ReadsThrottled]
+    )
 
 
 class Application:
@@ -27,17 +53,15 @@ class Application:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.counts = Counts(Metrics())
         dynamodb, orders_table = aws_client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]
-        questions = partial(PaymentQuestions.waiting, environment["PAYMENT_QUESTIONS_FUNCTION"])
-        dependencies = Dependencies(
-            orders=OrderStore(dynamodb, orders_table),
-            cancellations=questions(read_timeout_seconds=22),  # As long as payment_questions may take to cancel.
-            client_secrets=questions(read_timeout_seconds=8),  # Otherwise the order is shown without it.
-            refunds=OrderRefundStore(dynamodb, environment["ORDER_REFUNDS_TABLE"], orders_table),
-            logger=function_logger(),
-            count=self.counts,
-            clock=partial(datetime.now, UTC),
+        self.resolver = orders_resolver(
+            Dependencies(
+                orders=OrderStore(dynamodb, orders_table),
+                refunds=OrderRefundStore(dynamodb, environment["ORDER_REFUNDS_TABLE"], orders_table),
+                logger=function_logger(),
+                count=self.counts,
+                clock=partial(datetime.now, UTC),
+            )
         )
-        self.resolver = resolver_of(dependencies)
 
 
 @lambda_handler(Application)

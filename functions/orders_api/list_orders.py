@@ -21,9 +21,9 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import expression_values, from_item, to_item
+from onecharge.runtime.http_api import JsonResponse, Request, Route
 from onecharge.runtime.metrics import Alarm
-from orders_api.dependencies import Dependencies
-from orders_api.http import JsonResponse, Request, Route, invalid_request
+from orders_api.http import Dependencies, invalid_request
 from orders_api.responses import OrderList, order_view
 
 BY_CUSTOMER = "by_customer"
@@ -91,7 +91,7 @@ class Page:
 def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
     """Show one page of the customer's orders."""
     try:
-        query = OrdersQuery.model_validate(request.query)
+        query = OrdersQuery.model_validate(request.event.query_string_parameters or {})
     except ValidationError as invalid:
         raise invalid_request(invalid, "The query does not ask for a page of orders.") from None
     page = read_page(deps.orders, request.customer_id, query)

@@ -12,11 +12,10 @@ from onecharge.contract.events import ATTEMPTS_MAX, PaymentMethodId
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.store import OrderStatusConflict, OrderStore
+from onecharge.orders.store import KeyReused, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import PAY_AGAIN
-from onecharge.runtime.problems import Problem
-from orders_api.dependencies import Dependencies, require_order_id
-from orders_api.http import BAD_BODY, REPLAYED, JsonResponse, KeyReused, Request, Route, conflict, key_reused, parse
+from onecharge.runtime.http_api import JsonResponse, Problem, Request, Route
+from orders_api.http import BAD_BODY, REPLAYED, Dependencies, conflict, key_and_body, key_reused, parse
 from orders_api.responses import AcceptedOrder, accepted_order
 
 _KEY_IS_UNUSED = "attribute_not_exists(attempt_keys.#key)"
@@ -50,8 +49,7 @@ class PaymentMethodRefused(Exception):
 
 def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
     """Make another attempt, idempotent by its key; it is charged asynchronously."""
-    key, body = request.key_and_body()
-    require_order_id(order_id)
+    key, body = key_and_body(request)
     wanted = parse(PaymentRequest, body, expected="The body does not name a payment method.")
     try:
         order, is_new = make_attempt(

@@ -20,9 +20,9 @@ from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.ids import digest_of, order_id_of
 from onecharge.orders.schema import StoredOrder, new_order_item
-from onecharge.orders.store import OrderStore
-from orders_api.dependencies import Dependencies
-from orders_api.http import BAD_BODY, REPLAYED, JsonResponse, KeyReused, Request, Route, key_reused, parse
+from onecharge.orders.store import KeyReused, OrderStore
+from onecharge.runtime.http_api import JsonResponse, Request, Route
+from orders_api.http import BAD_BODY, REPLAYED, Dependencies, key_and_body, key_reused, parse
 from orders_api.responses import AcceptedOrder, accepted_order
 
 
@@ -68,7 +68,7 @@ class OrderRequest(BaseModel):
 
 def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     """Store the order, idempotent by its key; it is charged asynchronously."""
-    key, body = request.key_and_body()
+    key, body = key_and_body(request)
     wanted = parse(OrderRequest, body, expected="The body does not describe an order that can be charged.")
     try:
         order, is_new = store_order(

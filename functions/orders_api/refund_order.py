@@ -16,11 +16,11 @@ from onecharge.contract.refunds import RefundStatus
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.runtime.problems import Problem
-from orders_api.dependencies import Dependencies, require_order_id
-from orders_api.http import BAD_BODY, REPLAYED, JsonResponse, KeyReused, Request, Route, conflict, key_reused, parse
+from onecharge.orders.store import KeyReused
+from onecharge.runtime.http_api import JsonResponse, Problem, Request, ResponseModel, Route, try_again
+from orders_api.http import BAD_BODY, REPLAYED, Dependencies, conflict, key_and_body, key_reused, parse
 from orders_api.refund_store import ExceedsRefundable, NotPaid, OrderChanged
-from orders_api.responses import ResponseModel, Timestamp
+from orders_api.responses import Timestamp
 
 SCOPE = "onecharge/refund"
 """What the access token of the staff allows. They refund any customer's order; a customer refunds none."""
@@ -59,8 +59,7 @@ class AcceptedRefund(Refund):
 
 def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
     """Reserve the amount, idempotent by the key; it is refunded asynchronously."""
-    key, body = request.key_and_body()
-    require_order_id(order_id)
+    key, body = key_and_body(request)
     wanted = parse(RefundRequest, body or "{}", expected="The body does not name an amount that can be refunded.")
     try:
         refund, is_new = _request_refund(request, deps, order_id, wanted, key)
@@ -88,7 +87,7 @@ def _request_refund(
 ) -> tuple[StoredRefund, bool]:
     """Read the order and store the refund, again if the order is changed in between. Raises as the store."""
     for _ in range(_TRIES):
-        order = deps.find_any_order(order_id)
+        order = deps.find_order(order_id)
         try:
             return deps.refunds.request(
                 order, wanted.amount, key, correlation_id=request.correlation_id, now=deps.clock()
@@ -111,14 +110,13 @@ def _problem_of(refused: Exception) -> Problem:
         case PydanticCustomError():
             return Problem(HTTPStatus.BAD_REQUEST, "invalid-request", refused.message())
         case _:
-            detail = "The order is being changed. Retry with the same Idempotency-Key."
-            return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", detail)
+            return try_again("The order is being changed. Retry with the same Idempotency-Key.")
 
 
-def refunds_of(order: StoredOrder, deps: Dependencies) -> dict[str, Any]:
-    """The field `refunds` of GET /orders/{order_id}."""
+def refunds_of(order: StoredOrder, deps: Dependencies) -> list[Refund]:
+    """The refunds of the order, the oldest first. Only a paid order has any."""
     refunds = deps.refunds.of_order(order.order_id) if order.status is OrderStatus.PAID else []
-    return {"refunds": [Refund(**_view(refund)) for refund in refunds]}
+    return [Refund(**_view(refund)) for refund in refunds]
 
 
 def _view(refund: StoredRefund) -> dict[str, Any]:

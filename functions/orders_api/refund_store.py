@@ -14,8 +14,8 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import KeyReused
 from onecharge.runtime.dynamodb import expression_values, shard_of, to_item
-from orders_api.http import KeyReused
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -2,27 +2,15 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from onecharge.contract.events import OrderId
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
+from onecharge.runtime.http_api import ResponseModel
 from orders_api.declines import message_for
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-
-
-def _may_grow(schema: dict[str, Any]) -> None:
-    del schema["additionalProperties"]
-
-
-class ResponseModel(BaseModel):
-    """A field that is not described cannot be sent, and an invalid response is logged without its content.
-
-    Clients are promised no such thing: a response may get more fields, so the document does not rule them out.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, json_schema_extra=_may_grow)
 
 
 class AcceptedOrder(ResponseModel):
@@ -70,24 +58,6 @@ class OrderList(ResponseModel):
 
     orders: list[Order]
     next_cursor: str | None = Field(description="Where the next page begins; null on the last one.")
-
-
-class InvalidPart(ResponseModel):
-    """One field of the request that breaks the contract."""
-
-    pointer: str = Field(description="A JSON Pointer into the body (RFC 6901), or the name of a query parameter.")
-    detail: str
-
-
-class ProblemDetails(ResponseModel):
-    """Why the request was refused (RFC 9457); it never repeats what was sent."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    correlation_id: str
-    errors: list[InvalidPart] = Field(default=[], description="Only where the type is `invalid-request`.")
 
 
 def accepted_order(order: StoredOrder) -> AcceptedOrder:

@@ -16,7 +16,6 @@ from typing import Any
 
 from onecharge.contract.events import Event, EventType, PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.states import PaymentState
-from onecharge.orders.events import ORDER_EVENTS
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.dynamodb import from_item
 from publish_events.refunds import refund_outcome_from_item, refund_requested_from_item
@@ -41,9 +40,7 @@ class UnknownTable(Exception):
 
 def order_event_from_item(item: Item) -> Event | None:
     """The event of an order that waits for the payment service. Raises ValueError if the item breaks the schema."""
-    order = StoredOrder.from_item(item)
-    publish = ORDER_EVENTS.get(order.status)
-    return publish(order) if publish else None
+    return StoredOrder.from_item(item).event()
 
 
 def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from onecharge.contract.events import Event
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.events import ORDER_EVENTS
 from onecharge.orders.schema import StoredOrder, waiting_since
 from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
@@ -104,8 +103,7 @@ class WaitingOrders:
         if order.status not in WAITING:
             return None
         # REQUIRES_ACTION asks again about the present attempt.
-        event_of = ORDER_EVENTS.get(order.status, StoredOrder.placed_event)
-        return Waiting(event_of(order), order.waiting_since.timestamp())
+        return Waiting(order.event() or order.placed_event(), order.waiting_since.timestamp())
 
 
 def _entry(found: Mapping[str, Any]) -> Entry | None:

@@ -15,8 +15,8 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from onecharge.payments.event_handler import OUTAGES, cause_of
 from onecharge.payments.instruments import Instruments
 from onecharge.runtime.alarms import Cause
+from onecharge.runtime.http_api import Problem
 from onecharge.runtime.metrics import Alarm
-from onecharge.runtime.problems import Problem
 from stripe_webhook.signature import NotFromStripe, verified
 
 

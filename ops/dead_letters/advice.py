@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import OrderPlaced, OrderPlacedEvent, PaymentOutcomeEvent
+from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import OUTCOMES, WAITING

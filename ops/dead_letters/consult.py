@@ -14,8 +14,7 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import Event, OrderPlacedEvent, PaymentOutcomeEvent, reason_of
+from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent, PaymentOutcomeEvent, reason_of
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund

@@ -8,15 +8,14 @@ sees it: neither another operator, nor a metric of visible messages.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter
 
 from charge_order.app import ORDER_EVENT
-from onecharge.contract.cancellations import CANCEL_REQUESTED
-from onecharge.contract.events import Event, EventType
-from onecharge.contract.refunds import RefundEventType, RefundRequestedEvent
+from onecharge.contract.events import Event, EventType, PaymentEventType
+from onecharge.contract.refunds import RefundEventType, RefundOutcomeType, RefundRequestedEvent
 from ops.connection import Stack
 from ops.dead_letters.letter import DeadLetter
 from update_order.app import PAYMENT_EVENT
@@ -48,15 +47,15 @@ DESTINATIONS = (
     Destination(
         "PaymentsQueue",
         ORDER_EVENT,
-        frozenset({EventType.ORDER_PLACED, CANCEL_REQUESTED}),
+        frozenset({EventType.ORDER_PLACED, EventType.CANCEL_REQUESTED}),
     ),
     Destination(
         "OrderUpdatesQueue",
         PAYMENT_EVENT,
         frozenset(
             {
-                *(each for each in EventType if each is not EventType.ORDER_PLACED),
-                *(each for each in RefundEventType if each is not RefundEventType.REQUESTED),
+                *get_args(PaymentEventType),
+                *get_args(RefundOutcomeType),
             }
         ),
     ),

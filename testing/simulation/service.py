@@ -11,9 +11,8 @@ from typing import Any
 
 from charge_order.app import ORDER_EVENT, handle
 from charge_order.redelivered import RowsOfRedelivered
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import OrderPlacedEvent
-from onecharge.contract.questions import ClientSecretQuestion
+from get_payment.payment import client_secret_of
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
@@ -34,7 +33,6 @@ from onecharge.payments.worker import AT_ONCE as NOBODY_WAITS
 from onecharge.payments.worker import Turn
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Batch, Disposition
-from payment_questions.client_secret import AnswerClientSecret
 from reconcile.app import AT_ONCE, STEP_SECONDS
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
@@ -46,10 +44,8 @@ from testing.simulation.stripe import Event, PaymentIntent
 BOUNDS = TimeBounds.of(30)
 RECONCILE_BOUNDS = TimeBounds.of(120)
 WEBHOOK_BOUNDS = TimeBounds.of(20)
-QUESTION_BOUNDS = TimeBounds.of(20)
+PAGE_BOUNDS = TimeBounds.of(15)
 """How long each function may run, as template.yaml says."""
-ANSWER_BOUNDS = replace(TimeBounds.of(12), lease_seconds=QUESTION_BOUNDS.lease_seconds)
-"""How long the answer to a question may take of it, as payment_questions says."""
 PAYMENTS = "Payments"
 PAYMENTS_STATE = "PaymentsState"
 REFUNDS = "Refunds"
@@ -194,30 +190,10 @@ class PaymentService:
         charges = replace(self._charges(self.bounds), turn=self.turn(), seen=seen or {})
         return self.acknowledge(handle(event, charges))
 
-    def cancel(self, event: OrderPlacedEvent) -> str:
-        """What the customer who cancels is answered: "CANCELED", "PAID", "CANCELING" or "NEEDS_REVIEW"."""
-        cancel = self._charges(ANSWER_BOUNDS).cancel
-        return str(cancel(event.data, correlation_id=event.correlationid)[0])
-
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
-        ask: Callable[[OrderPlacedEvent], str | None] = self._client_secret_at_stripe
-        ask = self._ask_for_client_secret
-        return ask(event)
-
-    def _ask_for_client_secret(self, event: OrderPlacedEvent) -> str | None:
-        question = ClientSecretQuestion(
-            order_id=event.data.order_id, attempt=event.data.attempt, correlation_id=event.correlationid
-        )
-        return AnswerClientSecret(self.store, self.gateway, self._instruments())(question).client_secret
-
-    def _client_secret_at_stripe(self, event: OrderPlacedEvent) -> str | None:
-        """Without the part that hands it out: a customer authenticates by whatever way the shop has."""
         payment = self.store.read(event.data.order_id)
-        if payment is None or payment.state is not PaymentState.REQUIRES_ACTION or payment.cancel_requested_at:
-            return None
-        response = self.gateway.retrieve(str(payment.payment_intent_id))
-        return response.intent.client_secret if response.intent and response.intent.requires_action else None
+        return client_secret_of(payment, lambda: self.gateway) if payment else None
 
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook; whether it was acknowledged."""

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from greenlet import greenlet
 
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
+from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Batch, Consumer, Disposition, Handle
 from onecharge.runtime.queues import Delivery
@@ -31,9 +30,9 @@ from testing.simulation.service import (
     MAY_BECOME,
     MESSAGE,
     NEVER_REPORTED,
+    PAGE_BOUNDS,
     PAID,
     PAYMENTS,
-    QUESTION_BOUNDS,
     RECONCILE_BOUNDS,
     REPORTED_OF_LOST_ROWS,
     REVIEW,
@@ -310,7 +309,7 @@ class World:
         self.reconciled_at = self.time
         self.cancels = 0
         self.canceling: dict[RowKey, OrderPlacedEvent] = {}
-        """Orders whose customers were answered that they are being canceled: the order service asks until they are."""
+        """Orders whose customers have asked to cancel them: the order service sends that until they have an outcome."""
         self.said_canceled: set[RowKey] = set()
         self.said_declined: set[tuple[str, int]] = set()
         """By order and attempt."""
@@ -713,7 +712,7 @@ class World:
         self._maybe_switch_accounts()
         if self.scenario.cancels and self.cancels < _CANCELS_MAX and self.choices.happens(0.04):
             self.cancels += 1
-            self.ask_to_cancel(self.orders[self.choices.pick(len(self.orders))])
+            self.request_cancel(self.orders[self.choices.pick(len(self.orders))])
         if self.scenario.banks_decide and WAITS in self.states.values() and self.choices.happens(0.05):
             self.ask_for_the_client_secret(self.orders[self.choices.pick(len(self.orders))])
         self._let_the_bank_decide(0.05)
@@ -729,27 +728,11 @@ class World:
             if any(self._is_elsewhere(key) for key in self.rows if key[0] in message.body):
                 self.queue.remove(message)
 
-    def ask_to_cancel(self, event: OrderPlacedEvent) -> None:
-        """The order service asks; the answer must hold for ever."""
-
-        def ask() -> None:
-            try:
-                answer = self.service.cancel(event)
-            except Exception:
-                # The order service cannot know whether the request is stored: the customer may ask again.
-                self.met("cancel: failed")
-                answer = "CANCELING" if self.choices.happens(0.5) else "unknown"
-            self.met(f"cancel: {answer}")
-            if answer == "CANCELED":
-                self.said_canceled.add(row_key_of(event))
-            elif answer == "CANCELING":
-                self.canceling[row_key_of(event)] = event
-                self._send_cancel(event)
-            elif answer == "PAID" and not self._charges_of(row_key_of(event)):
-                self.broken = "an order was said to be paid that is not charged"
-
-        self.made += 1
-        self._start(f"cancel{self.made}", ask, QUESTION_BOUNDS)
+    def request_cancel(self, event: OrderPlacedEvent) -> None:
+        """The order service stores the customer's request, and sends it until it has an outcome."""
+        self.canceling[row_key_of(event)] = event
+        self._send_cancel(event)
+        self.met("cancel: requested")
 
     def ask_for_the_client_secret(self, event: OrderPlacedEvent) -> None:
         """The customer's page asks for what it needs to finish 3-D Secure; it has what it was ever given."""
@@ -765,7 +748,7 @@ class World:
                 self.hand_out(client_secret)
 
         self.made += 1
-        self._start(f"secret{self.made}", ask, QUESTION_BOUNDS)
+        self._start(f"secret{self.made}", ask, PAGE_BOUNDS)
 
     def _visit_the_page(self) -> None:
         """Customers whom their bank wants to see come back to their page, sooner or later, or never."""
@@ -1057,8 +1040,9 @@ class World:
                 continue
             if self.states.get(key) is None:
                 raise Violation(f"{event.id} is lost: no message is left of it", self.timeline)
-            # A cancellation that was asked for synchronously has no message: the reconciler finishes it.
-            if self.states[key] is IN_WORK and not RowView.of(self.rows[key]).is_to_be_canceled:
+            # A cancellation that a person's review requested has no message: the reconciler finishes it.
+            has_message = key in self.canceling or not RowView.of(self.rows[key]).is_to_be_canceled
+            if self.states[key] is IN_WORK and has_message:
                 raise Violation(f"{event.id} is left {IN_WORK}: no message is left of it", self.timeline)
 
     def _check_the_end(self) -> None:

@@ -20,9 +20,9 @@ from onecharge.contract.refunds import (
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import KeyReused
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import shard_of, to_item
-from orders_api.http import KeyReused
 from orders_api.refund_store import ExceedsRefundable, NotPaid, OrderChanged, OrderRefundStore
 from republish.waiting_refunds import WaitingRefunds
 from testing.harness import Log, create_table

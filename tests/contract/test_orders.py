@@ -9,19 +9,17 @@ import pytest
 
 from onecharge.contract.events import ATTEMPTS_MAX, EventType
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.cancellations import CANCELLATIONS
-from onecharge.orders.transitions import OUTCOMES, PAY_AGAIN, RETRY, Transition, waits
+from onecharge.orders.store import KeyReused
+from onecharge.orders.transitions import CANCEL, OUTCOMES, PAY_AGAIN, RETRY, Transition, waits
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.dynamodb import expression_values, shard_of
-from orders_api.http import KeyReused
 from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, Page, read_page
 from orders_api.pay_again import AttemptsExhausted, NotDeclined, PaymentMethodRefused
 from republish.waiting import WaitingOrders
 from testing.order_service import CUSTOMER, NOW, Shop
 from tests.contract.conftest import Endpoint
 
-MOVES: list[Transition] = [PAY_AGAIN, RETRY, *OUTCOMES.values()]
-MOVES += CANCELLATIONS.values()
+MOVES: list[Transition] = [PAY_AGAIN, CANCEL, RETRY, *OUTCOMES.values()]
 
 
 @pytest.fixture

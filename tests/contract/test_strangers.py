@@ -22,9 +22,9 @@ def declined(order_dynamodb: Any) -> Shop:
 
 def test_only_its_customer_finds_an_order(declined: Shop) -> None:
     """Another customer finds as much as there is of an order that was never placed."""
-    assert declined.orders.find_of(CUSTOMER, declined.order_id) == declined.order
-    assert declined.orders.find_of("cus_2", declined.order_id) is None
-    assert declined.orders.find_of(CUSTOMER, UNKNOWN) is None
+    assert declined.orders.find(declined.order_id, of=CUSTOMER) == declined.order
+    assert declined.orders.find(declined.order_id, of="cus_2") is None
+    assert declined.orders.find(UNKNOWN, of=CUSTOMER) is None
 
 
 def test_only_its_customer_pays_an_order_again(declined: Shop) -> None:

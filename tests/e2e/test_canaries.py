@@ -20,7 +20,7 @@ from local.logs import log_events
 from local.stack import Stack
 from local.stripe_standin.webhooks import signature
 from testing.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, TOKEN, Canary, found_in
-from testing.shop import PATIENCE_SECONDS, THREE_D_SECURE_CARD, Shop, eventually
+from testing.shop import PATIENCE_SECONDS, THREE_D_SECURE_CARD, Shop
 from testing.stacks import own_stack
 
 pytestmark = own_stack
@@ -276,7 +276,7 @@ def test_poison_is_kept_by_its_dlq_alone(shop: Shop, stack: Stack) -> None:
 def test_a_client_secret_is_in_its_customers_response_alone(shop: Shop, stack: Stack) -> None:
     """It is shown while the order is REQUIRES_ACTION; no log line, queue or table has it."""
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
-    shown = eventually(lambda: shop.get(order_id).json().get("client_secret"), bool)
+    shown = shop.client_secret(order_id)
     assert shown
     canary = Canary("its client secret", shown)
     assert [place for place, text in Places(stack).all(but_messages=[]) if canary.is_in(text)] == []

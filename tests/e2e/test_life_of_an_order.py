@@ -40,7 +40,8 @@ def test_a_late_retry_of_an_earlier_card_charges_nothing(shop: Shop) -> None:
 def test_the_client_secret_is_shown_to_whoever_has_to_act(shop: Shop) -> None:
     """Of the order's PaymentIntent, from Stripe; in no table and in no log."""
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
-    secret = eventually(lambda: shop.get(order_id).json().get("client_secret"), bool)
+    secret = shop.client_secret(order_id)
+    assert secret
     intents = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
     assert any(secret.startswith(each["id"]) for each in intents)
     key = {"order_id": {"S": order_id}}
@@ -69,8 +70,9 @@ def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
 def test_an_order_that_is_not_paid_is_canceled(shop: Shop, card: str, status: str) -> None:
     """CANCELED is final: no other card is taken, no page can confirm it, nothing is charged."""
     order_id = shop.placed(card, status)
-    canceled = shop.post(f"{order_id}/cancel")
-    assert (canceled.status_code, canceled.json()["status"]) == (200, "CANCELED")
+    requested = shop.post(f"{order_id}/cancel")
+    assert (requested.status_code, requested.json()["status"]) == (202, "CANCELING")
+    assert shop.decided_status(order_id) == "CANCELED"
     assert shop.post(f"{order_id}/payments", payment_method="pm_card_visa").status_code == 409
     intents = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
     assert {each["status"] for each in intents} <= {"canceled", "requires_payment_method"}

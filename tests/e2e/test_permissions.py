@@ -179,7 +179,7 @@ def intent_of(shop: Shop, order_id: str) -> dict[str, Any]:
 
 def a_customer_looks_for_the_client_secret(shop: Shop, stack: Stack) -> None:
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
-    assert eventually(lambda: shop.get(order_id).json().get("client_secret"), bool)
+    assert shop.client_secret(order_id)
 
 
 def a_cancellation_waits_for_stripe(shop: Shop, stack: Stack) -> None:

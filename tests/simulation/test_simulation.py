@@ -38,7 +38,7 @@ MET = {
     *("reconciler: PaidAfterDecline", "reconciler: RowRecovered"),  # Rare without these parts.
     *("client secret: none", "reconciler: Reconciled.SUCCEEDED", "reconciler: Reconciled.DECLINED"),
     *("reconciler: ReconcileInterrupted", "reconciler: ReconcileFailed", "webhook: WebhookDeferred"),
-    *("cancel: CANCELED", "cancel: PAID", "cancel: CANCELING", "cancel: failed"),
+    "cancel: requested",
     *("webhook: Reconciled.SUCCEEDED", "webhook: Reconciled.DECLINED"),
     *("webhook: EventProcessed", "webhook: EventReplayed"),
 }

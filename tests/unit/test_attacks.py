@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.questions import Cancellation
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
+from onecharge.payments.charges.cancel import Cancellation
 from onecharge.payments.stripe_responses import ResponseKind
 from orders_api.place_order import OrderRequest, store_order
 from testing.builders import T0

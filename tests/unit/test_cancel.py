@@ -5,8 +5,8 @@ DynamoDB and Stripe are in memory; every interleaving with the workers is tried 
 
 import pytest
 
-from onecharge.contract.questions import Cancellation
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.cancel import Cancellation
 from onecharge.runtime.consumer import BackOff, Done
 from testing.fake_stripe import DECLINED, THREE_D_SECURE, no_answer
 from testing.harness import Log
@@ -127,11 +127,10 @@ def meanwhile(payments: PaymentService, operation: str) -> list[Cancellation]:
     return answers
 
 
-def test_a_live_lease_is_not_waited_for(payments: PaymentService) -> None:
-    """The PaymentIntent that the row names is canceled without the lease: the holder's confirm is refused."""
-    assert meanwhile(payments, "confirm") == [Cancellation.CANCELED]
-    assert (payments.state(), payments.stripe.charges) == (PaymentState.CANCELED, [])
-    assert payments.cancel() is Cancellation.CANCELED
+def test_the_holder_of_the_lease_cancels(payments: PaymentService) -> None:
+    """It finds the request when it writes the PaymentIntent's id, or when it confirms too late to be paid."""
+    assert meanwhile(payments, "confirm") == [Cancellation.CANCELING]
+    assert payments.state() is PaymentState.SUCCEEDED
 
 
 def test_before_there_is_a_payment_intent_the_holder_cancels(payments: PaymentService) -> None:
@@ -148,31 +147,3 @@ def test_a_confirm_that_was_executed_first_has_won(payments: PaymentService) -> 
     payments.now += payments.bounds.lease_seconds
     payments.charge()
     assert payments.cancel() is Cancellation.PAID
-
-
-def test_canceled_as_abandoned_is_no_answer(payments: PaymentService) -> None:
-    """The holder goes on to the next generation: only the customer's reason ends all of them."""
-    payments.crash_before("confirm")
-    payments.stripe.becomes("pi_0", "canceled", cancellation_reason="abandoned")
-    assert payments.cancel() is Cancellation.CANCELING
-    assert payments.state() is PaymentState.PENDING
-    payments.now += payments.bounds.lease_seconds
-    payments.charge()
-    assert [each["cancellation_reason"] for each in payments.stripe.intents.values()] == [
-        "abandoned",
-        "requested_by_customer",
-    ]
-    assert payments.state() is PaymentState.CANCELED
-
-
-def test_a_row_that_names_another_by_then_is_not_canceled(payments: PaymentService) -> None:
-    """What Stripe said of the former PaymentIntent says nothing of this one."""
-    payments.crash_before("confirm")
-
-    def next_generation(reached: str) -> None:
-        if reached == "cancel":
-            payments.store.write_payment_intent(payments.row(), "pi_1", 1)
-
-    payments.stripe.before = next_generation
-    assert payments.cancel() is Cancellation.CANCELING
-    assert (payments.state(), payments.row().payment_intent_id) == (PaymentState.PENDING, "pi_1")

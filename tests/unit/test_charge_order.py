@@ -13,8 +13,7 @@ from pydantic import TypeAdapter
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import ChargeOrder
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import OrderPlacedEvent, event_adapter
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, event_adapter
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.delivery import REEMIT_AFTER_SECONDS

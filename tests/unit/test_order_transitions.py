@@ -6,16 +6,11 @@ import pytest
 
 from onecharge.contract.states import OrderStatus
 from onecharge.orders import refunds, transitions
-from onecharge.orders.cancellations import CANCELLATIONS
 from onecharge.orders.refunds import REFUND_OUTCOMES
-from onecharge.orders.transitions import OPEN, OUTCOMES, PAY_AGAIN, WAITING, Transition, waits
+from onecharge.orders.transitions import CANCEL, OPEN, OUTCOMES, PAY_AGAIN, WAITING, Transition, waits
 
 OUTCOME_EDGES = {(str(origin), str(each.status)) for each in OUTCOMES.values() for origin in each.origins}
-MOVES = [
-    PAY_AGAIN,
-    *OUTCOMES.values(),
-    *CANCELLATIONS.values(),
-]
+MOVES = [PAY_AGAIN, CANCEL, *OUTCOMES.values()]
 
 
 def edges_of(drawing: str) -> set[tuple[str, str]]:

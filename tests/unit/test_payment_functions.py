@@ -7,16 +7,13 @@ import pytest
 from testing.harness import load_template
 
 FUNCTIONS = {
-    "payment_questions": "PaymentQuestionsFunction",
+    "get_payment": "GetPaymentFunction",
     "stripe_webhook": "StripeWebhookFunction",
     "reconcile": "ReconcileFunction",
 }
 PAYMENTS = "GetAtt PaymentsTable.Arn"
 RIGHTS = {
-    "payment_questions": {
-        PAYMENTS: {"GetItem", "UpdateItem"},
-        "GetAtt StripeLimitTable.Arn": {"GetItem", "UpdateItem"},
-    },
+    "get_payment": {PAYMENTS: {"GetItem"}},
     "stripe_webhook": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
         "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},

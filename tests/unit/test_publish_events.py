@@ -9,8 +9,13 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, OrderPlacedEvent, PaymentOutcomeEvent
+from onecharge.contract.events import (
+    ORDER_SERVICE,
+    PAYMENT_SERVICE,
+    CancelRequestedEvent,
+    OrderPlacedEvent,
+    PaymentOutcomeEvent,
+)
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState, RefundStatus
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder

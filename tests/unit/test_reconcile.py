@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.questions import Cancellation
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.cancel import Cancellation
 from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS, Reconciler
 from onecharge.payments.event_handler import StripeEventHandler
 from onecharge.payments.stripe_events import StripeEvent

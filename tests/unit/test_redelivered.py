@@ -11,9 +11,8 @@ from botocore.exceptions import ReadTimeoutError
 
 from charge_order.app import handle
 from charge_order.redelivered import RowsOfRedelivered
-from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.events import Event as AnyEvent
-from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import FrozenRequest
 from onecharge.payments.charges.store import PaymentStore, refusal_of

@@ -11,8 +11,7 @@ import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import ORDER_SERVICE, Event, OrderPlacedEvent, event_adapter
+from onecharge.contract.events import ORDER_SERVICE, CancelRequestedEvent, Event, OrderPlacedEvent, event_adapter
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.orders.waiting import INDEX
 from onecharge.runtime.checkpoints import CheckpointStore

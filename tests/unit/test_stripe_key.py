@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-import payment_questions.app
+import get_payment.app
 import reconcile.app
 import refund_charge.app
 import stripe_webhook.app
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.server import running_standin
 from local.stripe_standin.webhooks import signature
-from onecharge.contract.cancellations import CancelRequestedEvent
+from onecharge.contract.events import CancelRequestedEvent
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
 from testing.harness import PROJECT, LambdaContext, Sample
 from testing.payment_functions import API_KEY, DAY, PaymentFunctions, placed
@@ -45,13 +45,13 @@ def refund(world: PaymentFunctions) -> None:
     assert len(world.stripe.ledger().refunds) == 1
 
 
-def answer_questions(world: PaymentFunctions) -> None:
-    """The client secret of order c; the cancellation of an order that has no PaymentIntent yet."""
-    application = payment_questions.app.Application(world.environment("payment_questions"))
-    secret = {"question": "client_secret", "order_id": placed("c").order_id, "attempt": 1, "correlation_id": "c"}
-    assert application.answer(secret)["client_secret"]
-    cancel = {"question": "cancel", "order": placed("e").model_dump(mode="json"), "correlation_id": "c"}
-    assert application.answer(cancel) == {"cancellation": "CANCELED"}
+def show_the_client_secret(world: PaymentFunctions) -> None:
+    """Of order c, which waits for 3-D Secure."""
+    resolver = get_payment.app.Application(world.environment("get_payment")).resolver
+    event = world.sample("get_payment/get_payment")
+    event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = placed("c").customer_id
+    event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{placed('c').order_id}/payment"
+    assert json.loads(resolver.resolve(event, LambdaContext())["body"])["client_secret"]
 
 
 def is_charged_though_canceled(world: PaymentFunctions, name: str) -> None:
@@ -106,7 +106,7 @@ def test_one_key_needs_the_permissions_that_the_guide_lists_and_no_other(world: 
     rows = re.findall(r"(?m)^\| ([\w ]+): (Read|Write) \|", (PROJECT / "docs/guides/deploy.md").read_text())
     listed = sorted(f"{words[resource]}_{access.lower()}" for resource, access in rows)
     world.stripe.restrict_api_key(API_KEY, listed)
-    for work in (charge, refund, answer_questions, run_reconcile, receive_webhooks):
+    for work in (charge, refund, show_the_client_secret, run_reconcile, receive_webhooks):
         work(world)
     assert world.stripe.permissions_used()[API_KEY] == listed
     assert world.stripe.ledger().counts.get("status_403", 0) == 0

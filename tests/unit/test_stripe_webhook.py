@@ -15,9 +15,9 @@ import pytest
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.samples import SAMPLES
 from local.stripe_standin.webhooks import signature
-from onecharge.contract.questions import Cancellation
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.cancel import Cancellation
 from onecharge.payments.stripe_events import EventDeferred
 from stripe_webhook.app import Application
 from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong_key

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.cancellations import CANCEL_REQUESTED
 from onecharge.contract.events import EventType
 from testing.harness import PROJECT, load_intrinsics, load_template
 
@@ -17,7 +16,7 @@ RESOURCES = load_template()["Resources"]
 
 def test_the_payments_queue_gets_orders_and_cancellations() -> None:
     """And nothing else: what else the order service asks for has a queue of its own."""
-    wanted = [EventType.ORDER_PLACED, CANCEL_REQUESTED]
+    wanted = [EventType.ORDER_PLACED, EventType.CANCEL_REQUESTED]
     assert RESOURCES["PaymentsSubscription"]["Properties"]["FilterPolicy"] == {"event_type": wanted}
 
 

@@ -1,1 +1,1 @@
-"""The contract between the order service and the payment service: events, states, money, questions."""
+"""The contract between the order service and the payment service: events, states, money, refunds."""

@@ -1,8 +1,9 @@
 """The events between the two services: CloudEvents 1.0 in JSON, one envelope, and one data model for each type.
 
-    event            type                      published by publish_events from    consumed by
-    OrderPlaced      onecharge.order.placed    the Orders table's stream           charge_order
-    PaymentOutcome   onecharge.payment.*       the Payments table's stream         update_order
+    event             type                               published by publish_events from   consumed by
+    OrderPlaced       onecharge.order.placed             the Orders table's stream          charge_order
+    CancelRequested   onecharge.order.cancel_requested   the Orders table's stream          charge_order
+    PaymentOutcome    onecharge.payment.*                the Payments table's stream        update_order
 
     orders_api ─► Orders ─► publish_events ─► SNS order-events ─► SQS payments ─► charge_order ─► Payments
                   Orders ◄─ update_order ◄─ SQS order-updates ◄─ SNS payment-events ◄─ publish_events ◄─┘
@@ -48,6 +49,7 @@ class EventType(StrEnum):
     """The CloudEvents `type` of an order and of the outcomes of its payment."""
 
     ORDER_PLACED = "onecharge.order.placed"
+    CANCEL_REQUESTED = "onecharge.order.cancel_requested"
     PAYMENT_SUCCEEDED = "onecharge.payment.succeeded"
     PAYMENT_DECLINED = "onecharge.payment.declined"
     PAYMENT_REQUIRES_ACTION = "onecharge.payment.requires_action"
@@ -100,6 +102,10 @@ class OrderPlaced(OrderFact):
     def _can_be_charged(self) -> Self:
         require_chargeable(self.amount_minor, self.currency)
         return self
+
+
+class CancelRequested(OrderPlaced):
+    """Cancel the payment of this order unless it is paid. It has all that a payment of the order would have needed."""
 
 
 class PaymentOutcome(OrderFact):
@@ -189,6 +195,24 @@ class OrderPlacedEvent(OrderServiceEvent[OrderPlaced]):
             time=order.placed_at,
             correlationid=correlation_id,
             data=order,
+        )
+
+
+class CancelRequestedEvent(OrderServiceEvent[CancelRequested]):
+    """`onecharge.order.cancel_requested`."""
+
+    type: Literal[EventType.CANCEL_REQUESTED] = EventType.CANCEL_REQUESTED
+
+    @classmethod
+    def of(cls, order: OrderPlaced, *, correlation_id: str) -> Self:
+        """The one event of this cancellation: its id is the same each time."""
+        return cls(
+            id=f"{order.order_id}:{order.attempt}:cancel_requested",
+            source=ORDER_SERVICE,
+            subject=order.order_id,
+            time=order.placed_at,
+            correlationid=correlation_id,
+            data=CancelRequested(**order.model_dump()),
         )
 
 

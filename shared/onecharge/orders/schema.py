@@ -3,7 +3,7 @@
 The stored item is the outbox (transactional outbox pattern): the table's stream carries each write to publish_events,
 so that no second write can be lost between "stored" and "published".
 
-    new_order_item ─► item ─► StoredOrder.from_item ─► .placed_event() ─► OrderPlacedEvent
+    new_order_item ─► item ─► StoredOrder.from_item ─► .event() ─► OrderPlacedEvent
 
 The same item makes the same event each time, whether publish_events or republish publishes it.
 """
@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from onecharge.contract.events import (
     Attempt,
+    CancelRequestedEvent,
     CorrelationId,
     CustomerId,
     OrderId,
@@ -154,6 +155,16 @@ class StoredOrder(BaseModel):
     def placed_event(self) -> OrderPlacedEvent:
         """The event of its present attempt, the same each time. Raises ValueError if it cannot be charged."""
         return OrderPlacedEvent.of(self.present_attempt, correlation_id=self.correlation_id)
+
+    def event(self) -> OrderPlacedEvent | CancelRequestedEvent | None:
+        """The event that it is published as when it is stored; None if it waits for nothing. Raises ValueError."""
+        match self.status:
+            case OrderStatus.PENDING:
+                return self.placed_event()
+            case OrderStatus.CANCELING:
+                return CancelRequestedEvent.of(self.present_attempt, correlation_id=self.correlation_id)
+            case _:
+                return None
 
 
 def waiting_since(shown: Mapping[str, Any]) -> datetime:

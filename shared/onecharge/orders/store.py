@@ -1,7 +1,7 @@
 """The Orders table: the reads and writes that several functions share.
 
     put_if_new   a new order; new_order_put is the same write for a transaction
-    find         one order; find_of finds it for its own customer only, find_all_of several at once
+    find         one order; find_all_of several orders of one customer
     move         an order, to another status (onecharge.orders.transitions)
 
 Every write is one conditional write, so that of two at once one wins and the other reads why it lost.
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 class NoSuchOrder(Exception):
     """The table has no order of this id."""
+
+
+class KeyReused(Exception):
+    """The idempotency key was used for another request."""
 
 
 class OrderStatusConflict(Exception):
@@ -56,16 +60,14 @@ class OrderStore:
             return StoredOrder.from_item(_item_of(refused))
         return None
 
-    def find(self, order_id: str) -> StoredOrder | None:
-        """The order as it is, read consistently. Raises ValueError if its item breaks the schema."""
-        answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
-        return StoredOrder.from_item(answer["Item"]) if "Item" in answer else None
+    def find(self, order_id: str, *, of: str | None = None) -> StoredOrder | None:
+        """The order as it is, read consistently. Raises ValueError if its item breaks the schema.
 
-    def find_of(self, customer_id: str, order_id: str) -> StoredOrder | None:
-        """The order if it is this customer's. Another customer's is as if it were not there, readable or not."""
+        With `of`, a customer's id, another customer's order is as if it were not there, readable or not.
+        """
         answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
         item = answer.get("Item")
-        return StoredOrder.from_item(item) if item and _is_of(customer_id, item) else None
+        return StoredOrder.from_item(item) if item and (of is None or _is_of(of, item)) else None
 
     def find_all_of(self, customer_id: str, order_ids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """The items of those orders that are there and are this customer's, by id, read consistently.

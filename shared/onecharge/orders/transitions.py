@@ -58,6 +58,11 @@ class Transition:
 
 PAY_AGAIN = Transition(OrderStatus.PENDING, frozenset({OrderStatus.PAYMENT_DECLINED}))
 
+CANCEL = Transition(
+    OrderStatus.CANCELING,
+    frozenset({OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.PAYMENT_DECLINED}),
+)
+
 RETRY = Transition(OrderStatus.PENDING, frozenset({OrderStatus.NEEDS_REVIEW, OrderStatus.PENDING}))
 """A person has put the payment back to PENDING (ops/review.py): the order's stream publishes the attempt again."""
 

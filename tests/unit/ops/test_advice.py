@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import EventType, OrderPlacedEvent, PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.events import (
+    CancelRequestedEvent,
+    EventType,
+    OrderPlacedEvent,
+    PaymentEventType,
+    PaymentOutcome,
+    PaymentOutcomeEvent,
+)
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.protocol import FoundIntent, Payment

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from local.stripe_standin.server import running_standin
-from onecharge.contract.cancellations import CancelRequestedEvent
-from onecharge.contract.events import EventType, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.events import CancelRequestedEvent, EventType, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
 from ops.dead_letters.queues import DESTINATIONS, DLQS, Reading, reading
 from ops.dead_letters.redrive import message_to_send

@@ -15,7 +15,6 @@ def test_an_order_has_the_id_of_its_customer_and_key(
     """The sample's; the item in the table has it, too."""
     monkeypatch.setenv("ORDERS_TABLE", orders_table)
     monkeypatch.setenv("ORDER_REFUNDS_TABLE", "order-refunds")
-    monkeypatch.setenv("PAYMENT_QUESTIONS_FUNCTION", "payment-questions")
     answer = import_module("orders_api.app").handler(sample("orders_api/place_order"), lambda_context)
     order_id = order_id_of("cus_sample", "sample-key-1")
     assert (answer["statusCode"], answer["headers"]["Location"]) == (202, f"/orders/{order_id}")

@@ -3,23 +3,17 @@
 request_cancel ─► CANCELED, PAID or NEEDS_REVIEW already ─────────────────────────────────────► that is the answer
    │ from now on whoever holds the row cancels, and never confirms
    ├─► the lease is free ─► claim ─► the worker cancels at Stripe, which decides the race ─────► CANCELED or PAID
-   ├─► another holds it ─► cancel the row's PaymentIntent without the lease; Stripe decides ───► CANCELED
-   └─► the row has none, the holder's confirm won, or Stripe does not answer ──────────────────► CANCELING
+   └─► another holds it, or Stripe does not answer ────────────────────────────────────────────► CANCELING
 
 CANCELING ends by itself: the order service's message, or the reconciler, finishes the cancellation.
-
-Canceling without the lease is safe. The status `canceled` of a PaymentIntent is final, and so is its reason: with
-`requested_by_customer`, nobody creates a next generation. From then on Stripe refuses the holder's confirm, and the
-PaymentIntent that it retrieves says why. A restored row may name an older PaymentIntent: that one was canceled as
-abandoned, which cancels no order.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
 
 from onecharge.contract.events import OrderPlaced
-from onecharge.contract.questions import Cancellation
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import TERMINAL_STATES, CancelReason, Finalize, FrozenRequest, Payment
+from onecharge.payments.charges.protocol import TERMINAL_STATES, FrozenRequest, Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.instruments import Instruments
@@ -27,15 +21,26 @@ from onecharge.payments.leases import Claimed, new_lease_owner
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.worker import Unfinished
 
+
+class Cancellation(StrEnum):
+    """The result of a request to cancel a payment."""
+
+    CANCELED = "CANCELED"
+    """By Stripe's word: no PaymentIntent of the order can be charged any more."""
+    PAID = "PAID"
+    """The charge succeeded first."""
+    CANCELING = "CANCELING"
+    """The request is stored: nothing is confirmed from now on, and it becomes CANCELED or PAID by itself."""
+    NEEDS_REVIEW = "NEEDS_REVIEW"
+    """A person has to review the payment first."""
+
+
 _ANSWERS = {
     PaymentState.CANCELED: Cancellation.CANCELED,
     PaymentState.SUCCEEDED: Cancellation.PAID,
     PaymentState.NEEDS_REVIEW: Cancellation.NEEDS_REVIEW,
 }
 """Of each terminal state."""
-
-_TRIES = 2
-"""How often to write CANCELED on a row that its holder keeps changing: the holder has little left to write."""
 
 
 @dataclass(frozen=True)
@@ -90,22 +95,4 @@ class CancelPayment:
         if isinstance(claim, Claimed):
             result = self.worker.work(claim.row, deadline=deadline)
             return (self.store.read(order_id) or claim.row) if isinstance(result, Unfinished) else result
-        return self._finish_without_lease(self.worker, self.store.read(order_id) or payment, deadline)
-
-    def _finish_without_lease(self, worker: PaymentWorker, payment: Payment, deadline: float) -> Payment:
-        """Cancel the row's PaymentIntent; write CANCELED only if the row still names that one."""
-        canceled_id = payment.payment_intent_id
-        if payment.state in TERMINAL_STATES or canceled_id is None or self.instruments.clock() >= deadline:
-            return payment
-        intent = worker.gateway.cancel(canceled_id, CancelReason.BY_CUSTOMER).intent
-        if intent is None or not intent.is_canceled_by_customer:
-            return payment
-        final = Finalize(PaymentState.CANCELED, intent.payment_intent_id, intent.generation)
-        for _ in range(_TRIES):
-            payment = self.store.read(payment.request.order_id) or payment
-            if payment.state in TERMINAL_STATES or payment.payment_intent_id != canceled_id:
-                return payment
-            if self.store.finalize_unclaimed(payment, final, now=self.instruments.now()):
-                self.instruments.count("CanceledWithoutLease")
-                return replace(payment, state=PaymentState.CANCELED)
-        return payment
+        return self.store.read(order_id) or payment

@@ -1,0 +1,101 @@
+"""GET /orders/{order_id}/payment: the client secret with which the customer's page authenticates a payment.
+
+    the payment's row ─► is it this customer's, and does it require action? ─► retrieve the PaymentIntent ─► its secret
+
+The secret is retrieved for each request, and never stored or logged (Stripe API reference, "PaymentIntent",
+`client_secret`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from aws_lambda_powertools import Logger
+from pydantic import Field
+
+from onecharge.contract.events import OrderId
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.stripe_client import StripeAccount
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, Route, order_not_found, try_again
+from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.secrets import SecretUnavailable
+
+
+class PaymentView(ResponseModel):
+    """What the customer's page needs to finish the payment."""
+
+    order_id: OrderId
+    client_secret: str | None = Field(
+        repr=False,
+        description="The page confirms the payment at Stripe with it. Null unless the order is REQUIRES_ACTION.",
+    )
+
+
+class ClientSecretUnknown(Exception):
+    """Stripe does not answer, or the API key is another account's; says which. Asking again is safe."""
+
+
+@dataclass(frozen=True)
+class Payments:
+    """The Payments table, which is only read, and Stripe."""
+
+    store: PaymentStore
+    stripe: StripeAccount
+    logger: Logger
+    count: Callable[[str], None]
+
+
+def get_payment(request: Request, payments: Payments, order_id: str) -> JsonResponse:
+    """Show the client secret to the order's customer, while the payment requires action."""
+    payment = payments.store.read(order_id)
+    if payment is None or payment.request.customer_id != request.customer_id:
+        raise order_not_found()
+    try:
+        secret = client_secret_of(payment, lambda: StripeGateway(payments.stripe.client()))
+    except SecretUnavailable:
+        payments.count(Alarm(Cause.STRIPE_KEY_UNREADABLE))
+        raise
+    except ClientSecretUnknown as unknown:
+        payments.count("ClientSecretUnknown")
+        payments.logger.warning(
+            "client secret unknown: Stripe did not answer",
+            extra={"order_id": order_id, "correlation_id": payment.correlation_id, "why": str(unknown)},
+        )
+        raise try_again("Stripe does not answer. Retry shortly.") from None
+    view = PaymentView(order_id=order_id, client_secret=secret)
+    return request.respond(HTTPStatus.OK, view, {"X-Correlation-Id": payment.correlation_id})
+
+
+def client_secret_of(payment: Payment, gateway: Callable[[], StripeGateway]) -> str | None:
+    """The client secret of the present attempt; None if it does not require action.
+
+    Raises:
+        ClientSecretUnknown: there may be a secret, but Stripe does not return it now.
+    """
+    if (
+        payment.state is not PaymentState.REQUIRES_ACTION
+        or payment.payment_intent_id is None
+        # With the secret, the customer's page could confirm a PaymentIntent that is to be canceled.
+        or payment.cancel_requested_at is not None
+    ):
+        return None
+    response = gateway().retrieve(payment.payment_intent_id)
+    if response.intent is None or response.failure:
+        raise ClientSecretUnknown(response.failure.kind if response.failure else "no PaymentIntent")
+    return response.intent.client_secret if response.intent.requires_action else None
+
+
+ROUTE = Route(
+    get_payment,
+    "GET",
+    "/orders/{order_id}/payment",
+    "Get what the customer's page needs to authenticate the payment, while the order is REQUIRES_ACTION. Limited to a "
+    "few requests a second, since each one asks Stripe.",
+    HTTPStatus.OK,
+    PaymentView,
+    {HTTPStatus.NOT_FOUND: ("not-found",)},
+)

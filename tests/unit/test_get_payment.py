@@ -1,0 +1,189 @@
+"""GET /orders/{order_id}/payment: the client secret, shown to the order's customer alone, and kept by nobody.
+
+DynamoDB and Stripe are in memory; the composed function runs over moto and the SDK's own HTTP requests.
+"""
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
+
+from get_payment.app import Application
+from get_payment.payment import ROUTE, Payments, PaymentView
+from onecharge.contract.states import PaymentState
+from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
+from onecharge.runtime.http_api import resolver_of
+from testing.fake_stripe import THREE_D_SECURE, no_answer, wrong_key
+from testing.harness import LambdaContext, Log, Sample, create_table, load_template
+from testing.payment_service import PaymentService, order_id
+from testing.simulation.dynamodb import MemoryDynamoDB
+from testing.stripe_answers import StripeAnswers
+
+
+class Page:
+    """The customer's page, and the payment service that it asks."""
+
+    def __init__(self, sample: Sample, log: Log) -> None:
+        self._sample, self.log = sample, log
+        self.payments = PaymentService(MemoryDynamoDB(keys={"payments": ("order_id",)}), log.logger)
+        self.counted: list[str] = []
+        stripe: Any = SimpleNamespace(client=self.payments.stripe.client)
+        count: Any = self.counted.append
+        payments = Payments(self.payments.store, stripe, log.logger, count)
+        self.resolver = resolver_of([ROUTE], payments, logger=log.logger, count=count)
+
+    def ask(self, name: str = "a", *, customer: str = "cus_1") -> tuple[int, dict[str, Any]]:
+        return answer_of(self.resolver, event_of(self._sample, order_id(name), customer))
+
+
+def event_of(sample: Sample, of: str, customer: str) -> dict[str, Any]:
+    event = sample("get_payment/get_payment")
+    event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = customer
+    event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{of}/payment"
+    return event
+
+
+def answer_of(resolver: APIGatewayHttpResolver, event: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    answer = resolver.resolve(event, LambdaContext())
+    assert answer["headers"].get("Cache-Control", "no-store") == "no-store"
+    return answer["statusCode"], json.loads(answer["body"])
+
+
+@pytest.fixture
+def page(sample: Sample, log: Log) -> Page:
+    return Page(sample, log)
+
+
+NOT_FOUND = "urn:onecharge:problem:not-found"
+
+
+def test_the_secret_is_retrieved_while_the_payment_requires_action(page: Page) -> None:
+    """No row, no log line and no repr has it."""
+    page.payments.charge(card=THREE_D_SECURE)
+    assert page.ask() == (200, {"order_id": order_id("a"), "client_secret": "pi_0_secret_x"})
+    assert "secret" not in str(page.payments.item()) + page.log.text
+    assert "secret_x" not in repr(PaymentView(order_id=order_id("a"), client_secret="pi_0_secret_x"))
+
+
+def test_another_customers_payment_is_as_if_it_were_not_there(page: Page) -> None:
+    """The 404 of an order that was never placed, or never charged; Stripe is not asked."""
+    page.payments.charge(card=THREE_D_SECURE)
+    page.payments.stripe.asked.clear()
+    answers = [page.ask(customer="cus_2"), page.ask("b"), page.ask("b", customer="cus_2")]
+    assert [(status, problem["type"]) for status, problem in answers] == [(404, NOT_FOUND)] * 3
+    assert page.payments.stripe.asked == []
+
+
+def test_an_id_that_no_order_has_is_not_looked_for(page: Page, sample: Sample) -> None:
+    """However long it is: 404, and DynamoDB is not asked."""
+    page.payments.store = None  # type: ignore[assignment]  # A request would fail.
+    status, problem = answer_of(page.resolver, event_of(sample, "ord_" + "a" * 3000, "cus_1"))
+    assert (status, problem["type"]) == (404, NOT_FOUND)
+
+
+def test_nobody_is_served_without_claims(page: Page, sample: Sample) -> None:
+    """401, as on every route of the API."""
+    event = event_of(sample, order_id("a"), "cus_1")
+    del event["requestContext"]["authorizer"]
+    assert answer_of(page.resolver, event)[0] == 401
+
+
+def test_a_payment_that_requires_no_action_has_no_secret(page: Page) -> None:
+    """Whether the row says so already or only Stripe does."""
+    page.payments.charge(card=THREE_D_SECURE)
+    page.payments.stripe.becomes("pi_0", "succeeded")
+    assert page.ask()[1]["client_secret"] is None
+    page.payments.reconcile()
+    page.payments.stripe.asked.clear()
+    assert (page.payments.state(), page.ask()[1]["client_secret"]) == (PaymentState.SUCCEEDED, None)
+    assert page.payments.stripe.asked == []
+
+
+def test_nobody_can_confirm_what_is_to_be_canceled(page: Page) -> None:
+    """With the secret, the customer's page could."""
+    page.payments.charge(card=THREE_D_SECURE)
+    page.payments.request_cancel(card=THREE_D_SECURE)
+    assert page.payments.state() is PaymentState.REQUIRES_ACTION
+    assert page.ask()[1]["client_secret"] is None
+
+
+@pytest.mark.parametrize("failure", [no_answer, wrong_key])
+def test_an_outage_is_503(page: Page, failure: Any) -> None:
+    """No secret would say that the payment requires no action any more. The page asks again."""
+    page.payments.charge(card=THREE_D_SECURE)
+    page.payments.stripe.failing["retrieve"] = failure
+    status, problem = page.ask()
+    assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
+    assert "ClientSecretUnknown" in page.counted
+    page.payments.stripe.failing.clear()
+    assert page.ask()[0] == 200
+
+
+# ---------------------------------------------------------------- the composed function
+
+
+@pytest.fixture
+def stripe() -> Iterator[StripeAnswers]:
+    with StripeAnswers() as answers:
+        yield answers
+
+
+@pytest.fixture
+def resolver(aws: None, stripe: StripeAnswers, page: Page) -> APIGatewayHttpResolver:
+    """Over a table with the row of order a, which requires action."""
+    create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")
+    page.payments.charge(card=THREE_D_SECURE)
+    boto3.client("dynamodb").put_item(TableName="payments", Item=page.payments.item())
+    boto3.client("secretsmanager").create_secret(Name="stripe", SecretString="sk_test_x")
+    return Application(
+        {
+            "PAYMENTS_TABLE": "payments",
+            "STRIPE_SECRET_ARN": "stripe",
+            "STRIPE_API_BASE": stripe.url,
+            "FUNCTION_TIMEOUT_SECONDS": "15",
+        }
+    ).resolver
+
+
+def test_the_function_retrieves_the_payment_intent(
+    resolver: APIGatewayHttpResolver, stripe: StripeAnswers, sample: Sample
+) -> None:
+    """One request to Stripe, and no other."""
+    intent = {"id": "pi_0", "object": "payment_intent", "status": "requires_action", "amount": 3000, "currency": "eur"}
+    metadata = {"order_id": order_id("a"), "generation": "0"}
+    stripe.get("/v1/payment_intents/pi_0", json=intent | {"metadata": metadata, "client_secret": "pi_0_secret_y"})
+    event = event_of(sample, order_id("a"), "cus_1")
+    assert answer_of(resolver, event) == (200, {"order_id": order_id("a"), "client_secret": "pi_0_secret_y"})
+    assert len(stripe.calls) == 1
+
+
+@pytest.mark.parametrize("lost", ["the key", "the table"])
+def test_an_outage_of_aws_is_503(
+    resolver: APIGatewayHttpResolver, sample: Sample, lost: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Safe to retry, as every request that reads."""
+    if lost == "the key":
+        boto3.client("secretsmanager").delete_secret(SecretId="stripe", ForceDeleteWithoutRecovery=True)
+    else:
+        boto3.client("dynamodb").delete_table(TableName="payments")
+    status, problem = answer_of(resolver, event_of(sample, order_id("a"), "cus_1"))
+    assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
+
+
+def test_stripe_is_given_up_before_the_function_is() -> None:
+    """Two tries that Stripe does not answer, and the reads before them, take less than the function's timeout."""
+    timeout = load_template()["Resources"]["GetPaymentFunction"]["Properties"]["Timeout"]
+    pause_seconds, dynamodb_seconds = 1, 3
+    one_request = TimeBounds.of(timeout).request_seconds * (STRIPE_RETRIES + 1) + pause_seconds
+    assert one_request + dynamodb_seconds < timeout
+    assert timeout < 30  # That is how long an HTTP API waits.
+
+
+def test_the_route_has_a_limit_of_its_own() -> None:
+    """Each request asks Stripe, whose limit charges need."""
+    settings = load_template()["Resources"]["OrdersApi"]["Properties"]["RouteSettings"]
+    assert settings[f"{ROUTE.method} {ROUTE.path}"]["ThrottlingRateLimit"] <= 5
