@@ -57,14 +57,12 @@ def _in_order(taken: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def resolve(value: Any, values: Mapping[str, str]) -> Any:
-    """A property with `Ref`, `Fn::Sub` and `Fn::Join` resolved; a composite alarm uses no other function."""
+    """A property with `Ref` and `Fn::Sub` resolved; a composite alarm uses no other function."""
     match value:
         case {"Ref": str(name)}:
             return values[name]
         case {"Fn::Sub": str(text)}:
             return re.sub(r"\$\{(\w+)\}", lambda name: values[name[1]], text)
-        case {"Fn::Join": [str(separator), list(parts)]}:
-            return separator.join(resolve(each, values) for each in parts)
         case list():
             return [resolve(each, values) for each in value]
         case _:

@@ -30,10 +30,6 @@ def test_what_the_emulator_does_not_know_is_taken_out_of_the_built_template(tmp_
     [
         ({"Ref": "Topic"}, "arn:topic"),
         ({"Fn::Sub": "ALARM(${Dlq}) AND NOT ALARM(${Dlq})"}, "ALARM(shop-Dlq) AND NOT ALARM(shop-Dlq)"),
-        (
-            {"Fn::Join": [" OR ", [{"Fn::Sub": "ALARM(${Dlq})"}, {"Fn::Sub": "OK(${Dlq})"}]]},
-            "ALARM(shop-Dlq) OR OK(shop-Dlq)",
-        ),
         ([{"Ref": "Topic"}, "as it is"], ["arn:topic", "as it is"]),
     ],
 )
