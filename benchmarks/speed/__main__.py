@@ -13,9 +13,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.publish import write_table
 from benchmarks.speed.functions import PACKAGES, WorkFailed, running_servers
 from benchmarks.speed.measure import measure, measure_cold_starts
-from benchmarks.speed.report import PICTURE, for_the_terminal, svg, write_into_readme
+from benchmarks.speed.report import PICTURE, README, for_the_terminal, in_markdown, svg
 from benchmarks.speed.results import RESULTS, Run
 from benchmarks.speed.shops import running_shops
 from local.deployment import Sam
@@ -70,7 +71,7 @@ def main() -> int:
         if options.write:
             RESULTS.write_text(run.to_json())
             PICTURE.write_text(svg(run))
-            write_into_readme(run)
+            write_table(README, in_markdown(run))
         return 0
 
     return run_in_terminal(program)

@@ -1,6 +1,5 @@
 """The results as a table, for a terminal and for the README, and as a picture."""
 
-import re
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from benchmarks.costs import bill
 from benchmarks.costs.bill import AS_FRAMEWORKS_HAVE_IT, BUSY
+from benchmarks.publish import svg_page
 from benchmarks.speed.functions import AWS_SECONDS, STRIPE_SECONDS
 from benchmarks.speed.results import DESIGNS, NAIVE, OURS, POWERTOOLS, TITLES, Figures, Run
 
@@ -20,7 +20,6 @@ PICTURE = Path(__file__).parents[2] / "docs/speed.svg"
 HEADINGS = ["", *TITLES.values(), "onecharge is", "to hold", "what more buys"]
 _TWO_CALLS = "two requests to Stripe: the PaymentIntent's id is stored before money can move"
 _CHECKS = "validated messages, metrics, a known meaning of each answer"
-_BEGIN, _END = "<!-- speed: written by make bench -->\n", "<!-- end of speed -->\n"
 
 
 @dataclass(frozen=True)
@@ -129,25 +128,15 @@ def in_markdown(run: Run) -> str:
     return "\n".join([*(f"| {' | '.join(cells)} |" for cells in lines), "", *below, ""])
 
 
-def write_into_readme(run: Run) -> None:
-    """Replace the table between the two markers."""
-    written = f"{_BEGIN}\n{in_markdown(run)}\n{_END}"
-    README.write_text(re.sub(f"(?s){_BEGIN}.*{_END}", lambda _: written, README.read_text()))
-
-
 _LABELS, _SCALE, _WIDTH, _HEAD, _BAR, _TOP, _MARGIN = 160, 420, 700, 22, 15, 60, 16
 _LONGEST = 1.5
 """A bar that is longer than this times the compared one is cut."""
-_STYLE = """
-  text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }
-  .title { font-size: 15px; font-weight: 600; } .what { font-weight: 600; }
-  .page { fill: #ffffff; } .ours { fill: #2e7d46; } .other { fill: #b8c0c8; }
-  .hold { stroke: #c62828; stroke-width: 2; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3; }
-    .page { fill: #0d1117; } .ours { fill: #57b36b; } .other { fill: #4a535d; }
-    .hold { stroke: #f5b942; }
-  }
+_LIGHT = """
+  .what { font-weight: 600; }
+  .ours { fill: #2e7d46; } .other { fill: #b8c0c8; } .hold { stroke: #c62828; stroke-width: 2; }
+"""
+_DARK = """
+  .ours { fill: #57b36b; } .other { fill: #4a535d; } .hold { stroke: #f5b942; }
 """
 
 
@@ -156,20 +145,12 @@ def svg(run: Run) -> str:
     rows = [row for row in rows_of(run) if row.compared in TITLES.values()]
     height = _TOP + sum(_HEAD + len(row.figures) * _BAR + _MARGIN for row in rows)
     title = "onecharge beside the designs that people copy: shorter is better"
-    size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title">',
-        f'<title id="title">{escape(title)}</title>',
-        f"<style>{_STYLE}</style>",
-        f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
-        f'<text class="title" x="{_MARGIN}" y="26">{escape(title)}</text>',
-        f'<text x="{_MARGIN}" y="44">the line is what onecharge is not to exceed</text>',
-    ]
+    body = [f'<text x="{_MARGIN}" y="44">the line is what onecharge is not to exceed</text>']
     y = _TOP
     for row in rows:
-        lines.extend(_bars(row, y))
+        body.extend(_bars(row, y))
         y += _HEAD + len(row.figures) * _BAR + _MARGIN
-    return "\n".join([*lines, "</svg>", ""])
+    return svg_page(title, _WIDTH, height, (_LIGHT, _DARK), body)
 
 
 def _bars(row: Row, top: int) -> Iterator[str]:
@@ -185,7 +166,7 @@ def _bars(row: Row, top: int) -> Iterator[str]:
         kind, cut = "ours" if design == OURS else "other", " (cut)" if share > _LONGEST else ""
         yield f'<text x="{_MARGIN + 12}" y="{y + 11}">{escape(TITLES[design])}</text>'
         yield f'<rect class="{kind}" x="{_LABELS}" y="{y}" width="{length(share):.1f}" height="{_BAR - 3}" rx="2"/>'
-        yield f'<text x="{_LABELS + length(share) + 6:.1f}" y="{y + 11}">{row.cell(design)}{cut}</text>'
+        yield f'<text x="{_LABELS + _SCALE + 8}" y="{y + 11}">{row.cell(design)}{cut}</text>'
     if row.to_hold:
         x = _LABELS + length(row.to_hold)
         yield f'<line class="hold" x1="{x:.1f}" x2="{x:.1f}" y1="{first - 2}" y2="{bottom}"/>'

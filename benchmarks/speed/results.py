@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.publish import as_lines
+
 RESULTS = Path(__file__).with_name("results.json")
 
 OURS, NAIVE, POWERTOOLS, ASYNC, DURABLE = "onecharge", "naive", "powertools_batch", "powertools_async", "durable"
@@ -65,8 +67,8 @@ class Run:
     """By design and orders of a batch: each function on the way of such a batch."""
 
     def to_json(self) -> str:
-        """One line for each design or step, so that a diff compares two runs."""
-        return _lines(asdict(self), "\n") + "\n"
+        """One line for each design, so that a diff compares two runs."""
+        return as_lines(asdict(self)) + "\n"
 
     @classmethod
     def of_json(cls, text: str) -> "Run":
@@ -76,14 +78,3 @@ class Run:
             for design, sizes in fields["ways"].items()
         }
         return cls(**fields)
-
-
-def _lines(value: Any, margin: str) -> str:
-    inner = margin + " "
-    match value:
-        case dict() if any(isinstance(each, dict | list) for each in value.values()):
-            lines = [f"{inner}{json.dumps(name)}: {_lines(each, inner)}" for name, each in value.items()]
-            return "{" + ",".join(lines) + margin + "}"
-        case [dict(), *_]:
-            return "[" + ",".join(inner + json.dumps(each) for each in value) + margin + "]"
-    return json.dumps(value)

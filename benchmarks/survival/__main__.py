@@ -9,12 +9,12 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from benchmarks.publish import write_table
 from benchmarks.survival.clock import virtual_clock
 from benchmarks.survival.designs import DESIGNS
 from benchmarks.survival.faults import FAULTS
-from benchmarks.survival.picture import PICTURE, svg
+from benchmarks.survival.report import PICTURE, README, for_the_terminal, in_markdown, svg
 from benchmarks.survival.results import RESULTS, FaultNeverOccurred, Results, run_all
-from benchmarks.survival.tables import for_the_terminal, write_into_readme
 from benchmarks.survival.world import schedule
 from testing.arguments import Arguments, at_least, seed
 
@@ -66,7 +66,7 @@ def main() -> int:
     if options.write:
         RESULTS.write_text(results.to_json())
         PICTURE.write_text(svg(results))
-        write_into_readme(results)
+        write_table(README, in_markdown(results))
     return 0
 
 

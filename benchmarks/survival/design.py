@@ -87,3 +87,15 @@ def payment_of(order: Mapping[str, Any]) -> dict[str, Any]:
         "confirm": True,
         "metadata": {"order_id": order["order_id"], "customer_id": order["customer_id"]},
     }
+
+
+def put_if(
+    clients: Clients, table: str, item: Mapping[str, Any], condition: str, values: Mapping[str, Any] | None = None
+) -> bool:
+    """A conditional put. Returns whether the condition held; a duplicate is one for which it did not."""
+    given = {"ExpressionAttributeValues": values} if values else {}
+    try:
+        clients.dynamodb.put_item(TableName=table, Item=item, ConditionExpression=condition, **given)
+    except clients.dynamodb.exceptions.ConditionalCheckFailedException:
+        return False
+    return True

@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.idempotency import (
     idempotent_function,
 )
 
-from benchmarks.survival.design import DAY_SECONDS, Clients, Handler, Record, each_record, order_in, payment_of
+from benchmarks.survival.design import DAY_SECONDS, Clients, Handler, Record, each_record, order_in, payment_of, put_if
 
 
 def message_id_for_a_day(clients: Clients) -> Handler:
@@ -25,18 +25,9 @@ def message_id_for_a_day(clients: Clients) -> Handler:
     """
 
     def process(record: Record) -> None:
-        try:
-            clients.dynamodb.put_item(
-                TableName="ProcessedMessages",
-                Item={
-                    "message_id": {"S": record["messageId"]},
-                    "expires_at": {"N": str(clients.now() + DAY_SECONDS)},
-                },
-                ConditionExpression="attribute_not_exists(message_id)",
-            )
-        except clients.dynamodb.exceptions.ConditionalCheckFailedException:
-            return  # A duplicate is skipped.
-        clients.stripe.v1.payment_intents.create(payment_of(order_in(record)))
+        item = {"message_id": {"S": record["messageId"]}, "expires_at": {"N": str(clients.now() + DAY_SECONDS)}}
+        if put_if(clients, "ProcessedMessages", item, "attribute_not_exists(message_id)"):
+            clients.stripe.v1.payment_intents.create(payment_of(order_in(record)))
 
     return each_record(clients, process)
 
@@ -65,16 +56,10 @@ def message_id_for_five_seconds(clients: Clients) -> Handler:
     """
 
     def process(record: Record) -> None:
-        try:
-            clients.dynamodb.put_item(
-                TableName="Locks",
-                Item={"message_id": {"S": record["messageId"]}, "expires_at": {"N": str(clients.now() + 5)}},
-                ConditionExpression="attribute_not_exists(message_id) OR expires_at < :now",
-                ExpressionAttributeValues={":now": {"N": str(clients.now())}},
-            )
-        except clients.dynamodb.exceptions.ConditionalCheckFailedException:
-            return
-        clients.stripe.v1.payment_intents.create(payment_of(order_in(record)))
+        item = {"message_id": {"S": record["messageId"]}, "expires_at": {"N": str(clients.now() + 5)}}
+        is_free = "attribute_not_exists(message_id) OR expires_at < :now"
+        if put_if(clients, "Locks", item, is_free, {":now": {"N": str(clients.now())}}):
+            clients.stripe.v1.payment_intents.create(payment_of(order_in(record)))
 
     return each_record(clients, process)
 
@@ -87,18 +72,10 @@ def claim_first(clients: Clients) -> Handler:
 
     def process(record: Record) -> None:
         order = order_in(record)
-        try:
-            clients.dynamodb.put_item(
-                TableName="Claims",
-                Item={
-                    "order_id": {"S": order["order_id"]},
-                    "expires_at": {"N": str(clients.now() + 7 * DAY_SECONDS)},
-                },
-                ConditionExpression="attribute_not_exists(order_id)",
-            )
-        except clients.dynamodb.exceptions.ConditionalCheckFailedException:
-            return
-        clients.stripe.v1.payment_intents.create(payment_of(order), {"idempotency_key": order["order_id"]})
+        expires_at = clients.now() + 7 * DAY_SECONDS
+        item = {"order_id": {"S": order["order_id"]}, "expires_at": {"N": str(expires_at)}}
+        if put_if(clients, "Claims", item, "attribute_not_exists(order_id)"):
+            clients.stripe.v1.payment_intents.create(payment_of(order), {"idempotency_key": order["order_id"]})
 
     return each_record(clients, process)
 
@@ -113,15 +90,9 @@ def fifo_and_composite_key(clients: Clients) -> Handler:
 
     def process(record: Record) -> None:
         order = order_in(record)
-        try:
-            clients.dynamodb.put_item(
-                TableName="Payments",
-                Item={"order_id": {"S": order["order_id"]}, "attempt": {"N": str(order["attempt"])}},
-                ConditionExpression="attribute_not_exists(order_id)",
-            )
-        except clients.dynamodb.exceptions.ConditionalCheckFailedException:
-            return
-        clients.stripe.v1.payment_intents.create(payment_of(order))
+        item = {"order_id": {"S": order["order_id"]}, "attempt": {"N": str(order["attempt"])}}
+        if put_if(clients, "Payments", item, "attribute_not_exists(order_id)"):
+            clients.stripe.v1.payment_intents.create(payment_of(order))
 
     return each_record(clients, process)
 

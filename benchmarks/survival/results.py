@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.publish import as_lines
 from benchmarks.survival.clock import virtual_clock
 from benchmarks.survival.designs import DESIGNS
 from benchmarks.survival.faults import FAULTS
@@ -49,16 +50,8 @@ class Results:
     cells: Mapping[str, Mapping[str, Cell]]
 
     def to_json(self) -> str:
-        """One line for each cell, so that a diff compares two runs."""
-        fields = asdict(self)
-        rows = [
-            f"  {json.dumps(fault)}: {{\n"
-            + ",\n".join(f"   {json.dumps(design)}: {json.dumps(cell)}" for design, cell in row.items())
-            + "\n  }"
-            for fault, row in fields.pop("cells").items()
-        ]
-        head = json.dumps(fields, indent=1).removesuffix("\n}")
-        return f'{head},\n "cells": {{\n' + ",\n".join(rows) + "\n }\n}\n"
+        """One line for each fault, so that a diff compares two runs."""
+        return as_lines(asdict(self)) + "\n"
 
     @classmethod
     def of_json(cls, text: str) -> "Results":

@@ -7,9 +7,8 @@ import pytest
 from benchmarks.survival.clock import virtual_clock
 from benchmarks.survival.designs import DESIGNS
 from benchmarks.survival.faults import FAULTS
-from benchmarks.survival.picture import svg
+from benchmarks.survival.report import PICTURE, README, in_markdown, svg
 from benchmarks.survival.results import RESULTS, Cell, Results, run_all, run_chunk
-from benchmarks.survival.tables import README, in_markdown
 from benchmarks.survival.world import schedule
 from testing.simulation.world import T0
 
@@ -71,7 +70,7 @@ def test_what_is_published_is_what_was_measured() -> None:
     results = Results.of_json(RESULTS.read_text())
     assert list(results.cells) == list(FAULTS)
     assert in_markdown(results) in README.read_text()
-    assert svg(results) == (README.parents[2] / "docs" / "survival.svg").read_text()
+    assert svg(results) == PICTURE.read_text()
     for fault, row in results.cells.items():
         assert row.keys() == {design for design in DESIGNS if fault not in DESIGNS[design].excluded_faults}
         assert all(cell.occurred == cell.schedules for cell in row.values())
