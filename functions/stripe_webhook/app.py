@@ -37,7 +37,7 @@ class Application:
         processed = ProcessedEvents(reconciliation.service.dynamodb, environment["STRIPE_EVENTS_TABLE"])
         # While a secret is rotated Stripe signs with both, or two endpoints send with one each.
         secretsmanager = aws_client("secretsmanager", config=client_config())
-        secret = Secret(secretsmanager, environment["STRIPE_WEBHOOK_SECRET_ARN"], has_previous=True)
+        secret = Secret(secretsmanager, environment["STRIPE_WEBHOOK_SECRET_ARN"])
         receive = partial(ReceiveStripeEvent.of, reconciliation, processed)
         self.route = WebhookRoute(secret=secret, receive=receive, instruments=instruments)
 

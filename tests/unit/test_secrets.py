@@ -1,4 +1,4 @@
-"""Secrets: rotated without a deploy, read seldom, and read anew at once when they are refused."""
+"""Secrets: rotated without a deploy, read seldom, and read again immediately when they are refused."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -23,17 +23,18 @@ from onecharge.runtime.secrets import (
 
 
 class SecretsManager:
-    """boto3's client of moto's Secrets Manager, a clock that the test sets, and how often a value was read."""
+    """boto3's client of moto's Secrets Manager, a clock that the test sets, and how often the value was read."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.client = boto3.client("secretsmanager")
         self.arn = self.client.create_secret(Name="a-secret", SecretString="first")["ARN"]
         self.now = datetime.now(UTC).timestamp()
         self.read = 0
+        monkeypatch.setattr("onecharge.runtime.secrets.time", lambda: self.now)
         self.client.meta.events.register("before-call.secrets-manager.GetSecretValue", self._count)
 
-    def _count(self, **_: Any) -> None:
-        self.read += 1
+    def _count(self, params: Any, **_: Any) -> None:
+        self.read += b"AWSPREVIOUS" not in params["body"]
 
     def put(self, value: str) -> None:
         self.client.put_secret_value(SecretId=self.arn, SecretString=value)
@@ -41,13 +42,13 @@ class SecretsManager:
     def current_created_at(self) -> float:
         return self.client.get_secret_value(SecretId=self.arn)["CreatedDate"].timestamp()
 
-    def secret(self, *, has_previous: bool = False) -> Secret:
-        return Secret(self.client, self.arn, has_previous=has_previous, clock=lambda: self.now)
+    def secret(self) -> Secret:
+        return Secret(self.client, self.arn)
 
 
 @pytest.fixture
-def manager(aws: None) -> SecretsManager:
-    return SecretsManager()
+def manager(aws: None, monkeypatch: pytest.MonkeyPatch) -> SecretsManager:
+    return SecretsManager(monkeypatch)
 
 
 def test_a_secret_is_read_once_in_five_minutes(manager: SecretsManager) -> None:
@@ -73,7 +74,7 @@ def test_a_secret_that_is_refused_is_read_anew_at_once(manager: SecretsManager) 
 
 def test_a_thousand_refusals_read_a_secret_once(manager: SecretsManager) -> None:
     """In half a minute: whoever sends forged signatures costs no request each."""
-    secret = manager.secret(has_previous=False)
+    secret = manager.secret()
     secret.current()
     assert not any(secret.read_anew() for _ in range(1000))
     assert manager.read == 2
@@ -84,7 +85,7 @@ def test_a_thousand_refusals_read_a_secret_once(manager: SecretsManager) -> None
 
 def test_the_former_version_is_good_for_a_day(manager: SecretsManager) -> None:
     """And no longer, though Secrets Manager keeps it: it may have been leaked."""
-    secret = manager.secret(has_previous=True)
+    secret = manager.secret()
     assert secret.with_previous() == ("first",)
     manager.put("second")
     assert secret.read_anew()
@@ -98,7 +99,7 @@ def test_the_former_version_is_good_for_a_day(manager: SecretsManager) -> None:
 
 def test_a_leaked_secret_is_refused_at_once_if_the_new_one_is_stored_twice(manager: SecretsManager) -> None:
     """Then the former version is the new value, too."""
-    secret = manager.secret(has_previous=True)
+    secret = manager.secret()
     manager.put("second")
     manager.put("second")
     assert set(secret.with_previous()) == {"second"}

@@ -72,7 +72,7 @@ class Shop:
         self.secret_id = self.secrets.create_secret(Name="webhook", SecretString="later")["ARN"]
         self.admin = StandInAdmin(standin.base_url)
         self.admin.restrict_api_key(KEY, ["webhook_write"])
-        self.receiver = Receiver(lambda: Secret(self.secrets, self.secret_id, has_previous=True).with_previous())
+        self.receiver = Receiver(lambda: Secret(self.secrets, self.secret_id).with_previous())
         self.parameters = {
             "StripeApiBase": standin.base_url,
             "StripeWebhookSecretArn": self.secret_id,
