@@ -3,33 +3,21 @@
 from typing import Any
 
 import pytest
-import yaml
 
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
 from republish.waiting import FIRST_WAIT_SECONDS
-from testing.harness import PROJECT, Sample, load_intrinsics
+from testing.harness import Sample, load_intrinsics
 from testing.silent import SILENT
 
-TOPICS = {"OrderEventsTopic", "PaymentEventsTopic"}
-QUEUES = {
-    "PaymentsQueue",
-    "PaymentsDlq",
-    "SubscriptionsDlq",
-    "OrderUpdatesQueue",
-    "OrderUpdatesDlq",
-    "RefundsQueue",
-    "RefundsDlq",
-}
+TEMPLATE = load_intrinsics()
 _LEFT_OUT = object()
 
 
 def resolved(messaging: str) -> dict[str, dict[str, Any]]:
-    """The properties of each resource, with `!If` resolved as CloudFormation does for this value of Messaging."""
-
-    template = load_intrinsics()
-    assert template["Conditions"]["MessagingIsFifo"] == {"Equals": [{"Ref": "Messaging"}, "fifo"]}
+    """The properties of each topic and queue, with `!If` resolved for this value of Messaging."""
+    assert TEMPLATE["Conditions"]["MessagingIsFifo"] == {"Equals": [{"Ref": "Messaging"}, "fifo"]}
 
     def resolve(value: Any) -> Any:
         if isinstance(value, dict):
@@ -41,45 +29,29 @@ def resolved(messaging: str) -> dict[str, dict[str, Any]]:
             return {name: each for name, each in kept.items() if each is not _LEFT_OUT}
         return [resolve(each) for each in value] if isinstance(value, list) else value
 
-    return {name: resolve(resource.get("Properties", {})) for name, resource in template["Resources"].items()}
+    kinds = ("AWS::SNS::Topic", "AWS::SQS::Queue")
+    resources = TEMPLATE["Resources"].items()
+    return {name: resolve(each["Properties"]) for name, each in resources if each["Type"] in kinds}
 
 
-def of_type(kind: str) -> set[str]:
-    text = yaml.compose((PROJECT / "template.yaml").read_text(), yaml.SafeLoader)
-    assert isinstance(text, yaml.MappingNode)
-    [resources] = [value for key, value in text.value if key.value == "Resources"]
-    types = {
-        name.value: value.value
-        for name, resource in resources.value
-        for key, value in resource.value
-        if key.value == "Type"
-    }
-    return {name for name, each in types.items() if each == kind}
-
-
-@pytest.mark.parametrize("messaging", ["standard", "fifo"])
-def test_every_topic_and_queue_is_of_the_chosen_type(messaging: str) -> None:
+def test_every_topic_and_queue_is_of_the_chosen_type() -> None:
     """A FIFO topic keeps the order only towards FIFO queues, and the DLQ of a FIFO queue has to be FIFO.
 
-    On a standard queue `FifoQueue` is absent: CloudFormation rejects `false`.
+    On a standard one the property is absent: CloudFormation rejects `false`. The name of a FIFO topic has to end in
+    `.fifo`; CloudFormation generates a standard topic's, so that the names of two stacks differ.
     """
-    resources = resolved(messaging)
-    kind = {"fifo": True} if messaging == "fifo" else {}
-    assert of_type("AWS::SNS::Topic") == TOPICS
-    assert of_type("AWS::SQS::Queue") == QUEUES
-    for name in TOPICS:
-        assert resources[name].get("FifoTopic") == kind.get("fifo")
-    for name in QUEUES:
-        assert resources[name].get("FifoQueue") == kind.get("fifo")
-        assert resources[name].keys() - {"FifoQueue"} == resolved("standard")[name].keys()
-
-
-def test_only_fifo_topics_have_a_name_in_the_template() -> None:
-    """It has to end in `.fifo`. CloudFormation generates a standard topic's, so that the names of two stacks differ."""
-    fifo, standard = resolved("fifo"), resolved("standard")
-    names = [fifo[name]["TopicName"]["Sub"] for name in sorted(TOPICS)]
-    assert names == ["${AWS::StackName}-order-events.fifo", "${AWS::StackName}-payment-events.fifo"]
-    assert not any("TopicName" in standard[name] for name in TOPICS)
+    standard, fifo = resolved("standard"), resolved("fifo")
+    assert [name for name, each in standard.items() if each.keys() & {"FifoTopic", "FifoQueue", "TopicName"}] == []
+    queues = {name for name in fifo if not name.endswith("Topic")}
+    assert [name for name in queues if fifo[name].get("FifoQueue") is not True] == []
+    topics = {name: each for name, each in fifo.items() if name not in queues}
+    assert [each["FifoTopic"] for each in topics.values()] == [True, True]
+    assert [each["TopicName"]["Sub"] for each in topics.values()] == [
+        "${AWS::StackName}-order-events.fifo",
+        "${AWS::StackName}-payment-events.fifo",
+    ]
+    for name, each in fifo.items():
+        assert each.keys() - {"FifoTopic", "FifoQueue", "TopicName"} == standard[name].keys()
 
 
 def test_fifo_deduplication_drops_nothing_that_is_published_again() -> None:
@@ -91,8 +63,7 @@ def test_fifo_deduplication_drops_nothing_that_is_published_again() -> None:
 
 def test_standard_is_the_default() -> None:
     """A stack that is deployed without the parameter has standard queues and topics."""
-    text = (PROJECT / "template.yaml").read_text()
-    assert "  Messaging:\n    Type: String\n    Default: standard\n" in text
+    assert TEMPLATE["Parameters"]["Messaging"]["Default"] == "standard"
 
 
 @pytest.mark.parametrize(

@@ -96,14 +96,3 @@ def test_errors_of_a_new_version_roll_it_back() -> None:
             "Resource": f"Sub ${{{function}}}:live",
             "ExecutedVersion": f"GetAtt {function}.Version.Version",
         }
-
-
-def test_a_function_that_is_invoked_by_another_is_invoked_at_its_alias() -> None:
-    """Otherwise new code would be asked while the alias is still at the old version."""
-    named = [
-        f"{function}.{name}: {value}"
-        for function, properties in FUNCTIONS.items()
-        for name, value in properties["Environment"]["Variables"].items()
-        if name.endswith("_FUNCTION") and not str(value).endswith(".Alias")
-    ]
-    assert named == []
