@@ -21,8 +21,6 @@ ARTIFACTS_BUCKET = "onecharge-local-artifacts"
 _ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
 _DISK_FULL_BYTES = 1024**2
 """With less, not even the log is complete."""
-_NO_LIMIT = "10000"
-"""The stand-in has no limit of requests per second, unless it is asked to have one."""
 _WHAT_TO_DO = {
     "No space left on device": "free some space, and run this again",
     # sam_build/build.py says this.
@@ -86,7 +84,7 @@ class Sam:
     def deploy(self, emulator: Emulator, parameters: Mapping[str, str]) -> Mapping[str, str]:
         """Deploy what was built to the emulator; returns the stack's outputs. Raises StartupError."""
         emulator.client("s3").create_bucket(Bucket=ARTIFACTS_BUCKET)
-        own = {"Architecture": self.architecture_here(), "Profile": "local", "StripeEndpointLimit": _NO_LIMIT}
+        own = {"Architecture": self.architecture_here(), "Profile": "local"}
         given = {**own, **parameters}
         # A new file: the built one is linked to those of other runs.
         template = self.build_dir / "deployed.yaml"

@@ -47,13 +47,6 @@ class GivenStripe:
             raise StartupError("STRIPE_SECRET_KEY is no test key (sk_test_… or rk_test_…); live keys are refused here")
         return cls(api_base, api_key, environment.get("STRIPE_WEBHOOK_SECRET") or STRIPE_WEBHOOK_SECRET)
 
-    @property
-    def limits(self) -> Mapping[str, str]:
-        """Its limits, as parameters of the template: those of a sandbox, if it is Stripe itself."""
-        if self.api_base != _REAL_STRIPE:
-            return {}
-        return {"StripeEndpointLimit": "25", "StripeAccountLimit": "25"}
-
     def is_standin(self) -> bool:
         """Whether it can be steered, and takes an address for webhooks.
 

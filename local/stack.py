@@ -145,7 +145,6 @@ def running_stack(
                 "StripeSecretArn": api_key["ARN"],
                 "StripeWebhookSecretArn": webhook_secret["ARN"],
                 "StripeApiBase": stripe.api_base,
-                **stripe.limits,
                 "Messaging": messaging,
             },
         )

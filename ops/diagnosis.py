@@ -14,7 +14,8 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.transitions import OUTCOMES, WAITING
 from onecharge.payments.charges.discrepancy import Discrepancy, find_discrepancy
 from onecharge.payments.charges.protocol import (
-    TERMINAL_STATES,
+    CHARGE_RULES,
+    CLOSED_STATES,
     UNPAID_STATES,
     ConfirmResult,
     Create,
@@ -23,7 +24,6 @@ from onecharge.payments.charges.protocol import (
     Payment,
     decide,
 )
-from onecharge.payments.charges.rules import RULES as RESPONSE_RULES
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
 from ops.clock import shown
@@ -74,7 +74,7 @@ def _stripe(facts: Facts) -> Iterator[Finding]:
     failure = facts.stripe.failure
     if failure is not None:
         detail = f"{failure.kind}" + (f": {failure.message}" if failure.message else "")
-        if RESPONSE_RULES[failure.kind].alarm:
+        if CHARGE_RULES[failure.kind].alarm:
             mend = "put the right key into the stack's Stripe secret: the functions notice it within five minutes"
             yield broken(Cause.STRIPE_KEY_REFUSED, detail, mend=mend)
         else:
@@ -139,7 +139,7 @@ def _is_unclaimed(facts: Facts) -> bool:
     order, payment = facts.order, facts.payment
     if payment is None or order is None:
         return True
-    is_earlier = payment.attempt < order.attempt and payment.state not in TERMINAL_STATES
+    is_earlier = payment.attempt < order.attempt and payment.state not in CLOSED_STATES
     return is_earlier and payment.cancel_requested_at is None and facts.now >= payment.lease_expires_at
 
 
@@ -267,7 +267,7 @@ def _of_own(facts: Facts, payment: Payment, own: IntentFacts) -> Iterator[Findin
         yield _differs(facts, intent, _DISCREPANCIES[discrepancy])
     elif payment.state is PaymentState.PENDING and not is_leased and payment.claimed_at:
         # As reconcile decides an unattended row.
-        decision = decide(payment, intent, confirm_result=ConfirmResult.UNKNOWN)
+        decision = decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER)
         if isinstance(decision, Finalize) and intent.status != "processing":
             yield _differs(facts, intent, Cause.DECIDED_AT_STRIPE, f"it becomes {decision.state}")
 
@@ -277,7 +277,7 @@ def _canceled_by_hand(facts: Facts, payment: Payment, own: IntentFacts) -> Findi
     detail = f"{own.intent.payment_intent_id}, {reason}" + (f", {shown(own.canceled_at)}" if own.canceled_at else "")
     if payment.state is PaymentState.REQUIRES_ACTION:
         what = "reconcile: the attempt becomes DECLINED, and another card can be tried"
-    elif isinstance(decide(payment, own.intent), Create):
+    elif isinstance(decide(payment, own.intent, ConfirmResult.UNANSWERED), Create):
         what = "charge_order creates the next generation, and charges it"
     else:
         what = "charge_order or reconcile: the order becomes CANCELED"

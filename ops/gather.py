@@ -17,7 +17,7 @@ from onecharge.contract.events import ORDER_ID_PATTERN, reason_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.gateway import StripeGateway, found_intent, list_refunds
 from onecharge.payments.charges.protocol import FrozenRequest, Payment
-from onecharge.payments.charges.row import payment_of
+from onecharge.payments.charges.store import payment_of
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.stripe_events import EVENT_TYPES
 from onecharge.payments.stripe_responses import LookupInconclusive, classify, metadata_of, order_id_of

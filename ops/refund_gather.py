@@ -2,7 +2,7 @@
 
 from onecharge.orders.refunds import StoredRefund
 from onecharge.payments.refunds.protocol import FoundRefund, Refund
-from onecharge.payments.refunds.row import refund_of
+from onecharge.payments.refunds.store import refund_of
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import Stack
 from ops.facts import StripeFacts

@@ -19,12 +19,12 @@ from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGatewa
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import (
     SPENT_KEY_SECONDS,
-    Finalize,
+    FinalizeRefund,
     FoundRefund,
     Refund,
+    RefundResponseKind,
     kind_of_refund,
 )
-from onecharge.payments.refunds.rules import RefundResponseKind
 from onecharge.payments.refunds.store import RefundStore
 from ops.connection import Stack
 from ops.errors import ExitStatus
@@ -45,7 +45,7 @@ _STATES = {RefundResolution.MADE: RefundState.SUCCEEDED, RefundResolution.FAILED
 
 def decide_refund(
     resolution: RefundResolution, refund: Refund | None, found: Sequence[FoundRefund], *, now: int
-) -> Finalize | Refused:
+) -> FinalizeRefund | Refused:
     """What follows. `found` is complete: every refund of this id at Stripe."""
     if refund is None or refund.state is not RefundState.NEEDS_REVIEW:
         return Refused("only a refund that is NEEDS_REVIEW is resolved")
@@ -55,20 +55,20 @@ def decide_refund(
     if resolution is RefundResolution.MADE:
         if kinds != [RefundResponseKind.MADE]:
             return Refused(f"Stripe shows {shown}: exactly one has to be made, of the frozen amount")
-        return Finalize(RefundState.SUCCEEDED, found[0].stripe_refund_id)
+        return FinalizeRefund(RefundState.SUCCEEDED, found[0].stripe_refund_id)
     if len(returned) != len(found):
         return Refused(f"Stripe shows {shown}: what may give money back is not failed")
     if not found and now - (refund.finalized_at or now) < SPENT_KEY_SECONDS:
         return Refused("Stripe shows none, and may still execute what was sent: wait a day from the last attempt")
     code = (returned[0].failure_reason or returned[0].status) if returned else "never made"
-    return Finalize(RefundState.FAILED, returned[0].stripe_refund_id if returned else None, code)
+    return FinalizeRefund(RefundState.FAILED, returned[0].stripe_refund_id if returned else None, code)
 
 
 @dataclass(frozen=True)
 class RefundReviewStore(RefundStore):
     """The Refunds table for reviews."""
 
-    def resolve(self, refund: Refund, final: Finalize, review: Review) -> bool:
+    def resolve(self, refund: Refund, final: FinalizeRefund, review: Review) -> bool:
         """Write the outcome on the revision, and the record; False if the row has changed since."""
         changes = with_record(self._final_changes(final, review.at), review, refund.revision)
         return self._write_if_unchanged(refund, changes, only_if="#state = :needs_review")
@@ -107,7 +107,7 @@ def _report(order_id: str, refund_id: str, resolution: RefundResolution, what: s
     return Report(document, [f"{refund_id}: {what}"], ExitStatus.OK if is_done else ExitStatus.FOUND)
 
 
-def _decide(stack: Stack, resolution: RefundResolution, refund: Refund | None, *, now: int) -> Finalize | Refused:
+def _decide(stack: Stack, resolution: RefundResolution, refund: Refund | None, *, now: int) -> FinalizeRefund | Refused:
     """By what the account shows that has the refund's PaymentIntent: one client for both requests."""
     if refund is None:
         return decide_refund(resolution, None, [], now=now)

@@ -30,7 +30,7 @@ from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import RETRY
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import TERMINAL_STATES
+from onecharge.payments.charges.protocol import CLOSED_STATES
 from onecharge.payments.stripe_responses import LookupInconclusive
 from ops.clock import shown
 from ops.connection import Stack
@@ -235,7 +235,7 @@ def _is_half_done(reviews: Reviews, seen: Seen, wanted: Wanted) -> bool:
     order = reviews.orders.find(wanted.order_id)
     if order is None or seen.payment.state is PaymentState.NEEDS_REVIEW:
         return False
-    is_late = order.status is OrderStatus.PAYMENT_DECLINED and seen.payment.state in TERMINAL_STATES
+    is_late = order.status is OrderStatus.PAYMENT_DECLINED and seen.payment.state in CLOSED_STATES
     return is_late or order.status is OrderStatus.NEEDS_REVIEW
 
 

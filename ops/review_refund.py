@@ -12,10 +12,13 @@ from aws_lambda_powertools import Logger
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.charges.protocol import FoundIntent, Payment
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.refunds.canceled_orders import refund_canceled_order
+from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import refund_id_of_canceled_order
-from onecharge.payments.refunds.service import Refunds
+from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import EventDeferred
+from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.time_bounds import TimeBounds
 from ops.connection import Stack
 
@@ -29,9 +32,17 @@ def refund_once(stack: Stack) -> Callable[[Payment, FoundIntent], str | None]:
     def refund(payment: Payment, intent: FoundIntent) -> str | None:
         store = RefundStore(stack.dynamodb, stack.resource("RefundsTable"))
         instruments = Instruments(time.time, Logger(service="ops", level="CRITICAL"), lambda _: None)
-        parts = Refunds(store, stack.stripe, TimeBounds.of(_SECONDS), instruments)
+        bounds = TimeBounds.of(_SECONDS)
+        tools = RefundTools(
+            store=store,
+            gateway=StripeRefunds(stack.stripe),
+            instruments=instruments,
+            rate=StripeRate(per_second=1),
+            lease_seconds=bounds.lease_seconds,
+            deadline=bounds.deadline(time.time()),
+        )
         try:
-            parts.refund_canceled_order(payment, intent)
+            refund_canceled_order(payment, intent, tools)
         except EventDeferred as deferred:
             return str(deferred)
         order_id = payment.request.order_id

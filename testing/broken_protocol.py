@@ -5,9 +5,9 @@ BREAKS = {
         '_CLAIMABLE = f"{ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"\n',
         '_CLAIMABLE = f"{ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT} OR attribute_exists(order_id)"\n',
     ),
-    "charges/worker.py": (
-        "        if self.row.payment_intent_id is None:\n            return self._ensure",
-        "        if True:\n            return self._ensure",
+    "charges/charge.py": (
+        "    intent = steps.retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None\n",
+        "    intent = None\n",
     ),
     "charges/protocol.py": (
         'return f"order:{self.order_id}:{generation}"',

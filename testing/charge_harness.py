@@ -5,17 +5,17 @@ from typing import Any
 
 from charge_order.app import handle
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.payments.charges.cancel import Cancellation
+from onecharge.payments.charges.cancel import cancel_payment
+from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.service import Charges
 from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.dynamodb import from_item
-from testing.builders import BOUNDS, ORDER_ID, T0, order
+from testing.builders import ORDER_ID, T0, order
 from testing.fake_gateway import FakeGateway
 from testing.silent import SILENT
 from testing.simulation.dynamodb import MemoryDynamoDB
+from testing.tools import Cancellation, cancellation_of, charge_tools
 
 
 @dataclass
@@ -40,13 +40,10 @@ class ChargeHarness:
     def store(self) -> PaymentStore:
         return PaymentStore(self.client, "payments")
 
-    def charges(self, gateway: Any = None) -> Charges:
-        """The deployed parts, as the next worker has them."""
+    def tools(self, gateway: Any = None) -> ChargeTools:
+        """What the next worker charges with."""
         look_up = int(self.look_up_placed_before)
-        return Charges(self.store, gateway or self.gateway, BOUNDS, self.instruments(), look_up)
-
-    def worker(self, gateway: Any = None) -> PaymentWorker:
-        return self.charges(gateway).worker
+        return charge_tools(self.store, gateway or self.gateway, self.instruments(), look_up_placed_before=look_up)
 
     def instruments(self) -> Instruments:
         ahead = self.ahead
@@ -54,11 +51,12 @@ class ChargeHarness:
 
     def deliver(self, event: OrderPlacedEvent | CancelRequestedEvent | None = None, **changes: Any) -> Disposition:
         """One delivery of the order's message, with these changes of the order's data; or of another event."""
-        return handle(event or OrderPlacedEvent.of(order(**changes), correlation_id="c"), self.charges())
+        return handle(event or OrderPlacedEvent.of(order(**changes), correlation_id="c"), self.tools())
 
     def cancel(self, **changes: Any) -> Cancellation:
         """The customer's cancellation, while the customer waits."""
-        return self.charges().cancel(order(**changes), correlation_id="c")[0]
+        payment = cancel_payment(order(**changes), self.tools(), correlation_id="c")
+        return cancellation_of(payment)
 
     @property
     def row(self) -> dict[str, Any]:

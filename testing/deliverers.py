@@ -8,17 +8,17 @@ from datetime import datetime
 
 from botocore.config import Config
 
-from charge_order.charge import ChargeOrder
+from charge_order.charge import charge_order
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.service import Charges
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import aws_client
 from onecharge.runtime.consumer import Done
 from testing.silent import SILENT
+from testing.tools import charge_tools
 
 THREADS = 16
 _PATIENCE_SECONDS = 240
@@ -43,14 +43,14 @@ def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int,
     bounds = TimeBounds.of(30)
     store = PaymentStore(aws_client("dynamodb", config=Config(max_pool_connections=THREADS)), table)
     gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds))
-    charges = Charges(store, gateway, bounds, Instruments(time.time, SILENT, SILENT))
-    charge_order = ChargeOrder(charges)
+    instruments = Instruments(time.time, SILENT, SILENT)
 
     def deliver(number: int) -> bool:
         """Redeliver until the message is done, as SQS does but sooner. Returns whether it was done."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            if charge_order(event(number, datetime.fromisoformat(placed_at))) == Done():
+            tools = charge_tools(store, gateway, instruments)
+            if charge_order(event(number, datetime.fromisoformat(placed_at)), tools) == Done():
                 return True
             time.sleep(_PAUSE_SECONDS)
         return False

@@ -22,13 +22,12 @@ from local.stripe_standin.admin import StandInAdmin
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
+from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.service import Charges
-from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import Consumer, one_by_one
+from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.queues import Queue
 from ops.commands import COMMANDS
@@ -37,6 +36,7 @@ from ops.output import show
 from orders_api.place_order import OrderRequest
 from testing.harness import LambdaContext, create_table, load_template
 from testing.silent import SILENT
+from testing.tools import charge_tools
 
 Clients = Callable[[str], Any]
 """Makes boto3's client of a service."""
@@ -232,10 +232,10 @@ class DlqStack:
 
     # ------------------------------------------------------------ charge_order
 
-    def worker(self) -> Charges:
-        """charge_order's parts, as they are deployed."""
+    def tools(self) -> ChargeTools:
+        """What charge_order works with, as it is deployed."""
         instruments = Instruments(self.now, SILENT, self.counted.append)
-        return Charges(self.payments, StripeGateway(self.stack.stripe), TimeBounds.of(30), instruments)
+        return charge_tools(self.payments, StripeGateway(self.stack.stripe), instruments)
 
     def charge(self) -> None:
         """charge_order receives a batch of the payments queue; what it does not report as failed is deleted."""
@@ -246,7 +246,7 @@ class DlqStack:
         with ThreadPoolExecutor(1) as threads:
             consumer = Consumer(
                 model=ORDER_EVENT,
-                handler=one_by_one(lambda event: charge_order(event, self.worker())),
+                handle=lambda event: charge_order(event, self.tools()),
                 queue=Queue(self.sqs, url, dlq_url),
                 logger=SILENT,
                 count=self.counted.append,

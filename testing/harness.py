@@ -49,10 +49,10 @@ class Log:
 
 
 def number_of(variable: str) -> str | None:
-    """What an environment variable is that CloudFormation computes as a number; None if it is none."""
+    """The value of an environment variable that is a number; None for another one."""
     if variable.endswith("_SECONDS"):
         return "30"
-    return {"STRIPE_ENDPOINT_LIMIT": "10000", "STRIPE_ACCOUNT_LIMIT": "100000"}.get(variable)
+    return {"CHARGES_PER_SECOND": "100", "CHARGE_CONCURRENCY": "1"}.get(variable)
 
 
 @cache

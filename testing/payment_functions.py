@@ -20,7 +20,6 @@ TABLES = {
     "REFUNDS_TABLE": "RefundsTable",
     "STRIPE_EVENTS_TABLE": "StripeEventsTable",
     "PAYMENTS_STATE_TABLE": "PaymentsStateTable",
-    "STRIPE_LIMIT_TABLE": "StripeLimitTable",
 }
 EVENTS_AGE_SECONDS = 900
 """The scheduled run reads events that are some minutes old: Stripe's clock is behind."""
@@ -55,7 +54,6 @@ class PaymentFunctions:
         given = {
             **{name: name for name in variables},
             **{name: number for name in variables if (number := number_of(name))},
-            "STRIPE_SHARE_PERCENT": "60",
             **{
                 name: boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
                 for name in variables

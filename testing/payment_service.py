@@ -5,7 +5,7 @@ DynamoDB is whichever client the test passes; Stripe is in memory, behind the SD
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,20 +14,22 @@ import stripe
 from charge_order.app import handle
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import Cancellation
+from onecharge.payments.charges.cancel import cancel_payment
+from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FoundIntent, Payment
+from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
 from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.event_handler import StripeEventHandler
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.refunds.service import Refunds
+from onecharge.payments.refunds.event_handler import RefundEventHandler
+from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.service import Charges
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Disposition
 from testing.fake_stripe import VISA, FakeStripe
+from testing.tools import Cancellation, cancellation_of, charge_tools
 
 T0 = 1_800_000_000
 REQUIRES_ACTION_SECONDS = 12 * 3600
@@ -57,25 +59,24 @@ class PaymentService:
         self.gateway = StripeGateway(self.stripe.client())
         self.bounds = TimeBounds.of(20)
         self.instruments = Instruments(lambda: self.now, self.logger, self.counted.append)
-        charges = Charges(self.store, self.gateway, self.bounds, self.instruments)
-        self.cancel_payment = charges.cancel
-        self.charges = charges
         self.refund_store = RefundStore(self.dynamodb, self.refunds_table)
-        refunds = Refunds(self.refund_store, self.stripe.client(), self.bounds, self.instruments)
+        refunds = StripeRefunds(self.stripe.client())
         self.reconciler = Reconciler(
-            store=self.store,
-            gateway=self.gateway,
-            cancel=self.cancel_payment,
+            tools=self.tools,
             requires_action_seconds=REQUIRES_ACTION_SECONDS,
             bounds=self.bounds,
-            instruments=self.instruments,
             refund_canceled_order=self._refund_canceled_order,
         )
         self.events = StripeEventHandler(
             reconciler=self.reconciler,
             charges=ChargeEventHandler(self.store, self.gateway, self.instruments),
-            handle_refund=refunds.event_handler.handle,
+            handle_refund=RefundEventHandler(self.refund_store, refunds, self.instruments).handle,
         )
+
+    @property
+    def tools(self) -> ChargeTools:
+        """What a delivery that begins now charges with."""
+        return charge_tools(self.store, self.gateway, self.instruments, bounds=self.bounds)
 
     def _refund_canceled_order(self, payment: Payment, intent: FoundIntent) -> None:
         if self.refund_failing:
@@ -96,7 +97,7 @@ class PaymentService:
     def charge(self, name: str = "a", *, card: str = VISA, attempt: int = 1) -> Disposition:
         """Deliver the order's message."""
         order = self.order(name, card=card, attempt=attempt)
-        return handle(OrderPlacedEvent.of(order, correlation_id="c"), self.charges)
+        return handle(OrderPlacedEvent.of(order, correlation_id="c"), self.tools)
 
     def crash_before(self, operation: str, name: str = "a", **how: Any) -> None:
         """Deliver the message to a worker that is killed before this request to Stripe."""
@@ -124,16 +125,24 @@ class PaymentService:
 
     def cancel(self, name: str = "a", **how: Any) -> Cancellation:
         """The order service asks, and waits."""
-        return self.cancel_payment(self.order(name, **how), correlation_id="c")[0]
+        payment = cancel_payment(self.order(name, **how), self.tools, correlation_id="c")
+        return cancellation_of(payment)
 
     def request_cancel(self, name: str = "a", **how: Any) -> Cancellation:
         """The request is stored, and nothing is finished: Stripe's key cannot be read."""
-        cancel = replace(self.cancel_payment, worker=None)
-        return cancel(self.order(name, **how), correlation_id="c")[0]
+        order = self.order(name, **how)
+        payment = self.store.request_cancel(
+            FrozenRequest.of(order),
+            attempt=order.attempt,
+            payment_method=order.payment_method,
+            correlation_id="c",
+            now=self.now,
+        )
+        return cancellation_of(payment)
 
     def cancel_by_message(self, name: str = "a") -> Disposition:
         """The order service's message for a cancellation that was not finished at once."""
-        return handle(CancelRequestedEvent.of(self.order(name), correlation_id="c"), self.charges)
+        return handle(CancelRequestedEvent.of(self.order(name), correlation_id="c"), self.tools)
 
     def reconcile(self, name: str = "a") -> bool:
         return self.reconciler.reconcile(self.row(name))

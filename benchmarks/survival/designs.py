@@ -19,29 +19,29 @@ from benchmarks.survival.published_designs import (
     powertools_with_stripe_key,
 )
 from charge_order.app import ORDER_EVENT
-from charge_order.charge import ChargeOrder
+from charge_order.charge import charge_order
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.service import Charges
 from onecharge.payments.time_bounds import STRIPE_RETRIES
-from onecharge.runtime.consumer import Consumer, one_by_one
+from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.queues import Delivery
 from testing.silent import SILENT
-from testing.simulation.service import BOUNDS, PAYMENTS
+from testing.simulation.service import PAYMENTS
 from testing.simulation.world import MAX_RECEIVE_COUNT
+from testing.tools import charge_tools
 
 
 def onecharge(clients: Clients) -> Handler:
-    """Ours, as charge_order deploys it: Consumer, ChargeOrder, PaymentWorker, PaymentStore and StripeGateway.
+    """Ours, as charge_order deploys it: Consumer, charge_order, charge, PaymentStore and StripeGateway.
 
     docs/protocol.md; wired as in testing/simulation/service.py.
     """
     instruments = Instruments(clients.now, SILENT, SILENT)
-    charges = Charges(PaymentStore(clients.dynamodb, PAYMENTS), StripeGateway(clients.stripe), BOUNDS, instruments)
+    store, gateway = PaymentStore(clients.dynamodb, PAYMENTS), StripeGateway(clients.stripe)
     consumer = Consumer(
         model=ORDER_EVENT,
-        handler=one_by_one(ChargeOrder(charges)),
+        handle=lambda event: charge_order(event, charge_tools(store, gateway, instruments)),
         queue=clients.queue,
         logger=_OnlyExceptions(clients),  # type: ignore[arg-type]  # It has the methods that the consumer calls.
         count=SILENT,

@@ -1,30 +1,23 @@
 """charge_order: charges orders, fed by the payments queue. This file only puts the parts together.
 
-SQS message ─► Consumer ─► ChargeOrder ─► PaymentStore: claim ─► PaymentWorker ─► Turn ────────► Stripe ─► finalize
-               (runtime)   charge.py      payments/charges/store.py  …/worker.py  stripe_limit.py
-
-Messages that were received before: RowsOfRedelivered (redelivered.py) reads their rows first, all at once.
+SQS message ─► Consumer ─┬─► charge_order (charge.py) ─► claim ─► charge ─► finalize
+               (runtime) └─► cancel_order (cancel.py)
 """
 
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Metrics
 
-from charge_order.cancel import CancelOrder
-from charge_order.charge import ChargeOrder
-from charge_order.redelivered import RowsOfRedelivered
-from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent, event_adapter
-from onecharge.payments.charges.store import PaymentStore
+from charge_order.cancel import cancel_order
+from charge_order.charge import charge_order
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, event_adapter
+from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.service import Charges, PaymentService
-from onecharge.payments.stripe_limit import SharedRate
+from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import aws_client, impatient_config
-from onecharge.runtime.consumer import Batch, Disposition, Handle, queue_consumer
+from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -33,19 +26,13 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-HANDLERS: Mapping[type[Event], Callable[[Charges], Callable[[Any], Disposition]]] = {
-    OrderPlacedEvent: ChargeOrder,
-    CancelRequestedEvent: CancelOrder,
-}
-ORDER_EVENT = event_adapter(*HANDLERS)
+ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent)
 """Every event on the payments queue."""
-REQUESTS_OF_AN_ORDER = 2
-"""To Stripe: create and confirm, which are different endpoints."""
 
 
-def handle(event: Event, charges: Charges) -> Disposition:
+def handle(event: OrderPlacedEvent | CancelRequestedEvent, tools: ChargeTools) -> Disposition:
     """Handle one delivery. Raises PoisonMessage."""
-    return HANDLERS[type(event)](charges)(event)
+    return charge_order(event, tools) if isinstance(event, OrderPlacedEvent) else cancel_order(event, tools)
 
 
 class Application:
@@ -56,36 +43,17 @@ class Application:
         self.counts = Counts(Metrics())
         instruments = Instruments(time.time, logger, self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        self._service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        # For what only saves work, and delays no order by much.
-        impatient = aws_client("dynamodb", config=impatient_config())
-        self._rate = SharedRate.of(
-            environment, "charge_order", requests=REQUESTS_OF_AN_ORDER, client=impatient, instruments=instruments
-        )
-        self._rows_of_redelivered = RowsOfRedelivered(
-            PaymentStore(impatient, environment["PAYMENTS_TABLE"]), instruments, thread=ThreadPoolExecutor(1)
-        )
+        service = PaymentService(environment, bounds=bounds, instruments=instruments)
         self.consumer = queue_consumer(
             model=ORDER_EVENT,
-            handler=self._handler,
+            # A Stripe key that cannot be read is an outage: each message backs off.
+            handle=lambda event: handle(event, service.charge_tools()),
             queue_url=environment["PAYMENTS_QUEUE_URL"],
             dlq_url=environment["PAYMENTS_DLQ_URL"],
             logger=logger,
             count=self.counts,
             record_seconds=bounds.record_seconds,
         )
-
-    def _handler(self, batch: Batch[Event]) -> Handle[Event]:
-        """What handles the events of one batch."""
-        turns = self._rate.turns(batch.at_once, seconds_left=batch.seconds_left, bounds=self._service.bounds)
-        seen = self._rows_of_redelivered(batch)
-
-        def handle_one(event: Event) -> Disposition:
-            with turns.turn() as turn:
-                # With the Stripe key as it is now. A key that cannot be read is an outage: each message backs off.
-                return handle(event, replace(self._service.charges(), turn=turn, seen=seen))
-
-        return handle_one
 
 
 @lambda_handler(Application)

@@ -1,29 +1,22 @@
-"""One delivery of a request to cancel an order: for a cancellation that was not finished while the customer waited.
+"""One delivery of a request to cancel an order.
 
-CancelRequested ─► CancelPayment ─┬─► CANCELED, PAID or NEEDS_REVIEW ─► Done; a late one has the outcome emitted again
-                                  └─► CANCELING ──────────────────────► BackOff, until Stripe has decided
+CancelRequested ─► cancel_payment ─┬─► CANCELED, SUCCEEDED, NEEDS_REVIEW ─► Done; a late one emits the outcome again
+                                   └─► another state ─────────────────────► BackOff, until Stripe has decided
 """
 
-from dataclasses import dataclass
-
 from onecharge.contract.events import CancelRequestedEvent
-from onecharge.payments.charges.cancel import Cancellation
-from onecharge.payments.delivery import reemit_if_late, require_past
-from onecharge.payments.service import Charges
+from onecharge.payments.charges.cancel import cancel_payment
+from onecharge.payments.charges.charge import ChargeTools
+from onecharge.payments.charges.protocol import CLOSED_STATES
+from onecharge.payments.work import reemit_if_late, require_past
 from onecharge.runtime.consumer import BackOff, Disposition, Done
 
 
-@dataclass(frozen=True)
-class CancelOrder:
-    """Cancels payments that the order service has asked to cancel."""
-
-    charges: Charges
-
-    def __call__(self, event: CancelRequestedEvent) -> Disposition:
-        """Handle one delivery. Raises PoisonMessage."""
-        require_past("data.placed_at", event.data.placed_at, self.charges.instruments)
-        cancellation, payment = self.charges.cancel(event.data, correlation_id=event.correlationid)
-        if cancellation is Cancellation.CANCELING:
-            return BackOff()
-        reemit_if_late(self.charges.store, payment, self.charges.instruments)
-        return Done()
+def cancel_order(event: CancelRequestedEvent, tools: ChargeTools) -> Disposition:
+    """Handle one delivery. Raises PoisonMessage."""
+    require_past("data.placed_at", event.data.placed_at, tools.instruments)
+    payment = cancel_payment(event.data, tools, correlation_id=event.correlationid)
+    if payment.state not in CLOSED_STATES:
+        return BackOff()
+    reemit_if_late(tools.store, payment, tools.instruments)
+    return Done()

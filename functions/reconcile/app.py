@@ -54,7 +54,7 @@ class Application:
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
         try:
-            charges = self._reconciliation.service.charges()
+            charges = self._reconciliation.service.charge_tools()
         except SecretUnavailable:
             self.counts("ReconcileInterrupted")
             self._logger.exception("the Stripe key cannot be read")

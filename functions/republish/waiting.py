@@ -22,7 +22,7 @@ DAY_SECONDS = 24 * 3600
 
 FIRST_WAIT_SECONDS = 15 * 60
 """An order is paid within seconds; one that has waited this long is published again. Not before the payment service's
-REEMIT_AFTER_SECONDS (payments/delivery.py): an earlier duplicate makes a final row emit nothing."""
+REEMIT_AFTER_SECONDS (payments/work.py): an earlier duplicate makes a final row emit nothing."""
 
 UNREADABLE = (KeyError, TypeError, ValueError)
 """What an item raises, or its entry in the index, that breaks the schema: it does not block the others."""

@@ -15,7 +15,7 @@ from onecharge.contract.events import Event, PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.aws import aws_client, client_config
-from onecharge.runtime.consumer import Disposition, one_by_one, queue_consumer
+from onecharge.runtime.consumer import Disposition, queue_consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -47,7 +47,7 @@ class Application:
         }
         self.consumer = queue_consumer(
             model=PAYMENT_EVENT,
-            handler=one_by_one(self._update),
+            handle=self._update,
             queue_url=environment["ORDER_UPDATES_QUEUE_URL"],
             dlq_url=environment["ORDER_UPDATES_DLQ_URL"],
             logger=logger,

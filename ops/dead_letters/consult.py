@@ -125,6 +125,6 @@ class Consultation:
         return PaymentStore(self.stack.dynamodb, self.stack.resource("PaymentsTable"))
 
     def _is_in_future(self, event: Any) -> bool:
-        """Whether the payment service refuses it as poison (payments/delivery.py, require_past)."""
+        """Whether the payment service refuses it as poison (payments/work.py, require_past)."""
         at: datetime | None = getattr(event.data, "placed_at", None) or getattr(event.data, "requested_at", None)
         return at is not None and at.timestamp() > self.clock() + FUTURE_MAX_SECONDS

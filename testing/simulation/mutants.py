@@ -3,17 +3,18 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import FunctionType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.charge import ChargeTools, SpentKey, cancel, confirm, create, look_up, retrieve
 from onecharge.payments.charges.gateway import Part, StripeGateway, StripeResponse, found_intent
 from onecharge.payments.charges.protocol import (
     Cancel,
     CancelReason,
-    Confirm,
     ConfirmResult,
     Create,
+    Decision,
     Finalize,
     FoundIntent,
     FrozenRequest,
@@ -24,57 +25,32 @@ from onecharge.payments.charges.protocol import (
 )
 from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import ChargeJob, PaymentWorker
 from onecharge.payments.leases import Claim, Claimed
 from onecharge.payments.stripe_events import PaymentIntentEvent
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
-from onecharge.runtime.consumer import BackOff, Batch, Disposition, Done, RetryAfter
+from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from testing.simulation.explore import Mutate
-from testing.simulation.world import SlotTurn, World
-
-Decision = Finalize | Confirm | Cancel | Create | Wait
-
+from testing.simulation.world import World
 
 # ---------------------------------------------------------------- how a part is replaced
 
 
-def rebuilt[Class: type](of: Class, **others: object) -> Class:
-    """The class, with its methods seeing other things under these names of their module."""
-    methods = {
-        name: _with_globals(method, others)
-        for name, method in vars(of).items()
-        if isinstance(method, FunctionType) and method.__module__ == of.__module__ and not name.startswith("__")
-    }
-    return type(of.__name__, (of,), methods)  # type: ignore[return-value]
-
-
-def _with_globals(method: FunctionType, others: Mapping[str, object]) -> FunctionType:
-    made = FunctionType(
-        method.__code__, {**method.__globals__, **others}, method.__name__, method.__defaults__, method.__closure__
-    )
-    made.__kwdefaults__ = method.__kwdefaults__
-    return made
-
-
-def _working(job: type[ChargeJob]) -> Mutate:
-    class Mutant(PaymentWorker):
-        def job(self, row: Payment, *, deadline: float) -> ChargeJob:
-            return job(self, row, deadline)
+def _stepping(**steps: Any) -> Mutate:
+    """`charge` takes these steps instead of its own; the reconciler shares `decide`."""
 
     def mutate(world: World) -> None:
-        world.service.worker = Mutant
+        world.service.steps = replace(world.service.steps, **steps)
 
     return mutate
 
 
-def _deciding(mutant: Callable[..., Decision]) -> Mutate:
-    """Workers and the reconciler decide like this."""
+def _deciding(mutant: Callable[[Payment, FoundIntent, ConfirmResult], Decision]) -> Mutate:
+    """Decisions about a PaymentIntent are these."""
 
-    def mutate(world: World) -> None:
-        _working(rebuilt(ChargeJob, decide=mutant))(world)
-        world.service.reconciler = rebuilt(Reconciler, decide=mutant)
+    def decided(payment: Payment, intent: FoundIntent | None, confirm_result: ConfirmResult) -> Decision:
+        return mutant(payment, intent, confirm_result) if intent else decide(payment, intent, confirm_result)
 
-    return mutate
+    return _stepping(decide=decided)
 
 
 def _storing(mutant: type[PaymentStore]) -> Mutate:
@@ -87,19 +63,21 @@ def _storing(mutant: type[PaymentStore]) -> Mutate:
 def _asking(mutant: type[StripeGateway]) -> Mutate:
     def mutate(world: World) -> None:
         given = world.service.gateway
-        world.service.gateway = mutant(
-            given.client, has_time=given.has_time, page_size=given.page_size, parts=given.parts
-        )
+        world.service.gateway = mutant(given.client, given.parallel)
 
     return mutate
 
 
-def _with_little_time(others: Mutate) -> Mutate:
+def _with_little_time(mutant: type[StripeGateway]) -> Mutate:
     """Of four pages of a lookup, three are one too many."""
 
     def mutate(world: World) -> None:
-        others(world)
-        world.service.gateway = replace(world.service.gateway, has_time=lambda: world.choices.happens(0.25))
+        class Hurried(mutant):  # type: ignore[misc, valid-type]
+            def find_payment_intents(self, request: FrozenRequest, **given: Any) -> list[FoundIntent]:
+                has_time = lambda: world.choices.happens(0.25)  # noqa: E731
+                return super().find_payment_intents(request, **{**given, "has_time": has_time})  # type: ignore[no-any-return]
+
+        _asking(Hurried)(world)
 
     return mutate
 
@@ -204,15 +182,6 @@ def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METH
     return _asking(Mistaken)
 
 
-def answers_of_other_requests_are_taken(world: World) -> None:
-    """Whichever idempotency key they were given under."""
-    world.stripe.is_of_another_request = lambda sent, received: False
-
-
-def _any_object[Made](made: Made, *_: object, **__: object) -> Made:
-    return made
-
-
 class _OnlyListsAnHour(StripeGateway):
     def find_payment_intents(
         self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
@@ -251,65 +220,52 @@ class _CancelsAsAbandoned(StripeGateway):
 # ---------------------------------------------------------------- decisions
 
 
-def _abandoned_is_canceled(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
+def _abandoned_is_canceled(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
     if intent.status == "canceled":
         intent = replace(intent, cancellation_reason=CancelReason.BY_CUSTOMER)
-    return decide(payment, intent, **given)
+    return decide(payment, intent, confirm_result)
 
 
-def _canceled_without_stripe(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
-    decision = decide(payment, intent, **given)
+def _canceled_without_stripe(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
+    decision = decide(payment, intent, confirm_result)
     if isinstance(decision, Cancel) and decision.reason is CancelReason.BY_CUSTOMER:
         return Finalize(PaymentState.CANCELED, intent.payment_intent_id, intent.generation)
     return decision
 
 
-def _beside_processing(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
-    decision = decide(payment, intent, **given)
+def _beside_processing(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
+    decision = decide(payment, intent, confirm_result)
     return Create(payment.generation + 1) if isinstance(decision, Wait) else decision
 
 
-def _overlooks_the_request(payment: Payment, intent: FoundIntent, **given: Any) -> Decision:
-    return decide(replace(payment, cancel_requested_at=None), intent, **given)
+def _overlooks_the_request(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
+    return decide(replace(payment, cancel_requested_at=None), intent, confirm_result)
 
 
-def _every_decline_is_ours(
-    payment: Payment, intent: FoundIntent, *, confirm_result: ConfirmResult = ConfirmResult.NONE_YET
-) -> Decision:
+def _every_decline_is_ours(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
     """As if it were known by its payment method, which the attempt before may have had as well."""
-    known = replace(payment, declined_charge_id="another")
-    return decide(known, intent, confirm_result=confirm_result)
+    return decide(replace(payment, declined_charge_id="another"), intent, confirm_result)
 
 
-def _no_decline_is_final(
-    payment: Payment, intent: FoundIntent, *, confirm_result: ConfirmResult = ConfirmResult.NONE_YET
-) -> Decision:
+def _no_decline_ends_an_attempt(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
     """A decline is tried again, with what Stripe stores under the key or not."""
-    decision = decide(payment, intent, confirm_result=confirm_result)
+    decision = decide(payment, intent, confirm_result)
     declined = isinstance(decision, Finalize) and decision.state is PaymentState.DECLINED
     return Cancel(CancelReason.ABANDONED) if declined else decision
 
 
-class _NeverLooksUp(ChargeJob):
-    def _must_look_up(self) -> bool:
-        return False
+def _looks_up_for_new_rows(row: Payment, created: FoundIntent | Finalize, tools: ChargeTools) -> Finalize | None:
+    return look_up(row, created, tools) if row.revision == 1 else None
 
 
-class _LooksUpForNewRows(ChargeJob):
-    def _must_look_up(self) -> bool:
-        return self.row.revision == 1 and super()._must_look_up()
-
-
-class _Adopts(ChargeJob):
+def _adopts(row: Payment, generation: int, tools: ChargeTools) -> FoundIntent | SpentKey | Finalize:
     """What a lookup has found is confirmed."""
-
-    def _look_up(self, own: FoundIntent | None) -> Finalize | None:
-        found = self._gateway.find_payment_intents(self.row.request, now=self._instruments.now())
-        for intent in found:
-            if intent.is_open and own is not None and intent.payment_intent_id != own.payment_intent_id:
-                self.row = self._store.write_payment_intent(self.row, intent.payment_intent_id, intent.generation)
-                return self._act_on(intent)
-        return super()._look_up(own)
+    created = create(row, generation, tools)
+    if not isinstance(created, FoundIntent) or not tools.must_look_up(row):
+        return created
+    found = tools.gateway.find_payment_intents(row.request, now=tools.instruments.now())
+    others = (each for each in found if each.is_open and each.payment_intent_id != created.payment_intent_id)
+    return next(others, created)
 
 
 def _leaves_it_open(payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]) -> Any:
@@ -321,37 +277,28 @@ def _sees_no_trace(payment: Payment, own: FoundIntent | None, others: Sequence[F
     return decide_after_lookup(payment, own, [replace(each, cancellation_reason=None) for each in others])
 
 
-class _GoesOnWithoutCanceling(ChargeJob):
+def _goes_on_without_canceling(payment_intent_id: str, reason: CancelReason, tools: ChargeTools) -> FoundIntent:
     """The next generation is created while the one before may still be confirmed."""
-
-    def _cancel(self, payment_intent_id: str, reason: CancelReason) -> FoundIntent:
-        if reason is CancelReason.BY_CUSTOMER:
-            return super()._cancel(payment_intent_id, reason)
-        intent = self._intent_of(self._gateway.retrieve(payment_intent_id))
-        is_open = intent.is_open
-        return replace(intent, status="canceled", cancellation_reason=reason) if is_open else intent
+    if reason is CancelReason.BY_CUSTOMER:
+        return cancel(payment_intent_id, reason, tools)
+    intent = retrieve(payment_intent_id, tools)
+    return replace(intent, status="canceled", cancellation_reason=reason) if intent.is_open else intent
 
 
-class _FinalizesFirst(ChargeJob):
-    def _confirm(self) -> Finalize:
-        final = Finalize(PaymentState.SUCCEEDED, self.row.payment_intent_id, self.row.generation)
-        self._store.finalize(self.row, final, now=self._instruments.now())
-        return super()._confirm()
+def _finalizes_first(row: Payment, tools: ChargeTools) -> tuple[FoundIntent, ConfirmResult, Finalize | None]:
+    final = Finalize(PaymentState.SUCCEEDED, row.payment_intent_id, row.generation)
+    tools.store.finalize(row, final, now=tools.instruments.now())
+    return confirm(row, tools)
 
 
-class _ConfirmsBeforeItIsWritten(ChargeJob):
-    """The id is written down after the confirm."""
-
-    def _ensure(self, generation: int) -> Finalize:
-        response = self._gateway.create(self.row.request, generation)
-        if response.failure or response.intent is None:
-            return self._not_created(response, generation)
-        intent_id = response.intent.payment_intent_id
-        confirmed = self._gateway.confirm(replace(self.row, payment_intent_id=intent_id))
-        if confirmed.failure or confirmed.intent is None:
-            return self._not_created(confirmed, generation)
-        self.row = self._store.write_payment_intent(self.row, intent_id, generation)
-        return self._act_on(confirmed.intent, ConfirmResult.ANSWERED)
+def _confirms_before_it_is_stored(
+    row: Payment, generation: int, tools: ChargeTools
+) -> FoundIntent | SpentKey | Finalize:
+    """The id is stored after the confirm."""
+    created = create(row, generation, tools)
+    if isinstance(created, FoundIntent):
+        created, _, _ = confirm(replace(row, payment_intent_id=created.payment_intent_id), tools)
+    return created
 
 
 # ---------------------------------------------------------------- deliveries, webhooks, the reconciler
@@ -359,16 +306,6 @@ class _ConfirmsBeforeItIsWritten(ChargeJob):
 
 def dlq_after_three_receives(world: World) -> None:
     world.max_receive_count = 3
-
-
-def what_was_received_before_is_a_duplicate(world: World) -> None:
-    """Its row is there, so the order is taken for charged."""
-    read = world.service.read_redelivered
-
-    def taken_for_paid(batch: Batch[Any]) -> Mapping[str, Payment]:
-        return {order_id: replace(row, state=PaymentState.SUCCEEDED) for order_id, row in read(batch).items()}
-
-    world.service.read_redelivered = taken_for_paid  # type: ignore[method-assign]
 
 
 def an_event_is_believed(world: World) -> None:
@@ -379,17 +316,6 @@ def an_event_is_believed(world: World) -> None:
             self._correct(event.order_id, self.store.read(event.order_id), event.intent)
 
     world.service.reconciler = Believing
-
-
-def who_has_no_slot_begins(world: World) -> None:
-    """A refused turn is taken for one that comes at once."""
-
-    class Impatient(SlotTurn):
-        def begin(self) -> float | None:
-            return super().begin() or 0
-
-    if world.scenario.slots:
-        world.service.turn = lambda: Impatient(world)
 
 
 def late_truth_is_ignored(world: World) -> None:
@@ -407,52 +333,43 @@ MUTANTS: Mapping[str, Mutate] = {
     "no condition on the claim": _without(_CLAIM),
     "no lease in the claim": _without(" AND lease_expires_at <= :now"),
     "lease shorter than Stripe's timeouts": lease_shorter_than_stripes_timeouts,
-    "id written without the lease": _without(
+    "id stored without the lease": _without(
         f"{_AS_OWNER} AND attribute_not_exists(payment_intent_id)", f"{_AS_OWNER} AND payment_intent_id = :replaced"
     ),
-    "id written after the confirm": _working(_ConfirmsBeforeItIsWritten),
+    "id stored after the confirm": _stepping(create=_confirms_before_it_is_stored),
     "finalize without the lease": _storing(_FinalizesAsAnybody),
     "finalize without the attempt": _storing(_FinalizesAnyAttempt),
     "finalized over a request to cancel": _without(" AND attribute_not_exists(cancel_requested_at)"),
-    "finalized before it is confirmed": _working(_FinalizesFirst),
+    "finalized before it is confirmed": _stepping(confirm=_finalizes_first),
     "what the message says is charged": _storing(_FreezesAnew),
     "a random key for each create": _with_keys("create", _random),
     "a random key for each confirm": _with_keys("confirm", _random),
     "a second confirm key: one for each message": _with_keys("confirm", _of_the_message),
-    "no lookup past 22 hours": _working(_NeverLooksUp),
-    "lookup only for a new row": _working(_LooksUpForNewRows),
+    "no lookup past 22 hours": _stepping(look_up=lambda *_: None),
+    "lookup only for a new row": _stepping(look_up=_looks_up_for_new_rows),
     "the list alone taken for complete": _asking(_OnlyListsAnHour),
-    "a lookup that ends early taken for complete": _with_little_time(_asking(_StopsEarly)),
+    "a lookup that ends early taken for complete": _with_little_time(_StopsEarly),
     "one page of the list taken for complete": _asking(_OnlyListsAPage),
-    "what was found is adopted": _working(_Adopts),
-    "what is found stays open": _working(rebuilt(ChargeJob, decide_after_lookup=_leaves_it_open)),
-    "what is found canceled is no trace": _working(rebuilt(ChargeJob, decide_after_lookup=_sees_no_trace)),
+    "what was found is adopted": _stepping(create=_adopts),
+    "what is found stays open": _stepping(decide_after_lookup=_leaves_it_open),
+    "what is found canceled is no trace": _stepping(decide_after_lookup=_sees_no_trace),
     "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
     "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
     "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),
     "a request to cancel is overlooked": _deciding(_overlooks_the_request),
     "a generation beside processing": _deciding(_beside_processing),
-    "the next generation without canceling": _working(_GoesOnWithoutCanceling),
+    "the next generation without canceling": _stepping(cancel=_goes_on_without_canceling),
     "every decline is this attempt's": _deciding(_every_decline_is_ours),
-    "a decline is tried again": _deciding(_no_decline_is_final),
+    "a decline is tried again": _deciding(_no_decline_ends_an_attempt),
     "a stored failure taken for an answer": _takes(ResponseKind.STORED_FAILURE, for_=ResponseKind.DECLINED),
     "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
     "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
-    "the answer to another request is taken": answers_of_other_requests_are_taken,
-    "an answer about another object is taken": _asking(
-        rebuilt(StripeGateway, with_id=_any_object, with_metadata=_any_object)
-    ),
-    "what was retrieved before is taken for a confirm's answer": _asking(
-        rebuilt(StripeGateway, after_confirm=_any_object)
-    ),
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),
-    "what was received before taken for a duplicate": what_was_received_before_is_a_duplicate,
     "reconciled without the revision": _without("revision = :revision"),
     "an event is taken for what holds now": an_event_is_believed,
     "late truth is ignored": late_truth_is_ignored,
-    "who has no slot begins all the same": who_has_no_slot_begins,
     "to the DLQ after three receives": dlq_after_three_receives,
 }
 """Each has to be caught; `make mutants` says after how many schedules."""

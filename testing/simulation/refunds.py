@@ -6,7 +6,7 @@ become older at any step; answers are lost; the secret is another account's for 
 never; keys are forgotten; banks return refunds.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,20 +22,18 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.event_handler import RefundEventHandler
 from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.service import Refunds
+from onecharge.payments.refunds.refund import RefundSteps
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.refunds.worker import RefundWorker
 from onecharge.payments.stripe_events import RefundEvent, RefundEventType
-from onecharge.payments.stripe_responses import OtherObject, is_of_another_request
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BackOff, Done, RetryAfter
 from onecharge.runtime.dynamodb import to_item
-from refund_charge.refund import RefundCharge
+from refund_charge.refund import refund_charge
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Io, Item, MemoryDynamoDB
-from testing.simulation.exchanges import Exchange, answered
 from testing.simulation.scheduling import switch_to_scheduler
+from testing.tools import refund_tools
 
 BOUNDS = TimeBounds.of(30)
 T0 = 1_800_000_000
@@ -98,7 +96,6 @@ _BEFORE: Mapping[str, Callable[[], stripe.StripeError]] = {
     "503": lambda: error(503, type="api_error"),
     "401": lambda: error(401, type="invalid_request_error"),
 }
-_CROSSED = ("crossed with the third last", "crossed with the last but one", "crossed with the last")
 _AROUND = ("500 never", "500 after", "500 later", "502 unstored", "502 later", "drop after", "time-out")
 
 
@@ -114,11 +111,6 @@ class MemoryRefunds:
     rolling_forward: list[tuple[int, Mapping[str, Any], str | None]] = field(default_factory=list)
     is_other_account: bool = False
     retries: int = 1
-    crosses_answers: bool = False
-    """Whether a request may get the answer to one that was answered before it."""
-    answered: deque[Exchange] = field(default_factory=lambda: deque(maxlen=len(_CROSSED)))
-    is_of_another_request: Callable[[Mapping[str, str], Mapping[str, str]], bool] = is_of_another_request
-    """How the transport knows it, by the headers of the request and of the answer."""
 
     def client(self) -> Any:
         """A client with the API key as it is now, and so of one account."""
@@ -127,36 +119,22 @@ class MemoryRefunds:
         def create(parameters: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
             retries = options.get("max_network_retries", self.retries)
             key = options["idempotency_key"]
-            return self._sent(lambda: self._create(parameters, key, is_other), retries, key=key)
+            return self._sent(lambda: self._create(parameters, key, is_other), retries)
 
         def list_(parameters: Mapping[str, Any]) -> Any:
             return self._sent(lambda: self._list(parameters["payment_intent"], is_other), self.retries)
 
         return SimpleNamespace(v1=SimpleNamespace(refunds=SimpleNamespace(create=create, list=list_)))
 
-    def _sent(self, send: Callable[[], Any], retries: int, *, key: str | None = None) -> Any:
+    def _sent(self, send: Callable[[], Any], retries: int) -> Any:
         """The SDK sends again what had no answer, under the same key."""
         for tries_left in reversed(range(retries + 1)):
             try:
-                return self._exchanged(send, key)
-            except OtherObject:
-                raise
+                return send()
             except stripe.StripeError as failure:
                 if failure.http_status not in (None, 409, 500, 502, 503) or not tries_left:
                     raise
         raise AssertionError
-
-    def _exchanged(self, send: Callable[[], Any], key: str | None) -> Any:
-        """Send a request, and return or raise what arrives as its answer, as the transport does."""
-        own = answer = answered(send, key=key, read="" if key else "list")
-        others = [each for each in self.answered if own.may_get(each)] if self.crosses_answers else []
-        kind = self.io.fault("stripe answer", _CROSSED[-len(others) :]) if others else None
-        if kind is not None:
-            answer = others[_CROSSED.index(kind) - len(_CROSSED)]
-        self.answered.append(own)
-        if self.is_of_another_request(own.headers, answer.headers):
-            raise OtherObject
-        return answer.give()
 
     def _reach(self, where: str) -> None:
         self.io.pause(f"stripe {where}")
@@ -305,8 +283,6 @@ class RefundScenario:
     by_hand: bool = False
     """Somebody refunds at Stripe by hand, so that there is too little left."""
     late_seconds: int = 20 * HOUR
-    crossed_answers: bool = False
-    """A request may get another one's answer: another refund's, or its refusal."""
 
 
 @dataclass
@@ -342,7 +318,7 @@ class RefundWorld:
     coverage: Counter[str] = field(default_factory=Counter)
     timeline: list[tuple[int, str]] = field(default_factory=list)
     gateway: type[StripeRefunds] = StripeRefunds
-    worker: type[RefundWorker] = RefundWorker
+    refund_steps: RefundSteps = field(default_factory=RefundSteps)
     handler: type[RefundEventHandler] = RefundEventHandler
 
     def __post_init__(self) -> None:
@@ -351,9 +327,7 @@ class RefundWorld:
         self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
         self.rows: dict[tuple[str, ...], Item] = self.dynamodb.tables.setdefault(REFUNDS, {})
         self.history: defaultdict[tuple[str, ...], list[Item]] = defaultdict(list)
-        self.stripe = MemoryRefunds(
-            self, late_seconds=self.scenario.late_seconds, crosses_answers=self.scenario.crossed_answers
-        )
+        self.stripe = MemoryRefunds(self, late_seconds=self.scenario.late_seconds)
         self.messages: list[_Message] = []
         self.workers: list[_Worker] = []
         self.current: _Worker | None = None
@@ -553,13 +527,13 @@ class RefundWorld:
         client = self.stripe.client()
         store = RefundStore(self.dynamodb, REFUNDS)
         instruments = Instruments(clock, SILENT, self.met)
-        refunds = self._refunds(store, client, instruments)
         try:
             if isinstance(message.event, RefundEvent):
                 self.handler(store, self.gateway(client), instruments).handle(message.event)
                 disposition = Done()
             else:
-                disposition = RefundCharge(refunds, PaymentStore(self.dynamodb, PAYMENTS))(message.event)
+                tools = refund_tools(store, self.gateway(client), instruments, steps=self.refund_steps)
+                disposition = refund_charge(message.event, tools, PaymentStore(self.dynamodb, PAYMENTS))
         except Exception as failure:  # As the consumer and the webhook do: it is delivered again.
             self.met(f"raised: {type(failure).__name__}")
             disposition = BackOff()
@@ -571,17 +545,6 @@ class RefundWorld:
                 message.visible_at = self.time + seconds
             case BackOff():
                 message.visible_at = self.time + min(900, 2 ** min(message.receives, 12))
-
-    def _refunds(self, store: RefundStore, client: Any, instruments: Instruments) -> Refunds:
-        world = self
-
-        class MutableRefunds(Refunds):
-            @property
-            def worker(self) -> RefundWorker:
-                gateway = world.gateway(self.client)
-                return world.worker(store=self.store, gateway=gateway, instruments=self.instruments)
-
-        return MutableRefunds(store, client, BOUNDS, instruments)
 
     def resume(self, worker: _Worker) -> None:
         self.current = worker

@@ -4,35 +4,32 @@ Everything here changes with the protocol; world.py, which plays AWS, Stripe, cu
 """
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from charge_order.app import ORDER_EVENT, handle
-from charge_order.redelivered import RowsOfRedelivered
 from get_payment.payment import client_secret_of
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.charge import ChargeTools, Steps
 from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FoundIntent, Payment
+from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
 from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.charges.store import UNFINISHED, PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.event_handler import OUTAGES, StripeEventHandler
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.receive_event import ReceiveStripeEvent
-from onecharge.payments.refunds.service import Refunds
+from onecharge.payments.refunds.event_handler import RefundEventHandler
+from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.service import Charges
 from onecharge.payments.stripe_events import StripeEvents, parse_event
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.payments.worker import AT_ONCE as NOBODY_WAITS
-from onecharge.payments.worker import Turn
 from onecharge.runtime.checkpoints import CheckpointStore
-from onecharge.runtime.consumer import Batch, Disposition
+from onecharge.runtime.consumer import Disposition
+from onecharge.runtime.parallel import one_after_another
 from reconcile.app import AT_ONCE, STEP_SECONDS
 from reconcile.checkpoint import ReconcileCheckpoint
 from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
@@ -40,6 +37,7 @@ from reconcile.reconcile import ReconcileCharges
 from testing.silent import SILENT
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
 from testing.simulation.stripe import Event, PaymentIntent
+from testing.tools import NO_RATE_LIMIT, charge_tools
 
 BOUNDS = TimeBounds.of(30)
 RECONCILE_BOUNDS = TimeBounds.of(120)
@@ -143,18 +141,16 @@ def attempt_of_confirm(key: str) -> int:
     return int(key.split(":")[2])
 
 
-class AtOnce(Executor):
-    """Calls on the caller's thread: who runs when is the schedule's choice."""
+@dataclass(frozen=True)
+class HurriedGateway(StripeGateway):
+    """A lookup may run out of time before each of its pages."""
 
-    def submit[**Given, Result](
-        self, call: Callable[Given, Result], /, *arguments: Given.args, **named: Given.kwargs
-    ) -> Future[Result]:
-        done: Future[Result] = Future()
-        try:
-            done.set_result(call(*arguments, **named))
-        except Exception as error:
-            done.set_exception(error)
-        return done
+    hurry: Callable[[], bool] = lambda: False
+
+    def find_payment_intents(
+        self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
+    ) -> list[FoundIntent]:
+        return super().find_payment_intents(request, now=now, has_time=lambda: has_time() and not self.hurry())
 
 
 class PaymentService:
@@ -167,28 +163,20 @@ class PaymentService:
         self.dynamodb, self.stripe_client, self.clock = dynamodb, stripe_client, clock
         self.bounds = BOUNDS
         self.store = PaymentStore(dynamodb, PAYMENTS)
-        # A page has one PaymentIntent, so that a lookup has several pages, and may run out of time before each of them.
-        self.gateway = StripeGateway(stripe_client, has_time=self._has_time, page_size=1, parts=2)
-        self.worker: type[PaymentWorker] = PaymentWorker
-        self.turn: Callable[[], Turn] = lambda: NOBODY_WAITS
-        """Of one delivery: charge_order's alone wait for Stripe's limit."""
+        self.gateway: StripeGateway = HurriedGateway(stripe_client, parallel=one_after_another, hurry=self._is_late)
+        self.steps = Steps()
+        """Of `charge`, which mutants replace."""
+        self.rate = NO_RATE_LIMIT
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconciler: type[Reconciler] = Reconciler
         self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
 
-    def _has_time(self) -> bool:
-        return self.dynamodb.io.fault("lookup", ("out of time",)) is None
+    def _is_late(self) -> bool:
+        return self.dynamodb.io.fault("lookup", ("out of time",)) is not None
 
-    def read_redelivered(self, batch: Batch[Any]) -> Mapping[str, Payment]:
-        """What is read of a message that was received before."""
-        return RowsOfRedelivered(self.store, self._instruments(), thread=AtOnce())(batch)
-
-    def handle(
-        self, event: OrderPlacedEvent | CancelRequestedEvent, seen: Mapping[str, Payment] | None = None
-    ) -> Disposition:
+    def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
-        charges = replace(self._charges(self.bounds), turn=self.turn(), seen=seen or {})
-        return self.acknowledge(handle(event, charges))
+        return self.acknowledge(handle(event, replace(self._tools(self.bounds), rate=self.rate)))
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
@@ -244,25 +232,16 @@ class PaymentService:
     def _instruments(self, report: Callable[[str], None] = SILENT) -> Instruments:
         return Instruments(self.clock, SILENT, report)
 
-    def _charges(self, bounds: TimeBounds) -> Charges:
-        service = self
-
-        class MutableCharges(Charges):
-            @property
-            def worker(self) -> PaymentWorker:
-                return service.worker(
-                    store=self.store, gateway=self.gateway, instruments=self.instruments, turn=self.turn
-                )
-
-        return MutableCharges(self.store, self.gateway, bounds, self._instruments())
+    def _tools(self, bounds: TimeBounds, report: Callable[[str], None] = SILENT) -> ChargeTools:
+        return charge_tools(self.store, self.gateway, self._instruments(report), bounds=bounds, steps=self.steps)
 
     def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
         instruments = self._instruments(report)
-        refunds = Refunds(RefundStore(self.dynamodb, REFUNDS), self.gateway.client, WEBHOOK_BOUNDS, instruments)
+        refunds = RefundStore(self.dynamodb, REFUNDS)
         return StripeEventHandler(
             reconciler=reconciler,
             charges=ChargeEventHandler(store=self.store, gateway=self.gateway, instruments=instruments),
-            handle_refund=refunds.event_handler.handle,
+            handle_refund=RefundEventHandler(refunds, StripeRefunds(self.gateway.client), instruments).handle,
         )
 
     def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:
@@ -270,13 +249,10 @@ class PaymentService:
             report("CanceledOrderRefunded")
 
         return self.reconciler(
-            store=self.store,
-            gateway=self.gateway,
-            cancel=self._charges(bounds).cancel,
-            refund_canceled_order=refund_canceled_order,
+            tools=self._tools(bounds, report),
             requires_action_seconds=REQUIRES_ACTION_SECONDS,
             bounds=bounds,
-            instruments=self._instruments(report),
+            refund_canceled_order=refund_canceled_order,
         )
 
 

@@ -9,7 +9,6 @@ invariants are checked against.
 """
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -21,10 +20,8 @@ from typing import Any, NoReturn
 import stripe
 from requests.structures import CaseInsensitiveDict
 
-from onecharge.payments.stripe_responses import OtherObject, is_of_another_request
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from testing.simulation.dynamodb import Io, NoFaults
-from testing.simulation.exchanges import Exchange, answered
 
 KEY_RETENTION_SECONDS = 24 * 3600
 DAY_SECONDS = 24 * 3600
@@ -107,8 +104,6 @@ _BEFORE_HARSH = ("drop before", "429", "429 lock_timeout", "502", "503", "424", 
 """Nothing of these is stored under the key: the next request under it is the first."""
 _DECIDED_AFTER_SECONDS = 3600
 _TIME_OUT_SECONDS = 10
-_CROSSED = ("crossed", "crossed with the last but one", "crossed with the third last")
-_LAST_ANSWERS = 6
 _EVENT_OF_STATUS = {
     "succeeded": "payment_intent.succeeded",
     "requires_payment_method": "payment_intent.payment_failed",
@@ -340,11 +335,8 @@ class MemoryStripe:
     confirms_max: int = CONFIRMS_MAX
     only_faults: frozenset[str] | None = None
     """If given, no others happen."""
-    crosses_answers: bool = False
-    """Whether a request may get the answer to another one, which was in flight or had just been answered."""
-    answered: deque[Exchange] = field(default_factory=lambda: deque(maxlen=_LAST_ANSWERS))
-    is_of_another_request: Callable[[Mapping[str, str], Mapping[str, str]], bool] = is_of_another_request
-    """How the transport knows it, by the headers of the request and of the answer."""
+    page_max: int = 100
+    """How many objects a page of a list has at most, however many were asked for."""
     forgotten: set[str] = field(default_factory=set)
     """The keys that were pruned."""
     executed_late: set[str] = field(default_factory=set)
@@ -696,18 +688,6 @@ class MemoryStripe:
 
     # ------------------------------------------------------------ between
 
-    def exchanged(self, send: Callable[[], Any], *, key: str | None, read: str) -> Any:
-        """Send a request, and return or raise what arrives as its answer, as the transport does."""
-        own = answer = answered(send, key=key, read=read)
-        others = [each for each in self.answered if own.may_get(each)] if self.crosses_answers else []
-        kind = self._fault("answer", _CROSSED[: len(others)]) if others else None
-        if kind is not None:
-            answer = others[-1 - _CROSSED.index(kind)]
-        self.answered.append(own)
-        if self.is_of_another_request(own.headers, answer.headers):
-            raise OtherObject
-        return answer.give()
-
     def reach(self, where: str) -> None:
         """The request is on its way: it may not arrive, or be turned away."""
         self.io.pause(f"stripe {where}")
@@ -876,13 +856,10 @@ def _is_retried(status: int | None) -> bool:
 def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) -> Any:
     """A `stripe.StripeClient` over it, that sends again what the SDK sends again, under the same key."""
 
-    def sent[Result](send: Callable[[], Result], *, key: str | None = None, read: str = "") -> Result:
+    def sent[Result](send: Callable[[], Result]) -> Result:
         for tries_left in reversed(range(retries + 1)):
             try:
-                answer: Result = stripe_.exchanged(send, key=key, read=read)
-                return answer
-            except OtherObject:
-                raise
+                return send()
             except stripe.StripeError as error:
                 if not _is_retried(error.http_status) or not tries_left:
                     raise
@@ -896,34 +873,34 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
 
     def create(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> PaymentIntent:
         key = key_in(options)
-        return sent(lambda: stripe_.create(parameters, key), key=key)
+        return sent(lambda: stripe_.create(parameters, key))
 
     def confirm(
         intent_id: str, parameters: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None
     ) -> PaymentIntent:
         key = key_in(options)
-        return sent(lambda: stripe_.confirm(intent_id, parameters, key), key=key)
+        return sent(lambda: stripe_.confirm(intent_id, parameters, key))
 
     def cancel(
         intent_id: str, parameters: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None
     ) -> PaymentIntent:
         key = key_in(options)
-        return sent(lambda: stripe_.cancel(intent_id, parameters, key), key=key)
+        return sent(lambda: stripe_.cancel(intent_id, parameters, key))
 
     def refund(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Refund:
         key = key_in(options)
-        return sent(lambda: stripe_.refund(parameters, key), key=key)
+        return sent(lambda: stripe_.refund(parameters, key))
 
     def listing(url: str, read: Callable[[Mapping[str, Any]], list[Any]]) -> Callable[..., Page]:
         def list_(given: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None) -> Page:
-            return sent(lambda: page_of(given or {}), read=url)
+            return sent(lambda: page_of(given or {}))
 
         def page_of(given: Mapping[str, Any]) -> Page:
             items = read(given)
             if "starting_after" in given:
                 ids = [item.id for item in items]
                 items = items[ids.index(given["starting_after"]) + 1 :]
-            shown = items[: given.get("limit", _DEFAULT_LIMIT)]
+            shown = items[: min(given.get("limit", _DEFAULT_LIMIT), stripe_.page_max)]
             return Page(
                 url,
                 shown,
@@ -934,7 +911,7 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
         return list_
 
     def search(given: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> SearchPage:
-        return sent(lambda: found(given), read=_SEARCH)
+        return sent(lambda: found(given))
 
     def found(given: Mapping[str, Any]) -> SearchPage:
         items = stripe_.search(given["query"])
@@ -947,17 +924,17 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
         create=create,
         confirm=confirm,
         cancel=cancel,
-        retrieve=lambda intent_id, *_: sent(lambda: stripe_.retrieve(intent_id), read=intent_id),
+        retrieve=lambda intent_id, *_: sent(lambda: stripe_.retrieve(intent_id)),
         search=search,
         list=listing(_INTENTS, stripe_.list_created),
     )
     events = SimpleNamespace(
         list=listing("/v1/events", stripe_.list_events),
-        retrieve=lambda event_id, *_: sent(lambda: stripe_.retrieve_event(event_id), read=event_id),
+        retrieve=lambda event_id, *_: sent(lambda: stripe_.retrieve_event(event_id)),
     )
     refunds = SimpleNamespace(
         create=refund,
         list=listing("/v1/refunds", stripe_.list_refunds),
-        retrieve=lambda refund_id, *_: sent(lambda: stripe_.retrieve_refund(refund_id), read=refund_id),
+        retrieve=lambda refund_id, *_: sent(lambda: stripe_.retrieve_refund(refund_id)),
     )
     return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds))

@@ -14,7 +14,7 @@ from greenlet import greenlet
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import Batch, Consumer, Disposition, Handle
+from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.queues import Delivery
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
@@ -44,11 +44,11 @@ from testing.simulation.service import (
     RowView,
     State,
     attempt_of_confirm,
-    is_key_of_create,
     row_key_of,
     row_key_of_intent,
 )
 from testing.simulation.stripe import BY_CUSTOMER, CARDS, Answer, Event, MemoryStripe, PaymentIntent, stripe_in_memory
+from testing.tools import RateOf
 
 FICKLE = "pm_fickle"
 """A card whose issuer says one thing now and another later."""
@@ -64,10 +64,8 @@ _ROUNDS_MAX = 5
 _ZOMBIE_SECONDS = 300
 _REDRIVES_MAX = 2
 _JUMPS_SECONDS = (1, 20, 40)
-SLOT_WAITS_SECONDS = (0, 2, 6)
-"""How long a worker waits for its slot at Stripe: 6 seconds at most, as payments/stripe_limit.py has it."""
-_CONFIRM_WAIT_SECONDS = 2
-"""And with its confirm, from then on."""
+TOKEN_WAITS_SECONDS = (0, 2, 6)
+"""How long a worker waits for a token of Stripe's rate limit."""
 _ANOTHER_CARD_SECONDS = (0, 60, 3600, 23 * 3600)
 """How long a customer takes to try another card."""
 _LATE_SECONDS = 2 * DAY + 3600
@@ -115,9 +113,7 @@ class Worker:
     is_charging: bool = False
     """It handles a delivery of an order: nothing else may confirm, or finalize as the lease owner."""
     sleeps_until: int = 0
-    """It waits for its slot: only time lets it go on."""
-    has_slot: bool = False
-    """It may turn to Stripe."""
+    """It waits for a token: only time lets it go on."""
     must_not_confirm: bool = False
     """It has claimed, or written, a row whose cancellation was requested before."""
     read: dict[RowKey, int] = field(default_factory=dict)
@@ -171,10 +167,8 @@ class Scenario:
     """502, 503, 424 and 429 come too, stored under the key or not; a 500 may take effect up to two days later."""
     only_stripe_faults: frozenset[str] | None = None
     """If given, Stripe has no others."""
-    crossed_answers: bool = False
-    """A request may get the answer to another one: another order's, or of another attempt."""
-    slots: bool = False
-    """Stripe's limit is reached: who has claimed a row waits for a slot, or gets none."""
+    rate_limited: bool = False
+    """Stripe's rate limit is reached: a worker waits for a token, or gets none."""
     wrong_account_probability: float = 0.0
     """At each step, of the API key being that of another, empty account for a while."""
 
@@ -209,13 +203,12 @@ class WatchedStripe(MemoryStripe):
         self.io.confirms(intent_id, key or "")
         return super().confirm(intent_id, parameters, key)
 
-    def exchanged(self, send: Callable[[], Any], *, key: str | None, read: str) -> Any:
+    def create(self, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
         assert isinstance(self.io, World)
-        self.io.asks_stripe()
-        answer = super().exchanged(send, key=key, read=read)
-        if self.io.current and key is not None and is_key_of_create(key):
-            self.io.current.created.add(answer.id)
-        return answer
+        intent = super().create(parameters, key)
+        if self.io.current:
+            self.io.current.created.add(intent.id)
+        return intent
 
     def _confirm(self, intent: PaymentIntent, parameters: Mapping[str, Any], kind: str | None, *, under: str) -> Answer:
         if parameters.get("payment_method") == FICKLE:
@@ -237,25 +230,17 @@ class WatchedStripe(MemoryStripe):
 
 
 @dataclass
-class SlotTurn:
-    """A delivery's turn at a Stripe whose limit is reached: a step of its own, while which anything may happen."""
+class CrowdedBucket:
+    """A token bucket when Stripe's rate limit is reached: a wait is a step, during which anything may happen."""
 
     world: "World"
-    confirm_at: int = 0
 
-    def begin(self) -> float | None:
-        self.world.pause("slot")
-        if self.world.fault("slot", ("none in time",)):
-            return None
-        waits_seconds = self.world.one_of(SLOT_WAITS_SECONDS)
-        self.world.sleep(waits_seconds, "slot taken")
-        assert self.world.current
-        self.world.current.has_slot = True
-        self.confirm_at = self.world.time + _CONFIRM_WAIT_SECONDS
-        return waits_seconds
-
-    def confirm(self) -> None:
-        self.world.sleep(self.confirm_at - self.world.time, "slot to confirm")
+    def take(self, until: float) -> bool:
+        self.world.pause("rate limit")
+        if self.world.fault("rate limit", ("no token in time",)):
+            return False
+        self.world.sleep(self.world.one_of(TOKEN_WAITS_SECONDS), "token taken")
+        return self.world.clock() <= until
 
 
 @dataclass
@@ -281,7 +266,7 @@ class World:
             search_lag_seconds=self.scenario.search_lag_seconds,
             harsh=self.scenario.harsh_stripe,
             only_faults=self.scenario.only_stripe_faults,
-            crosses_answers=self.scenario.crossed_answers,
+            page_max=1,
         )
         if self.scenario.harsh_stripe:
             self.stripe.names_cards = self.choices.happens(0.5)
@@ -332,12 +317,12 @@ class World:
             (event.data.order_id, event.data.attempt): event for event in attempts if event.data.attempt > 1
         }
         self.service.reconciler_has_run(placed_at)
-        if self.scenario.slots:
-            self.service.turn = lambda: SlotTurn(self)
+        if self.scenario.rate_limited:
+            self.service.rate = RateOf(CrowdedBucket(self))
         self.mutate(self)
         self.consumer = Consumer(
             model=MESSAGE,
-            handler=self._handler,
+            handle=self._handle,
             queue=self,  # type: ignore[arg-type]  # change_visibility and dead_letter, below.
             logger=SILENT,
             count=SILENT,
@@ -345,14 +330,10 @@ class World:
             jitter=lambda: 0.5,
         )
 
-    def _handler(self, batch: Batch[Any]) -> Handle[Any]:
-        def handle(event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
-            assert self.current
-            self.current.is_charging = isinstance(event, OrderPlacedEvent)
-            return self.service.handle(event, seen)
-
-        seen = self.service.read_redelivered(batch)
-        return handle
+    def _handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+        assert self.current
+        self.current.is_charging = isinstance(event, OrderPlacedEvent)
+        return self.service.handle(event)
 
     @property
     def rows(self) -> dict[RowKey, Item]:
@@ -380,14 +361,8 @@ class World:
         assert self.current is not None
         if seconds > 0:
             self.current.sleeps_until = self.time + seconds
-            self.coverage["a wait for a slot"] += 1
+            self.coverage["a wait for a token"] += 1
             self.pause(where)
-
-    def asks_stripe(self) -> None:
-        """The worker that runs sends a request to Stripe."""
-        worker = self.current
-        if self.scenario.slots and worker and worker.is_charging and not worker.has_slot:
-            self.broken = f"{worker.name} asks Stripe without a slot"
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):

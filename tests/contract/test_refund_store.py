@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.leases import AlreadyFinal, Claimed, HeldByAnother, LeaseLost
-from onecharge.payments.refunds.protocol import Finalize, FrozenRefund, Refund
+from onecharge.payments.leases import AlreadyEnded, Claimed, HeldByAnother, WriteRefused
+from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund, Refund
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -22,8 +22,8 @@ from tests.contract.conftest import Endpoint
 T0 = 1_800_000_000
 LEASE_SECONDS = 35
 REQUEST = FrozenRefund("ord_" + "a" * 32, "rfd_" + "b" * 32, 1, 1000, "EUR", "pi_1", T0)
-SUCCEEDED = Finalize(RefundState.SUCCEEDED, "re_1")
-FAILED = Finalize(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm=Cause.REFUND_FAILED)
+SUCCEEDED = FinalizeRefund(RefundState.SUCCEEDED, "re_1")
+FAILED = FinalizeRefund(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm=Cause.REFUND_FAILED)
 
 
 @pytest.fixture
@@ -87,10 +87,10 @@ def test_a_final_refund_is_never_claimed(store: RefundStore) -> None:
     final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
     assert (final.state, final.stripe_refund_id, final.finalized_at) == (RefundState.SUCCEEDED, "re_1", T0 + 1)
     assert (final.lease_owner, item(store)["expires_at"]) == (None, T0 + 1 + RETENTION_SECONDS)
-    assert claim(store, at=T0 + 10**7) == AlreadyFinal(final)
-    with pytest.raises(LeaseLost):
+    assert claim(store, at=T0 + 10**7) == AlreadyEnded(final)
+    with pytest.raises(WriteRefused):
         store.finalize(refund, FAILED, now=T0 + 2)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         store.release_lease(refund)
 
 
@@ -103,9 +103,9 @@ def test_a_worker_without_its_lease_cannot_write(store: RefundStore) -> None:
             key = to_item({"order_id": REQUEST.order_id, "refund_id": REQUEST.refund_id})
             store.client.delete_item(TableName=store.table, Key=key)
             claimed(store, owner="w3")
-        with pytest.raises(LeaseLost):
+        with pytest.raises(WriteRefused):
             store.finalize(slow, FAILED, now=T0)
-        with pytest.raises(LeaseLost):
+        with pytest.raises(WriteRefused):
             store.release_lease(slow, refused_at=T0)
     assert item(store)["state"] == "PENDING"
 
@@ -124,12 +124,12 @@ def test_reconciliation_writes_on_the_revision_that_was_read(store: RefundStore)
 
 
 def test_an_event_finalizes_a_refund_that_a_worker_holds(store: RefundStore) -> None:
-    """The worker's later write is refused: LeaseLost."""
+    """The worker's later write is refused: WriteRefused."""
     refund = claimed(store)
     assert store.finalize_unclaimed(refund, FAILED, now=T0 + 1)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         store.finalize(refund, SUCCEEDED, now=T0 + 2)
-    assert isinstance(claim(store, at=T0 + 99), AlreadyFinal)
+    assert isinstance(claim(store, at=T0 + 99), AlreadyEnded)
 
 
 def test_reemit_increases_only_the_revision(store: RefundStore) -> None:
@@ -146,7 +146,7 @@ def test_a_lost_row_is_recovered_once(store: RefundStore) -> None:
     assert store.recover(REQUEST, FAILED, correlation_id="evt_1", now=T0)
     assert not store.recover(REQUEST, SUCCEEDED, correlation_id="evt_2", now=T0)
     outcome = claim(store)
-    assert isinstance(outcome, AlreadyFinal)
+    assert isinstance(outcome, AlreadyEnded)
     assert (outcome.row.request, outcome.row.state) == (REQUEST, RefundState.FAILED)
     published = {"failure_code", "stripe_refund_id", "finalized_at", "revision", "correlation_id", "amount_minor"}
     assert published <= item(store).keys()

@@ -14,7 +14,7 @@ import pytest
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, FrozenRequest, Payment
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.leases import AlreadyFinal, Claimed, HeldByAnother, LeaseLost, Superseded
+from onecharge.payments.leases import AlreadyEnded, Claimed, HeldByAnother, Superseded, WriteRefused
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
 from testing.builders import ORDER_ID, REQUEST, T0, intent
@@ -130,7 +130,7 @@ def test_an_expired_lease_is_taken_over(store: PaymentStore) -> None:
 def test_a_final_payment_is_never_claimed(store: PaymentStore, state: PaymentState, attempt: int) -> None:
     """At any time, by any attempt; the refused claim returns the final row."""
     final = finalized(store, state)
-    assert claim(store, attempt=attempt, at=T0 + 10**7) == AlreadyFinal(final)
+    assert claim(store, attempt=attempt, at=T0 + 10**7) == AlreadyEnded(final)
     assert read(store) == final
 
 
@@ -138,7 +138,7 @@ def test_a_final_payment_is_never_claimed(store: PaymentStore, state: PaymentSta
 def test_a_finished_attempt_is_never_claimed_again(store: PaymentStore, state: PaymentState) -> None:
     """DECLINED waits for another attempt, REQUIRES_ACTION for the customer."""
     final = finalized(store, state)
-    assert claim(store, at=T0 + 10**7) == AlreadyFinal(final)
+    assert claim(store, at=T0 + 10**7) == AlreadyEnded(final)
 
 
 @pytest.mark.parametrize("state", UNPAID)
@@ -201,9 +201,9 @@ def test_the_lease_owner_writes_the_payment_intent_s_id(store: PaymentStore) -> 
     first = claimed(store)
     written = store.write_payment_intent(first, "pi_0", 0)
     assert (written.payment_intent_id, written.generation, written.revision) == ("pi_0", 0, 2)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         store.write_payment_intent(first, "pi_x", 0)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         store.write_payment_intent(replace(written, payment_intent_id="pi_other"), "pi_x", 1)
     replaced = store.write_payment_intent(written, "pi_1", 1)
     assert (replaced.payment_intent_id, replaced.generation) == ("pi_1", 1)
@@ -246,7 +246,7 @@ def test_no_lease_owner_writes_to_a_final_row(store: PaymentStore) -> None:
     store.finalize(payment, PAID, now=T0)
     before = read(store)
     for write in writes_of(store, payment):
-        with pytest.raises(LeaseLost):
+        with pytest.raises(WriteRefused):
             write()
     assert read(store) == before
 
@@ -266,11 +266,11 @@ def test_a_worker_without_its_lease_writes_nothing(store: PaymentStore) -> None:
     for attempt, at in ((1, LATER), (2, LATER + LEASE_SECONDS)):
         fast = claimed(store, owner=f"owner {attempt}", attempt=attempt, at=at)
         for write in writes_of(store, slow):
-            with pytest.raises(LeaseLost):
+            with pytest.raises(WriteRefused):
                 write()
         assert read(store) == fast
     store.release_lease(fast)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         store.finalize(fast, PAID, now=T0)
 
 
@@ -279,12 +279,12 @@ def test_a_lost_row_ends_its_lease(store: PaymentStore) -> None:
     before = claimed(store, owner="before")
     store.client.delete_item(TableName=store.table, Key=to_item({"order_id": ORDER_ID}))
     for write in writes_of(store, before):
-        with pytest.raises(LeaseLost):
+        with pytest.raises(WriteRefused):
             write()
     assert store.read(ORDER_ID) is None
     anew = claimed(store, owner="anew")
     for write in writes_of(store, before):
-        with pytest.raises(LeaseLost):
+        with pytest.raises(WriteRefused):
             write()
     assert read(store) == anew
 
@@ -292,9 +292,9 @@ def test_a_lost_row_ends_its_lease(store: PaymentStore) -> None:
 def test_a_lease_is_for_one_attempt(store: PaymentStore) -> None:
     """The same lease owner cannot write for another attempt."""
     payment = claimed(store)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         store.finalize(replace(payment, attempt=2), PAID, now=T0)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         store.write_payment_intent(replace(payment, attempt=2), "pi_0", 0)
 
 
@@ -303,7 +303,7 @@ def test_a_canceling_order_is_not_finalized_as_unpaid(store: PaymentStore, final
     """DECLINED would remove it from the index of unfinished rows, with a PaymentIntent that can still be confirmed."""
     payment = claimed(store)
     request_cancel(store)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         store.finalize(payment, final, now=T0)
     assert "unfinished_shard" in item(store)
     assert store.finalize(payment, PAID, now=T0).state is PaymentState.SUCCEEDED
@@ -348,7 +348,7 @@ def test_a_cancellation_of_a_final_row_changes_nothing(store: PaymentStore, stat
     """It returns the final row."""
     final = finalized(store, state)
     assert request_cancel(store) == final == read(store)
-    assert claim_to_cancel(store, at=LATER) == AlreadyFinal(final)
+    assert claim_to_cancel(store, at=LATER) == AlreadyEnded(final)
 
 
 def test_only_a_canceling_row_is_claimed_to_cancel(store: PaymentStore) -> None:
@@ -377,7 +377,7 @@ def test_a_reconciled_outcome_is_written_on_the_revision_that_was_read(store: Pa
     """Without a lease; the worker that has one loses it."""
     held = claimed(store)
     assert store.finalize_unclaimed(held, PAID, now=T0 + 9)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         store.finalize(held, DECLINED, now=T0)
     payment = read(store)
     assert (payment.state, payment.finalized_at, payment.lease_owner) == (PaymentState.SUCCEEDED, T0 + 9, None)
@@ -423,7 +423,7 @@ def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
     assert item(store)["expires_at"] == T0 + 9 + RETENTION_SECONDS
     assert not store.recover(ORDER_ID, replace(found, payment_intent_id="pi_2"), correlation_id="x", now=T0)
     assert read(store) == payment
-    assert claim(store, at=LATER) == AlreadyFinal(payment)
+    assert claim(store, at=LATER) == AlreadyEnded(payment)
 
 
 def test_the_refunded_amount_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:

@@ -11,8 +11,7 @@ from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import running_standin
 from onecharge.payments.charges import gateway as charges_gateway
 from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.protocol import FrozenRefund
-from onecharge.payments.refunds.rules import RefundResponseKind, kind_of
+from onecharge.payments.refunds.protocol import FrozenRefund, RefundResponseKind, kind_of
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from testing.builders import PATIENT

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,11 @@ from onecharge.contract.refunds import RefundState
 from onecharge.payments.refunds.discrepancy import Discrepancy
 from onecharge.payments.refunds.event_handler import RefundEventHandler
 from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
-from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
-from onecharge.payments.refunds.worker import RefundJob, RefundWorker
+from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund, RefundDecision, decide
+from onecharge.payments.refunds.refund import RefundSteps
 from onecharge.payments.stripe_events import RefundEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from testing.simulation.choices import SeededChoices
-from testing.simulation.mutants import rebuilt
 from testing.simulation.refunds import HOUR, Break, RefundScenario, RefundWorld, Violation
 
 SCHEDULES, SCHEDULES_DEEP = 1_000, 3_000
@@ -40,7 +40,7 @@ MET = {
     *(f"stripe refund: {kind}" for kind in ("500 never", "500 after", "500 later", "502 unstored", "502 later")),
     *(f"stripe refund: {kind}" for kind in ("drop before", "drop after", "time-out", "429", "503", "401")),
     *("dynamodb UpdateItem: answer lost", "dynamodb UpdateItem: throttled", "stripe list: drop before"),
-    *("ended: SUCCEEDED", "ended: FAILED", "ended: NEEDS_REVIEW", "LeaseLost"),
+    *("ended: SUCCEEDED", "ended: FAILED", "ended: NEEDS_REVIEW", "WriteRefused"),
 }
 """Everything that a schedule of refunds may meet."""
 
@@ -65,31 +65,6 @@ def test_no_schedule_of_refunds_breaks_an_invariant(is_deep: bool) -> None:
     violation, coverage = explore(lambda world: None, SCHEDULES_DEEP if is_deep else SCHEDULES)
     assert violation is None, violation
     assert coverage.keys() >= MET
-
-
-# ---------------------------------------------------------------- crossed answers
-
-
-CROSSED = RefundScenario(fault_probability=0.2, crossed_answers=True, by_hand=True)
-CROSSED_SCHEDULES = 200
-
-
-def test_the_answer_to_another_request_refunds_nothing_and_refuses_nothing() -> None:
-    """Each refund is asked for again, until its own answer comes."""
-    violation, coverage = explore(lambda world: None, CROSSED_SCHEDULES, of=[CROSSED])
-    assert violation is None, violation
-    assert coverage["stripe answer: crossed with the last but one"] > CROSSED_SCHEDULES / 4
-
-
-def test_answers_that_are_taken_for_what_they_are_not_are_caught() -> None:
-    """Neither the key nor the metadata is compared: a refund is said to have succeeded that was never made."""
-
-    def mutate(world: RefundWorld) -> None:
-        world.stripe.is_of_another_request = lambda sent, received: False
-        world.gateway = rebuilt(StripeRefunds, with_metadata=lambda made, **_: made)
-
-    violation, _ = explore(mutate, CROSSED_SCHEDULES, of=[CROSSED])
-    assert violation is not None
 
 
 # ---------------------------------------------------------------- what is not promised
@@ -168,19 +143,17 @@ def a_404_is_a_refusal(world: RefundWorld) -> None:
 
 
 def a_spent_key_is_sent_again(world: RefundWorld) -> None:
-    class Forgetful(RefundWorker):
-        def job(self, row: Refund, *, deadline: float) -> RefundJob:
-            return super().job(replace(row, key_spent_at=None), deadline=deadline)
+    def forgetful(row: Refund, *given: Any, **named: Any) -> RefundDecision:
+        return decide(replace(row, key_spent_at=None), *given, **named)
 
-    world.worker = Forgetful
+    world.refund_steps = RefundSteps(decide=forgetful)
 
 
 def open_claims_do_not_count(world: RefundWorld) -> None:
-    class Hasty(RefundWorker):
-        def job(self, row: Refund, *, deadline: float) -> RefundJob:
-            return super().job(replace(row, open_claims=1), deadline=deadline)
+    def hasty(row: Refund, *given: Any, **named: Any) -> RefundDecision:
+        return decide(replace(row, open_claims=1), *given, **named)
 
-    world.worker = Hasty
+    world.refund_steps = RefundSteps(decide=hasty)
 
 
 def whoever_lost_its_lease_writes(world: RefundWorld) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
-from onecharge.payments.charges.cancel import Cancellation
 from onecharge.payments.stripe_responses import ResponseKind
 from orders_api.place_order import OrderRequest, store_order
 from testing.builders import T0
@@ -17,6 +16,7 @@ from testing.fake_gateway import refused
 from testing.harness import Log, Sample
 from testing.reconcile_harness import reconcile_harness
 from testing.simulation.dynamodb import MemoryDynamoDB
+from testing.tools import Cancellation
 from testing.webhook_harness import WebhookHarness
 
 HOUR, DAY = 3600, 24 * 3600

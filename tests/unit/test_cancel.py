@@ -6,12 +6,12 @@ DynamoDB and Stripe are in memory; every interleaving with the workers is tried 
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import Cancellation
 from onecharge.runtime.consumer import BackOff, Done
 from testing.fake_stripe import DECLINED, THREE_D_SECURE, no_answer
 from testing.harness import Log
 from testing.payment_service import PaymentService
 from testing.simulation.dynamodb import MemoryDynamoDB
+from testing.tools import Cancellation
 
 
 @pytest.fixture
@@ -127,10 +127,11 @@ def meanwhile(payments: PaymentService, operation: str) -> list[Cancellation]:
     return answers
 
 
-def test_the_holder_of_the_lease_cancels(payments: PaymentService) -> None:
-    """It finds the request when it writes the PaymentIntent's id, or when it confirms too late to be paid."""
+def test_a_live_lease_is_waited_for(payments: PaymentService) -> None:
+    """Its owner may be about to confirm: Stripe decides which of them is first."""
     assert meanwhile(payments, "confirm") == [Cancellation.CANCELING]
-    assert payments.state() is PaymentState.SUCCEEDED
+    assert (payments.state(), payments.stripe.charges) == (PaymentState.SUCCEEDED, ["pi_0"])
+    assert payments.cancel() is Cancellation.PAID
 
 
 def test_before_there_is_a_payment_intent_the_holder_cancels(payments: PaymentService) -> None:

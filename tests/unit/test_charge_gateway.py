@@ -1,17 +1,16 @@
 """What the gateway sends: exact bodies, keys and the API version; and what it reads of what comes back."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import CancelReason, FoundIntent
 from onecharge.payments.stripe_client import STRIPE_VERSION, stripe_client
-from onecharge.payments.stripe_events import StripeEvents
-from onecharge.payments.stripe_responses import LookupInconclusive, OtherObject, ResponseKind, classify
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from testing.builders import BOUNDS, ORDER_ID, REQUEST, T0, payment
 from testing.stripe_answers import Break, StripeAnswers
 
@@ -197,118 +196,40 @@ class Listed:
         return SimpleNamespace(id=payment_intent_id, status="succeeded", amount=1099, currency="eur")
 
 
-def found_in(listed: Listed) -> list[str]:
+def found_in(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids that a lookup finds, with pages of three."""
     client: Any = SimpleNamespace(v1=SimpleNamespace(payment_intents=listed))
-    found = StripeGateway(client, page_size=3).find_payment_intents(REQUEST, now=T0 + 60)
+    monkeypatch.setattr("onecharge.payments.charges.gateway._PAGE_SIZE", 3)
+    found = StripeGateway(client).find_payment_intents(REQUEST, now=T0 + 60)
     return [each.payment_intent_id for each in found]
 
 
 @pytest.mark.parametrize("younger_by", [0, 1, 2, 30])
 @pytest.mark.parametrize("place", range(9))
-def test_a_lookup_does_not_rest_on_the_order_of_the_list(place: int, younger_by: int) -> None:
+def test_a_lookup_does_not_rest_on_the_order_of_the_list(
+    place: int, younger_by: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever the order's PaymentIntent is listed: also behind one that is older, at the edge of a page."""
     others = [{"id": f"pi_{number}", "created": T0 + 40 - number, "of": "another"} for number in range(8)]
     before = T0 + 40 - max(0, place - 1)
     own = {"id": "pi_own", "created": before + younger_by, "of": ORDER_ID}
-    assert found_in(Listed([*others[:place], own, *others[place:]])) == ["pi_own"]
+    assert found_in(Listed([*others[:place], own, *others[place:]]), monkeypatch) == ["pi_own"]
 
 
-def test_a_list_of_another_time_than_was_asked_for_is_inconclusive() -> None:
+def test_a_list_of_another_time_than_was_asked_for_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no parts: nothing of it proves that there is no PaymentIntent."""
     ancient = [{"id": f"pi_{number}", "created": T0 - 10**6, "of": "another"} for number in range(8)]
     with pytest.raises(LookupInconclusive):
-        found_in(Listed(ancient, ignores_the_filter=True))
+        found_in(Listed(ancient, ignores_the_filter=True), monkeypatch)
 
 
-# ---------------------------------------------------------------- an answer about another object
-
-
-OTHERS = {
-    "create": lambda: shown("succeeded", id="pi_9", metadata={"order_id": "ord_" + "b" * 32, "generation": "0"}),
-    "confirm": lambda: shown("succeeded", id="pi_9"),
-    "retrieve": lambda: shown("canceled", id="pi_9"),
-    "cancel": lambda: shown("canceled", id="pi_9", cancellation_reason="requested_by_customer"),
-}
-"""What the same request for another order is answered with."""
-ASKED: dict[str, tuple[str, str, Callable[[StripeGateway], StripeResponse]]] = {
-    "create": ("POST", INTENTS, lambda gateway: gateway.create(REQUEST, 0)),
-    "confirm": ("POST", f"{INTENTS}/pi_1/confirm", lambda gateway: gateway.confirm(payment())),
-    "retrieve": ("GET", f"{INTENTS}/pi_1", lambda gateway: gateway.retrieve("pi_1")),
-    "cancel": ("POST", f"{INTENTS}/pi_1/cancel", lambda gateway: gateway.cancel("pi_1", CancelReason.BY_CUSTOMER)),
-}
-
-
-@pytest.mark.parametrize("replay", ["true", "false"])
-@pytest.mark.parametrize("operation", ASKED)
-def test_an_answer_about_another_payment_intent_is_none(
-    gateway: StripeGateway, stripe_api: StripeAnswers, operation: str, replay: str
-) -> None:
-    """No order is paid, canceled or begun anew by what is another's; Stripe's id of the answer is kept."""
-    method, path, ask = ASKED[operation]
-    set_answer = stripe_api.post if method == "POST" else stripe_api.get
-    set_answer(path, json=OTHERS[operation](), headers={"Request-Id": "req_9", "Idempotent-Replayed": replay})
-    response = ask(gateway)
-    assert (response.intent, response.is_replay) == (None, False)
-    assert response.failure is not None
-    assert (response.failure.kind, response.failure.request_id) == (ResponseKind.OTHER_OBJECT, "req_9")
-
-
-@pytest.mark.parametrize("operation", ASKED)
-def test_an_error_about_another_payment_intent_is_none(
-    gateway: StripeGateway, stripe_api: StripeAnswers, operation: str
-) -> None:
-    """Another order's decline declines none."""
-    method, path, ask = ASKED[operation]
-    set_answer = stripe_api.post if method == "POST" else stripe_api.get
-    error = {"type": "card_error", "code": "card_declined", "payment_intent": OTHERS[operation]()}
-    set_answer(path, status=402, json={"error": error}, headers={"Request-Id": "req_9"})
-    response = ask(gateway)
-    assert response.intent is None
-    assert response.failure is not None
-    assert (response.failure.kind, response.failure.request_id) == (ResponseKind.OTHER_OBJECT, "req_9")
-
-
-def test_an_answer_of_another_kind_of_object_is_none(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
-    """Such as a list."""
-    stripe_api.get(f"{INTENTS}/pi_1", json={"object": "list", "data": [], "has_more": False, "url": INTENTS})
-    failure = gateway.retrieve("pi_1").failure
-    assert failure is not None
-    assert failure.kind is ResponseKind.OTHER_OBJECT
-
-
-@pytest.mark.parametrize("crossed", ["search", "retrieve"])
-def test_a_lookup_that_is_answered_with_what_is_anothers_has_found_nothing_out(
-    gateway: StripeGateway, stripe_api: StripeAnswers, crossed: str
-) -> None:
-    """Neither that the order was charged, nor that it was not."""
-    other = shown("succeeded", id="pi_9", metadata={"order_id": "ord_" + "b" * 32})
-
-    def page(intent: dict[str, Any]) -> dict[str, Any]:
-        return {"object": "search_result", "data": [intent], "has_more": False, "url": f"{INTENTS}/search"}
-
-    stripe_api.get(f"{INTENTS}/search", json=page(other if crossed == "search" else shown()))
-    stripe_api.get(INTENTS, json={"object": "list", "data": [], "has_more": False, "url": INTENTS})
-    stripe_api.get(f"{INTENTS}/pi_1", json=other if crossed == "retrieve" else shown())
-    stripe_api.get(f"{INTENTS}/pi_9", json=other)
-    with pytest.raises(OtherObject) as raised:
-        gateway.find_payment_intents(REQUEST, now=T0)
-    assert classify(raised.value).kind is ResponseKind.OTHER_OBJECT
-
-
-def test_what_an_event_is_about_is_not_read_of_another_object(
+def test_a_create_that_is_answered_with_other_metadata_creates_nothing(
     gateway: StripeGateway, stripe_api: StripeAnswers
 ) -> None:
-    """The order of a charge, its refunded amount, and the event itself: they are asked for again."""
-    stripe_api.get(f"{INTENTS}/pi_1", json=shown(id="pi_9"))
-    refund = {"id": "re_9", "object": "refund", "payment_intent": "pi_9", "amount": 1, "status": "succeeded"}
-    refunds = {"object": "list", "data": [refund], "has_more": False, "url": "/v1/refunds"}
-    stripe_api.get("/v1/refunds", json=refunds)
-    event = {"id": "evt_9", "object": "event", "type": "payment_intent.succeeded", "data": {"object": shown()}}
-    stripe_api.get("/v1/events/evt_1", json=event)
-    with pytest.raises(OtherObject):
-        gateway.order_of("pi_1")
-    with pytest.raises(OtherObject):
-        gateway.amount_refunded("pi_1")
-    with pytest.raises(OtherObject):
-        StripeEvents(gateway.client).retrieve_event("evt_1")
+    """No order is paid by what is another's."""
+    other = shown("succeeded", id="pi_9", metadata={"order_id": "ord_" + "b" * 32, "generation": "0"})
+    stripe_api.post(INTENTS, json=other)
+    response = gateway.create(REQUEST, 0)
+    assert response.intent is None
+    assert response.failure is not None
+    assert response.failure.kind is ResponseKind.WRONG_METADATA

@@ -12,16 +12,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from charge_order.app import ORDER_EVENT
-from charge_order.charge import ChargeOrder
+from charge_order.charge import charge_order
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, event_adapter
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.service import Charges
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.metrics import Metric
 from testing.builders import BOUNDS, ORDER_ID, T0, order
@@ -30,6 +29,7 @@ from testing.fake_gateway import NO_ANSWER, afterwards, executed_but, meanwhile,
 from testing.harness import Log, Sample
 from testing.silent import SILENT
 from testing.stripe_answers import StripeAnswers
+from testing.tools import charge_tools
 
 LEASE_SECONDS = BOUNDS.lease_seconds
 CANCEL_REQUESTED = CancelRequestedEvent.of(order(), correlation_id="c")
@@ -47,7 +47,7 @@ def shown(**changes: Any) -> dict[str, Any]:
         "amount": 1099,
         "currency": "eur",
         "status": "requires_payment_method",
-        "metadata": {"order_id": ORDER_ID, "generation": "0"},
+        "metadata": {"order_id": ORDER_ID, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"},
         **changes,
     }
 
@@ -64,16 +64,16 @@ def test_two_stripe_requests_and_three_dynamodb_writes_for_a_fresh_order_and_one
     event = OrderPlacedEvent.of(order(), correlation_id="c")
     with StripeAnswers() as stripe:
         gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe.url, bounds=BOUNDS))
-        charge_order = ChargeOrder(Charges(store, gateway, BOUNDS, Instruments(clock, SILENT, SILENT)))
+        tools = charge_tools(store, gateway, Instruments(clock, SILENT, SILENT))
         stripe.post("/v1/payment_intents", json=shown())
         stripe.post("/v1/payment_intents/pi_1/confirm", json=shown(status="succeeded"))
-        assert charge_order(event) == Done()
+        assert charge_order(event, tools) == Done()
         assert [call.path_url for call in stripe.calls] == [
             "/v1/payment_intents",
             "/v1/payment_intents/pi_1/confirm",
         ]
         assert written == ["UpdateItem"] * 3
-        assert charge_order(event) == Done()
+        assert charge_order(event, tools) == Done()
         assert len(stripe.calls) == 2
         assert written == ["UpdateItem"] * 4
 

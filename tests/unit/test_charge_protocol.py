@@ -9,9 +9,11 @@ from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.discrepancy import Discrepancy, find_discrepancy
 from onecharge.payments.charges.protocol import (
+    CHARGE_RULES,
     Cancel,
     CancelFound,
     CancelReason,
+    ChargeAction,
     Confirm,
     ConfirmResult,
     Create,
@@ -24,7 +26,6 @@ from onecharge.payments.charges.protocol import (
     decide_after_lookup,
     is_decline_of,
 )
-from onecharge.payments.charges.rules import RULES, NextAction
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from testing.builders import ORDER_ID, REQUEST, T0, intent, order, payment
@@ -91,7 +92,7 @@ def test_an_order_is_old_at_23_hours(age: int, is_old: bool) -> None:
 )
 def test_what_it_is_finalizes_the_attempt(shown: FoundIntent, state: PaymentState) -> None:
     """With the PaymentIntent's id; other money than was frozen is for a person, and never confirmed."""
-    decision = decide(payment(), shown, confirm_result=ConfirmResult.UNKNOWN)
+    decision = decide(payment(), shown, confirm_result=ConfirmResult.OF_ANOTHER_WORKER)
     assert decided_state(decision) is state
     assert isinstance(decision, Finalize)
     assert decision.payment_intent_id == "pi_1"
@@ -120,7 +121,7 @@ def test_what_is_open_and_untried_is_confirmed(status: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
-@pytest.mark.parametrize("confirm_result", [ConfirmResult.ANSWERED, ConfirmResult.KEY_UNUSABLE])
+@pytest.mark.parametrize("confirm_result", [ConfirmResult.ANSWERED, ConfirmResult.KEY_SPENT])
 def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str, confirm_result: ConfirmResult) -> None:
     """There is never a second confirm key for the same attempt and PaymentIntent."""
     assert decide(payment(), intent(status), confirm_result=confirm_result) == Cancel(CancelReason.ABANDONED)
@@ -172,18 +173,18 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
     ("known", "latest", "confirm_result", "is_own"),
     [
         # Another's, after an open page or a row that was lost: its one key says.
-        (None, "ch_1", ConfirmResult.NONE_YET, False),
-        ("ch_1", "ch_2", ConfirmResult.NONE_YET, False),
-        ("ch_1", "ch_1", ConfirmResult.NONE_YET, False),
-        (None, None, ConfirmResult.NONE_YET, False),
-        (None, "ch_1", ConfirmResult.UNKNOWN, True),
-        ("ch_1", "ch_2", ConfirmResult.UNKNOWN, True),
-        ("ch_1", "ch_1", ConfirmResult.UNKNOWN, False),
+        (None, "ch_1", ConfirmResult.UNANSWERED, False),
+        ("ch_1", "ch_2", ConfirmResult.UNANSWERED, False),
+        ("ch_1", "ch_1", ConfirmResult.UNANSWERED, False),
+        (None, None, ConfirmResult.UNANSWERED, False),
+        (None, "ch_1", ConfirmResult.OF_ANOTHER_WORKER, True),
+        ("ch_1", "ch_2", ConfirmResult.OF_ANOTHER_WORKER, True),
+        ("ch_1", "ch_1", ConfirmResult.OF_ANOTHER_WORKER, False),
         ("ch_1", "ch_1", ConfirmResult.ANSWERED, True),
         (None, None, ConfirmResult.ANSWERED, True),
         # A stored failure proves nothing: the decline may be the attempt's before.
-        ("ch_1", "ch_1", ConfirmResult.KEY_UNUSABLE, False),
-        ("ch_1", "ch_2", ConfirmResult.KEY_UNUSABLE, True),
+        ("ch_1", "ch_1", ConfirmResult.KEY_SPENT, False),
+        ("ch_1", "ch_2", ConfirmResult.KEY_SPENT, True),
     ],
 )
 def test_whose_decline_it_is(
@@ -197,7 +198,7 @@ def test_whose_decline_it_is(
     if is_own:
         assert decided_state(decision) is PaymentState.DECLINED
     else:
-        assert decision == (Confirm() if confirm_result is ConfirmResult.NONE_YET else Cancel(CancelReason.ABANDONED))
+        assert decision == (Confirm() if confirm_result is ConfirmResult.UNANSWERED else Cancel(CancelReason.ABANDONED))
 
 
 def test_whoever_waits_is_known_to_the_attempt_after_it() -> None:
@@ -277,7 +278,7 @@ def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
 
 def test_every_kind_of_response_has_a_rule() -> None:
     """The table is complete: no response falls through."""
-    assert RULES.keys() == set(ResponseKind)
+    assert CHARGE_RULES.keys() == set(ResponseKind)
 
 
 def test_the_documented_table_of_responses_is_the_code_s() -> None:
@@ -286,12 +287,14 @@ def test_the_documented_table_of_responses_is_the_code_s() -> None:
     section = text.split("## What a response means that is no PaymentIntent")[1].split("\n## ")[0]
     table = [line for line in section.splitlines() if line.startswith("|")][2:]
     documented = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    assert documented == [[kind.value, rule.action.name, "alarm" if rule.alarm else ""] for kind, rule in RULES.items()]
+    assert documented == [
+        [kind.value, rule.action.name, "alarm" if rule.alarm else ""] for kind, rule in CHARGE_RULES.items()
+    ]
 
 
 def test_only_a_refusal_of_card_or_amount_declines_unseen() -> None:
     """Every other response is followed by what the PaymentIntent is, or by another try."""
-    declines = {kind for kind, rule in RULES.items() if rule.action is NextAction.DECLINE}
+    declines = {kind for kind, rule in CHARGE_RULES.items() if rule.action is ChargeAction.DECLINE}
     assert declines == {ResponseKind.PAYMENT_METHOD_REFUSED, ResponseKind.AMOUNT_REFUSED}
 
 

@@ -16,15 +16,12 @@ from onecharge.contract.events import OrderPlacedEvent
 from onecharge.runtime.consumer import (
     BACKOFF_CAP_SECONDS,
     BackOff,
-    Batch,
     Consumer,
     Disposition,
     Done,
-    Handle,
     PoisonMessage,
     RetryAfter,
     backoff_seconds,
-    one_by_one,
 )
 from onecharge.runtime.queues import Queue
 from testing.harness import LambdaContext, Log, Sample
@@ -128,7 +125,7 @@ def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaCont
         **other: Any,
     ) -> list[str]:
         with ThreadPoolExecutor(10) as threads:
-            given: dict[str, Any] = {"model": OrderPlacedEvent, "handler": one_by_one(handle), **other}
+            given: dict[str, Any] = {"model": OrderPlacedEvent, "handle": handle, **other}
             consumer = Consumer(
                 **given,
                 queue=queue,
@@ -313,37 +310,6 @@ def unhandled(event: OrderPlacedEvent) -> Disposition:
     raise AssertionError
 
 
-def test_a_handler_knows_its_batch(sqs: Sqs, consume: Consume, body: str) -> None:
-    """The valid events, those that were received before, and how much time is left."""
-    event = sqs.receive(body, with_data(body, amount_minor=200), "{}")
-    event["Records"][1]["attributes"]["ApproximateReceiveCount"] = "2"
-    batches: list[Batch[OrderPlacedEvent]] = []
-
-    def handler(batch: Batch[OrderPlacedEvent]) -> Handle[OrderPlacedEvent]:
-        batches.append(batch)
-        return lambda _: Done()
-
-    assert consume(event, unhandled, handler=handler) == []
-    [batch] = batches
-    assert [each.data.amount_minor for each in batch.redelivered] == [200]
-    assert len(batch.events) == batch.at_once == 2
-    assert batch.seconds_left > 1
-
-
-@pytest.mark.parametrize("error", [ZeroDivisionError(), PoisonMessage("of one message")])
-def test_what_fails_for_the_batch_is_no_fault_of_its_messages(
-    sqs: Sqs, consume: Consume, body: str, error: Exception
-) -> None:
-    """Each backs off, and none is dead-lettered, whatever the error is."""
-    event = sqs.receive(body, body, body)
-
-    def handler(_: Batch[OrderPlacedEvent]) -> Handle[OrderPlacedEvent]:
-        raise error
-
-    assert len(consume(event, unhandled, handler=handler)) == 3
-    assert sqs.dead_letters() == []
-
-
 def test_a_message_that_our_own_model_fails_on_fails_alone(sqs: Sqs, consume: Consume, body: str) -> None:
     """An error that is no ValidationError is ours: the message stays in its queue, and the others are handled."""
 
@@ -415,19 +381,6 @@ def test_after_the_first_failure_of_a_group_its_rest_is_returned_to_the_queue(
     assert sorted(by_body[each] for each in failed) == [numbered(body, number) for number in (2, 3, 4)]
     assert sorted(handled) == [0, 1, 2, 5]
     assert fifo.visible() == 2
-
-
-def test_of_a_group_one_is_handled_at_once(fifo: Sqs, consume: Consume, body: str) -> None:
-    """So nobody waits for what comes after it."""
-    counted: list[int] = []
-
-    def handler(batch: Batch[OrderPlacedEvent]) -> Handle[OrderPlacedEvent]:
-        counted.append(batch.at_once)
-        return lambda _: Done()
-
-    event = fifo.receive_of_groups(*[numbered(body, number) for number in range(6)], groups="abaacb")
-    assert consume(event, unhandled, handler=handler) == []
-    assert counted == [3]
 
 
 def test_poison_does_not_block_its_group(fifo: Sqs, consume: Consume, body: str) -> None:

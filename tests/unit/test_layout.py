@@ -65,8 +65,8 @@ NOT_MOVED_YET = {
 }
 """Tests that import another test's helpers. To be emptied: what two tests share belongs in testing/."""
 
-FUNCTION_LINES_MAX = 45
-MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = 420
 
 
 def modules_in(folder: str, root: str = ".") -> dict[str, Path]:

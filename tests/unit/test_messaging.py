@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
+from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
 from republish.waiting import FIRST_WAIT_SECONDS
 from testing.harness import Sample, load_intrinsics

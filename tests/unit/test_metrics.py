@@ -74,11 +74,11 @@ def test_a_flush_of_nothing_writes_nothing(counts: Counts, capsys: pytest.Captur
 
 
 def subjects() -> Iterator[str]:
-    """Of the workers, each of which counts its own metrics."""
+    """What the metrics of a row begin with."""
     for module in MODULES:
         for each in ast.walk(module):
             match each:
-                case ast.Assign([ast.Name("subject")], ast.Constant(str(subject))):
+                case ast.AnnAssign(ast.Name("subject"), _, ast.Constant(str(subject))):
                     yield subject
 
 
@@ -105,7 +105,7 @@ def pattern_of(name: ast.expr) -> Iterator[str]:
 def _pattern_of_part(part: ast.expr) -> str:
     if isinstance(part, ast.Constant):
         return re.escape(str(part.value))
-    is_subject = isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "self.subject"
+    is_subject = isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "row.subject"
     return f"({'|'.join(subjects())})" if is_subject else r"\{\w+\}"
 
 

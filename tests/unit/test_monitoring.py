@@ -154,7 +154,7 @@ def test_a_saved_query_asks_for_what_is_logged() -> None:
     for query in queries:
         for message in re.findall(r'message = "([^"]+)"', query["QueryString"]):
             assert message in sources or message == "payment finalized", query["Name"]
-    assert 'f"{self.subject.lower()} finalized"' in sources, "makes it: payment finalized"
+    assert 'f"{row.subject.lower()} finalized"' in sources, "makes it: payment finalized"
     named = re.findall(r"`([a-z]+(?:-[a-z]+)+)`", RUNBOOK.partition("# What notifies")[0])
     assert sorted(named) == sorted(query["Name"].rpartition("/")[2] for query in queries)
 

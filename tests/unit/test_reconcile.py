@@ -13,7 +13,6 @@ import pytest
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import Cancellation
 from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS, Reconciler
 from onecharge.payments.event_handler import StripeEventHandler
 from onecharge.payments.stripe_events import StripeEvent
@@ -32,6 +31,7 @@ from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong
 from testing.harness import LambdaContext, Log
 from testing.payment_service import REQUIRES_ACTION_SECONDS, T0, PaymentService, order_id
 from testing.reconcile_harness import RUN_SECONDS, STEP_SECONDS, ReconcileHarness, reconcile_harness
+from testing.tools import Cancellation
 
 
 @pytest.fixture
@@ -763,6 +763,9 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
             "PAYMENTS_STATE_TABLE": "payments-state",
             "REQUIRES_ACTION_SECONDS": "43200",
             "STRIPE_SECRET_ARN": "stripe",
+            "CHARGES_PER_SECOND": "7",
+            "CHARGE_CONCURRENCY": "2",
+            "LOOK_UP_PLACED_BEFORE_SECONDS": "0",
             "STRIPE_API_BASE": "http://127.0.0.1:9",
             "FUNCTION_TIMEOUT_SECONDS": "240",
         }

@@ -15,30 +15,33 @@ import stripe
 from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import FoundIntent
-from onecharge.payments.charges.row import payment_of
-from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.delivery import REEMIT_AFTER_SECONDS
+from onecharge.payments.charges.store import PaymentStore, payment_of
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.discrepancy import Discrepancy
+from onecharge.payments.refunds.event_handler import RefundEventHandler
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import (
+    REFUND_RULES,
     SPENT_KEY_SECONDS,
     FoundRefund,
     FrozenRefund,
+    RefundAction,
+    RefundResponseKind,
+    kind_of,
     kind_of_refund,
     refund_id_of_canceled_order,
 )
-from onecharge.payments.refunds.rules import RULES, NextAction, RefundResponseKind, kind_of
-from onecharge.payments.refunds.service import Refunds
+from onecharge.payments.refunds.refund import RefundTools, refund
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import EventDeferred, RefundEvent, RefundEventType
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, REFUSED_SECONDS, RETENTION_SECONDS
-from onecharge.payments.worker import Unfinished
+from onecharge.payments.work import REEMIT_AFTER_SECONDS, Unfinished, work
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.dynamodb import from_item
 from refund_charge.app import Application
-from refund_charge.refund import RefundCharge
+from refund_charge.refund import refund_charge
 from testing.harness import PROJECT, Log, Sample, load_template, number_of
 from testing.simulation.dynamodb import MemoryDynamoDB, NoFaults
 from testing.simulation.refunds import (
@@ -56,6 +59,7 @@ from testing.simulation.refunds import (
     paid,
     requested,
 )
+from testing.tools import refund_tools
 
 REFUND_ID = requested(0, 400).data.refund_id
 
@@ -75,26 +79,26 @@ class Service:
         self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
         self.stripe = MemoryRefunds(self.io)
 
-    def refunds(self, *, clock_differs: int = 0) -> Refunds:
-        """The deployed parts, with the Stripe key as it is now."""
+    def tools(self, *, clock_differs: int = 0) -> RefundTools:
+        """What the next delivery refunds with: the Stripe key as it is now."""
         instruments = Instruments(lambda: self.io.time + clock_differs, self.log.logger, self.counted.append)
-        return Refunds(self.store, self.stripe.client(), BOUNDS, instruments)
+        return refund_tools(self.store, StripeRefunds(self.stripe.client()), instruments)
 
     @property
     def store(self) -> RefundStore:
         return RefundStore(self.dynamodb, REFUNDS)
 
     def deliver(self, event: RefundRequestedEvent | None = None, *, clock_differs: int = 0) -> Disposition:
-        refunds = self.refunds(clock_differs=clock_differs)
-        refund_charge = RefundCharge(refunds, PaymentStore(self.dynamodb, PAYMENTS))
-        return refund_charge(event or self.event)
+        tools = self.tools(clock_differs=clock_differs)
+        return refund_charge(event or self.event, tools, PaymentStore(self.dynamodb, PAYMENTS))
 
     def happens(self, name: str = "failed", **changes: Any) -> Discrepancy | None:
         """Stripe sends an event of the first refund."""
         event = RefundEvent(
             "evt_1", RefundEventType.FAILED, "re_0", name, ORDER_ID, self.event.data.refund_id, PAYMENT_INTENT
         )
-        return self.refunds().event_handler.handle(replace(event, **changes))
+        tools = self.tools()
+        return RefundEventHandler(tools.store, tools.gateway, tools.instruments).handle(replace(event, **changes))
 
     def loses_the_answer(self) -> None:
         """The refund is made, and this worker does not learn of it: the SDK does not send it again."""
@@ -433,10 +437,11 @@ def test_a_list_that_is_too_long_is_inconclusive(service: Service) -> None:
             )
 
     client: Any = SimpleNamespace(v1=SimpleNamespace(refunds=Endless()))
-    worker = replace(service.refunds().worker, gateway=StripeRefunds(client))
+    tools = replace(service.tools(), gateway=StripeRefunds(client))
     request = FrozenRefund.of(service.event.data, PAYMENT_INTENT)
     claim: Any = service.store.claim(request, correlation_id="c", owner="w", now=T0, lease_seconds=35)
-    assert worker.work(claim.row, deadline=T0 + 60) == Unfinished("lookup inconclusive")
+    result = work(lambda row: refund(row, tools), claim.row, tools.store, tools.instruments)
+    assert result == Unfinished("lookup inconclusive")
     assert "Alarm" in service.counted
 
 
@@ -592,7 +597,7 @@ def test_a_refund_of_other_money_is_for_a_person(service: Service) -> None:
     request = FrozenRefund.of(service.event.data, PAYMENT_INTENT)
     for found in (FoundRefund("re_1", "succeeded", 399, "EUR"), FoundRefund("re_1", "succeeded", 400, "USD")):
         assert kind_of_refund(request, found) is RefundResponseKind.OTHER_MONEY
-    assert RULES[RefundResponseKind.OTHER_MONEY].state is RefundState.NEEDS_REVIEW
+    assert REFUND_RULES[RefundResponseKind.OTHER_MONEY].state is RefundState.NEEDS_REVIEW
 
 
 @pytest.mark.parametrize(
@@ -630,19 +635,19 @@ def test_each_answer_is_of_one_kind(answer: stripe.StripeError, kind: RefundResp
 
 
 _ROW_OF = {
-    NextAction.RETRY: "stays PENDING: looked up, then sent again",
-    NextAction.LOOK_UP_ONLY: "stays PENDING: looked up, never sent again; after a day NEEDS_REVIEW",
-    NextAction.REFUSE: "stays PENDING: looked up, then sent again; after an hour NEEDS_REVIEW",
-    NextAction.LOOK_UP_THEN_FAIL: (
+    RefundAction.RETRY: "stays PENDING: looked up, then sent again",
+    RefundAction.LOOK_UP_ONLY: "stays PENDING: looked up, never sent again; after a day NEEDS_REVIEW",
+    RefundAction.REFUSE: "stays PENDING: looked up, then sent again; after an hour NEEDS_REVIEW",
+    RefundAction.LOOK_UP_THEN_FAIL: (
         "looked up once more, then FAILED; NEEDS_REVIEW if an earlier worker or request may still make it"
     ),
 }
 _MESSAGE_OF = {
-    NextAction.FINALIZE: "done",
-    NextAction.LOOK_UP_THEN_FAIL: "done",
-    NextAction.RETRY: "backoff",
-    NextAction.LOOK_UP_ONLY: "backoff, then done",
-    NextAction.REFUSE: "backoff, then done",
+    RefundAction.FINALIZE: "done",
+    RefundAction.LOOK_UP_THEN_FAIL: "done",
+    RefundAction.RETRY: "backoff",
+    RefundAction.LOOK_UP_ONLY: "backoff, then done",
+    RefundAction.REFUSE: "backoff, then done",
 }
 
 
@@ -654,7 +659,7 @@ def test_the_documented_rules_of_refunds_are_the_code_s() -> None:
             _ROW_OF.get(rule.action, str(rule.state)),
             _MESSAGE_OF[rule.action] + (", alarm" if rule.alarm else ""),
         ]
-        for kind, rule in RULES.items()
+        for kind, rule in REFUND_RULES.items()
     ]
     text = (PROJECT / "docs/protocol.md").read_text().split("## Refunds")[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
@@ -663,10 +668,10 @@ def test_the_documented_rules_of_refunds_are_the_code_s() -> None:
 
 def test_only_a_refusal_or_a_returned_refund_fails() -> None:
     """So that no outage and no wrong secret frees an amount that may be refunded."""
-    failing = {kind for kind, rule in RULES.items() if rule.state is RefundState.FAILED}
+    failing = {kind for kind, rule in REFUND_RULES.items() if rule.state is RefundState.FAILED}
     assert failing == {RefundResponseKind.RETURNED, RefundResponseKind.REFUSED}
-    assert {kind_of(Failure(kind)) for kind in ResponseKind} <= RULES.keys()
-    assert {rule.action for rule in RULES.values()} == set(NextAction)
+    assert {kind_of(Failure(kind)) for kind in ResponseKind} <= REFUND_RULES.keys()
+    assert {rule.action for rule in REFUND_RULES.values()} == set(RefundAction)
 
 
 # ---------------------------------------------------------------- refund.failed after success
@@ -709,7 +714,7 @@ def test_an_event_that_overtakes_its_worker(service: Service) -> None:
     service.reached_through(At(9, bank_returns))
     assert service.deliver() == BackOff()
     assert service.deliver() == Done()
-    assert (service.row["state"], "LeaseLost" in service.counted) == ("FAILED", True)
+    assert (service.row["state"], "WriteRefused" in service.counted) == ("FAILED", True)
 
 
 def test_a_worker_that_overtakes_an_event(service: Service) -> None:
@@ -776,7 +781,7 @@ INTENT = FoundIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")
 
 def refund_canceled(service: Service) -> str:
     """Refund it; returns the refund's state."""
-    service.refunds().refund_canceled_order(payment_of(paid()), INTENT)
+    refund_canceled_order(payment_of(paid()), INTENT, service.tools())
     return str(service.row["state"])
 
 
@@ -821,7 +826,6 @@ def test_the_template_gives_the_function_its_environment(aws: None) -> None:
     """Every variable that the application reads."""
     function = load_template()["Resources"]["RefundChargeFunction"]["Properties"]
     given = {name: number_of(name) or "x" for name in function["Environment"]["Variables"]}
-    given["STRIPE_SHARE_PERCENT"] = function["Environment"]["Variables"]["STRIPE_SHARE_PERCENT"]
     Application(given)
     assert {"PAYMENTS_TABLE", "REFUNDS_TABLE"} <= given.keys()
 

@@ -166,7 +166,7 @@ def test_a_rolled_api_key_is_noticed_with_its_first_refusal(key: SecretsManager)
         StandInAdmin(standin.base_url).assign_api_key("sk_test_first", None)
         key.put("sk_test_second")
         # Ten records of a batch have the old client; the last of them is refused when the secret was read anew.
-        assert set(refusals_of(rolled, 10)) == {ResponseKind.KEY_REPLACED}
+        assert set(refusals_of(rolled, 10)) == {ResponseKind.API_KEY_REPLACED}
         assert refusals_of(account.client()) == [ResponseKind.NOT_FOUND]
 
 

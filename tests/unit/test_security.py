@@ -64,10 +64,10 @@ def test_the_api_and_the_queues_are_bounded() -> None:
     [api] = of_type("AWS::Serverless::HttpApi").values()
     assert 0 < api["DefaultRouteSettings"]["ThrottlingRateLimit"] <= 1000
     assert 0 < api["DefaultRouteSettings"]["ThrottlingBurstLimit"] <= 1000
-    profiles = load_template()["Mappings"]["Profile"].values()
-    assert all(profile["ChargeConcurrency"] <= 8 for profile in profiles)
+    rates = load_template()["Mappings"]["ChargesPerSecond"]
+    assert all(rate["Concurrency"] <= max(2, int(per_second) / 5) for per_second, rate in rates.items())
     source = RESOURCES["ChargeOrderFunction"]["Properties"]["Events"]["OrderPlaced"]["Properties"]
-    assert "ChargeConcurrency" in str(source["ScalingConfig"]["MaximumConcurrency"])
+    assert "Concurrency" in str(source["ScalingConfig"]["MaximumConcurrency"])
 
 
 def test_the_access_log_holds_nothing_of_a_request() -> None:

@@ -14,7 +14,7 @@ from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import CancelReason
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import ResponseKind, is_replay
-from testing.builders import BOUNDS, REQUEST, payment
+from testing.builders import BOUNDS, REQUEST, T0, payment
 from testing.stripe_answers import Break, StripeAnswers
 
 IMPATIENT = replace(BOUNDS, stripe_read_timeout_seconds=0.5)
@@ -54,7 +54,7 @@ def payment_intent(status: str = "requires_payment_method", **changes: Any) -> d
         "amount": 1099,
         "currency": "eur",
         "status": status,
-        "metadata": {"order_id": REQUEST.order_id, "generation": "0"},
+        "metadata": {"order_id": REQUEST.order_id, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"},
         **changes,
     }
 

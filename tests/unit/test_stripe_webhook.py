@@ -17,12 +17,12 @@ from local.samples import SAMPLES
 from local.stripe_standin.webhooks import signature
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import Cancellation
 from onecharge.payments.stripe_events import EventDeferred
 from stripe_webhook.app import Application
 from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong_key
 from testing.harness import LambdaContext, Log, Sample
 from testing.payment_service import REQUIRES_ACTION_SECONDS, T0, order_id
+from testing.tools import Cancellation
 from testing.webhook_harness import Event, WebhookHarness, body_of
 
 
@@ -535,6 +535,9 @@ def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample) ->
         "REQUIRES_ACTION_SECONDS": "43200",
         "STRIPE_EVENTS_TABLE": "stripe-events",
         "STRIPE_SECRET_ARN": "stripe-api-key",
+        "CHARGES_PER_SECOND": "7",
+        "CHARGE_CONCURRENCY": "2",
+        "LOOK_UP_PLACED_BEFORE_SECONDS": "0",
         "STRIPE_WEBHOOK_SECRET_ARN": "stripe-webhook-secret",
         "STRIPE_API_BASE": "http://127.0.0.1:9",
     }

@@ -19,7 +19,7 @@ from testing.harness import load_template
 
 TEMPLATE = load_template()
 RESOURCES = TEMPLATE["Resources"]
-[PROFILES] = TEMPLATE["Mappings"].values()
+PROFILES = TEMPLATE["Mappings"]["Profile"]
 DAY = 24 * 3600
 FUNCTIONS = {
     name: each["Properties"] for name, each in RESOURCES.items() if each["Type"] == "AWS::Serverless::Function"

@@ -13,8 +13,8 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.payments.charges.event_handler import ChargeEventHandler
+from onecharge.payments.charges.protocol import CHARGE_RULES
 from onecharge.payments.charges.reconciler import Reconciler, RowChanged, StripeUnavailable
-from onecharge.payments.charges.rules import RULES
 from onecharge.payments.stripe_events import ChargeEvent, EventDeferred, PaymentIntentEvent, RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import LookupInconclusive, classify
 from onecharge.runtime.alarms import Cause
@@ -29,7 +29,7 @@ def cause_of(error: Exception) -> Cause | None:
     if isinstance(error, StripeUnavailable):
         return error.cause
     if isinstance(error, stripe.StripeError):
-        return RULES[classify(error).kind].alarm
+        return CHARGE_RULES[classify(error).kind].alarm
     return None if isinstance(error, OUTAGES) else Cause.UNEXPECTED_ERROR
 
 

@@ -13,7 +13,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from onecharge.runtime.dynamodb import expression_values, set_expression, to_item
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 PENDING = "PENDING"
-"""How PaymentState and RefundState both spell it: the only state that is not final."""
+"""How PaymentState and RefundState both spell it: the only state in which a worker has something to do."""
 
 ROW_IS_NEW = "attribute_not_exists(order_id)"
 LEASE_IS_FREE = "lease_expires_at <= :now"
 _IS_OWNER = "lease_owner = :ours AND #state = :pending"
 
 
-class LeaseLost(Exception):
-    """Nothing was written: another worker has claimed the row since, or somebody has finalized it.
+class WriteRefused(Exception):
+    """Nothing was written: another worker has claimed the row since, or it was finalized.
 
     PaymentStore.finalize also raises it if a cancellation was requested meanwhile.
     """
@@ -42,12 +42,19 @@ class NoSuchRow(Exception):
 class LeasedRow(Protocol):
     """What a lease needs of a row: Payment and Refund have it."""
 
+    subject: ClassVar[str]
+    """The prefix of its metrics: `Payment.SUCCEEDED`."""
+
     @property
     def key(self) -> dict[str, Any]:
         """The row's key attributes."""
 
     @property
     def attempt(self) -> int: ...
+    @property
+    def amount_minor(self) -> int: ...
+    @property
+    def currency(self) -> str: ...
     @property
     def state(self) -> str: ...
     @property
@@ -61,6 +68,9 @@ class LeasedRow(Protocol):
     @property
     def log_fields(self) -> dict[str, object]:
         """What every log line about the row carries."""
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the row has needed work for so long that a person has to see it."""
 
 
 # ---------------------------------------------------------------- the results of a claim
@@ -81,8 +91,8 @@ class HeldByAnother:
 
 
 @dataclass(frozen=True)
-class AlreadyFinal[Row]:
-    """The row's state is final (charges/protocol.py): this delivery is a duplicate."""
+class AlreadyEnded[Row]:
+    """The attempt, or the refund, has ended: this delivery is a duplicate."""
 
     row: Row
 
@@ -94,7 +104,7 @@ class Superseded[Row]:
     row: Row
 
 
-type Claim[Row] = Claimed[Row] | HeldByAnother | AlreadyFinal[Row] | Superseded[Row]
+type Claim[Row] = Claimed[Row] | HeldByAnother | AlreadyEnded[Row] | Superseded[Row]
 
 
 def new_lease_owner() -> str:
@@ -138,20 +148,20 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
 
     # ------------------------------------------------------------ as the lease owner
 
-    def release_lease(self, row: Row, **kept: str | int) -> None:
-        """End the lease early, so that the next delivery need not wait for it. Raises LeaseLost.
+    def release_lease(self, row: Row, **kept: str | int) -> Row:
+        """End the lease early, so that the next delivery need not wait for it; returns the row. Raises WriteRefused.
 
         Args:
             kept: attributes to write with it, such as Stripe's error message.
         """
-        self._write_as_owner(row, released(kept))
+        return self._write_as_owner(row, released(kept))
 
     def finalize(self, row: Row, final: Final, *, now: int) -> Row:
-        """Write the final state, and release the lease. Raises LeaseLost."""
+        """Write the final state, and release the lease. Raises WriteRefused."""
         return self._write_as_owner(row, self._final_changes(final, now))
 
     def _write_as_owner(self, row: Row, changes: Changes, *, only_if: str = "") -> Row:
-        """Change the row as its lease owner; returns it after the write. Raises LeaseLost."""
+        """Change the row as its lease owner; returns it after the write. Raises WriteRefused."""
         try:
             answer = self.client.update_item(
                 TableName=self.table,
@@ -165,7 +175,7 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
                 ReturnValues="ALL_NEW",
             )
         except self.client.exceptions.ConditionalCheckFailedException as refused:
-            raise LeaseLost from refused
+            raise WriteRefused from refused
         return self._row_of(answer["Attributes"])
 
     # ------------------------------------------------------------ on the revision that was read

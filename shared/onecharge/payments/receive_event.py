@@ -38,7 +38,7 @@ class ReceiveStripeEvent:
         """With the Stripe key as it is now. Raises SecretUnavailable."""
         service = reconciliation.service
         return cls(
-            events=reconciliation.event_handler(service.charges()),
+            events=reconciliation.event_handler(service.charge_tools()),
             processed=processed,
             instruments=service.instruments,
             is_live=service.stripe.is_live(),

@@ -1,63 +1,33 @@
-"""The payment service's parts, put together in one place for all its functions.
-
-PaymentService   what outlives an invocation: the Payments table, the Stripe account, clock, logger and metrics
-   └─ charges()  what works with the Stripe key as it is now: gateway, worker, cancellation
-reconciliation.py puts its parts together on top of it.
-refunds/service.py does the same.
-"""
+"""What the payment service's functions share for as long as their execution environment lives."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from onecharge.payments.charges.cancel import CancelPayment
+from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import WINDOW_PARTS, StripeGateway
-from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.charges.worker import PaymentWorker
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.refund import RefundTools
+from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_client import StripeAccount
+from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.payments.worker import AT_ONCE, Turn
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Threads
 from onecharge.runtime.secrets import SecretUnavailable
 
-
-@dataclass(frozen=True)
-class Charges:
-    """The parts that charge, over one store and one gateway."""
-
-    store: PaymentStore
-    gateway: StripeGateway
-    bounds: TimeBounds
-    instruments: Instruments
-    look_up_placed_before: int = 0
-    """As PaymentWorker has it."""
-    turn: Turn = AT_ONCE
-    seen: Mapping[str, Payment] = field(default_factory=dict)
-    """Rows by order id, as they were read after this delivery had begun."""
-
-    @property
-    def worker(self) -> PaymentWorker:
-        return PaymentWorker(
-            store=self.store,
-            gateway=self.gateway,
-            instruments=self.instruments,
-            look_up_placed_before=self.look_up_placed_before,
-            turn=self.turn,
-        )
-
-    @property
-    def cancel(self) -> CancelPayment:
-        return CancelPayment(store=self.store, worker=self.worker, bounds=self.bounds, instruments=self.instruments)
+if TYPE_CHECKING:
+    import stripe
 
 
 class PaymentService:
-    """Everything that outlives an invocation.
+    """The Payments table, the Stripe account, clock, logger and metrics.
 
-    Reads PAYMENTS_TABLE, STRIPE_SECRET_ARN, STRIPE_API_BASE and LOOK_UP_PLACED_BEFORE_SECONDS (since 1970).
+    Reads PAYMENTS_TABLE, STRIPE_SECRET_ARN, STRIPE_API_BASE, CHARGES_PER_SECOND, CHARGE_CONCURRENCY and
+    LOOK_UP_PLACED_BEFORE_SECONDS (epoch seconds).
     """
 
     def __init__(self, environment: Mapping[str, str], *, bounds: TimeBounds, instruments: Instruments) -> None:
@@ -65,23 +35,43 @@ class PaymentService:
         self.instruments = instruments
         config = client_config()
         self.dynamodb = aws_client("dynamodb", config=config)
-        self.store = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
-        # All lookups of a worker share the threads, as they share Stripe's limit.
-        self._lookups = Threads(WINDOW_PARTS)
+        self.payments = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
         self.stripe = StripeAccount(environment, config=config, bounds=bounds, count=instruments.count)
-        look_up = "LOOK_UP_PLACED_BEFORE_SECONDS"  # A function that does not charge has none.
-        self._look_up_placed_before = int(environment[look_up]) if look_up in environment else 0
+        self._rate = StripeRate.of(environment)
+        # All lookups share the threads, as they share Stripe's limit.
+        self._lookups = Threads(WINDOW_PARTS)
+        self._look_up_placed_before = int(environment["LOOK_UP_PLACED_BEFORE_SECONDS"])
 
-    def charges(self) -> Charges:
-        """The parts over a client with the Stripe key as it is now.
+    def charge_tools(self) -> ChargeTools:
+        """What one delivery charges with, until its deadline: the client has the Stripe key as it is now.
 
         Raises:
             SecretUnavailable: the key cannot be read: an outage, counted as an alarm.
         """
+        return ChargeTools(
+            store=self.payments,
+            gateway=StripeGateway(self._client(), parallel=self._lookups),
+            instruments=self.instruments,
+            rate=self._rate,
+            lease_seconds=self.bounds.lease_seconds,
+            deadline=self.bounds.deadline(self.instruments.clock()),
+            look_up_placed_before=self._look_up_placed_before,
+        )
+
+    def refund_tools(self, store: RefundStore) -> RefundTools:
+        """What one delivery refunds with, as above. Raises SecretUnavailable."""
+        return RefundTools(
+            store=store,
+            gateway=StripeRefunds(self._client()),
+            instruments=self.instruments,
+            rate=self._rate,
+            lease_seconds=self.bounds.lease_seconds,
+            deadline=self.bounds.deadline(self.instruments.clock()),
+        )
+
+    def _client(self) -> "stripe.StripeClient":
         try:
-            client = self.stripe.client()
+            return self.stripe.client()
         except SecretUnavailable:
             self.instruments.count(Alarm(Cause.STRIPE_KEY_UNREADABLE))
             raise
-        gateway = StripeGateway(client, parallel=self._lookups)
-        return Charges(self.store, gateway, self.bounds, self.instruments, self._look_up_placed_before)

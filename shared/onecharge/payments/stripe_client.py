@@ -1,14 +1,15 @@
 """The client for Stripe's API, with the account's key as it is now: an Application outlives a rotation of the key."""
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import stripe
-import urllib3
 
-from onecharge.payments.stripe_transport import StripeTransport
+from onecharge.payments.stripe_metrics import NO_ANSWER, status_of, stripe_request
+from onecharge.payments.stripe_responses import API_KEY_REPLACED, REFUSED_KEY_STATUSES
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
 from onecharge.runtime.aws import aws_client
 from onecharge.runtime.secrets import Secret, SecretUnavailable
@@ -34,7 +35,7 @@ def stripe_client(
     is_replaced: Callable[[str], bool] = lambda _: False,
     count: Callable[[str], None] = lambda _: None,
 ) -> stripe.StripeClient:
-    """One client for all threads: one connection pool, bounded timeouts, and no usage telemetry.
+    """One client for all threads, with bounded timeouts and without usage telemetry.
 
     Args:
         is_replaced: whether the API key, which Stripe has just refused, was replaced by another one.
@@ -46,24 +47,46 @@ def stripe_client(
         stripe_version=STRIPE_VERSION,
         base_addresses={"api": api_base},
         max_network_retries=STRIPE_RETRIES,
-        http_client=StripeTransport(
-            api_base,
-            timeout=urllib3.Timeout(
-                connect=bounds.stripe_connect_timeout_seconds, read=bounds.stripe_read_timeout_seconds
-            ),
+        http_client=CountingClient(
+            timeout=(bounds.stripe_connect_timeout_seconds, bounds.stripe_read_timeout_seconds),
             count=count,
             is_key_replaced=lambda: is_replaced(api_key),
         ),
     )
 
 
+class CountingClient(stripe.RequestsClient):
+    """Stripe's own HTTP client, which counts each try, and marks the refusal of an API key that was replaced since."""
+
+    def __init__(
+        self, *, timeout: tuple[float, float], count: Callable[[str], None], is_key_replaced: Callable[[], bool]
+    ) -> None:
+        super().__init__(timeout=timeout)
+        self._count, self._is_key_replaced = count, is_key_replaced
+
+    def request(  # type: ignore[override]  # As RequestsClient has it, which returns the body as bytes.
+        self, method: str, url: str, headers: Mapping[str, str] | None, post_data: Any = None
+    ) -> tuple[bytes, int, Mapping[str, str]]:
+        """Send one request; the SDK itself calls this again for each retry."""
+        started_at = time.monotonic()
+        status, request_id = NO_ANSWER, None
+        try:
+            body, code, received = super().request(method, url, headers, post_data)
+            status, request_id = status_of(code), received.get("request-id")
+        finally:
+            self._count(stripe_request(method.upper(), url, status, time.monotonic() - started_at, request_id))
+        if code in REFUSED_KEY_STATUSES and self._is_key_replaced():
+            received = {**received, API_KEY_REPLACED: "true"}
+        return body, code, received
+
+
 class StripeAccount:
     """The account whose key a secret holds.
 
     A key that Stripe refuses (401, 403) has the secret read anew at once. If it holds another key by now, the response
-    is classified as KEY_REPLACED: the request was not executed, nothing is wrong, and its retry uses the new key. The
-    request itself is never sent again with the new key: a delivery that has looked something up at one account must not
-    continue at another one.
+    is classified as API_KEY_REPLACED: the request was not executed, nothing is wrong, and its retry uses the new key.
+    The request itself is never sent again with the new key: a delivery that has looked something up at one account must
+    not continue at another one.
     """
 
     def __init__(

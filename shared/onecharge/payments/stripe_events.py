@@ -15,7 +15,7 @@ import stripe
 
 from onecharge.payments.charges.gateway import found_intent
 from onecharge.payments.charges.protocol import FoundIntent
-from onecharge.payments.stripe_responses import metadata_of, of_url, order_id_of, with_id
+from onecharge.payments.stripe_responses import metadata_of, order_id_of
 
 if TYPE_CHECKING:
     from stripe.params import EventListParams
@@ -120,13 +120,13 @@ class StripeEvents:
         }
         if after:
             parameters["starting_after"] = after
-        page = of_url(self.client.v1.events.list(parameters), _EVENTS)
+        page = self.client.v1.events.list(parameters)
         parsed = [parse_event(event) for event in page.data]
         return EventPage([event for event in parsed if event], page.data[-1].id if page.has_more else None)
 
     def retrieve_event(self, event_id: str) -> StripeEvent | None:
         """The event, as `parse_event` reads it."""
-        return parse_event(with_id(self.client.v1.events.retrieve(event_id), event_id))
+        return parse_event(self.client.v1.events.retrieve(event_id))
 
 
 def parse_event(event: Any) -> StripeEvent | None:

@@ -1,8 +1,7 @@
 """Classifies what Stripe answers, and failures of the network.
 
-What follows from each kind of response is in charges/rules.py. Source: Stripe documentation, "Error handling", "Error
-codes", "Idempotent requests".
-What follows for a refund is in refunds/rules.py.
+What follows from each kind of response is in charges/protocol.py and refunds/protocol.py. Source: Stripe documentation,
+"Error handling", "Error codes", "Idempotent requests".
 """
 
 import re
@@ -17,10 +16,7 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.runtime.redaction import redacted
 
 IDEMPOTENT_REPLAYED = "idempotent-replayed"
-IDEMPOTENCY_KEY = "Idempotency-Key"
-"""Of a request, and of its response: Stripe returns the key (stripe/stripe-mock, pull request 77)."""
-
-KEY_REPLACED = "onecharge-key-replaced"
+API_KEY_REPLACED = "onecharge-key-replaced"
 """A header of ours on a response that refuses an API key which is no longer the secret's; stripe_client.py sets it."""
 REFUSED_KEY_STATUSES = (401, 403)
 _MESSAGE_LENGTH_MAX = 500
@@ -30,29 +26,19 @@ class LookupInconclusive(Exception):
     """Stripe has more to show than was read, or than time allowed: something of the order may be missing."""
 
 
-class OtherObject(stripe.StripeError):
-    """The answer is about another object than was asked for, such as another request's: it says nothing about ours."""
-
-    def __init__(self, made: Any = None, *, headers: Any = None) -> None:
-        response = getattr(made, "last_response", None)
-        super().__init__(
-            "the answer is about another object than was asked for", headers=response.headers if response else headers
-        )
-
-
 class ResponseKind(StrEnum):
     """The kinds of response other than the requested object."""
 
     NO_ANSWER = "no answer: a time-out, a dropped connection, a proxy's page"
-    OTHER_OBJECT = "an answer about another object than was asked for"
+    WRONG_METADATA = "a create is answered with other metadata than it sent"
     RETRYABLE = "409, 424, 429, 500, 502, 503, 504"
-    STORED_FAILURE = "any of these with Idempotent-Replayed: the key is answered so for ever"
+    STORED_FAILURE = "any of these with Idempotent-Replayed: the key is answered so forever"
     DECLINED = "402 card_error"
     PAYMENT_METHOD_REFUSED = "a payment method that is unknown, used up, unactivated or of another customer"
     AMOUNT_REFUSED = "an amount below Stripe's minimum or above its maximum, or a currency that it does not take"
     UNEXPECTED_STATE = "400 payment_intent_unexpected_state"
     OTHER_PARAMETERS = "400 idempotency_error: the key was used with other parameters"
-    KEY_REPLACED = "401 or 403 of an API key that was replaced since"
+    API_KEY_REPLACED = "401 or 403 of an API key that was replaced since"
     ACCOUNT = "401, 403, wrong mode, account not activated, unsupported version, a rate limit in a 400"
     NOT_FOUND = "404 of the object itself"
     INVALID = "another 4xx"
@@ -72,7 +58,7 @@ class Failure:
 
     @property
     def details(self) -> dict[str, str]:
-        """What a row keeps of the failure, for whoever investigates it."""
+        """What a row keeps of the failure, for the person who investigates it."""
         given = {"stripe_message": self.message, "stripe_request_id": self.request_id}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -132,43 +118,6 @@ def metadata_of(made: Any) -> dict[str, str]:
     return metadata.to_dict() if metadata is not None else {}
 
 
-def is_of_another_request(sent: Mapping[str, str] | None, received: Mapping[str, str]) -> bool:
-    """Whether a response has another request's idempotency key, or one though its request has none.
-
-    So it is known even of an error that names no object, and of an earlier answer about the same one.
-
-    Args:
-        sent: the headers of the request.
-        received: the headers of the response; their names in any case.
-    """
-    key = received.get(IDEMPOTENCY_KEY)
-    return key is not None and key != (sent or {}).get(IDEMPOTENCY_KEY)
-
-
-def of_url[Page](page: Page, url: str) -> Page:
-    """A page that the SDK returned, if it is of the list that was asked for. Raises OtherObject.
-
-    An empty page says nothing else of what it is.
-    """
-    if str(getattr(page, "url", "")).partition("?")[0] != url:
-        raise OtherObject(page)
-    return page
-
-
-def with_id[Made](made: Made, object_id: str) -> Made:
-    """An object that the SDK returned, if it is the one that was asked for. Raises OtherObject."""
-    if getattr(made, "id", None) != object_id:
-        raise OtherObject(made)
-    return made
-
-
-def with_metadata[Made](made: Made, **metadata: str) -> Made:
-    """An object that the SDK returned, if it has the metadata that it was created with. Raises OtherObject."""
-    if not metadata.items() <= metadata_of(made).items():
-        raise OtherObject(made)
-    return made
-
-
 def order_id_of(made: Any) -> str | None:
     """The order that an object belongs to, by its metadata; None if it is not ours: others may share the account."""
     order_id = metadata_of(made).get("order_id", "")
@@ -177,8 +126,6 @@ def order_id_of(made: Any) -> str | None:
 
 def classify(error: stripe.StripeError) -> Failure:
     """Which kind of response an error is. An unknown error is never classified as a decline."""
-    if isinstance(error, OtherObject):
-        return Failure(ResponseKind.OTHER_OBJECT, message=error.user_message, request_id=error.request_id)
     # A 409 arrives with `error.code` None: only the body has the code.
     details: Any = error.error
     code = getattr(details, "code", None) or error.code
@@ -208,8 +155,8 @@ def _kind_and_code(error: stripe.StripeError, details: Any, code: str | None) ->
         return ResponseKind.DECLINED, getattr(details, "decline_code", None) or code
     if status == 402:
         return (ResponseKind.STORED_FAILURE if is_replay(error.headers) else ResponseKind.RETRYABLE), code
-    if status in REFUSED_KEY_STATUSES and KEY_REPLACED in (error.headers or {}):
-        return ResponseKind.KEY_REPLACED, code
+    if status in REFUSED_KEY_STATUSES and API_KEY_REPLACED in (error.headers or {}):
+        return ResponseKind.API_KEY_REPLACED, code
     if status in REFUSED_KEY_STATUSES or code in _ACCOUNT_CODES:
         return ResponseKind.ACCOUNT, code
     if isinstance(error, stripe.IdempotencyError) or kind == "idempotency_error":

@@ -17,7 +17,6 @@ Lambda deletes every message that the partial batch response does not report as 
 until their receive count exceeds maxReceiveCount and SQS moves them to the DLQ.
 """
 
-import dataclasses
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -82,39 +81,12 @@ def backoff_seconds(receive_count: int, *, jitter: float) -> int:
     return round(ceiling * (0.5 + jitter / 2))
 
 
-class BatchFailed(Exception):
-    """What handles the batch could not be made; its cause says why."""
-
-
 class Message(Protocol):
     """An event that a queue carries: a CloudEvent, or one of another service's."""
 
     @property
     def log_fields(self) -> dict[str, Any]:
         """What a log line about it carries."""
-
-
-@dataclass(frozen=True)
-class Batch[Event]:
-    """What one invocation has received, before any of it is handled."""
-
-    events: Sequence[Event]
-    """The valid ones."""
-    redelivered: Sequence[Event]
-    """Those of them whose messages were received before."""
-    at_once: int
-    """How many of them are handled at the same time."""
-    seconds_left: float
-    """Until the invocation ends."""
-
-
-type Handle[Event] = Callable[[Event], Disposition]
-"""Handles one event; must be idempotent. Called on several threads."""
-
-
-def one_by_one[Event](handle: Handle[Event]) -> Callable[[Batch[Event]], Handle[Event]]:
-    """A handler that needs to know nothing of a batch."""
-    return lambda batch: handle
 
 
 @dataclass(frozen=True)
@@ -131,7 +103,7 @@ class Consumer[Event: Message]:
 
     Args:
         model: the event that the queue carries, or an adapter for a union of several; all else is poison.
-        handler: called with each batch, makes what handles its events. If it fails, each of them has failed.
+        handle: handles one event; must be idempotent. Called on several threads.
         queue: the event source.
         logger: gets a line for each message that is poison, returned or fails unexpectedly.
         count: counts one occurrence of the metric of that name; called on several threads.
@@ -145,7 +117,7 @@ class Consumer[Event: Message]:
         self,
         *,
         model: type[Event] | TypeAdapter[Event],
-        handler: Callable[[Batch[Event]], Handle[Event]],
+        handle: Callable[[Event], Disposition],
         queue: Queue,
         logger: Logger,
         count: Callable[[str], None],
@@ -154,7 +126,7 @@ class Consumer[Event: Message]:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._model = model if isinstance(model, TypeAdapter) else TypeAdapter(model)
-        self._handler = handler
+        self._handle = handle
         self._queue = queue
         self._logger = logger
         self._jitter = jitter
@@ -169,19 +141,14 @@ class Consumer[Event: Message]:
         reduce the concurrency of the event source mapping.
         """
         received = [self._parsed(Delivery.of(record)) for record in event["Records"]]
-        batch = _batch(received, context.get_remaining_time_in_millis() / 1000)
-        if self._queue.is_fifo:
-            groups = {each.delivery.group for each in received}
-            batch = dataclasses.replace(batch, at_once=len(groups))
-        process = partial(self._process_in_time, context, self._handle_of(batch))
+        process = partial(self._process_in_time, context)
         if self._queue.is_fifo:
             return _response(received, self._process_in_group_order(process, received))
         return _response(received, self._threads.map(process, received))
 
-    def process(self, delivery: Delivery, *, seconds_left: float = 0) -> bool:
+    def process(self, delivery: Delivery) -> bool:
         """Process one delivery, as a batch of its own; returns whether its message can be deleted."""
-        received = self._parsed(delivery)
-        return self._process(self._handle_of(_batch([received], seconds_left)), received)
+        return self._process(self._parsed(delivery))
 
     def _parsed(self, delivery: Delivery) -> _Received[Event]:
         try:
@@ -190,12 +157,6 @@ class Consumer[Event: Message]:
             return _Received(delivery, PoisonMessage(reason_of(invalid)))
         except Exception as error:  # Of ours: this record fails, and no other.
             return _Received(delivery, error)
-
-    def _handle_of(self, batch: Batch[Event]) -> Handle[Event]:
-        try:
-            return self._handler(batch)
-        except Exception as error:  # Each message backs off by itself, as if it alone had met it.
-            return partial(_fail, error)
 
     def _process_in_group_order(
         self, process: Callable[[_Received[Event]], bool], received: Sequence[_Received[Event]]
@@ -225,7 +186,7 @@ class Consumer[Event: Message]:
                 return group[:position]
         return group
 
-    def _process_in_time(self, context: "LambdaContext", handle: Handle[Event], received: _Received[Event]) -> bool:
+    def _process_in_time(self, context: "LambdaContext", received: _Received[Event]) -> bool:
         delivery = received.delivery
         try:
             if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
@@ -233,7 +194,7 @@ class Consumer[Event: Message]:
                 self._returned(delivery, "too little time is left in the invocation")
                 self._back_off(delivery)
                 return False
-            return self._process(handle, received)
+            return self._process(received)
         except Exception:  # The other records of the batch are not to be delivered again because of this one.
             self._logger.exception("record failed unexpectedly", extra={"message_id": delivery.message_id})
             return False
@@ -242,7 +203,7 @@ class Consumer[Event: Message]:
         self._count("MessageReturned")
         self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
 
-    def _process(self, handle: Handle[Event], received: _Received[Event]) -> bool:
+    def _process(self, received: _Received[Event]) -> bool:
         """Whether the message can be deleted."""
         delivery, content = received.delivery, received.content
         if isinstance(content, PoisonMessage):
@@ -250,7 +211,7 @@ class Consumer[Event: Message]:
         if isinstance(content, Exception):
             raise content
         try:
-            disposition = self._disposition_of(handle, content, delivery)
+            disposition = self._disposition_of(content, delivery)
         except PoisonMessage as poison:
             return self._dead_letter(delivery, poison.reason)
         match disposition:
@@ -263,9 +224,9 @@ class Consumer[Event: Message]:
                 self._back_off(delivery)
                 return False
 
-    def _disposition_of(self, handle: Handle[Event], event: Event, delivery: Delivery) -> Disposition:
+    def _disposition_of(self, event: Event, delivery: Delivery) -> Disposition:
         try:
-            return handle(event)
+            return self._handle(event)
         except PoisonMessage:
             raise
         except Exception:  # No order fails because of an error of ours: SQS delivers the message again.
@@ -301,20 +262,6 @@ class Consumer[Event: Message]:
             )
 
 
-def _batch[Event](received: Sequence[_Received[Event]], seconds_left: float) -> Batch[Event]:
-    valid = [(each.delivery, each.content) for each in received if not isinstance(each.content, Exception)]
-    return Batch(
-        events=[event for _, event in valid],
-        redelivered=[event for delivery, event in valid if delivery.receive_count > 1],
-        at_once=len(valid),
-        seconds_left=seconds_left,
-    )
-
-
-def _fail(error: Exception, _: object) -> Disposition:
-    raise BatchFailed from error
-
-
 def _response(received: Sequence[_Received[Any]], succeeded: Iterable[bool]) -> "PartialItemFailureResponse":
     """Lambda deletes what is not named (AWS Lambda Developer Guide, "Handling errors for an SQS event source")."""
     results = zip(received, succeeded, strict=True)
@@ -333,7 +280,7 @@ def _log_fields(event: Message, delivery: Delivery) -> dict[str, Any]:
 def queue_consumer[Event: Message](
     *,
     model: type[Event] | TypeAdapter[Event],
-    handler: Callable[[Batch[Event]], Handle[Event]],
+    handle: Callable[[Event], Disposition],
     queue_url: str,
     dlq_url: str,
     logger: Logger,
@@ -343,7 +290,7 @@ def queue_consumer[Event: Message](
     """The consumer of a Lambda function, with an SQS client and threads of its own; the arguments are Consumer's."""
     return Consumer(
         model=model,
-        handler=handler,
+        handle=handle,
         queue=Queue(aws_client("sqs", config=client_config()), queue_url, dlq_url),
         logger=logger,
         count=count,

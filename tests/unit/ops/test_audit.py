@@ -214,7 +214,7 @@ def test_a_charge_without_the_order_in_its_metadata_is_found(shop: DlqStack) -> 
 
 def events_of(shop: DlqStack) -> ChargeEventHandler:
     """What the reconciler does with a charge's events."""
-    return ChargeEventHandler(shop.payments, StripeGateway(shop.stack.stripe), shop.worker().instruments)
+    return ChargeEventHandler(shop.payments, StripeGateway(shop.stack.stripe), shop.tools().instruments)
 
 
 def refund_by_hand(shop: DlqStack, order: StoredOrder, amount: int) -> str:

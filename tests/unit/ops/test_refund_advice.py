@@ -19,15 +19,16 @@ from onecharge.contract.refunds import (
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import FrozenRefund, Refund
-from onecharge.payments.refunds.service import Refunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.runtime.dynamodb import to_item
 from ops.dead_letters.advice import Action
 from ops.dead_letters.refund_advice import advise_refund_outcome, advise_refund_requested
-from refund_charge.refund import RefundCharge
+from refund_charge.refund import refund_charge
 from testing.builders import ORDER_ID, T0, payment
 from testing.dlq_stack import DlqStack
+from testing.tools import refund_tools
 
 REFUND_ID = "rfd_" + "b" * 32
 PAID = payment(state=PaymentState.SUCCEEDED)
@@ -117,15 +118,12 @@ def test_a_redriven_refund_is_made_once(aws: None, stripe_base: str) -> None:
     """It was made 25 hours ago, its row is lost, Stripe has forgotten its key: the lookup finds it."""
     operated = DlqStack(stripe_base)
     refunds_table = operated.stack.resource("RefundsTable")
-    worker = operated.worker()
-    refunds = Refunds(
-        RefundStore(operated.dynamodb, refunds_table), operated.stack.stripe, worker.bounds, worker.instruments
-    )
-    handle = RefundCharge(refunds, operated.payments)
+    store, gateway = RefundStore(operated.dynamodb, refunds_table), StripeRefunds(operated.stack.stripe)
     with operated.hours_ago(25):
         order = operated.pay()
         requested = stored(order_id=order.order_id, requested_at=order.placed_at)
-        handle(requested.requested_event())
+        tools = refund_tools(store, gateway, operated.tools().instruments)
+        refund_charge(requested.requested_event(), tools, operated.payments)
     operated.dynamodb.put_item(
         TableName=operated.stack.resource("OrderRefundsTable"), Item=to_item(requested.model_dump())
     )
@@ -138,8 +136,9 @@ def test_a_redriven_refund_is_made_once(aws: None, stripe_base: str) -> None:
     assert document["redriven"] == 1
     [message] = operated.messages("RefundsQueue")
     assert message["Body"] == body
-    handle(RefundRequestedEvent.model_validate_json(message["Body"]))
+    tools = refund_tools(store, gateway, operated.tools().instruments)
+    refund_charge(RefundRequestedEvent.model_validate_json(message["Body"]), tools, operated.payments)
     assert [refund["amount"] for refund in operated.standin.ledger().refunds] == [500]
-    lost = refunds.store.read(order.order_id, REFUND_ID)
+    lost = store.read(order.order_id, REFUND_ID)
     assert lost is not None
     assert lost.state is RefundState.SUCCEEDED

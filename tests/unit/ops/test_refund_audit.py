@@ -9,11 +9,12 @@ import pytest
 from local.stripe_standin.server import running_standin
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.refunds.service import Refunds
+from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.runtime.dynamodb import to_item
-from refund_charge.refund import RefundCharge
+from refund_charge.refund import refund_charge
 from testing.dlq_stack import DlqStack
+from testing.tools import refund_tools
 
 REFUND_ID = "rfd_" + "b" * 32
 
@@ -33,9 +34,8 @@ def shop(aws: None, stripe_base: str) -> DlqStack:
 
 def refund(shop: DlqStack, order: StoredOrder, amount_minor: int = 500) -> str:
     """refund_charge makes the refund; returns its id at Stripe."""
-    worker = shop.worker()
     store = RefundStore(shop.dynamodb, shop.stack.resource("RefundsTable"))
-    refunds = Refunds(store, shop.stack.stripe, worker.bounds, worker.instruments)
+    tools = refund_tools(store, StripeRefunds(shop.stack.stripe), shop.tools().instruments)
     requested = RefundRequested(
         order_id=order.order_id,
         attempt=1,
@@ -44,7 +44,7 @@ def refund(shop: DlqStack, order: StoredOrder, amount_minor: int = 500) -> str:
         currency="EUR",
         requested_at=datetime.fromtimestamp(shop.now(), UTC),
     )
-    RefundCharge(refunds, shop.payments)(RefundRequestedEvent.of(requested, correlation_id="c"))
+    refund_charge(RefundRequestedEvent.of(requested, correlation_id="c"), tools, shop.payments)
     row = store.read(order.order_id, REFUND_ID)
     assert row is not None
     return str(row.stripe_refund_id)

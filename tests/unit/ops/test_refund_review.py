@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, Finalize, FoundRefund, FrozenRefund, Refund
+from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FinalizeRefund, FoundRefund, FrozenRefund, Refund
 from onecharge.runtime.dynamodb import to_item
 from ops import review
 from ops.errors import ExitStatus, Problem
@@ -51,7 +51,7 @@ def test_a_refund_is_resolved_as_stripe_shows_it(
 ) -> None:
     """FAILED frees the amount: only if nothing gives it back, now or later."""
     decided = decide_refund(resolution, row(age=age), shown, now=NOW)
-    assert (decided.state if isinstance(decided, Finalize) else None) == state
+    assert (decided.state if isinstance(decided, FinalizeRefund) else None) == state
 
 
 @pytest.mark.parametrize("state", [state for state in RefundState if state is not RefundState.NEEDS_REVIEW])

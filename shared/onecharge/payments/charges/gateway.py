@@ -4,15 +4,12 @@ create ─► confirm                  a fresh order: two requests
 retrieve, cancel                   everything else
 find_payment_intents               an old order without a PaymentIntent: search and list
 
-An answer about another object than was asked for is none (OTHER_OBJECT), whatever mixed them up: it would pay one order
-with another one's PaymentIntent.
-
 This module knows Stripe's API; what its objects mean is decided in protocol.py. Source: Stripe API reference,
 "PaymentIntents", "Idempotent requests", "Search".
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -23,24 +20,20 @@ from onecharge.payments.charges.protocol import CancelReason, FoundIntent, Froze
 from onecharge.payments.stripe_responses import (
     Failure,
     LookupInconclusive,
-    OtherObject,
     ResponseKind,
     classify,
     is_replay,
     is_replayed,
     metadata_of,
-    of_url,
     order_id_of,
-    with_id,
-    with_metadata,
 )
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS
 from onecharge.runtime.parallel import Parallel, one_after_another
 
 if TYPE_CHECKING:
+    from stripe import RequestOptions
     from stripe.params import PaymentIntentCreateParams, PaymentIntentListParams, RefundListParams
 
-_INTENTS, _SEARCH, _REFUNDS = "/v1/payment_intents", "/v1/payment_intents/search", "/v1/refunds"
 _PAGE_SIZE = 100
 _REFUND_PAGES_MAX = 20
 _LIST_PAGES_MAX = 1000
@@ -75,12 +68,8 @@ class StripeGateway:
     """Requests through one StripeClient."""
 
     client: stripe.StripeClient
-    has_time: Callable[[], bool] = lambda: True
-    """Whether a lookup, which takes many requests, may continue."""
     parallel: Parallel = one_after_another
-    """Lists the parts of a lookup's window at once."""
-    page_size: int = _PAGE_SIZE
-    parts: int = WINDOW_PARTS
+    """Lists the parts of a lookup's window in parallel."""
 
     # ------------------------------------------------------------ one PaymentIntent
 
@@ -90,60 +79,52 @@ class StripeGateway:
         Changing these parameters makes Stripe answer idempotency_error for keys in flight: the next generation and a
         lookup then follow (docs/protocol.md, rule 2).
         """
-        of_order = partial(with_metadata, order_id=request.order_id, generation=str(generation))
+        metadata = {
+            "order_id": request.order_id,
+            "customer_id": request.customer_id,
+            "placed_at": str(request.placed_at),
+            "generation": str(generation),
+        }
         parameters: PaymentIntentCreateParams = {
             "amount": request.amount_minor,
             "currency": request.currency.lower(),
             # No redirect, so no return_url. `payment_method_types` is refused from version 2026-09-30.endive on.
             "allowed_payment_method_types": ["card"],
-            "metadata": {
-                "order_id": request.order_id,
-                "customer_id": request.customer_id,
-                "placed_at": str(request.placed_at),
-                "generation": str(generation),
-            },
+            "metadata": metadata,
         }
+        options: RequestOptions = {"idempotency_key": request.create_key(generation)}
         try:
-            intent = of_order(
-                self.client.v1.payment_intents.create(parameters, {"idempotency_key": request.create_key(generation)})
-            )
+            intent = self.client.v1.payment_intents.create(parameters, options)
         except stripe.StripeError as error:
-            return _response_of(error, of_order)
+            return _response_of(error)
+        if not metadata.items() <= metadata_of(intent).items():
+            return StripeResponse(failure=Failure(ResponseKind.WRONG_METADATA))
         return StripeResponse(intent=found_intent(intent), is_replay=is_replayed(intent))
 
     def confirm(self, payment: Payment) -> StripeResponse:
         """Confirm the row's PaymentIntent with the attempt's payment method. Idempotent by the attempt's one key."""
-        confirmed = partial(with_id, object_id=str(payment.payment_intent_id))
+        options: RequestOptions = {"idempotency_key": payment.confirm_key}
         try:
-            intent = after_confirm(
-                confirmed(
-                    self.client.v1.payment_intents.confirm(
-                        str(payment.payment_intent_id),
-                        {"payment_method": payment.payment_method},
-                        {"idempotency_key": payment.confirm_key},
-                    )
-                )
+            intent = self.client.v1.payment_intents.confirm(
+                str(payment.payment_intent_id), {"payment_method": payment.payment_method}, options
             )
         except stripe.StripeError as error:
-            return _response_of(error, confirmed)
+            return _response_of(error)
         return StripeResponse(intent=found_intent(intent), is_replay=is_replayed(intent))
 
     def retrieve(self, payment_intent_id: str) -> StripeResponse:
         """The PaymentIntent as it is now."""
         try:
-            return StripeResponse(intent=found_intent(self._shown(payment_intent_id)))
+            return StripeResponse(intent=found_intent(self.client.v1.payment_intents.retrieve(payment_intent_id)))
         except stripe.StripeError as error:
-            return _response_of(error, partial(with_id, object_id=payment_intent_id))
+            return _response_of(error)
 
     def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse:
         """Cancel it; returns its final status, which may be `succeeded` if it is too late. Idempotent."""
-        canceled = partial(with_id, object_id=payment_intent_id)
         try:
-            intent = canceled(
-                self.client.v1.payment_intents.cancel(payment_intent_id, {"cancellation_reason": reason.value})
-            )
+            intent = self.client.v1.payment_intents.cancel(payment_intent_id, {"cancellation_reason": reason.value})
         except stripe.StripeError as error:
-            response = _response_of(error, canceled)
+            response = _response_of(error)
             refused = response.failure and response.failure.kind is ResponseKind.UNEXPECTED_STATE
             return self.retrieve(payment_intent_id) if refused else response
         return StripeResponse(intent=found_intent(intent))
@@ -161,37 +142,29 @@ class StripeGateway:
 
         Args:
             now: epoch seconds.
-            has_time: whether the caller has, too.
+            has_time: whether there is time for one more request.
 
         Raises:
             LookupInconclusive: there is more than was read, or too little time to read it.
             stripe.StripeError: Stripe did not answer, or refused.
         """
-
-        def in_time() -> bool:
-            return self.has_time() and has_time()
-
         since = max(request.placed_at, now - SEARCH_LAG_SECONDS) - _LIST_MARGIN_SECONDS
         ids = {intent.id for intent in self._searched(request.order_id)}
-        ids |= set(self._listed(request.order_id, since, in_time))
+        ids |= set(self._listed(request.order_id, since, has_time))
         # The search index may show an older status: the object itself is current.
-        return [found_intent(self._retrieved(each, in_time)) for each in sorted(ids)]
+        return [found_intent(self._retrieved(each, has_time)) for each in sorted(ids)]
 
     def _retrieved(self, payment_intent_id: str, has_time: Callable[[], bool]) -> stripe.PaymentIntent:
         if not has_time():
             raise LookupInconclusive
-        return self._shown(payment_intent_id)
-
-    def _shown(self, payment_intent_id: str) -> stripe.PaymentIntent:
-        return with_id(self.client.v1.payment_intents.retrieve(payment_intent_id), payment_intent_id)
+        return self.client.v1.payment_intents.retrieve(payment_intent_id)
 
     def _searched(self, order_id: str) -> Iterator[stripe.PaymentIntent]:
         query = f"metadata['order_id']:'{order_id}'"
-        page = of_url(self.client.v1.payment_intents.search({"query": query, "limit": _PAGE_SIZE}), _SEARCH)
+        page = self.client.v1.payment_intents.search({"query": query, "limit": _PAGE_SIZE})
         if page.has_more:
             raise LookupInconclusive
-        for each in page.data:
-            yield with_metadata(each, order_id=order_id)
+        yield from page.data
 
     def _listed(self, order_id: str, since: int, has_time: Callable[[], bool]) -> list[str]:
         """The ids of the order's PaymentIntents that were created since then, in epoch seconds.
@@ -199,12 +172,12 @@ class StripeGateway:
         The newest page comes first, by itself, and often is all. If not, its times say only where to cut the window:
         Stripe sorts by time, but nothing rests on it. The newest part has no end, so that each second is in a part.
         """
-        parameters: PaymentIntentListParams = {"created": {"gte": since}, "limit": self.page_size}
-        page = of_url(self.client.v1.payment_intents.list(parameters), _INTENTS)
+        parameters: PaymentIntentListParams = {"created": {"gte": since}, "limit": _PAGE_SIZE}
+        page = self.client.v1.payment_intents.list(parameters)
         newest = _ids_of(order_id, page.data)
         if not page.has_more:
             return newest
-        parts = parts_of(since, max((each.created for each in page.data), default=0) + 1, self.parts)
+        parts = parts_of(since, max((each.created for each in page.data), default=0) + 1, WINDOW_PARTS)
         if not parts:
             raise LookupInconclusive
         begin_of_newest, _ = parts.pop()
@@ -215,15 +188,13 @@ class StripeGateway:
         """Of the PaymentIntents of a part, page by page."""
         since, until = part
         ids: list[str] = []
-        parameters: PaymentIntentListParams = {"created": {"gte": since}, "limit": self.page_size}
+        parameters: PaymentIntentListParams = {"created": {"gte": since}, "limit": _PAGE_SIZE}
         if until is not None:
             parameters["created"] = {"gte": since, "lt": until}
         for _ in range(_LIST_PAGES_MAX):
             if not has_time():
                 break
-            page = of_url(self.client.v1.payment_intents.list(parameters), _INTENTS)
-            if any(each.created < since or (until is not None and each.created >= until) for each in page.data):
-                raise OtherObject(page)
+            page = self.client.v1.payment_intents.list(parameters)
             ids += _ids_of(order_id, page.data)
             if not page.has_more:
                 return ids
@@ -237,7 +208,7 @@ class StripeGateway:
     def order_of(self, payment_intent_id: str) -> str | None:
         """The order that a PaymentIntent was created for; None if it is not ours. Raises NoSuchPaymentIntent."""
         try:
-            return order_id_of(self._shown(payment_intent_id))
+            return order_id_of(self.client.v1.payment_intents.retrieve(payment_intent_id))
         except stripe.InvalidRequestError as error:
             if error.http_status == 404:
                 raise NoSuchPaymentIntent from None
@@ -261,11 +232,8 @@ def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterato
         parameters: RefundListParams = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
         if after is not None:
             parameters["starting_after"] = after
-        page = of_url(client.v1.refunds.list(parameters), _REFUNDS)
-        for each in page.data:
-            if _id_of(getattr(each, "payment_intent", None)) != payment_intent_id:
-                raise OtherObject(page)
-            yield each
+        page = client.v1.refunds.list(parameters)
+        yield from page.data
         if not page.has_more:
             return
         after = page.data[-1].id
@@ -282,17 +250,6 @@ def parts_of(since: int, until: int, parts: int) -> list[tuple[int, int]]:
     count = min(parts, until - since)
     edges = [since + (until - since) * number // count for number in range(count + 1)]
     return list(pairwise(edges))
-
-
-def after_confirm[Made](made: Made) -> Made:
-    """A PaymentIntent that the SDK returned of a confirm, unless it is an earlier answer. Raises OtherObject.
-
-    A decline is answered with a 402. What still requires a payment method is from before the confirm, as a retrieve
-    showed it, and may have the decline of the attempt before.
-    """
-    if getattr(made, "status", None) == "requires_payment_method" and not is_replayed(made):
-        raise OtherObject(made)
-    return made
 
 
 def _ids_of(order_id: str, intents: Iterable[stripe.PaymentIntent]) -> list[str]:
@@ -330,12 +287,8 @@ def _id_of(expandable: Any) -> str | None:
     return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
 
 
-def _response_of(error: stripe.StripeError, asked_for: Callable[[Any], Any]) -> StripeResponse:
-    """The failure, and the PaymentIntent inside it; `asked_for` raises OtherObject if that is another one."""
+def _response_of(error: stripe.StripeError) -> StripeResponse:
+    """The failure, and the PaymentIntent inside it."""
     failure = classify(error)
-    try:
-        intent = found_intent(asked_for(failure.payment_intent)) if failure.payment_intent is not None else None
-    except OtherObject as other:
-        return StripeResponse(failure=replace(classify(other), request_id=failure.request_id))
-    is_ours = failure.kind is not ResponseKind.OTHER_OBJECT
-    return StripeResponse(intent=intent, failure=failure, is_replay=is_ours and is_replay(error.headers))
+    intent = found_intent(failure.payment_intent) if failure.payment_intent is not None else None
+    return StripeResponse(intent=intent, failure=failure, is_replay=is_replay(error.headers))

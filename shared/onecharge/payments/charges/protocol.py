@@ -10,17 +10,18 @@ confirmed. docs/protocol.md gives the reason for each rule; testing/specificatio
     generation   the number of the order's PaymentIntent: 0, and one more after each that was canceled, or whose create
                  cannot be sent again under its key (a stored failure, other parameters)
     final        of a state: this attempt has ended. Every state but PENDING; Stripe's later word may still change it
-    terminal     of a state: no attempt follows. TERMINAL_STATES; the others, UNPAID_STATES, can still be charged
+    terminal     of a state: no attempt follows. CLOSED_STATES; the others, UNPAID_STATES, can still be charged
     unfinished   of a row: PENDING, REQUIRES_ACTION, or a cancellation is requested. The reconciler visits it
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Self
+from typing import ClassVar, Self
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
+from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
 
@@ -30,7 +31,7 @@ AUTHENTICATION_REQUIRED = "authentication_required"
 UNPAID_STATES = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.DECLINED)
 """The payment can still be charged, and still be canceled."""
 
-TERMINAL_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
+CLOSED_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
 """No attempt follows: none claims the row any more."""
 
 OTHER_MONEY = "amount or currency differs from the frozen request"
@@ -78,6 +79,8 @@ class FrozenRequest:
 class Payment:
     """One row of the Payments table: one order, one PaymentIntent, the current attempt to confirm it."""
 
+    subject: ClassVar[str] = "Payment"
+
     request: FrozenRequest
     attempt: int
     payment_method: str
@@ -109,6 +112,14 @@ class Payment:
     def key(self) -> dict[str, str]:
         """The row's key attributes."""
         return {"order_id": self.request.order_id}
+
+    @property
+    def amount_minor(self) -> int:
+        return self.request.amount_minor
+
+    @property
+    def currency(self) -> str:
+        return self.request.currency
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -182,6 +193,52 @@ class CancelReason(StrEnum):
     ABANDONED = "abandoned"
 
 
+# ---------------------------------------------------------------- what a response means that is not a PaymentIntent
+
+
+class ChargeAction(Enum):
+    """What follows from a response."""
+
+    RETRY = auto()
+    """The result is unknown: release the lease, and back off."""
+    RETRIEVE = auto()
+    """Retrieve the PaymentIntent: its status decides, not the response."""
+    NEXT_KEY = auto()
+    """The key is answered like this forever. A create: the next generation, under its own key. A confirm: retrieve."""
+    DECLINE = auto()
+    """Finalize as DECLINED, with a code that a shop can show: another card is another attempt."""
+    LOOK_UP = auto()
+    """A create: the next generation, after a lookup at any age. A confirm: retrieve."""
+    REFUSE = auto()
+    """No retry helps unless we change something: retry for an hour with an alarm, then NEEDS_REVIEW."""
+
+
+@dataclass(frozen=True)
+class ChargeRule:
+    """What follows from one kind of response."""
+
+    action: ChargeAction
+    alarm: Cause | None = None
+    """Why a person has to see it, if so."""
+
+
+CHARGE_RULES: Mapping[ResponseKind, ChargeRule] = {
+    ResponseKind.NO_ANSWER: ChargeRule(ChargeAction.RETRY),
+    ResponseKind.WRONG_METADATA: ChargeRule(ChargeAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
+    ResponseKind.RETRYABLE: ChargeRule(ChargeAction.RETRY),
+    ResponseKind.STORED_FAILURE: ChargeRule(ChargeAction.NEXT_KEY),
+    ResponseKind.DECLINED: ChargeRule(ChargeAction.RETRIEVE),
+    ResponseKind.PAYMENT_METHOD_REFUSED: ChargeRule(ChargeAction.DECLINE),
+    ResponseKind.AMOUNT_REFUSED: ChargeRule(ChargeAction.DECLINE),
+    ResponseKind.UNEXPECTED_STATE: ChargeRule(ChargeAction.RETRIEVE),
+    ResponseKind.OTHER_PARAMETERS: ChargeRule(ChargeAction.LOOK_UP, alarm=Cause.REQUEST_REFUSED),
+    ResponseKind.API_KEY_REPLACED: ChargeRule(ChargeAction.RETRY),
+    ResponseKind.ACCOUNT: ChargeRule(ChargeAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
+    ResponseKind.NOT_FOUND: ChargeRule(ChargeAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
+    ResponseKind.INVALID: ChargeRule(ChargeAction.REFUSE, alarm=Cause.REQUEST_REFUSED),
+}
+
+
 # ---------------------------------------------------------------- what follows
 
 
@@ -241,20 +298,25 @@ class Wait:
 class ConfirmResult(Enum):
     """What this invocation knows of the result of the current attempt's confirm."""
 
-    NONE_YET = auto()
+    UNANSWERED = auto()
     """It was not sent, or Stripe's answer was lost: sending it (again) under its one key is idempotent."""
-    UNKNOWN = auto()
+    OF_ANOTHER_WORKER = auto()
     """Another worker may have sent it, and the caller must not send it: the reconciler."""
     ANSWERED = auto()
     """Stripe has answered it, now or as a replay: what the PaymentIntent shows is this attempt's result."""
-    KEY_UNUSABLE = auto()
+    KEY_SPENT = auto()
     """Its one key replays a stored failure: the result is unknown, and the confirm cannot be sent again."""
 
 
+type Decision = Finalize | Confirm | Cancel | Create | Wait
+
+
 def decide(
-    payment: Payment, intent: FoundIntent, *, confirm_result: ConfirmResult = ConfirmResult.NONE_YET
-) -> Finalize | Confirm | Cancel | Create | Wait:
-    """What to do next with the PaymentIntent of a claimed row, by its status."""
+    payment: Payment, intent: FoundIntent | None, confirm_result: ConfirmResult = ConfirmResult.UNANSWERED
+) -> Decision:
+    """What to do next with a claimed row, by the status of its PaymentIntent (None: the row has none)."""
+    if intent is None:
+        return Create(payment.generation)
     if intent.has_other_money(payment.request):
         return _review(intent, OTHER_MONEY)
     # Whether the 3-D Secure challenge that the PaymentIntent may wait for is this attempt's.
@@ -280,7 +342,7 @@ def decide(
             return _finalize(state, intent)
         case _:
             # Undecided: confirm. If the confirm cannot be sent (again), replace the PaymentIntent.
-            return Confirm() if confirm_result is ConfirmResult.NONE_YET else Cancel(CancelReason.ABANDONED)
+            return Confirm() if confirm_result is ConfirmResult.UNANSWERED else Cancel(CancelReason.ABANDONED)
 
 
 def is_decline_of(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> bool:
@@ -291,7 +353,7 @@ def is_decline_of(payment: Payment, intent: FoundIntent, confirm_result: Confirm
     does not know earlier attempts. A caller that cannot confirm compares the charge, not the payment method: the same
     card may be tried again, and Stripe shows test payment methods under other ids.
     """
-    if confirm_result in (ConfirmResult.NONE_YET, ConfirmResult.ANSWERED):
+    if confirm_result in (ConfirmResult.UNANSWERED, ConfirmResult.ANSWERED):
         return confirm_result is ConfirmResult.ANSWERED
     return intent.latest_charge != payment.declined_charge_id
 

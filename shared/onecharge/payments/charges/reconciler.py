@@ -8,14 +8,16 @@ nothing is created except to finish a cancellation that was requested.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import CancelPayment
+from onecharge.payments.charges.cancel import finish_cancellation
+from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.discrepancy import Discrepancy, find_discrepancy
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import (
+    CHARGE_RULES,
     OTHER_MONEY,
     UNPAID_STATES,
     CancelReason,
@@ -23,15 +25,13 @@ from onecharge.payments.charges.protocol import (
     Finalize,
     FoundIntent,
     Payment,
-    decide,
 )
-from onecharge.payments.charges.rules import RULES
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.money_metrics import money_charged
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.work import count_money
 from onecharge.runtime.alarms import Cause
 
 REQUIRES_ACTION_EXPIRED = "requires_action_expired"
@@ -55,7 +55,7 @@ class StripeUnavailable(EventDeferred):
     @property
     def cause(self) -> Cause | None:
         """Why it does not resolve by itself, if so: as with an API key of another account."""
-        return RULES[self.kind].alarm
+        return CHARGE_RULES[self.kind].alarm
 
 
 class RowChanged(EventDeferred):
@@ -72,15 +72,24 @@ class Reconciler:
         BotoCoreError, ClientError: DynamoDB did not answer.
     """
 
-    store: PaymentStore
-    gateway: StripeGateway
-    cancel: CancelPayment
+    tools: ChargeTools
     requires_action_seconds: int
     """How long a customer may take to authenticate."""
     bounds: TimeBounds
-    instruments: Instruments
     refund_canceled_order: Callable[[Payment, FoundIntent], object] = refund_by_hand
     """Refunds a PaymentIntent that succeeded although its order is canceled."""
+
+    @property
+    def store(self) -> PaymentStore:
+        return self.tools.store
+
+    @property
+    def gateway(self) -> StripeGateway:
+        return self.tools.gateway
+
+    @property
+    def instruments(self) -> Instruments:
+        return self.tools.instruments
 
     def handle_event(self, event: PaymentIntentEvent) -> None:
         """Correct the row of the event's order by what Stripe shows now.
@@ -100,7 +109,8 @@ class Reconciler:
         if payment.state not in UNPAID_STATES:
             return True
         if payment.cancel_requested_at is not None:
-            finished = self.cancel.finish(payment, deadline=self.bounds.deadline(self.instruments.clock()))
+            tools = replace(self.tools, deadline=self.bounds.deadline(self.instruments.clock()))
+            finished = finish_cancellation(payment, tools)
             return finished.state not in UNPAID_STATES
         if payment.state is PaymentState.DECLINED or self._is_attended(payment):
             return True
@@ -129,7 +139,7 @@ class Reconciler:
         """Finalize an unattended row if Stripe has decided its attempt; returns as `reconcile` does."""
         if payment.state is not PaymentState.PENDING:
             return payment.state is PaymentState.REQUIRES_ACTION
-        decision = decide(payment, intent, confirm_result=ConfirmResult.UNKNOWN)
+        decision = self.tools.steps.decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER)
         if not isinstance(decision, Finalize):
             # Only a message's worker confirms, or cancels for the next generation.
             return False
@@ -212,7 +222,7 @@ class Reconciler:
             raise RowChanged
         self.instruments.count(f"Reconciled.{final.state}")
         if final.state is PaymentState.SUCCEEDED:
-            self.instruments.count(money_charged(payment.request.amount_minor, payment.request.currency))
+            count_money(self.instruments, payment.subject, payment.amount_minor, payment.currency)
         about: dict[str, Any] = {
             **payment.log_fields,
             "payment_intent_id": final.payment_intent_id,

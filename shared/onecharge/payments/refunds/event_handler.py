@@ -12,7 +12,7 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.discrepancy import Discrepancy, find_discrepancy
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import (
-    Finalize,
+    FinalizeRefund,
     FoundRefund,
     FrozenRefund,
     Refund,
@@ -80,12 +80,12 @@ class RefundEventHandler:
             return True
         [returned] = found
         code = returned.failure_reason or returned.status
-        final = Finalize(RefundState.FAILED, returned.stripe_refund_id, code, alarm=Cause.REFUND_FAILED)
+        final = FinalizeRefund(RefundState.FAILED, returned.stripe_refund_id, code, alarm=Cause.REFUND_FAILED)
         if refund is not None:
             return self.store.finalize_unclaimed(refund, final, now=self.instruments.now())
         return self._recover(event, returned, final)
 
-    def _recover(self, event: RefundEvent, returned: FoundRefund, final: Finalize) -> bool:
+    def _recover(self, event: RefundEvent, returned: FoundRefund, final: FinalizeRefund) -> bool:
         request = FrozenRefund(
             order_id=str(event.order_id),
             refund_id=str(event.refund_id),

@@ -14,7 +14,7 @@ import stripe
 from onecharge.contract.events import ATTEMPTS_MAX
 from onecharge.payments.charges.gateway import list_refunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund
-from onecharge.payments.stripe_responses import Failure, classify, is_replay, is_replayed, metadata_of, with_metadata
+from onecharge.payments.stripe_responses import Failure, ResponseKind, classify, is_replay, is_replayed, metadata_of
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
@@ -44,25 +44,20 @@ class StripeRefunds:
 
     def create(self, request: FrozenRefund) -> RefundResponse:
         """Create the refund that was frozen. Idempotent by its one key."""
+        metadata = {"order_id": request.order_id, "refund_id": request.refund_id, "attempt": str(request.attempt)}
         parameters: RefundCreateParams = {
             "payment_intent": request.payment_intent_id,
             "amount": request.amount_minor,
-            "metadata": {
-                "order_id": request.order_id,
-                "refund_id": request.refund_id,
-                "attempt": str(request.attempt),
-            },
+            "metadata": metadata,
         }
         # The SDK does not retry: a refusal of its second request would hide a 500 that Stripe may still execute.
         options: RequestOptions = {"idempotency_key": request.idempotency_key, "max_network_retries": 0}
         try:
-            refund = with_metadata(
-                self.client.v1.refunds.create(parameters, options),
-                order_id=request.order_id,
-                refund_id=request.refund_id,
-            )
+            refund = self.client.v1.refunds.create(parameters, options)
         except stripe.StripeError as error:
             return RefundResponse(failure=classify(error), is_replay=is_replay(error.headers))
+        if not metadata.items() <= metadata_of(refund).items():
+            return RefundResponse(failure=Failure(ResponseKind.WRONG_METADATA))
         return RefundResponse(refund=found_refund(refund), is_replay=is_replayed(refund))
 
     # ------------------------------------------------------------ lookup

@@ -33,10 +33,10 @@ was refunded by hand. Then it is made after all, and the row says so.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from enum import Enum, StrEnum, auto
+from typing import ClassVar, Self
 
 from onecharge.contract.refunds import RefundRequested, RefundState
-from onecharge.payments.refunds.rules import RULES, NextAction, RefundResponseKind, kind_of
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS, REFUSED_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -83,6 +83,8 @@ class FrozenRefund:
 class Refund:
     """One row of the payment service's Refunds table."""
 
+    subject: ClassVar[str] = "Refund"
+
     request: FrozenRefund
     state: RefundState
     lease_owner: str | None = None
@@ -109,6 +111,14 @@ class Refund:
     def attempt(self) -> int:
         """The attempt that paid the order."""
         return self.request.attempt
+
+    @property
+    def amount_minor(self) -> int:
+        return self.request.amount_minor
+
+    @property
+    def currency(self) -> str:
+        return self.request.currency
 
     def is_overdue(self, now: float) -> bool:
         """Whether the refund is unfinished for so long after it was requested that it is an alarm."""
@@ -153,11 +163,112 @@ class FoundRefund:
     created: int = 0
 
 
+# ---------------------------------------------------------------- what a response means
+
+
+class RefundResponseKind(StrEnum):
+    """The refund that Stripe shows, or how it answered the request to create one."""
+
+    MADE = "succeeded, pending"
+    RETURNED = "failed, canceled"
+    REQUIRES_ACTION = "requires_action, or a status that is not known"
+    OTHER_MONEY = "another amount or currency"
+    SEVERAL = "several refunds of one id"
+    REFUSED = "charge_already_refunded, charge_disputed, more than is left, an amount that Stripe does not take"
+    UNKNOWN = "no answer, 409, 424, 429, 500, 502, 503, 504"
+    WRONG_METADATA = "a create is answered with other metadata than it sent"
+    KEY_SPENT = "any of these with Idempotent-Replayed, 400 idempotency_error"
+    API_KEY_REPLACED = "401 or 403 of an API key that was replaced since"
+    ACCOUNT = "401, 403, 404, wrong mode, account not activated, too little balance, a rate limit in a 400"
+    INVALID = "another 4xx"
+
+
+class RefundAction(Enum):
+    """What follows from a response."""
+
+    FINALIZE = auto()
+    """FinalizeRefund as what Stripe shows."""
+    LOOK_UP_THEN_FAIL = auto()
+    """Look up once more, then finalize as FAILED; NEEDS_REVIEW if another worker or request may still create it."""
+    RETRY = auto()
+    """The result is unknown, or the refund is not the cause: release the lease, back off, look up, and send again."""
+    LOOK_UP_ONLY = auto()
+    """Look up again with backoff, and never send again; after a day NEEDS_REVIEW."""
+    REFUSE = auto()
+    """No retry helps unless we change something: retry for an hour with an alarm, then NEEDS_REVIEW."""
+
+
+@dataclass(frozen=True)
+class RefundRule:
+    """What follows from one kind of response."""
+
+    action: RefundAction
+    state: RefundState | None = None
+    """As what the refund is finalized, if it is."""
+    alarm: Cause | None = None
+    """Why a person has to see it, if so."""
+
+
+_REVIEW = RefundRule(RefundAction.FINALIZE, RefundState.NEEDS_REVIEW, alarm=Cause.NEEDS_REVIEW)
+
+REFUND_RULES: Mapping[RefundResponseKind, RefundRule] = {
+    # Stripe has accepted it: pending is on its way to the bank (Stripe API reference, "The Refund object").
+    RefundResponseKind.MADE: RefundRule(RefundAction.FINALIZE, RefundState.SUCCEEDED),
+    # The customer has to be paid in another way: a person has to see it.
+    RefundResponseKind.RETURNED: RefundRule(RefundAction.FINALIZE, RefundState.FAILED, alarm=Cause.REFUND_FAILED),
+    RefundResponseKind.REQUIRES_ACTION: _REVIEW,
+    RefundResponseKind.OTHER_MONEY: _REVIEW,
+    RefundResponseKind.SEVERAL: _REVIEW,
+    # The amount was reserved for this refund: somebody refunded outside this protocol.
+    RefundResponseKind.REFUSED: RefundRule(
+        RefundAction.LOOK_UP_THEN_FAIL, RefundState.FAILED, alarm=Cause.REFUND_FAILED
+    ),
+    RefundResponseKind.UNKNOWN: RefundRule(RefundAction.RETRY),
+    RefundResponseKind.WRONG_METADATA: RefundRule(RefundAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
+    RefundResponseKind.KEY_SPENT: RefundRule(
+        RefundAction.LOOK_UP_ONLY, RefundState.NEEDS_REVIEW, alarm=Cause.STRIPE_INCONCLUSIVE
+    ),
+    RefundResponseKind.API_KEY_REPLACED: RefundRule(RefundAction.RETRY),
+    RefundResponseKind.ACCOUNT: RefundRule(RefundAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
+    RefundResponseKind.INVALID: RefundRule(RefundAction.REFUSE, RefundState.NEEDS_REVIEW, alarm=Cause.REQUEST_REFUSED),
+}
+
+_KIND_OF: Mapping[ResponseKind, RefundResponseKind] = {
+    ResponseKind.NO_ANSWER: RefundResponseKind.UNKNOWN,
+    ResponseKind.WRONG_METADATA: RefundResponseKind.WRONG_METADATA,
+    ResponseKind.RETRYABLE: RefundResponseKind.UNKNOWN,
+    ResponseKind.STORED_FAILURE: RefundResponseKind.KEY_SPENT,
+    ResponseKind.OTHER_PARAMETERS: RefundResponseKind.KEY_SPENT,
+    ResponseKind.AMOUNT_REFUSED: RefundResponseKind.REFUSED,
+    ResponseKind.API_KEY_REPLACED: RefundResponseKind.API_KEY_REPLACED,
+    ResponseKind.ACCOUNT: RefundResponseKind.ACCOUNT,
+    # The API key may be another account's: no refund is failed for it.
+    ResponseKind.NOT_FOUND: RefundResponseKind.ACCOUNT,
+}
+_REFUSED_CODES = frozenset({"charge_already_refunded", "charge_disputed", "refund_disputed_payment"})
+_BALANCE_CODES = frozenset({"balance_insufficient", "insufficient_funds"})
+# Stripe has no error code for a refund of more than is left: only the message says so.
+_MORE_THAN_IS_LEFT = "unrefunded amount on charge", "greater than charge amount"
+
+
+def kind_of(failure: Failure) -> RefundResponseKind:
+    """Which kind of response a failed request is. An unknown error is never classified as a refusal."""
+    known = _KIND_OF.get(failure.kind)
+    if known is not None:
+        return known
+    if failure.code in _BALANCE_CODES:
+        return RefundResponseKind.ACCOUNT
+    text = (failure.message or "").lower()
+    if failure.code in _REFUSED_CODES or any(words in text for words in _MORE_THAN_IS_LEFT):
+        return RefundResponseKind.REFUSED
+    return RefundResponseKind.INVALID
+
+
 # ---------------------------------------------------------------- what follows
 
 
 @dataclass(frozen=True)
-class Finalize:
+class FinalizeRefund:
     """Write the refund's last state."""
 
     state: RefundState
@@ -176,7 +287,7 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Wait:
+class LookUpLater:
     """Release the lease, and look up again on the next delivery. `kept` is written to the row."""
 
     why: str
@@ -184,9 +295,10 @@ class Wait:
     kept: Mapping[str, int | str] = field(default_factory=dict)
 
 
-def decide(
-    refund: Refund, found: Sequence[FoundRefund], *, now: int, failure: Failure | None = None
-) -> Finalize | Send | Wait:
+type RefundDecision = FinalizeRefund | Send | LookUpLater
+
+
+def decide(refund: Refund, found: Sequence[FoundRefund], *, now: int, failure: Failure | None = None) -> RefundDecision:
     """What to do next with a claimed refund, by Stripe's refunds of its id.
 
     Args:
@@ -200,7 +312,7 @@ def decide(
         case [one]:
             return _finalize(refund.request, one)
         case _:
-            return Finalize(RefundState.NEEDS_REVIEW, code="several refunds of one id", alarm=Cause.MONEY_DIFFERS)
+            return FinalizeRefund(RefundState.NEEDS_REVIEW, code="several refunds of one id", alarm=Cause.MONEY_DIFFERS)
     if failure is not None:
         return _decide_after_failure(refund, failure, now)
     is_forgotten = refund.unanswered_at is not None and now - refund.unanswered_at >= LOOKUP_AGE_SECONDS
@@ -222,47 +334,47 @@ def kind_of_refund(request: FrozenRefund, found: FoundRefund) -> RefundResponseK
             return RefundResponseKind.REQUIRES_ACTION
 
 
-def _finalize(request: FrozenRefund, found: FoundRefund) -> Finalize:
+def _finalize(request: FrozenRefund, found: FoundRefund) -> FinalizeRefund:
     kind = kind_of_refund(request, found)
-    rule = RULES[kind]
+    rule = REFUND_RULES[kind]
     code: str | None = kind if rule.state is RefundState.NEEDS_REVIEW else None
     if rule.state is RefundState.FAILED:
         code = found.failure_reason or found.status
-    return Finalize(rule.state or RefundState.NEEDS_REVIEW, found.stripe_refund_id, code, rule.alarm)
+    return FinalizeRefund(rule.state or RefundState.NEEDS_REVIEW, found.stripe_refund_id, code, rule.alarm)
 
 
-def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> Finalize | Wait:
+def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> FinalizeRefund | LookUpLater:
     kind = kind_of(failure)
-    rule = RULES[kind]
+    rule = REFUND_RULES[kind]
     match rule.action:
-        case NextAction.LOOK_UP_THEN_FAIL:
+        case RefundAction.LOOK_UP_THEN_FAIL:
             # FAILED is final: no earlier worker and no earlier request may still create the refund.
             may_be_created = refund.open_claims > 1 or refund.unanswered_at is not None
             return _final_for(RefundState.NEEDS_REVIEW if may_be_created else RefundState.FAILED, failure)
-        case NextAction.LOOK_UP_ONLY:
+        case RefundAction.LOOK_UP_ONLY:
             return _wait_or_review(refund, "key_spent_at", SPENT_KEY_SECONDS, now, failure)
-        case NextAction.REFUSE:
+        case RefundAction.REFUSE:
             return _wait_or_review(refund, "refused_at", REFUSED_SECONDS, now, failure)
         case _:
             # Our own request may have been executed: its answer is what is missing.
-            is_unanswered = kind in (RefundResponseKind.UNKNOWN, RefundResponseKind.OTHER_OBJECT)
+            is_unanswered = kind in (RefundResponseKind.UNKNOWN, RefundResponseKind.WRONG_METADATA)
             unanswered = {"unanswered_at": now} if is_unanswered else {}
-            return Wait(kind, rule.alarm, {**unanswered, **failure.details})
+            return LookUpLater(kind, rule.alarm, {**unanswered, **failure.details})
 
 
 def _wait_or_review(
     refund: Refund, since_name: str, seconds: int, now: int, failure: Failure | None = None
-) -> Finalize | Wait:
+) -> FinalizeRefund | LookUpLater:
     since: int | None = getattr(refund, since_name)
     if since is not None and now - since >= seconds:
         return _final_for(RefundState.NEEDS_REVIEW, failure or Failure(ResponseKind.STORED_FAILURE, since_name))
     details = failure.details if failure else {}
-    cause = RULES[kind_of(failure)].alarm if failure else Cause.STRIPE_INCONCLUSIVE
-    return Wait(f"waits since {since_name}", alarm=cause, kept={since_name: since or now, **details})
+    cause = REFUND_RULES[kind_of(failure)].alarm if failure else Cause.STRIPE_INCONCLUSIVE
+    return LookUpLater(f"waits since {since_name}", alarm=cause, kept={since_name: since or now, **details})
 
 
-def _final_for(state: RefundState, failure: Failure) -> Finalize:
-    return Finalize(
+def _final_for(state: RefundState, failure: Failure) -> FinalizeRefund:
+    return FinalizeRefund(
         state,
         code=failure.code or "invalid_request",
         alarm=Cause.REFUND_FAILED if state is RefundState.FAILED else Cause.NEEDS_REVIEW,

@@ -1,0 +1,286 @@
+"""The charge, on one page: from a claimed row to its final state, by the rules of docs/protocol.md.
+
+    create ──► store the id ──► confirm ──► finalize          a fresh order: nothing else
+       ├── a replay ──► retrieve the PaymentIntent: its status decides
+       └── 22 hours old ──► look up all others, cancel those that are open ──► store the id, …
+
+Only this module sends requests that move money. protocol.py says what follows from what Stripe shows, as pure
+functions; payments/work.py finalizes the row as `charge` says, or releases its lease.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import stripe
+
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
+from onecharge.payments.charges.protocol import (
+    CHARGE_RULES,
+    Cancel,
+    CancelFound,
+    CancelReason,
+    ChargeAction,
+    Confirm,
+    ConfirmResult,
+    Create,
+    Decision,
+    Finalize,
+    FoundIntent,
+    Payment,
+    Wait,
+    decide,
+    decide_after_lookup,
+)
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.stripe_rate import StripeRate
+from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
+from onecharge.payments.time_bounds import REFUSED_SECONDS
+from onecharge.payments.work import Release
+from onecharge.runtime.alarms import Cause
+
+STEPS_MAX = 10
+"""A fresh order takes three steps, and each PaymentIntent that has to be replaced two or three more."""
+
+
+def charge(row: Payment, tools: "ChargeTools") -> Finalize:
+    """Charge a claimed row once; returns what to finalize it as.
+
+    Raises:
+        Release: nothing more can be done now. The next delivery continues, under the same idempotency keys.
+        WriteRefused: another worker has claimed the row, or has stored another PaymentIntent.
+    """
+    steps = tools.steps
+    must_look_up = False
+    confirmed = ConfirmResult.UNANSWERED
+    intent = steps.retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None
+    for _ in range(STEPS_MAX):
+        match steps.decide(row, intent, confirmed):
+            case Finalize() as final:
+                return final
+            case Wait():
+                raise Release("Stripe is processing it")
+            case Cancel(reason) if intent:
+                intent = steps.cancel(intent.payment_intent_id, reason, tools)
+            case Confirm():
+                intent, confirmed, refused = steps.confirm(row, tools)
+                if refused and intent.is_open:
+                    return refused
+            case Create(generation):
+                created = steps.create(row, generation, tools)
+                if isinstance(created, SpentKey):
+                    must_look_up |= created.has_other_parameters
+                    row, intent = replace(row, generation=generation + 1), None
+                    continue
+                if must_look_up or tools.must_look_up(row):
+                    found = steps.look_up(row, created, tools)
+                    if found:
+                        return found
+                if isinstance(created, Finalize):
+                    return created
+                # Stored before any money can move: every other worker finds this PaymentIntent, and confirms it only.
+                row = tools.store.write_payment_intent(row, created.payment_intent_id, generation)
+                intent, confirmed = created, ConfirmResult.UNANSWERED
+    # A generation is kept only if no lookup has to precede it: the next delivery starts from what the row says.
+    kept = {} if must_look_up else {"generation": row.generation}
+    raise Release("too many PaymentIntents in one delivery", alarm=Cause.STRIPE_INCONCLUSIVE, kept=kept)
+
+
+# ---------------------------------------------------------------- its steps
+
+
+@dataclass(frozen=True)
+class SpentKey:
+    """The generation's key cannot create its PaymentIntent anymore: the next generation follows."""
+
+    has_other_parameters: bool
+    """The key has created a PaymentIntent with other parameters: only a lookup finds it."""
+
+
+def create(row: Payment, generation: int, tools: "ChargeTools") -> FoundIntent | SpentKey | Finalize:
+    """Create the generation's PaymentIntent; no money moves. Finalize: Stripe refuses to create any."""
+    tools.wait_for_token(tools.rate.creates.take)
+    response = tools.gateway.create(row.request, generation)
+    if response.intent and not response.failure:
+        # A replay proves the PaymentIntent's id, not its current status.
+        replayed = response.is_replay
+        return retrieve(response.intent.payment_intent_id, tools) if replayed else response.intent
+    failure = _failure_of(response)
+    match CHARGE_RULES[failure.kind].action:
+        case ChargeAction.NEXT_KEY:
+            # What Stripe may still create under this key is an orphan, which nobody confirms.
+            return SpentKey(has_other_parameters=False)
+        case ChargeAction.LOOK_UP:
+            tools.raise_alarm(row, failure)
+            return SpentKey(has_other_parameters=True)
+        case ChargeAction.DECLINE if row.cancel_requested_at:
+            # Nothing exists to charge, so CANCELED needs no PaymentIntent as its trace.
+            return Finalize(PaymentState.CANCELED)
+        case ChargeAction.DECLINE | ChargeAction.REFUSE:
+            return _refusal(row, failure, tools)
+    raise _retry(failure)
+
+
+def confirm(row: Payment, tools: "ChargeTools") -> tuple[FoundIntent, ConfirmResult, Finalize | None]:
+    """Confirm the row's PaymentIntent: returns it as it is then, and what to finalize it as if that was refused."""
+    tools.wait_for_token(tools.rate.confirms.take)
+    response = tools.gateway.confirm(row)
+    failure = response.failure
+    refused = None
+    if failure:
+        match CHARGE_RULES[failure.kind].action:
+            case ChargeAction.RETRY:
+                raise _retry(failure)
+            case ChargeAction.DECLINE | ChargeAction.REFUSE:
+                # A payment method may be consumed because this PaymentIntent succeeded with it.
+                refused = _refusal(row, failure, tools)
+            case ChargeAction.LOOK_UP:
+                # The key is this attempt's, so its confirm was already sent, with another payment method.
+                tools.raise_alarm(row, failure)
+    # Also after an error: the PaymentIntent decides whether it was a decline.
+    is_current = response.intent and not response.is_replay and not refused
+    intent = response.intent if is_current else None
+    intent = intent or retrieve(str(row.payment_intent_id), tools)
+    return intent, ConfirmResult.UNANSWERED if refused else _proved_by(failure), refused
+
+
+def look_up(row: Payment, created: FoundIntent | Finalize, tools: "ChargeTools") -> Finalize | None:
+    """Look up the order's other PaymentIntents, and cancel those that are open. None: go on with what was created."""
+    own = created if isinstance(created, FoundIntent) else None
+    if own and not own.is_open:
+        return None
+    tools.require_time()
+    try:
+        found = tools.gateway.find_payment_intents(row.request, now=tools.instruments.now(), has_time=tools.has_time)
+    except (LookupInconclusive, stripe.StripeError) as error:
+        raise Release("lookup inconclusive", alarm=_cause_of(error)) from error
+    own_id = own.payment_intent_id if own else None
+    others = {intent.payment_intent_id: intent for intent in found if intent.payment_intent_id != own_id}
+    decision = tools.steps.decide_after_lookup(row, own, list(others.values()))
+    if isinstance(decision, CancelFound):
+        for each in decision.payment_intent_ids:
+            others[each] = tools.steps.cancel(each, CancelReason.ABANDONED, tools)
+        decision = tools.steps.decide_after_lookup(row, own, list(others.values()))
+    match decision:
+        case Wait():
+            raise Release("Stripe is processing it")
+        case CancelFound():
+            raise Release("a PaymentIntent that was found could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
+    return decision
+
+
+def retrieve(payment_intent_id: str, tools: "ChargeTools") -> FoundIntent:
+    """The PaymentIntent as it is now."""
+    tools.require_time()
+    return _intent_of(tools.gateway.retrieve(payment_intent_id))
+
+
+def cancel(payment_intent_id: str, reason: CancelReason, tools: "ChargeTools") -> FoundIntent:
+    """Cancel the PaymentIntent; returns it as it is then, which may be `succeeded`: Stripe decides the race."""
+    tools.require_time()
+    intent = _intent_of(tools.gateway.cancel(payment_intent_id, reason))
+    if intent.is_open:
+        raise Release("a PaymentIntent could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
+    return intent
+
+
+# ---------------------------------------------------------------- what they work with
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of `charge`, by name: the simulation replaces one to see that a broken protocol is caught."""
+
+    decide: Callable[[Payment, FoundIntent | None, ConfirmResult], Decision] = decide
+    create: Callable[[Payment, int, "ChargeTools"], FoundIntent | SpentKey | Finalize] = create
+    look_up: Callable[[Payment, FoundIntent | Finalize, "ChargeTools"], Finalize | None] = look_up
+    decide_after_lookup: Callable[
+        [Payment, FoundIntent | None, list[FoundIntent]], Finalize | CancelFound | Wait | None
+    ] = decide_after_lookup
+    confirm: Callable[[Payment, "ChargeTools"], tuple[FoundIntent, ConfirmResult, Finalize | None]] = confirm
+    retrieve: Callable[[str, "ChargeTools"], FoundIntent] = retrieve
+    cancel: Callable[[str, CancelReason, "ChargeTools"], FoundIntent] = cancel
+
+
+@dataclass(frozen=True)
+class ChargeTools:
+    """What one delivery charges with."""
+
+    store: PaymentStore
+    gateway: StripeGateway
+    instruments: Instruments
+    rate: StripeRate
+    lease_seconds: int
+    deadline: float
+    """Epoch seconds, after which no further request to Stripe is begun."""
+    look_up_placed_before: int
+    """Epoch seconds. An order that was placed earlier is looked up at any age: after a restore of both services' tables
+    it may have been placed again, so that its age is unknown."""
+    steps: Steps = field(default_factory=Steps)
+
+    def has_time(self) -> bool:
+        """Whether another request to Stripe may be begun."""
+        return self.instruments.clock() < self.deadline
+
+    def require_time(self) -> None:
+        """Raises Release if no request to Stripe may be begun anymore."""
+        if not self.has_time():
+            raise Release("too little time left")
+
+    def wait_for_token(self, take: Callable[[float], bool]) -> None:
+        """Wait for Stripe's rate limit. Raises Release if there is no token before the deadline."""
+        if not take(self.deadline):
+            raise Release("Stripe's rate limit is reached")
+        self.require_time()
+
+    def must_look_up(self, row: Payment) -> bool:
+        """Whether the order may have a PaymentIntent that its idempotency keys do not lead to."""
+        return row.request.placed_at < self.look_up_placed_before or row.request.is_old(self.instruments.now())
+
+    def raise_alarm(self, row: Payment, failure: Failure) -> None:
+        """Report a response that does not stop the work, but that a person has to see."""
+        cause = CHARGE_RULES[failure.kind].alarm
+        self.instruments.log(failure.kind, alarm=cause, **row.log_fields, stripe_request_id=failure.request_id)
+
+
+def _intent_of(response: StripeResponse) -> FoundIntent:
+    if response.intent is None or response.failure:
+        raise _retry(_failure_of(response))
+    return response.intent
+
+
+def _failure_of(response: StripeResponse) -> Failure:
+    return response.failure or Failure(ResponseKind.NO_ANSWER)
+
+
+def _retry(failure: Failure) -> Release:
+    return Release(failure.kind, alarm=CHARGE_RULES[failure.kind].alarm, kept=failure.details)
+
+
+def _refusal(row: Payment, failure: Failure, tools: ChargeTools) -> Finalize:
+    """What to finalize a refused row as. Raises Release for an hour if our request is at fault: a deploy may help."""
+    state = PaymentState.DECLINED
+    if CHARGE_RULES[failure.kind].action is ChargeAction.REFUSE:
+        state, now = PaymentState.NEEDS_REVIEW, tools.instruments.now()
+        refused_at = row.refused_at or now
+        if now - refused_at < REFUSED_SECONDS:
+            alarm = CHARGE_RULES[failure.kind].alarm
+            raise Release(failure.kind, alarm=alarm, kept={"refused_at": refused_at, **failure.details})
+    code = failure.code or "invalid_request"
+    return Finalize(state, code=code, stripe_message=failure.message, stripe_request_id=failure.request_id)
+
+
+def _proved_by(failure: Failure | None) -> ConfirmResult:
+    """What the response to a confirm proves about this attempt."""
+    # Stripe stores UNEXPECTED_STATE too: somebody else confirmed or canceled first, this confirm was not executed, and
+    # its one key replays that from now on, even if the PaymentIntent is open again.
+    is_spent = failure and failure.kind in (ResponseKind.STORED_FAILURE, ResponseKind.UNEXPECTED_STATE)
+    return ConfirmResult.KEY_SPENT if is_spent else ConfirmResult.ANSWERED
+
+
+def _cause_of(error: Exception) -> Cause | None:
+    """Why a lookup that failed does not resolve by itself, if so."""
+    if isinstance(error, stripe.StripeError):
+        return CHARGE_RULES[classify(error).kind].alarm
+    return Cause.STRIPE_INCONCLUSIVE

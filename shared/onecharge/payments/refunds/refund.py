@@ -1,0 +1,114 @@
+"""The refund, on one page: from a claimed row to its final state, by the rules of protocol.md and protocol.py.
+
+look up ──► none: send ──► finalize             a fresh refund: two requests to Stripe
+   │                └── no response: release the lease, and look up again
+   └── found: finalize as what it is
+
+Only this module sends requests that refund. payments/work.py finalizes the row as `refund` says, or releases its lease.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import stripe
+
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
+from onecharge.payments.refunds.protocol import (
+    REFUND_RULES,
+    FinalizeRefund,
+    FoundRefund,
+    LookUpLater,
+    Refund,
+    RefundAction,
+    RefundDecision,
+    Send,
+    decide,
+    kind_of,
+)
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.stripe_rate import StripeRate
+from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
+from onecharge.payments.work import Release
+from onecharge.runtime.alarms import Cause
+
+
+def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
+    """Refund a claimed row once; returns what to finalize it as.
+
+    Raises:
+        Release: nothing more can be done now. The next delivery looks up again.
+    """
+    steps = tools.steps
+    decision = steps.decide(row, steps.look_up(row, tools), now=tools.instruments.now())
+    if isinstance(decision, Send):
+        response = steps.send(row, tools)
+        failure = response.failure
+        is_retried = failure and REFUND_RULES[kind_of(failure)].action is RefundAction.RETRY
+        if response.refund and not response.is_replay:
+            found = [response.refund]
+        else:
+            # A replay proves that the refund was created, not its status; a refusal, only what this request met.
+            found = [] if is_retried else steps.look_up(row, tools)
+        decision = steps.decide(row, found, now=tools.instruments.now(), failure=failure)
+    match decision:
+        case FinalizeRefund():
+            return decision
+        case LookUpLater(why, alarm, kept):
+            raise Release(why, alarm=alarm, kept=kept)
+    raise Release("Stripe does not show the refund that it says it has created", alarm=Cause.STRIPE_INCONCLUSIVE)
+
+
+# ---------------------------------------------------------------- its steps
+
+
+def look_up(row: Refund, tools: "RefundTools") -> list[FoundRefund]:
+    """Stripe's refunds of this id. Raises Release if they cannot be read, or not all."""
+    tools.require_time()
+    try:
+        return tools.gateway.find_refunds(row.request.payment_intent_id, row.request.refund_id)
+    except LookupInconclusive as error:
+        raise Release("lookup inconclusive", alarm=Cause.STRIPE_INCONCLUSIVE) from error
+    except stripe.StripeError as error:
+        kind = kind_of(classify(error))
+        raise Release(f"lookup: {kind}", alarm=REFUND_RULES[kind].alarm) from error
+
+
+def send(row: Refund, tools: "RefundTools") -> RefundResponse:
+    """Create the refund, under its one key."""
+    if not tools.rate.refunds.take(tools.deadline):
+        raise Release("Stripe's rate limit is reached")
+    tools.require_time()
+    response = tools.gateway.create(row.request)
+    return response if response.refund or response.failure else RefundResponse(failure=Failure(ResponseKind.NO_ANSWER))
+
+
+# ---------------------------------------------------------------- what they work with
+
+
+@dataclass(frozen=True)
+class RefundSteps:
+    """The steps of `refund`, by name: the simulation replaces one to see that a broken protocol is caught."""
+
+    look_up: Callable[[Refund, "RefundTools"], list[FoundRefund]] = look_up
+    decide: Callable[..., RefundDecision] = decide
+    send: Callable[[Refund, "RefundTools"], RefundResponse] = send
+
+
+@dataclass(frozen=True)
+class RefundTools:
+    """What one delivery refunds with."""
+
+    store: RefundStore
+    gateway: StripeRefunds
+    instruments: Instruments
+    rate: StripeRate
+    lease_seconds: int
+    deadline: float
+    """Epoch seconds, after which no further request to Stripe is begun."""
+    steps: RefundSteps = field(default_factory=RefundSteps)
+
+    def require_time(self) -> None:
+        """Raises Release if no request to Stripe may be begun anymore."""
+        if self.instruments.clock() >= self.deadline:
+            raise Release("too little time left")

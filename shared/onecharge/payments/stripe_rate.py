@@ -1,0 +1,60 @@
+"""Keeps this process within its share of Stripe's rate limit: a token bucket for each endpoint that moves money.
+
+Stripe limits each endpoint (25 requests a second in live mode, until it raises your limit), not each caller. The
+workers share that limit evenly without talking to one another: each gets 0.95 x limit / concurrency. A lone batch never
+waits, since the bucket holds a batch. In the first second of a backlog, all buckets are full and some requests are
+answered with 429: harmless, since Stripe executes nothing and the message is delivered again.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from onecharge.runtime.aws import BATCH_SIZE
+
+
+class TokenBucket:
+    """A batch of requests immediately, then `per_second`. Used on several threads."""
+
+    def __init__(
+        self,
+        per_second: float,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._per_second, self._clock, self._sleep = per_second, clock, sleep
+        self._lock = threading.Lock()
+        self._tokens, self._counted_at = float(BATCH_SIZE), clock()
+
+    def take(self, until: float) -> bool:
+        """Wait for a token; False, without waiting, if there is none until then (epoch seconds)."""
+        with self._lock:
+            now = self._clock()
+            tokens = min(BATCH_SIZE, self._tokens + max(0.0, now - self._counted_at) * self._per_second)
+            # Below zero, the tokens of those who wait.
+            wait_seconds = max(0.0, (1 - tokens) / self._per_second)
+            if now + wait_seconds > until:
+                return False
+            self._tokens, self._counted_at = tokens - 1, now
+        if wait_seconds:
+            self._sleep(wait_seconds)
+        return True
+
+
+class StripeRate:
+    """The buckets of one process: each endpoint has a limit of its own."""
+
+    def __init__(self, per_second: float) -> None:
+        self.creates, self.confirms, self.refunds = (TokenBucket(per_second) for _ in range(3))
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Reads CHARGES_PER_SECOND, the limit of one endpoint, and CHARGE_CONCURRENCY, how many workers share it."""
+        return cls(share(float(environment["CHARGES_PER_SECOND"]), int(environment["CHARGE_CONCURRENCY"])))
+
+
+def share(per_second: float, workers: int) -> float:
+    """One worker's share of a limit. The rest, 5 %, is for retries."""
+    return 0.95 * per_second / workers

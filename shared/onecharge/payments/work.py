@@ -1,0 +1,241 @@
+"""One delivery of a message, from its claim to what happens to the message: alike for charges and refunds.
+
+claim ─┬─► Claimed         work on the row                  ─► Done; BackOff if it has to be delivered again
+       ├─► HeldByAnother   wait until the lease has expired ─► RetryAfter
+       ├─► AlreadyEnded    a duplicate; a late one has the outcome emitted again ─► Done
+       └─► Superseded      a later attempt has the row      ─► Done
+
+work: the job runs ─┬─► it returns what to finalize ─► finalize the row, report the outcome
+                    ├─► it raises Release ───────────► release the lease
+                    └─► WriteRefused ───────────────────► a write was refused, and nothing was written
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, assert_never
+
+from onecharge.contract.events import CloudEvent
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.leases import (
+    AlreadyEnded,
+    Claim,
+    Claimed,
+    HeldByAnother,
+    LeasedRow,
+    LeasedTable,
+    Superseded,
+    WriteRefused,
+)
+from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
+from onecharge.runtime.metrics import Metric
+
+REEMIT_AFTER_SECONDS = 15 * 60
+"""Nearly all duplicates come sooner, and cost only the refused claim. One that comes this late may be the order
+service asking again, for an order or refund that still waits: the outcome's own stream record may be lost."""
+
+
+class Release(Exception):
+    """Nothing more can be done now: release the lease, and say why.
+
+    Args:
+        alarm: why a person has to see it, if so.
+        kept: attributes to write to the row with it, such as Stripe's error message.
+    """
+
+    def __init__(self, why: str, *, alarm: Cause | None = None, kept: Mapping[str, str | int] | None = None) -> None:
+        super().__init__(why)
+        self.why, self.alarm, self.kept = why, alarm, kept or {}
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """The row still needs work: the message is delivered again, or the reconciler visits the row."""
+
+    why: str
+
+
+class Outcome(Protocol):
+    """What a job decides to finalize a row as."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def code(self) -> str | None: ...
+    @property
+    def alarm(self) -> Cause | None:
+        """Why a person has to see it, if so."""
+
+    @property
+    def stripe_request_id(self) -> str | None: ...
+
+
+class Tools[Row: LeasedRow, Final: Outcome](Protocol):
+    """What a delivery is handled with: ChargeTools and RefundTools."""
+
+    @property
+    def store(self) -> LeasedTable[Row, Final]: ...
+    @property
+    def instruments(self) -> Instruments: ...
+    @property
+    def lease_seconds(self) -> int: ...
+
+
+def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
+    event: Event,
+    claim: Claim[Row],
+    tools: Tools[Row, Final],
+    job: Callable[[Row], Final],
+    *,
+    differs: Callable[[Event, Row], bool],
+) -> Disposition:
+    """Work on the row that was claimed, or ignore the duplicate.
+
+    Args:
+        job: the work on the claimed row; see `work`.
+        differs: whether the message has other data than the row has frozen, which is what counts.
+    """
+    instruments = tools.instruments
+    if isinstance(claim, Claimed | AlreadyEnded) and differs(event, claim.row):
+        log_delivery(
+            instruments,
+            event,
+            "message differs from the frozen request: its data is ignored",
+            alarm=Cause.MESSAGE_DIFFERS,
+        )
+    match claim:
+        case Claimed(row):
+            result = work(job, row, tools.store, instruments)
+            return BackOff() if isinstance(result, Unfinished) else Done()
+        case HeldByAnother(lease_expires_at):
+            return _wait(instruments, event, lease_expires_at, tools.lease_seconds)
+        case AlreadyEnded(row):
+            reemit_if_late(tools.store, row, instruments)
+            return _ignore(instruments, event, "duplicate ignored: the attempt has ended", row)
+        case Superseded(row):
+            return _ignore(instruments, event, "duplicate ignored: superseded by a later attempt", row)
+        case _:
+            assert_never(claim)
+
+
+def work[Row: LeasedRow, Final: Outcome](
+    job: Callable[[Row], Final], row: Row, store: LeasedTable[Row, Final], instruments: Instruments
+) -> Row | Unfinished:
+    """Work on a claimed row: finalize it as the job says, or release its lease.
+
+    Args:
+        job: returns what to finalize the row as. Raises Release if it cannot be finalized now, or WriteRefused.
+
+    Returns:
+        The row as it was finalized, or why it still needs work.
+    """
+    try:
+        final = job(row)
+        finalized = store.finalize(row, final, now=instruments.now())
+    except Release as release:
+        return _release(row, release, store, instruments)
+    except WriteRefused:
+        # The present owner sends the same requests under the same keys, and finalizes what Stripe answers. After a
+        # cancellation request this worker is still the owner: the next claim, once its lease has expired, cancels.
+        instruments.count("WriteRefused")
+        _log(row, "write refused: lease lost, or cancellation requested", instruments)
+        return Unfinished("lease lost, or cancellation requested")
+    _report(finalized, final, instruments)
+    return finalized
+
+
+def reemit_if_late[Row: LeasedRow, Final](store: LeasedTable[Row, Final], row: Row, instruments: Instruments) -> None:
+    """Emit the outcome again through the table's stream, unless it was emitted a short time ago."""
+    now = instruments.now()
+    emitted_at = max(row.finalized_at or 0, row.last_emitted_at or 0)
+    if now - emitted_at >= REEMIT_AFTER_SECONDS and store.reemit_outcome(row, now=now):
+        instruments.count("OutcomeReemitted")
+
+
+def require_past(name: str, at: datetime, instruments: Instruments) -> None:
+    """Raises PoisonMessage if the message's time is further in the future than clocks may differ."""
+    if int(at.timestamp()) > instruments.now() + FUTURE_MAX_SECONDS:
+        raise PoisonMessage(f"{name}: in the future")
+
+
+def log_delivery(
+    instruments: Instruments, event: CloudEvent[Any], message: str, *, alarm: Cause | None = None, **details: object
+) -> None:
+    """Write a log line about a delivery."""
+    instruments.log(
+        message,
+        alarm=alarm,
+        order_id=event.data.order_id,
+        refund_id=getattr(event.data, "refund_id", None),
+        attempt=event.data.attempt,
+        correlation_id=event.correlationid,
+        **details,
+    )
+
+
+def count_money(instruments: Instruments, subject: str, amount_minor: int, currency: str) -> None:
+    """Count money as a metric, for the dashboard: an indication, never the books (`python -m ops audit` has these).
+
+    It is counted once a row has become SUCCEEDED: one conditional write, which no duplicate and no replay repeats. A
+    worker that dies between that write and its log's last line omits it, so the sum may be too low, and never too high.
+    """
+    dimensions = {"currency": currency}
+    if subject == "Payment":
+        instruments.count(Metric("MoneyCharged", dimensions, value=amount_minor))
+    else:
+        instruments.count(Metric("MoneyRefunded", dimensions, value=amount_minor))
+
+
+def _wait(instruments: Instruments, event: CloudEvent[Any], lease_expires_at: int, lease_seconds: int) -> Disposition:
+    """The message stays in the queue: if the lease owner crashes, its next delivery claims the row."""
+    seconds = lease_expires_at - instruments.now() + 1
+    # If the owner's clock is ahead, wait at most one lease.
+    wait_seconds = min(max(1, seconds), lease_seconds)
+    instruments.count("DuplicateWaiting")
+    log_delivery(instruments, event, "duplicate waits for the lease", wait_seconds=wait_seconds)
+    return RetryAfter(wait_seconds)
+
+
+def _ignore(instruments: Instruments, event: CloudEvent[Any], message: str, row: LeasedRow) -> Disposition:
+    instruments.count("DuplicateIgnored")
+    log_delivery(instruments, event, message, row_attempt=row.attempt, row_state=row.state)
+    return Done()
+
+
+def _release[Row: LeasedRow, Final](
+    row: Row, release: Release, store: LeasedTable[Row, Final], instruments: Instruments
+) -> Unfinished:
+    # The reconciler does not visit a row that messages keep claiming: its age is checked here.
+    overdue = Cause.OVERDUE if row.is_overdue(instruments.now()) else None
+    if overdue:
+        instruments.count(f"{row.subject}Overdue")
+    instruments.count(f"{row.subject}.UNKNOWN")
+    try:
+        row = store.release_lease(row, **release.kept)
+    except WriteRefused:
+        instruments.count("WriteRefused")
+    _log(row, f"{row.subject.lower()} not finished", instruments, alarm=release.alarm or overdue, why=release.why)
+    return Unfinished(release.why)
+
+
+def _report(row: LeasedRow, final: Outcome, instruments: Instruments) -> None:
+    instruments.count(f"{row.subject}.{final.state}")
+    if final.state == "SUCCEEDED":
+        count_money(instruments, row.subject, row.amount_minor, row.currency)
+    _log(
+        row,
+        f"{row.subject.lower()} finalized",
+        instruments,
+        alarm=final.alarm,
+        state=final.state,
+        code=final.code,
+        stripe_request_id=final.stripe_request_id,
+    )
+
+
+def _log(
+    row: LeasedRow, message: str, instruments: Instruments, *, alarm: Cause | None = None, **details: object
+) -> None:
+    instruments.log(message, alarm=alarm, **{**row.log_fields, **details})
