@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.costs import prices
-from benchmarks.speed.results import Step
+from benchmarks.speed.results import Invocation
 from local.samples import logical_id_of
 from testing.harness import load_template
 
@@ -91,12 +91,12 @@ def deployed() -> Settings:
     )
 
 
-def billed_ms(step: Step, memory_mb: int) -> float:
+def billed_ms(step: Invocation, memory_mb: int) -> float:
     """What Lambda bills for one invocation with this memory."""
     return step.wall_ms + step.cpu_ms * (max(VCPU_MB / memory_mb, 1) - 1)
 
 
-def bill(way: Sequence[Step], batch: int, settings: Settings) -> list[Line]:
+def bill(way: Sequence[Invocation], batch: int, settings: Settings) -> list[Line]:
     """The bill for orders that are each paid at the first attempt, so many in a batch."""
     shares = [(step, step.times / batch) for step in way]
 
@@ -108,7 +108,7 @@ def bill(way: Sequence[Step], batch: int, settings: Settings) -> list[Line]:
             if name.startswith(kind)
         )
 
-    def memory(step: Step) -> int:
+    def memory(step: Invocation) -> int:
         return settings.memory_mb.get(step.function) or settings.memory_mb[""]
 
     invocations = sum(share for _, share in shares)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed.results import Invocation
 from local.emulator import CREDENTIALS
 from local.samples import logical_id_of
 from local.stripe_standin.admin import StandInAdmin
@@ -29,20 +30,6 @@ cannot write to its own folder."""
 
 class WorkFailed(Exception):
     """A function did not do what it was measured for; its figures would mean nothing."""
-
-
-@dataclass(frozen=True)
-class Invocation:
-    """One invocation of a function; worker.py says what is counted, and how."""
-
-    function: str
-    wall_ms: float
-    cpu_ms: float
-    log_bytes: int
-    calls: Mapping[str, int]
-    """Requests to AWS, as `dynamodb.PutItem`."""
-    units: Mapping[str, float]
-    """Capacity units of DynamoDB, if it was metered, as `write OrdersTable/by_customer`."""
 
 
 class Function:
@@ -131,10 +118,3 @@ def our_variables(function: str) -> dict[str, str]:
     template = load_template()["Resources"][logical_id_of(function)]["Properties"]["Environment"]["Variables"]
     variables = {name: number_of(name) or str(value).removeprefix("Ref ") for name, value in template.items()}
     return {"POWERTOOLS_METRICS_NAMESPACE": "bench", **variables}
-
-
-PEER_VARIABLES = {
-    "ORDERS_TABLE": "PeerOrders",
-    "PAYMENTS_QUEUE_URL": "PeerQueue",
-    "STRIPE_API_KEY": "sk_test_bench",
-}

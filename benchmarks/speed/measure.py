@@ -10,16 +10,8 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from benchmarks.costs.bill import BUSY, LOW_TRAFFIC
-from benchmarks.speed.functions import (
-    AWS_SECONDS,
-    PACKAGES,
-    STRIPE_SECONDS,
-    VARIANTS,
-    Invocation,
-    Servers,
-    WorkFailed,
-)
-from benchmarks.speed.results import OURS, Run, Step
+from benchmarks.speed.functions import AWS_SECONDS, PACKAGES, STRIPE_SECONDS, VARIANTS, Servers, WorkFailed
+from benchmarks.speed.results import OURS, Invocation, Run
 from benchmarks.speed.shops import Shop, delivered_again
 
 _WARM_UP = 20
@@ -52,10 +44,7 @@ def measure(shops: Sequence[Shop], servers: Servers, run: Run, say: Say) -> None
 def _warm_up(shop: Shop, servers: Servers, run: Run) -> None:
     """Charge some batches where nothing takes time, and see that each order is charged once."""
     servers.reset_stripe(seconds=0)
-    batches = [shop.place(BUSY) for _ in range(_WARM_UP)]
-    for batch in batches:
-        shop.charge(batch)
-        shop.settle(batch)
+    batches = [shop.whole_way(BUSY) for _ in range(_WARM_UP)]
     charged = servers.charged()
     if len(set(charged)) != len(charged) or len(charged) != BUSY * _WARM_UP:
         raise WorkFailed(f"{shop.design} has made {len(charged)} charges for {BUSY * _WARM_UP} orders")
@@ -68,12 +57,11 @@ def _warm_up(shop: Shop, servers: Servers, run: Run) -> None:
 def _round(shop: Shop, servers: Servers, size: int, run: Run) -> list[Invocation]:
     """One batch of orders on its whole way, and its duplicates, with the latencies of Stripe and AWS."""
     servers.reset_stripe(seconds=STRIPE_SECONDS)
-    shop.aws_seconds, shop.taken = AWS_SECONDS, []
-    batch = shop.place(size)
-    fresh = shop.charge(batch)
-    shop.settle(batch)
+    shop.aws_seconds = AWS_SECONDS
+    batch = shop.whole_way(size)
     way = list(shop.taken)
     if size == BUSY:
+        [fresh] = [each for each in way if each.function == shop.charging]
         run.fresh_ms[shop.design].append(round(fresh.wall_ms, 1))
         run.cpu_ms[shop.design].append(round(fresh.cpu_ms / size, 3))
         run.duplicates_ms[shop.design].append(round(shop.charge(delivered_again(batch)).wall_ms, 1))
@@ -82,20 +70,18 @@ def _round(shop: Shop, servers: Servers, size: int, run: Run) -> list[Invocation
 
 def _metered(shop: Shop, servers: Servers, size: int) -> list[Invocation]:
     servers.reset_stripe(seconds=0)
-    shop.aws_seconds, shop.is_metered, shop.taken = 0, True, []
-    batch = shop.place(size)
-    shop.charge(batch)
-    shop.settle(batch)
+    shop.aws_seconds, shop.is_metered = 0, True
+    shop.whole_way(size)
     shop.is_metered = False
     return shop.taken
 
 
-def _steps(metered: Sequence[Invocation], rounds: Sequence[Sequence[Invocation]]) -> Iterator[Step]:
+def _steps(metered: Sequence[Invocation], rounds: Sequence[Sequence[Invocation]]) -> Iterator[Invocation]:
     """What was metered once, with the median times of all rounds."""
     ways = [[list(same) for _, same in groupby(way, key=lambda each: each.function)] for way in (metered, *rounds)]
     for once, *timed in zip(*ways, strict=True):
         of_all = list(chain.from_iterable(timed))
-        yield Step(
+        yield Invocation(
             function=once[0].function,
             times=len(once),
             wall_ms=round(statistics.median(each.wall_ms for each in of_all), 1),

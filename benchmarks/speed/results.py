@@ -27,19 +27,19 @@ Figures = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
-class Step:
-    """A function on the way of a batch of orders, and what each of its invocations takes."""
+class Invocation:
+    """What an invocation of a function takes; worker.py says what is counted, and how."""
 
     function: str
-    times: int
-    """Its invocations for the batch. Each order is placed by one of its own; all are charged by one."""
     wall_ms: float
     cpu_ms: float
     log_bytes: int
     calls: Mapping[str, float]
     """Requests to AWS, as `sns.PublishBatch`."""
     units: Mapping[str, float]
-    """Capacity units of DynamoDB, as `write OrdersTable/by_customer`; `durable steps`."""
+    """Capacity units of DynamoDB, if they were metered, as `write OrdersTable/by_customer`; `durable steps`."""
+    times: int = 1
+    """For one batch of orders: each order is placed by an invocation of its own, and all are charged by one."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Run:
     peak_mb: dict[str, float] = field(default_factory=dict)
     charges_again: list[str] = field(default_factory=list)
     """The designs that charge a duplicate."""
-    ways: dict[str, dict[str, list[Step]]] = field(default_factory=dict)
+    ways: dict[str, dict[str, list[Invocation]]] = field(default_factory=dict)
     """By design and orders of a batch: each function on the way of such a batch."""
 
     def to_json(self) -> str:
@@ -74,7 +74,7 @@ class Run:
     def of_json(cls, text: str) -> "Run":
         fields: dict[str, Any] = json.loads(text)
         fields["ways"] = {
-            design: {size: [Step(**step) for step in way] for size, way in sizes.items()}
+            design: {size: [Invocation(**each) for each in way] for size, way in sizes.items()}
             for design, sizes in fields["ways"].items()
         }
         return cls(**fields)

@@ -16,17 +16,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.speed.functions import (
-    PACKAGES,
-    PEER_VARIABLES,
-    VARIANTS,
-    Function,
-    Invocation,
-    Servers,
-    WorkFailed,
-    our_variables,
-)
-from benchmarks.speed.results import DURABLE, NAIVE, OURS, PEERS
+from benchmarks.speed.functions import PACKAGES, VARIANTS, Function, Servers, WorkFailed, our_variables
+from benchmarks.speed.results import DURABLE, NAIVE, OURS, PEERS, Invocation
 from local.samples import logical_id_of, path_of
 
 Records = list[dict[str, Any]]
@@ -74,6 +65,14 @@ class Shop(ABC):
     def charge(self, records: Records) -> Invocation:
         """Deliver the messages in one batch. Raises WorkFailed if one is reported as failed."""
         return self._consume(self.charging, records)
+
+    def whole_way(self, orders: int) -> Records:
+        """Place orders, charge them in one batch, settle them; `taken` has each invocation."""
+        self.taken = []
+        records = self.place(orders)
+        self.charge(records)
+        self.settle(records)
+        return records
 
     def settle(self, records: Records) -> None:  # noqa: B027
         """What remains to be done with orders that were charged: nothing, unless the design has more functions."""
@@ -157,21 +156,24 @@ class PeerShop(Shop):
         self._servers, self.charging = servers, design
 
     def start(self, function: str, folders: Sequence[Path] | None = None) -> Function:
-        table = "PeerOrders" if self.design == NAIVE else "PeerIdempotency"
-        environment = self._servers.environment({**PEER_VARIABLES, "TABLE": table})
+        variables = {
+            "ORDERS_TABLE": "PeerOrders",
+            "TABLE": "PeerOrders" if self.design == NAIVE else "PeerIdempotency",
+            "PAYMENTS_QUEUE_URL": "PeerQueue",
+            "STRIPE_API_KEY": "sk_test_bench",
+        }
         handler = "naive.place_order" if function == "place_order" else f"{function}.handler"
-        return Function(handler, folders or (VARIANTS, PACKAGES), environment)
+        return Function(handler, folders or (VARIANTS, PACKAGES), self._servers.environment(variables))
 
     def place(self, orders: int) -> Records:
-        return _delivered([self._sent_by_post() for _ in range(orders)])
-
-    def _sent_by_post(self) -> str:
-        self._post("place_order")
-        [body] = self._functions["place_order"].sent
-        return body
+        bodies: list[str] = []
+        for _ in range(orders):
+            self._post("place_order")
+            bodies += self._functions["place_order"].sent
+        return _delivered(bodies)
 
     def event_of(self, records: Records) -> Mapping[str, Any]:
-        event = super().event_of(records)
+        event = {"Records": records}
         return _execution(event) if self.design == DURABLE else event
 
 

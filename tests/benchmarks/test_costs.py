@@ -14,7 +14,7 @@ from benchmarks.costs.bill import (
     deployed,
     total,
 )
-from benchmarks.speed.results import NAIVE, OURS, RESULTS, Run, Step
+from benchmarks.speed.results import NAIVE, OURS, RESULTS, Invocation, Run
 from testing.harness import load_template
 
 MEASURED = Run.of_json(RESULTS.read_text())
@@ -47,7 +47,7 @@ def test_an_order_is_placed_published_charged_published_and_paid() -> None:
 
 def test_less_memory_buys_less_cpu() -> None:
     """A quarter of a vCPU computes four times as long and waits as long; a second vCPU helps no thread of Python's."""
-    step = Step("charge_order", times=1, wall_ms=110, cpu_ms=10, log_bytes=0, calls={}, units={})
+    step = Invocation("charge_order", wall_ms=110, cpu_ms=10, log_bytes=0, calls={}, units={})
     assert billed_ms(step, VCPU_MB) == 110
     assert billed_ms(step, 2 * VCPU_MB) == 110
     assert billed_ms(step, VCPU_MB // 4) == pytest.approx(140, rel=0.01)
@@ -57,7 +57,7 @@ def test_a_bill_worked_by_hand() -> None:
     """1,024 MB for a second, for ten orders: a tenth of a GB-second for each, at 0.0000133334 dollars."""
     calls, units = {"sns.PublishBatch": 1.0}, {"write A": 20.0, "write A/index": 10.0, "read A": 10.0}
     wall_ms, cpu_ms = 1000 - 10 * (VCPU_MB / 1024 - 1), 10
-    step = Step("charge_order", 1, wall_ms=wall_ms, cpu_ms=cpu_ms, log_bytes=5000, calls=calls, units=units)
+    step = Invocation("charge_order", wall_ms=wall_ms, cpu_ms=cpu_ms, log_bytes=5000, calls=calls, units=units)
     settings = Settings("HTTP API", "arm64", {"": 1024}, logs_invocations=False, logs_access=False, is_traced=False)
     assert {line.service: pytest.approx(line.dollars) for line in bill([step], 10, settings)} == {
         "API Gateway": 1.00,

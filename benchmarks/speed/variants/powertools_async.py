@@ -1,4 +1,4 @@
-"""Powertools for AWS Lambda (Python): `idempotent_function` with `AsyncBatchProcessor`.
+"""Powertools for AWS Lambda (Python): the function of powertools_batch.py with `AsyncBatchProcessor`.
 
 As its documentation has it: "Batch Processing", section "Processing messages asynchronously"
 (`async_process_partial_response`). The idempotency utility takes no coroutine (aws-powertools/powertools-lambda-python
@@ -7,42 +7,13 @@ this processor can do with it.
 """
 
 import asyncio
-import os
 from typing import Any
 
-import stripe
 from aws_lambda_powertools.utilities.batch import AsyncBatchProcessor, EventType, async_process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
-from aws_lambda_powertools.utilities.idempotency import (
-    DynamoDBPersistenceLayer,
-    IdempotencyConfig,
-    idempotent_function,
-)
+from powertools_batch import config, process_order  # type: ignore[import-not-found]  # It is beside it on the path.
 
 processor = AsyncBatchProcessor(event_type=EventType.SQS)
-persistence_layer = DynamoDBPersistenceLayer(table_name=os.environ["TABLE"])
-config = IdempotencyConfig(event_key_jmespath="order_id")
-client = stripe.StripeClient(
-    os.environ["STRIPE_API_KEY"], base_addresses={"api": os.environ["STRIPE_API_BASE"]}, max_network_retries=2
-)
-
-
-@idempotent_function(  # type: ignore[untyped-decorator]
-    data_keyword_argument="order", config=config, persistence_store=persistence_layer
-)
-def process_order(order: dict[str, Any]) -> dict[str, Any]:
-    """Charge one order."""
-    payment = client.v1.payment_intents.create(
-        {
-            "amount": order["amount_minor"],
-            "currency": order["currency"].lower(),
-            "payment_method": order["payment_method"],
-            "allowed_payment_method_types": ["card"],
-            "confirm": True,
-            "metadata": {"order_id": order["order_id"]},
-        }
-    )
-    return {"payment_id": payment.id}
 
 
 async def async_record_handler(record: SQSRecord) -> dict[str, Any]:
@@ -51,7 +22,7 @@ async def async_record_handler(record: SQSRecord) -> dict[str, Any]:
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """Process the records at once; returns those that failed."""
+    """Process the records in parallel; returns those that failed."""
     config.register_lambda_context(context)
     return async_process_partial_response(
         event=event, record_handler=async_record_handler, processor=processor, context=context
