@@ -41,7 +41,7 @@ class Function:
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.peak_mb = 0.0
+        self.peak_mb, self.log_end = 0.0, ""
         self.sent: list[str] = []
         """What its latest invocation published or sent."""
 
@@ -58,7 +58,7 @@ class Function:
         said: dict[str, Any] = json.loads(line) if line else {"error": "it has ended; its error is above"}
         if "error" in said:
             raise WorkFailed(f"{self.name}: {said['error']}")
-        self.sent, self.peak_mb = said.pop("sent"), said.pop("peak_kb") / 1000
+        self.sent, self.log_end, self.peak_mb = said.pop("sent"), said.pop("log_end"), said.pop("peak_kb") / 1000
         answer = said.pop("answer")
         return answer, Invocation(function=self.name, **said)
 

@@ -92,7 +92,8 @@ class Shop(ABC):
     def _consume(self, function: str, records: Records) -> Invocation:
         answer = self._invoke(function, self.event_of(records))
         if (json.loads(answer["Result"]) if "Result" in answer else answer)["batchItemFailures"]:
-            raise WorkFailed(f"{self.design}: {function} has reported messages as failed")
+            log = self._functions[function].log_end
+            raise WorkFailed(f"{self.design}: {function} has reported messages as failed\n{log}")
         return self.taken[-1]
 
     def _invoke(self, function: str, event: Mapping[str, Any]) -> Any:

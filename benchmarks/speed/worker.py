@@ -4,7 +4,8 @@ It imports nothing but Python's standard library besides the function, so CPU an
 line of standard input is a request, and is answered with a line, both as JSON:
 
     {"event": {…}, "aws_seconds": 0.004, "is_metered": false}
-    ─► {"answer": …, "wall_ms": …, "cpu_ms": …, "log_bytes": …, "peak_kb": …, "calls": {…}, "units": {…}, "sent": […]}
+    ─► {"answer": …, "wall_ms": …, "cpu_ms": …, "log_bytes": …, "log_end": …, "peak_kb": …,
+        "calls": {…}, "units": {…}, "sent": […]}
 
 CPU is that of the process with all its threads. The function's DynamoDB is DynamoDB Local, which answers no sooner than
 after `aws_seconds`. Every other service of AWS is answered here, by the class Aws.
@@ -18,9 +19,11 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+_LOG_END_BYTES = 2000
 _READS = ("GetItem", "BatchGetItem", "Query", "Scan")
 _WRITES = ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems")
 
@@ -71,7 +74,13 @@ class Aws:
     def _answer(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         match operation:
             case "GetSecretValue":
-                return {"SecretString": f"sk_test_{'b' * 64}", "VersionId": "1", "VersionStages": ["AWSCURRENT"]}
+                return {
+                    "SecretString": "sk_test_bench",
+                    "VersionId": "1",
+                    "CreatedDate": datetime(2026, 1, 1, tzinfo=UTC),
+                }
+            case "ChangeMessageVisibility":
+                return {}
             case "PublishBatch":
                 entries = parameters["PublishBatchRequestEntries"]
                 self.sent += [each["Message"] for each in entries]
@@ -134,7 +143,8 @@ def invoke(handler: Any, request: Mapping[str, Any], aws: Aws, log: int) -> dict
         "answer": answer,
         "wall_ms": wall * 1000,
         "cpu_ms": cpu * 1000,
-        "log_bytes": os.fstat(log).st_size,
+        "log_bytes": (size := os.fstat(log).st_size),
+        "log_end": os.pread(log, _LOG_END_BYTES, max(0, size - _LOG_END_BYTES)).decode(errors="replace"),
         "peak_kb": peak_kb(),
         "calls": Counter(aws.calls),
         "units": units,
