@@ -1,4 +1,4 @@
-"""Where a scheduled job stopped, so that its next run continues there: one item in a table of its service.
+"""Remembers where a scheduled job stopped, so that its next run continues there: one item in its service's State table.
 
     read ─► work ─► write, on the version that was read ─► work ─► write …
                       └─► ConcurrentRun: another run has written since; this one ends
@@ -34,17 +34,17 @@ class Checkpoint:
 
 
 class ConcurrentRun(Exception):
-    """Another run has written the checkpoint since this one has read it: what is left to do is left to that run."""
+    """Another run has written the checkpoint since this one read it. The remaining work is left to that run."""
 
 
 @cache
 def _adapter_of(checkpoint: type[Checkpoint]) -> TypeAdapter[Any]:
-    """Once for each class: compiling a validator takes milliseconds, and a simulation makes thousands of stores."""
+    """Compiles a validator once for each class: it takes milliseconds, and a simulation makes thousands of stores."""
     return TypeAdapter(checkpoint)
 
 
 class CheckpointStore[C: Checkpoint]:
-    """The checkpoint of one job through botocore's client. Methods raise botocore's errors."""
+    """The checkpoint of one job through boto3's client. Methods raise botocore's errors."""
 
     def __init__(self, client: "DynamoDBClient", table: str, checkpoint: type[C]) -> None:
         self._client = client
@@ -58,7 +58,7 @@ class CheckpointStore[C: Checkpoint]:
         return self._adapter.validate_python(from_item(response["Item"])) if "Item" in response else None
 
     def write(self, checkpoint: C) -> C:
-        """Write it with the next version, and return that. Raises ConcurrentRun if the stored version is another."""
+        """Write it with the next version, and return that. Raises ConcurrentRun if the stored version differs."""
         written = replace(checkpoint, version=checkpoint.version + 1)
         try:
             self._client.put_item(

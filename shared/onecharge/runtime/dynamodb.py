@@ -32,7 +32,7 @@ def shard_of(order_id: str) -> str:
 
 
 def to_item(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"attempt": 1}` as `{"attempt": {"N": "1"}}`; values that are None are left out."""
+    """`{"attempt": 1}` as `{"attempt": {"N": "1"}}`; None values are omitted."""
     return {name: _serialized(value) for name, value in values.items() if value is not None}
 
 
@@ -47,7 +47,7 @@ def set_expression(changes: Mapping[str, str]) -> str:
 
 
 def expression_values(**values: Any) -> dict[str, Any]:
-    """`now=1` as `{":now": {"N": "1"}}`; values that are None are left out."""
+    """`now=1` as `{":now": {"N": "1"}}`; None values are omitted."""
     return {f":{name}": value for name, value in to_item(values).items()}
 
 

@@ -37,11 +37,11 @@ class ApplicationParts(Protocol):
 def lambda_handler[App: ApplicationParts, Result](
     build: Callable[[Mapping[str, str]], App],
 ) -> Callable[[Callable[[App, dict[str, Any], "LambdaContext"], Result]], Handler[Result]]:
-    """Make a function that takes its application as first argument a handler that Lambda can invoke.
+    """Turn a function whose first argument is its application into a handler that Lambda can invoke.
 
     The application is built at the first invocation and reused by the later ones: importing the module reads no
-    environment variable. The metrics are flushed after each invocation, whether or not it raises. What it raises is
-    logged by Lambda, so a message that holds a secret is redacted (onecharge.runtime.redaction).
+    environment variable. The metrics are flushed after each invocation, whether or not it raises. Lambda logs an
+    error that it raises, so a message that holds a secret is redacted (onecharge.runtime.redaction).
 
     Args:
         build: makes the application from the environment variables; usually the class itself.

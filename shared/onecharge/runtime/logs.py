@@ -1,4 +1,4 @@
-"""The logger of a function: JSON lines of Powertools, without secrets. At any level, libraries log only warnings."""
+"""The logger of a function: Powertools' JSON lines, without secrets. Libraries log only warnings, at any level."""
 
 import logging
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 from onecharge.runtime.redaction import redacted
 
 LIBRARIES = ("boto3", "botocore", "s3transfer", "stripe", "urllib3")
-"""At DEBUG they log requests and responses whole: the Stripe key that Secrets Manager returns, a client secret.
+"""At DEBUG they log whole requests and responses: the Stripe key that Secrets Manager returns, a client secret.
 At INFO Stripe's SDK logs two lines for each request; one line of ours for each delivery says more."""
 
 

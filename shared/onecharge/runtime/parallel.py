@@ -1,4 +1,4 @@
-"""Work of scheduled jobs, several at once: most of it is waiting for AWS and Stripe."""
+"""Runs the work of scheduled jobs in parallel: most of it is waiting for AWS and Stripe."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -16,12 +16,12 @@ class Parallel(Protocol):
 
 
 def one_after_another[Item, Result](call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """A Parallel that is none, for tests and simulations: they decide what happens when. It ends at the first error."""
+    """A Parallel that is sequential, for tests and simulations, which decide the order. It ends at the first error."""
     return [call(item) for item in items]
 
 
 class Threads:
-    """A Parallel of so many threads. Clients of botocore and Stripe may be shared between them."""
+    """A Parallel with `number` threads. Clients of boto3 and Stripe may be shared between them."""
 
     def __init__(self, number: int) -> None:
         self._pool = ThreadPoolExecutor(number)

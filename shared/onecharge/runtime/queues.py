@@ -1,4 +1,4 @@
-"""One SQS queue and its dead-letter queue, through botocore's client."""
+"""One SQS queue and its dead-letter queue, through boto3's client."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.type_defs import SendMessageRequestTypeDef
 
 _ATTRIBUTES_MAX = 10
-"""Message attributes of one message, at the most (Amazon SQS Developer Guide, "Message quotas")."""
+"""Message attributes of one message, at most (Amazon SQS Developer Guide, "Message quotas")."""
 
 
 class DeadLetterAttribute(StrEnum):
@@ -35,7 +35,7 @@ class Delivery:
 
     message_id: str
     receipt_handle: str
-    """Of this receive; what changes the message's visibility timeout or deletes it."""
+    """The handle of this receive: it changes the message's visibility timeout, or deletes the message."""
     receive_count: int
     """How often the message has been received, this time included (ApproximateReceiveCount)."""
     body: str
@@ -75,20 +75,20 @@ class Queue:
 
     @property
     def is_fifo(self) -> bool:
-        """Whether it is a FIFO queue: the names of those, and of no others, end in `.fifo`."""
+        """Whether it is a FIFO queue: only their names end in `.fifo`."""
         return self.url.endswith(".fifo")
 
     def change_visibility(self, delivery: Delivery, seconds: int) -> None:
-        """Set the message's visibility timeout: invisible for so many seconds from now, at the most 43,200 (12 h)."""
+        """Set the message's visibility timeout: invisible for `seconds` from now, at most 43,200 (12 h)."""
         self.client.change_message_visibility(
             QueueUrl=self.url, ReceiptHandle=delivery.receipt_handle, VisibilityTimeout=seconds
         )
 
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """Send the message's body to the DLQ, with the reason and all that it takes to send it back to its queue.
+        """Send the message's body to the DLQ, with the reason and what is needed to send it back to its queue.
 
-        SQS keeps none of this of a message that is sent to a DLQ, as opposed to one that it moves there itself: such a
-        message has a new id and a new time, and no source queue that StartMessageMoveTask could move it back to.
+        SQS keeps none of this for a message that is sent to a DLQ, unlike for one that it moves there itself: a message
+        that is sent has a new id and a new time, and no source queue that StartMessageMoveTask could move it back to.
         """
         ours: dict[str, str] = {
             DeadLetterAttribute.REASON: reason,

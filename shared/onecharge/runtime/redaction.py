@@ -1,7 +1,7 @@
 """Takes secrets and personal data out of a text before it is written anywhere that people and other programs read.
 
-No line of ours names one on purpose. This is for the text that others write: the message of an exception, which may
-hold the value that caused it, and what Stripe answers.
+No line of ours names one on purpose. Redaction is for text that others write: the message of an exception, which may
+hold the value that caused it, and Stripe's answers.
 """
 
 import re
@@ -19,8 +19,8 @@ _SECRET = re.compile(
     r"|(?<![0-9A-Za-z_-])eyJ[0-9A-Za-z_-]+\.eyJ[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]*)?"
     # An e-mail address.
     r"|(?<![0-9A-Za-z_.+-])[0-9A-Za-z_.+-]{1,64}@[0-9A-Za-z-]{1,63}(?:\.[0-9A-Za-z-]{1,63})+"
-    # As many digits as a card number has, in groups or not, but no part of a UUID. Nothing that is logged on purpose
-    # has so many: an AWS account has 12, a time in milliseconds 13.
+    # 14 to 19 digits, as a card number has, in groups or not, but no part of a UUID. Nothing that is logged on purpose
+    # has as many: an AWS account has 12, a time in milliseconds 13.
     r"|(?<![0-9A-Za-z-])\d(?:(?:[ -]|%20)?\d){13,18}(?![0-9A-Za-z-])"
 )
 
@@ -35,9 +35,9 @@ class FailedInvocation(Exception):
 
 
 def presentable(error: Exception) -> Exception:
-    """The error; or one in its place, if its message or that of an error before it holds what is redacted.
+    """Returns the error, or one in its place if its message or that of an error before it has to be redacted.
 
-    Lambda logs the message of an error that a handler raises, and returns it to whoever has invoked the function.
+    Lambda logs the message of an error that a handler raises, and returns it to the invoker.
     """
     whole = "".join(traceback.format_exception(error))
     return error if redacted(whole) == whole else FailedInvocation(redacted(f"{type(error).__name__}: {error}"))

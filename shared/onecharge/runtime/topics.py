@@ -1,4 +1,4 @@
-"""Publishes CloudEvents to an SNS topic in batches, of which each entry succeeds or fails by itself."""
+"""Publishes CloudEvents to an SNS topic in batches. Each entry of a batch succeeds or fails by itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from mypy_boto3_sns.type_defs import PublishBatchRequestEntryTypeDef
 
 ENTRIES_MAX = 10
-"""Entries of one PublishBatch request, at the most (Amazon SNS API Reference, PublishBatch)."""
+"""Entries of one PublishBatch request, at most (Amazon SNS API Reference, PublishBatch)."""
 _BLAMES_THE_MESSAGE = frozenset({"InvalidParameter", "ParameterValueInvalid", "ValidationException"})
-"""The only codes that no retry helps. SenderFault is no such sign: a disabled KMS key and a lost permission are the
-sender's fault, too (Amazon SNS API Reference, PublishBatch: errors), and end when they are mended."""
+"""The only codes that no retry helps. SenderFault says less: a disabled KMS key and a lost permission are the sender's
+fault too (Amazon SNS API Reference, PublishBatch: errors), and can be fixed."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PublishFailure:
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic, through botocore's client."""
+    """One topic, through boto3's client."""
 
     client: "SNSClient"
     arn: str
@@ -61,7 +61,7 @@ class Topic:
             "Message": event.model_dump_json(exclude_none=True),
             "MessageAttributes": {EVENT_TYPE_ATTRIBUTE: {"DataType": "String", "StringValue": event.type}},
         }
-        if self.arn.endswith(".fifo"):  # Only the name of a FIFO topic ends so.
+        if self.arn.endswith(".fifo"):  # Only the name of a FIFO topic ends with it.
             entry |= {"MessageGroupId": event.subject, "MessageDeduplicationId": event.id}
         return entry
 
