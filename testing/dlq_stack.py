@@ -7,7 +7,6 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import StringIO
@@ -243,33 +242,31 @@ class DlqStack:
         received = self._receive("PaymentsQueue", visibility_seconds=30)
         if not received:
             return
-        with ThreadPoolExecutor(1) as threads:
-            consumer = Consumer(
-                model=ORDER_EVENT,
-                handle=lambda event: charge_order(event, self.tools()),
-                queue=Queue(self.sqs, url, dlq_url),
-                logger=SILENT,
-                count=self.counted.append,
-                threads=threads,
-            )
-            records = [
-                {
-                    "messageId": message["MessageId"],
-                    "receiptHandle": message["ReceiptHandle"],
-                    "body": message["Body"],
-                    "attributes": message["Attributes"],
-                    "messageAttributes": {
-                        name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
-                        for name, each in message.get("MessageAttributes", {}).items()
-                    },
-                    "eventSource": "aws:sqs",
-                }
-                for message in received
-            ]
-            failed = {
-                each["itemIdentifier"]
-                for each in consumer.consume({"Records": records}, LambdaContext())["batchItemFailures"]
+        consumer = Consumer(
+            model=ORDER_EVENT,
+            handle=lambda event: charge_order(event, self.tools()),
+            queue=Queue(self.sqs, url, dlq_url),
+            logger=SILENT,
+            count=self.counted.append,
+        )
+        records = [
+            {
+                "messageId": message["MessageId"],
+                "receiptHandle": message["ReceiptHandle"],
+                "body": message["Body"],
+                "attributes": message["Attributes"],
+                "messageAttributes": {
+                    name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
+                    for name, each in message.get("MessageAttributes", {}).items()
+                },
+                "eventSource": "aws:sqs",
             }
+            for message in received
+        ]
+        failed = {
+            each["itemIdentifier"]
+            for each in consumer.consume({"Records": records}, LambdaContext())["batchItemFailures"]
+        }
         for message in received:
             if message["MessageId"] not in failed:
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])

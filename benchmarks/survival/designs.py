@@ -45,7 +45,6 @@ def onecharge(clients: Clients) -> Handler:
         queue=clients.queue,
         logger=_OnlyExceptions(clients),  # type: ignore[arg-type]  # It has the methods that the consumer calls.
         count=SILENT,
-        threads=None,  # type: ignore[arg-type]  # Unused: each invocation has one record.
         jitter=lambda: 0.5,
     )
 

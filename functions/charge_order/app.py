@@ -17,10 +17,12 @@ from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import Disposition, queue_consumer
+from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.queues import Queue
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
@@ -44,12 +46,12 @@ class Application:
         instruments = Instruments(time.time, logger, self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        self.consumer = queue_consumer(
+        sqs = aws_client("sqs", config=client_config())
+        self.consumer = Consumer(
             model=ORDER_EVENT,
             # A Stripe key that cannot be read is an outage: each message backs off.
             handle=lambda event: handle(event, service.charge_tools()),
-            queue_url=environment["PAYMENTS_QUEUE_URL"],
-            dlq_url=environment["PAYMENTS_DLQ_URL"],
+            queue=Queue(sqs, environment["PAYMENTS_QUEUE_URL"], environment["PAYMENTS_DLQ_URL"]),
             logger=logger,
             count=self.counts,
             record_seconds=bounds.record_seconds,

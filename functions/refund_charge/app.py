@@ -15,10 +15,12 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.consumer import queue_consumer
+from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.queues import Queue
 from refund_charge.refund import refund_charge
 
 if TYPE_CHECKING:
@@ -36,12 +38,12 @@ class Application:
         instruments = Instruments(time.time, logger, self.counts)
         service = PaymentService(environment, bounds=bounds, instruments=instruments)
         refunds = RefundStore(service.dynamodb, environment["REFUNDS_TABLE"])
-        self.consumer = queue_consumer(
+        sqs = aws_client("sqs", config=client_config())
+        self.consumer = Consumer(
             model=RefundRequestedEvent,
             # A Stripe key that cannot be read is an outage: each message backs off.
             handle=lambda event: refund_charge(event, service.refund_tools(refunds), service.payments),
-            queue_url=environment["REFUNDS_QUEUE_URL"],
-            dlq_url=environment["REFUNDS_DLQ_URL"],
+            queue=Queue(sqs, environment["REFUNDS_QUEUE_URL"], environment["REFUNDS_DLQ_URL"]),
             logger=logger,
             count=self.counts,
             record_seconds=bounds.record_seconds,

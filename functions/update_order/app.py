@@ -15,10 +15,11 @@ from onecharge.contract.events import Event, PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.aws import aws_client, client_config
-from onecharge.runtime.consumer import Disposition, queue_consumer
+from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.queues import Queue
 from update_order.orders import UpdateOrder
 from update_order.refunds import UpdateRefund
 
@@ -45,11 +46,11 @@ class Application:
             PaymentOutcomeEvent: UpdateOrder(orders, logger, self.counts),
             RefundOutcomeEvent: UpdateRefund(orders, environment["ORDER_REFUNDS_TABLE"], logger, self.counts),
         }
-        self.consumer = queue_consumer(
+        sqs = aws_client("sqs", config=client_config())
+        self.consumer = Consumer(
             model=PAYMENT_EVENT,
             handle=self._update,
-            queue_url=environment["ORDER_UPDATES_QUEUE_URL"],
-            dlq_url=environment["ORDER_UPDATES_DLQ_URL"],
+            queue=Queue(sqs, environment["ORDER_UPDATES_QUEUE_URL"], environment["ORDER_UPDATES_DLQ_URL"]),
             logger=logger,
             count=self.counts,
         )

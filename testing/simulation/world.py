@@ -326,7 +326,6 @@ class World:
             queue=self,  # type: ignore[arg-type]  # change_visibility and dead_letter, below.
             logger=SILENT,
             count=SILENT,
-            threads=None,  # type: ignore[arg-type]  # Deliveries run as greenlets here.
             jitter=lambda: 0.5,
         )
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Barrier
@@ -124,18 +123,16 @@ def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaCont
         record_seconds: float = 0,
         **other: Any,
     ) -> list[str]:
-        with ThreadPoolExecutor(10) as threads:
-            given: dict[str, Any] = {"model": OrderPlacedEvent, "handle": handle, **other}
-            consumer = Consumer(
-                **given,
-                queue=queue,
-                logger=log.logger,
-                count=lambda name: None,
-                threads=threads,
-                jitter=lambda: 1.0,
-                record_seconds=record_seconds,
-            )
-            response = consumer.consume(event, lambda_context)
+        given: dict[str, Any] = {"model": OrderPlacedEvent, "handle": handle, **other}
+        consumer = Consumer(
+            **given,
+            queue=queue,
+            logger=log.logger,
+            count=lambda name: None,
+            jitter=lambda: 1.0,
+            record_seconds=record_seconds,
+        )
+        response = consumer.consume(event, lambda_context)
         return [str(failure["itemIdentifier"]) for failure in response["batchItemFailures"]]
 
     return run

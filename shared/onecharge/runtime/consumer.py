@@ -4,14 +4,14 @@ What happens with one delivery:
 
     result                                       the message                                      reported as failed
     ───────────────────────────────────────────  ───────────────────────────────────────────────  ──────────────────
-    the body is no valid event                   is sent to the DLQ with the reason               no
+    the body is not a valid event                is sent to the DLQ with the reason               no
     the handler raises PoisonMessage             is sent to the DLQ with the reason               no
     the handler returns Done                                                                      no
-    the handler returns RetryAfter(seconds)      has a visibility timeout of so many seconds      yes
-    the handler returns BackOff                  has one that grows with its receive count        yes
-    the handler raises another error             has one that grows with its receive count        yes
-    too little time is left: not handled         has one that grows with its receive count        yes
-    its FIFO group has a failure: not handled    is visible at once, so that the order is kept    yes
+    the handler returns RetryAfter(seconds)      is invisible for that long                       yes
+    the handler returns BackOff                  is invisible: longer with each receive           yes
+    the handler raises another error             the same                                         yes
+    too little time is left: not handled         the same                                         yes
+    its FIFO group has a failure: not handled    is visible immediately, so the order is kept     yes
 
 Lambda deletes every message that the partial batch response does not report as failed. The others are delivered again,
 until their receive count exceeds maxReceiveCount and SQS moves them to the DLQ.
@@ -19,18 +19,18 @@ until their receive count exceeds maxReceiveCount and SQS moves them to the DLQ.
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from onecharge.contract.events import reason_of
-from onecharge.runtime.aws import BATCH_SIZE, aws_client, client_config
+from onecharge.contract.events import Event, reason_of
+from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.queues import Delivery, Queue
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Done:
 
 @dataclass(frozen=True)
 class RetryAfter:
-    """Deliver the message again, not before so many seconds have passed."""
+    """Deliver the message again, after these seconds."""
 
     seconds: int
 
@@ -76,38 +76,20 @@ class PoisonMessage(Exception):
 
 
 def backoff_seconds(receive_count: int, *, jitter: float) -> int:
-    """Exponential in the receive count, capped, and spread over its upper half by the jitter (0 to 1)."""
+    """Exponential in the receive count, capped; the jitter (0 to 1) spreads it over its upper half."""
     ceiling = min(BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2.0 ** min(receive_count, 20))
     return round(ceiling * (0.5 + jitter / 2))
 
 
-class Message(Protocol):
-    """An event that a queue carries: a CloudEvent, or one of another service's."""
-
-    @property
-    def log_fields(self) -> dict[str, Any]:
-        """What a log line about it carries."""
-
-
-@dataclass(frozen=True)
-class _Received[Event]:
-    """A delivery, and what its body holds."""
-
-    delivery: Delivery
-    content: Event | Exception
-    """The event, or why there is none."""
-
-
-class Consumer[Event: Message]:
+class Consumer[E: Event]:
     """Handles each record of a Lambda event, in parallel.
 
     Args:
-        model: the event that the queue carries, or an adapter for a union of several; all else is poison.
+        model: the event that the queue carries, or an adapter for a union of several; everything else is poison.
         handle: handles one event; must be idempotent. Called on several threads.
         queue: the event source.
         logger: gets a line for each message that is poison, returned or fails unexpectedly.
         count: counts one occurrence of the metric of that name; called on several threads.
-        threads: as many as a batch has records, so that a batch takes as long as its slowest record.
         record_seconds: the longest that one record can take. A record that is begun with less time left in the
             invocation could be cut off halfway: it is returned to the queue instead.
         jitter: a random number from 0 to 1.
@@ -116,12 +98,11 @@ class Consumer[Event: Message]:
     def __init__(
         self,
         *,
-        model: type[Event] | TypeAdapter[Event],
-        handle: Callable[[Event], Disposition],
+        model: type[E] | TypeAdapter[E],
+        handle: Callable[[E], Disposition],
         queue: Queue,
         logger: Logger,
         count: Callable[[str], None],
-        threads: ThreadPoolExecutor,
         record_seconds: float = 0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -129,89 +110,72 @@ class Consumer[Event: Message]:
         self._handle = handle
         self._queue = queue
         self._logger = logger
-        self._jitter = jitter
         self._count = count
-        self._threads = threads
         self._record_seconds = record_seconds
+        self._jitter = jitter
+        # As many as a batch has records, so that a batch takes as long as its slowest record.
+        self._threads = ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record")
 
     def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
         """Process a batch; returns the partial batch response.
 
-        It names every message that failed, be it all of them: raising would make the invocation fail, and Lambda would
-        reduce the concurrency of the event source mapping.
+        It names every message that failed, even if all of them did: raising would make the invocation fail, and Lambda
+        would reduce the concurrency of the event source mapping. Lambda deletes the messages that are not named (AWS
+        Lambda Developer Guide, "Handling errors for an SQS event source").
         """
-        received = [self._parsed(Delivery.of(record)) for record in event["Records"]]
+        deliveries = [Delivery.of(record) for record in event["Records"]]
         process = partial(self._process_in_time, context)
         if self._queue.is_fifo:
-            return _response(received, self._process_in_group_order(process, received))
-        return _response(received, self._threads.map(process, received))
-
-    def process(self, delivery: Delivery) -> bool:
-        """Process one delivery, as a batch of its own; returns whether its message can be deleted."""
-        return self._process(self._parsed(delivery))
-
-    def _parsed(self, delivery: Delivery) -> _Received[Event]:
-        try:
-            return _Received(delivery, self._model.validate_json(delivery.body))
-        except ValidationError as invalid:
-            return _Received(delivery, PoisonMessage(reason_of(invalid)))
-        except Exception as error:  # Of ours: this record fails, and no other.
-            return _Received(delivery, error)
+            done = self._process_in_group_order(process, deliveries)
+        else:
+            done = list(self._threads.map(process, deliveries))
+        failed = [each.message_id for each, is_done in zip(deliveries, done, strict=True) if not is_done]
+        return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
 
     def _process_in_group_order(
-        self, process: Callable[[_Received[Event]], bool], received: Sequence[_Received[Event]]
-    ) -> Iterable[bool]:
+        self, process: Callable[[Delivery], bool], deliveries: Sequence[Delivery]
+    ) -> Sequence[bool]:
         """Process each message group on a thread, one delivery after the other; returns which of all succeeded.
 
-        Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": on a FIFO queue, report what
-        comes after the first failure as failed too. SQS keeps the order within a group, so groups fail separately.
+        Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": on a FIFO queue, report every
+        message after the first failure as failed too. SQS keeps the order within a group, so groups fail separately.
         """
-        groups = defaultdict[str, list[_Received[Event]]](list)
-        for each in received:
-            groups[each.delivery.group or each.delivery.message_id].append(each)
+        groups = defaultdict[str, list[Delivery]](list)
+        for each in deliveries:
+            groups[each.group or each.message_id].append(each)
         beginnings = self._threads.map(partial(self._process_until_one_fails, process), groups.values())
-        succeeded = {each.delivery.message_id for beginning in beginnings for each in beginning}
-        return [each.delivery.message_id in succeeded for each in received]
+        succeeded = {each.message_id for beginning in beginnings for each in beginning}
+        return [each.message_id in succeeded for each in deliveries]
 
     def _process_until_one_fails(
-        self, process: Callable[[_Received[Event]], bool], group: Sequence[_Received[Event]]
-    ) -> Sequence[_Received[Event]]:
+        self, process: Callable[[Delivery], bool], group: Sequence[Delivery]
+    ) -> Sequence[Delivery]:
         """The beginning of the group that succeeded; the rest is returned to the queue."""
         for position, each in enumerate(group):
             if not process(each):
                 for later in group[position + 1 :]:
-                    self._returned(later.delivery, "an earlier message of its group failed")
+                    self._log_returned(later, "an earlier message of its group failed")
                     # While a message of a FIFO group is invisible, SQS delivers no other of the group.
-                    self._change_visibility(later.delivery, 0)
+                    self._change_visibility(later, 0)
                 return group[:position]
         return group
 
-    def _process_in_time(self, context: "LambdaContext", received: _Received[Event]) -> bool:
-        delivery = received.delivery
+    def _process_in_time(self, context: "LambdaContext", delivery: Delivery) -> bool:
         try:
             if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
-                # What has taken the time may take it again: visible at once, it would be received again and again.
-                self._returned(delivery, "too little time is left in the invocation")
+                # What has taken the time may take it again: if it were visible now, it would be received repeatedly.
+                self._log_returned(delivery, "too little time is left in the invocation")
                 self._back_off(delivery)
                 return False
-            return self._process(received)
+            return self.process(delivery)
         except Exception:  # The other records of the batch are not to be delivered again because of this one.
             self._logger.exception("record failed unexpectedly", extra={"message_id": delivery.message_id})
             return False
 
-    def _returned(self, delivery: Delivery, reason: str) -> None:
-        self._count("MessageReturned")
-        self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
-
-    def _process(self, received: _Received[Event]) -> bool:
-        """Whether the message can be deleted."""
-        delivery, content = received.delivery, received.content
-        if isinstance(content, PoisonMessage):
-            return self._dead_letter(delivery, content.reason)
-        if isinstance(content, Exception):
-            raise content
+    def process(self, delivery: Delivery) -> bool:
+        """Process one delivery; returns whether its message can be deleted."""
         try:
-            disposition = self._disposition_of(content, delivery)
+            disposition = self._disposition_of(delivery)
         except PoisonMessage as poison:
             return self._dead_letter(delivery, poison.reason)
         match disposition:
@@ -224,14 +188,19 @@ class Consumer[Event: Message]:
                 self._back_off(delivery)
                 return False
 
-    def _disposition_of(self, event: Event, delivery: Delivery) -> Disposition:
+    def _disposition_of(self, delivery: Delivery) -> Disposition:
+        try:
+            event = self._model.validate_json(delivery.body)
+        except ValidationError as invalid:
+            raise PoisonMessage(reason_of(invalid)) from None
         try:
             return self._handle(event)
         except PoisonMessage:
             raise
         except Exception:  # No order fails because of an error of ours: SQS delivers the message again.
             self._count("DeliveryFailed")
-            self._logger.exception("delivery failed unexpectedly", extra=_log_fields(event, delivery))
+            of_delivery = {"message_id": delivery.message_id, "receive_count": delivery.receive_count}
+            self._logger.exception("delivery failed unexpectedly", extra=event.log_fields | of_delivery)
             return BackOff()
 
     def _dead_letter(self, delivery: Delivery, reason: str) -> bool:
@@ -248,6 +217,10 @@ class Consumer[Event: Message]:
         )
         return True
 
+    def _log_returned(self, delivery: Delivery, reason: str) -> None:
+        self._count("MessageReturned")
+        self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
+
     def _back_off(self, delivery: Delivery) -> None:
         self._change_visibility(delivery, backoff_seconds(delivery.receive_count, jitter=self._jitter()))
 
@@ -260,40 +233,3 @@ class Consumer[Event: Message]:
                 "visibility timeout could not be changed",
                 extra={"message_id": delivery.message_id, "error": type(error).__name__},
             )
-
-
-def _response(received: Sequence[_Received[Any]], succeeded: Iterable[bool]) -> "PartialItemFailureResponse":
-    """Lambda deletes what is not named (AWS Lambda Developer Guide, "Handling errors for an SQS event source")."""
-    results = zip(received, succeeded, strict=True)
-    failed = [each.delivery.message_id for each, is_done in results if not is_done]
-    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
-
-
-def _log_fields(event: Message, delivery: Delivery) -> dict[str, Any]:
-    return {
-        **event.log_fields,
-        "message_id": delivery.message_id,
-        "receive_count": delivery.receive_count,
-    }
-
-
-def queue_consumer[Event: Message](
-    *,
-    model: type[Event] | TypeAdapter[Event],
-    handle: Callable[[Event], Disposition],
-    queue_url: str,
-    dlq_url: str,
-    logger: Logger,
-    count: Callable[[str], None],
-    record_seconds: float = 0,
-) -> Consumer[Event]:
-    """The consumer of a Lambda function, with an SQS client and threads of its own; the arguments are Consumer's."""
-    return Consumer(
-        model=model,
-        handle=handle,
-        queue=Queue(aws_client("sqs", config=client_config()), queue_url, dlq_url),
-        logger=logger,
-        count=count,
-        threads=ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record"),
-        record_seconds=record_seconds,
-    )
