@@ -35,8 +35,8 @@ class WorkFailed(Exception):
 class Function:
     """A running function. It is ready as soon as it answers."""
 
-    def __init__(self, handler: str, folders: Sequence[Path], environment: Mapping[str, str]) -> None:
-        self.name = handler.removesuffix(".handler").removesuffix(".app").rpartition(".")[2]
+    def __init__(self, name: str, handler: str, folders: Sequence[Path], environment: Mapping[str, str]) -> None:
+        self.name = name
         command = [*_BARE_PYTHON, str(PROJECT / "benchmarks/speed/worker.py"), handler, *map(str, folders)]
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -11,7 +11,7 @@ from benchmarks.publish import as_lines
 
 RESULTS = Path(__file__).with_name("results.json")
 
-OURS, NAIVE, POWERTOOLS, ASYNC, DURABLE = "onecharge", "naive", "powertools_batch", "powertools_async", "durable"
+OURS, NAIVE, POWERTOOLS, ASYNC, DURABLE = "onecharge", "naive", "powertools", "powertools_async", "durable"
 PEERS = (NAIVE, POWERTOOLS, ASYNC, DURABLE)
 DESIGNS = (*PEERS, OURS)
 TITLES: Mapping[str, str] = {

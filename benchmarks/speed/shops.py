@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 from benchmarks.speed.functions import PACKAGES, VARIANTS, Function, Servers, WorkFailed, our_variables
-from benchmarks.speed.results import DURABLE, NAIVE, OURS, PEERS, Invocation
+from benchmarks.speed.results import ASYNC, DURABLE, NAIVE, OURS, PEERS, POWERTOOLS, Invocation
 from local.samples import logical_id_of, path_of
 
 Records = list[dict[str, Any]]
@@ -123,7 +123,8 @@ class OurShop(Shop):
 
     def start(self, function: str, folders: Sequence[Path] | None = None) -> Function:
         path = [self._built / logical_id_of(function), *sorted(self._built.glob("*/python"))]
-        return Function(f"{function}.app.handler", folders or path, self._servers.environment(our_variables(function)))
+        environment = self._servers.environment(our_variables(function))
+        return Function(function, f"{function}.app.handler", folders or path, environment)
 
     def place(self, orders: int) -> Records:
         return _delivered(self._published("OrdersTable", [self._post("orders_api") for _ in range(orders)]))
@@ -149,6 +150,15 @@ class OurShop(Shop):
         return sent
 
 
+_HANDLERS = {
+    "place_order": "naive.place_order",
+    NAIVE: "naive.handler",
+    POWERTOOLS: "powertools.handler",
+    ASYNC: "powertools.async_handler",
+    DURABLE: "durable.handler",
+}
+
+
 class PeerShop(Shop):
     """Another design, as pip installs its packages. All of them have the naive loop's function that places orders."""
 
@@ -163,8 +173,9 @@ class PeerShop(Shop):
             "PAYMENTS_QUEUE_URL": "PeerQueue",
             "STRIPE_API_KEY": "sk_test_bench",
         }
-        handler = "naive.place_order" if function == "place_order" else f"{function}.handler"
-        return Function(handler, folders or (VARIANTS, PACKAGES), self._servers.environment(variables))
+        return Function(
+            function, _HANDLERS[function], folders or (VARIANTS, PACKAGES), self._servers.environment(variables)
+        )
 
     def place(self, orders: int) -> Records:
         bodies: list[str] = []

@@ -10,12 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.publish import write_table
-from benchmarks.survival.clock import virtual_clock
 from benchmarks.survival.designs import DESIGNS
 from benchmarks.survival.faults import FAULTS
+from benchmarks.survival.libraries import virtual_clock
 from benchmarks.survival.report import PICTURE, README, for_the_terminal, in_markdown, svg
-from benchmarks.survival.results import RESULTS, FaultNeverOccurred, Results, run_all
-from benchmarks.survival.world import schedule
+from benchmarks.survival.results import RESULTS, FaultNeverOccurred, Results, run_all, schedule
 from testing.arguments import Arguments, at_least, seed
 
 

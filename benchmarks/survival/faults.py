@@ -1,6 +1,6 @@
 """The faults, one for each row of the table. A fault occurs once in a schedule, at a step that the seed chooses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -108,3 +108,47 @@ FAULTS: Mapping[str, Fault] = {
         ),
     )
 }
+
+
+_STRIPE_FAULTS = {
+    FaultKind.CHARGE_UNANSWERED_ONCE: "drop after",
+    FaultKind.CHARGE_UNANSWERED: "drop after",
+    FaultKind.SERVER_ERROR_CHARGED: "500 after",
+    FaultKind.SERVER_ERROR: "500 before",
+    FaultKind.SERVER_ERROR_CHARGES_LATER: "500, executed later",
+}
+"""As the simulation's Stripe names them."""
+
+
+class FaultInjector:
+    """A schedule's fault occurs once, at the opportunity with the number `at`; opportunities are counted from 0."""
+
+    def __init__(self, fault: Fault, at: int | None) -> None:
+        self._kind, self._at = fault.kind, at
+        self._cut_off: object = None
+        """The worker whose requests no longer reach Stripe."""
+        self.opportunities = 0
+        self.occurred = fault.name == "nothing"
+
+    def occurs(self) -> bool:
+        """Count an opportunity; returns whether the fault occurs now."""
+        occurs = self.opportunities == self._at
+        self.opportunities += 1
+        self.occurred |= occurs
+        return occurs
+
+    def in_request(self, request: str, possible: Sequence[str], worker: object) -> str | None:
+        """The fault that a request to DynamoDB or Stripe meets, one of the possible ones; None if it meets none."""
+        if "throttled" in possible and self._kind is FaultKind.THROTTLED:
+            return "throttled" if self.occurs() else None
+        if "answer lost" in possible and self._kind is FaultKind.WRITE_UNANSWERED and request != "dynamodb GetItem":
+            return "answer lost" if self.occurs() else None
+        if "drop after" in possible and self._kind in _STRIPE_FAULTS:
+            occurs = self.occurs()
+            if self._kind is FaultKind.CHARGE_UNANSWERED and (occurs or self._cut_off is worker):
+                self._cut_off = worker if occurs else None
+            return _STRIPE_FAULTS[self._kind] if occurs else None
+        if "drop before" in possible and self._cut_off is worker:
+            # Stripe has this key already, so it does not matter whether the retry arrives.
+            return "drop before"
+        return None

@@ -4,15 +4,19 @@ import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks.publish import as_lines
-from benchmarks.survival.clock import virtual_clock
+from benchmarks.survival.design import Design
 from benchmarks.survival.designs import DESIGNS
-from benchmarks.survival.faults import FAULTS
-from benchmarks.survival.world import schedule
+from benchmarks.survival.faults import FAULTS, Fault
+from benchmarks.survival.libraries import VirtualClock, virtual_clock
+from benchmarks.survival.world import SurvivalWorld
+from testing.simulation.choices import SeededChoices
+from testing.simulation.world import T0
 
 RESULTS = Path(__file__).with_name("results.json")
 _CHUNK = 500
@@ -64,6 +68,26 @@ class Results:
 
 class FaultNeverOccurred(AssertionError):
     """A fault occurred in no schedule of a design, so a zero there would mean nothing."""
+
+
+@cache
+def opportunities(design: Design, fault: Fault) -> int:
+    """The number of opportunities for the fault, counted in a schedule in which it does not occur."""
+    world = SurvivalWorld(design, fault, SeededChoices(0), at=None, tracing=False)
+    world.run()
+    return world.injector.opportunities
+
+
+def schedule(
+    design: Design, fault: Fault, seed: int, number: int, clock: VirtualClock, *, tracing: bool = False
+) -> SurvivalWorld:
+    """The schedule with this number, ready to run. The same seed and number give the same schedule."""
+    choices = SeededChoices(seed * 1_000_003 + number)
+    clock.now = lambda: T0
+    at = choices.pick(opportunities(design, fault)) if fault.kind else None
+    world = SurvivalWorld(design, fault, choices, at=at, tracing=tracing)
+    clock.now = world.now
+    return world
 
 
 Task = tuple[str, str, int, int, int]

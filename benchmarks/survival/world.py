@@ -3,7 +3,7 @@
     published_designs.py, designs.py   the Lambda functions, as deployed
     messaging.py                       SQS, SNS and the outbox's stream
     world.py                           Lambda, the virtual clock and the operator who redrives
-    injection.py, faults.py            which fault occurs, and when
+    faults.py                          which fault occurs, and when
     testing/simulation                 DynamoDB, Stripe and the random choices
 
 Workers run in greenlets and are switched at every effect. Stripe's charges are counted at the end.
@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from types import SimpleNamespace
 
 import stripe
@@ -26,15 +25,13 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 from botocore.exceptions import BotoCoreError, ClientError
 from greenlet import greenlet
 
-from benchmarks.survival.clock import VirtualClock
 from benchmarks.survival.design import DAY_SECONDS, Clients, Design
-from benchmarks.survival.faults import Fault, FaultKind
-from benchmarks.survival.injection import FaultInjector, Worker
+from benchmarks.survival.faults import Fault, FaultInjector, FaultKind
+from benchmarks.survival.libraries import RetryingClient
 from benchmarks.survival.messaging import TIMEOUT_SECONDS, Message, Messaging
-from benchmarks.survival.retrying_client import RetryingClient
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.runtime.queues import Delivery
-from testing.simulation.choices import Choices, SeededChoices
+from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
 from testing.simulation.scheduling import switch_to_scheduler
 from testing.simulation.stripe import MemoryStripe, stripe_in_memory
@@ -73,6 +70,21 @@ def _body(customer_id: str) -> str:
 
 
 _ORDER, _ORDER_AFTER_DEPLOY = _body("cus_1"), _body("cus_2")
+
+
+@dataclass
+class Worker:
+    """One running invocation, in an execution environment of its own."""
+
+    message: Message
+    receipt_handle: str
+    started_at: int
+    run: greenlet
+    label: str = "start"
+    """Its next effect."""
+    sleeps_until: int = 0
+    killed_at_waking: bool = False
+    writes: int = 0
 
 
 @dataclass(frozen=True)
@@ -366,26 +378,3 @@ class SurvivalWorld:
     def _note(self, text: str) -> None:
         if self.timeline is not None:
             self.timeline.append((self.time - T0, text))
-
-
-# ---------------------------------------------------------------- schedules by number
-
-
-@cache
-def opportunities(design: Design, fault: Fault) -> int:
-    """The number of opportunities for the fault, counted in a schedule in which it does not occur."""
-    world = SurvivalWorld(design, fault, SeededChoices(0), at=None, tracing=False)
-    world.run()
-    return world.injector.opportunities
-
-
-def schedule(
-    design: Design, fault: Fault, seed: int, number: int, clock: VirtualClock, *, tracing: bool = False
-) -> SurvivalWorld:
-    """The schedule with this number, ready to run. The same seed and number give the same schedule."""
-    choices = SeededChoices(seed * 1_000_003 + number)
-    clock.now = lambda: T0
-    at = choices.pick(opportunities(design, fault)) if fault.kind else None
-    world = SurvivalWorld(design, fault, choices, at=at, tracing=tracing)
-    clock.now = world.now
-    return world

@@ -31,7 +31,9 @@ def run() -> Run:
 @pytest.fixture
 def function(tmp_path: Path) -> Iterator[Function]:
     (tmp_path / "app.py").write_text(_FUNCTION)
-    started = Function("app.handler", [tmp_path, Path(botocore.__file__).parents[1]], {"AWS_DEFAULT_REGION": "x"})
+    started = Function(
+        "app", "app.handler", [tmp_path, Path(botocore.__file__).parents[1]], {"AWS_DEFAULT_REGION": "x"}
+    )
     yield started
     started.end()
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchmarks.survival.clock import virtual_clock
 from benchmarks.survival.designs import DESIGNS
 from benchmarks.survival.faults import FAULTS
+from benchmarks.survival.libraries import virtual_clock
 from benchmarks.survival.report import PICTURE, README, in_markdown, svg
-from benchmarks.survival.results import RESULTS, Cell, Results, run_all, run_chunk
-from benchmarks.survival.world import schedule
+from benchmarks.survival.results import RESULTS, Cell, Results, run_all, run_chunk, schedule
 from testing.simulation.world import T0
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {

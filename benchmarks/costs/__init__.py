@@ -1,1 +1,0 @@
-"""`make costs`: what a million paid orders cost on AWS, beside the naive loop."""
