@@ -9,10 +9,12 @@ from typing import Any
 
 import boto3
 import pytest
+import responses
 from moto import mock_aws
 
 from local.aws_account import forget_aws_account
 from local.stack import Stack, running_stack
+from testing.aws_in_process import SharedClients
 from testing.deployed import CannotRun, deployed_stack
 from testing.harness import PROJECT, LambdaContext, Log, Sample, create_table
 from testing.stacks import FIFO, OPERATED, STACKS, STANDARD
@@ -106,13 +108,14 @@ def lambda_context() -> LambdaContext:
 
 
 @pytest.fixture(scope="session")
-def aws_session() -> boto3.Session:
-    """One for all tests, since each session reads the definitions of AWS's services again: 60 ms a client."""
-    return boto3.Session()
+def moto() -> Iterator[tuple[Any, SharedClients]]:
+    """Started once: to start it, and to make a client, takes longer than most tests."""
+    with mock_aws() as moto:
+        yield moto, SharedClients()
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch, aws_session: boto3.Session) -> Iterator[None]:
+def aws(monkeypatch: pytest.MonkeyPatch, moto: tuple[Any, SharedClients]) -> Iterator[None]:
     """An empty AWS in this process; nothing leaves the machine, whatever the environment holds."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "testing")
@@ -121,9 +124,21 @@ def aws(monkeypatch: pytest.MonkeyPatch, aws_session: boto3.Session) -> Iterator
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "test")
     # What moto does not answer goes nowhere: no proxy listens there.
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    with mock_aws():
-        monkeypatch.setattr(boto3, "DEFAULT_SESSION", aws_session)
-        yield
+    mock, session = moto
+    mock.reset()
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
+    yield
+    session.forget_handlers()
+
+
+@pytest.fixture
+def http(aws: None) -> Iterator[responses.RequestsMock]:
+    """Answers what is sent to Stripe, inside moto: the other way round, moto would let it leave the machine.
+
+    A request that no response was added for fails.
+    """
+    with responses.RequestsMock() as mock:
+        yield mock
 
 
 @pytest.fixture(scope="session")

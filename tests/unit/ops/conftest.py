@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 import stripe
-from moto import mock_aws
 
 from local.stripe_standin.server import running_standin
 from ops.dead_letters import queues
@@ -12,12 +11,8 @@ from testing.operated_stack import OperatedStack
 
 
 @pytest.fixture
-def operated(monkeypatch: pytest.MonkeyPatch) -> Iterator[OperatedStack]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+def operated(aws: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[OperatedStack]:
     monkeypatch.setattr(stripe, "enable_telemetry", False)
     monkeypatch.setattr(queues, "_WAIT_SECONDS", 0)
-    # moto answers what goes to AWS, and nothing else: the stand-in is on this machine.
-    with running_standin() as standin, mock_aws(config={"core": {"passthrough": {"urls": [standin.base_url + ".*"]}}}):
+    with running_standin() as standin:
         yield OperatedStack(standin)

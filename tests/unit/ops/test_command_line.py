@@ -3,7 +3,6 @@
 import argparse
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
@@ -12,7 +11,6 @@ import boto3
 import pytest
 import stripe
 from botocore.exceptions import ClientError, NoCredentialsError, NoRegionError
-from moto import mock_aws
 
 from ops import command_line
 from ops.commands import Command
@@ -54,14 +52,11 @@ class Session:
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def session(aws: None) -> Any:
     """Of an account whose stack `shop` has the Stripe key sk_test_stack."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with mock_aws():
-        secrets = boto3.client("secretsmanager", region_name="eu-west-1")
-        secrets.create_secret(Name="other", SecretString="rk_test_other")
-        yield Session(secrets.create_secret(Name="stripe", SecretString="sk_test_stack\n")["ARN"])
+    secrets = boto3.client("secretsmanager", region_name="eu-west-1")
+    secrets.create_secret(Name="other", SecretString="rk_test_other")
+    return Session(secrets.create_secret(Name="stripe", SecretString="sk_test_stack\n")["ARN"])
 
 
 def run(*words: str, commands: dict[str, Command] | None = None) -> tuple[int, str, str]:
