@@ -11,8 +11,9 @@ _BEGIN, _END = "<!-- written by make WRITE=1 -->\n", "<!-- end -->\n"
 
 
 def as_lines(value: Any, depth: int = 2, margin: str = "\n") -> str:
-    """JSON in which an object has a line for each of its members, down to this depth."""
-    if depth == 0 or not isinstance(value, dict):
+    """JSON in which an object that holds others has a line for each of them, down to this depth."""
+    is_nested = isinstance(value, dict) and any(isinstance(each, dict | list) for each in value.values())
+    if depth == 0 or not is_nested:
         return json.dumps(value)
     lines = [f"{margin} {json.dumps(name)}: {as_lines(each, depth - 1, f'{margin} ')}" for name, each in value.items()]
     return "{" + ",".join(lines) + margin + "}"
