@@ -1,69 +1,86 @@
 """The command line: `python -m ops [--stack NAME] [--json] [--yes] COMMAND …`.
 
-    exit status   0   nothing is wrong, or it is done
-                  1   something is wrong, or is not done: a dry run of a change, a change that was refused
-                  2   it could not be run: arguments, credentials, permissions, a service that does not answer
+    exit status   0   nothing is wrong, or the change is done
+                  1   something is wrong, or the change is not done: a dry run, or a refusal
+                  2   the command could not run: arguments, credentials, permissions, a service that does not answer
 
-A command only reads unless --yes is given; without it, one that would change something says exactly what.
+A command only reads unless --yes is given. Without it, a command that changes something says exactly what it would do.
 """
 
 import argparse
-import os
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import IO
+from collections.abc import Sequence
+from typing import Protocol
 
-from ops.commands import COMMANDS, Command
-from ops.connection import connect
-from ops.errors import Problem, problem_of
-from ops.output import redacted, show
-
-PROJECT = Path(__file__).resolve().parent.parent
+from ops import audit, check, dlq, explain, failed_records, pending, restore, review, webhook
+from ops.connection import Stack, connect
+from ops.errors import problem_of
+from ops.output import Report, redacted, show
 
 
-def main(
-    words: Sequence[str],
-    *,
-    commands: Mapping[str, Command] = COMMANDS,
-    environment: Mapping[str, str] = os.environ,
-    out: IO[str] | None = None,
-    err: IO[str] | None = None,
-) -> int:
-    """Run one command; returns the exit status. An error that a person can mend is one line."""
-    arguments = _parser(commands).parse_args(words)
+class Command(Protocol):
+    """What the module of a command has."""
+
+    HELP: str
+    """One line for `python -m ops --help`."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add its arguments, or its subcommands."""
+
+    def run(self, stack: Stack, arguments: argparse.Namespace) -> Report:
+        """Do it. Without `arguments.yes` it changes nothing, and reports what it would change.
+
+        Raises:
+            Problem: it cannot be done; botocore's and Stripe's errors become one (errors.problem_of).
+        """
+
+
+COMMANDS: dict[str, Command] = {
+    "explain": explain,
+    "pending": pending,
+    "review": review,
+    "dlq": dlq,
+    "failed-records": failed_records,
+    "restore": restore,
+    "audit": audit,
+    "check": check,
+    "webhook": webhook,
+}
+"""By name, in the order of the help."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one command; returns the exit status. An error that a person can fix is one line."""
+    arguments = parser().parse_args(words)
     try:
-        stack = connect(
-            arguments.stack,
-            stack_json=PROJECT / ".local" / "stack.json",
-            environment=environment,
-            profile=arguments.profile,
-            region=arguments.region,
-            stripe_key_secret=arguments.stripe_key_secret,
-        )
-        report = commands[arguments.command].run(stack, arguments)
+        stack = connect(arguments.stack, arguments.profile, arguments.region, arguments.stripe_key_secret)
+        report = COMMANDS[arguments.command].run(stack, arguments)
     except Exception as error:
-        problem = error if isinstance(error, Problem) else problem_of(error)
+        problem = problem_of(error)
         if problem is None:
             raise
-        print(redacted(f"ops: {problem}"), file=err or sys.stderr)
+        print(redacted(f"ops: {problem}"), file=sys.stderr)
         return problem.status
-    show(report, as_json=arguments.json, out=out or sys.stdout)
+    show(report, as_json=arguments.json, out=sys.stdout)
     return report.status
 
 
-def _parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The arguments of every command."""
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m ops", description=__doc__, formatter_class=formatter)
-    _add_common(parser, is_subcommand=False)
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in commands.items():
-        described = getattr(command, "__doc__", None) or command.HELP
-        each = subparsers.add_parser(name, help=command.HELP, description=described, formatter_class=formatter)
+    made = argparse.ArgumentParser(prog="python -m ops", description=__doc__, formatter_class=formatter)
+    _add_common(made)
+    # Defaults of the whole, not of the options: those after the command would undo those before it.
+    made.set_defaults(stack=None, profile=None, region=None, stripe_key_secret=None, json=False, yes=False)
+    subparsers = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        each = subparsers.add_parser(
+            name, help=command.HELP, description=command.__doc__ or "", formatter_class=formatter
+        )
         command.add_arguments(each)
         for leaf in _leaves(each):
-            _add_common(leaf, is_subcommand=True)
-    return parser
+            _add_common(leaf)
+    return made
 
 
 def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
@@ -72,29 +89,20 @@ def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     return [leaf for group in groups for each in group.choices.values() for leaf in _leaves(each)] or [parser]
 
 
-def _add_common(parser: argparse.ArgumentParser, *, is_subcommand: bool) -> None:
+def _add_common(parser: argparse.ArgumentParser) -> None:
     """The options of every command, before its name and after it alike."""
-
-    def default(value: object) -> object:
-        # After the command only what is given there counts: otherwise it would undo what was given before.
-        return argparse.SUPPRESS if is_subcommand else value
-
-    given = parser.add_argument_group("of every command")
+    given = parser.add_argument_group("of every command", argument_default=argparse.SUPPRESS)
     given.add_argument(
         "--stack",
         metavar="NAME",
-        default=default(None),
         help="a deployed stack's name; `local`, or a stack.json (default: the local stack, if it runs)",
     )
-    given.add_argument("--profile", default=default(None), help="AWS profile, as of the AWS CLI")
-    given.add_argument("--region", default=default(None), help="AWS region of the stack")
+    given.add_argument("--profile", help="AWS profile, as of the AWS CLI")
+    given.add_argument("--region", help="AWS region of the stack")
     given.add_argument(
         "--stripe-key-secret",
         metavar="SECRET",
-        default=default(None),
         help="secret with the Stripe key to use (default: STRIPE_SECRET_KEY, then the stack's own)",
     )
-    given.add_argument("--json", action="store_true", default=default(False), help="one JSON document, for scripts")
-    given.add_argument(
-        "--yes", action="store_true", default=default(False), help="change it; without it, say what would be changed"
-    )
+    given.add_argument("--json", action="store_true", help="one JSON document, for scripts")
+    given.add_argument("--yes", action="store_true", help="change it; without it, say what would be changed")

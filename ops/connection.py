@@ -1,17 +1,16 @@
-"""One stack, deployed or local alike: AWS clients, resources by their logical ids, its Stripe account.
+"""One stack, deployed or local: AWS clients, resources by their logical ids, its Stripe account.
 
-    --stack NAME        CloudFormation knows its resources; credentials, region: the caller's, as the AWS CLI finds them
+    --stack NAME        CloudFormation knows its resources; credentials and region are the caller's, as for the AWS CLI
     --stack local       .local/stack.json, while `make local` runs; also the default then
-    --stack FILE.json   such a file of another local run
+    --stack FILE.json   the stack.json of another local run
 
-What a caller needs to be allowed is what the command does: cloudformation:DescribeStacks and ListStackResources for
-every command, then the actions of its own requests. A missing one is named.
+A caller needs cloudformation:DescribeStacks and ListStackResources for every command, and the actions that the command
+itself requests. An error names a missing one.
 """
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,25 +28,22 @@ if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_sqs import SQSClient
 
-LOCAL = "local"
+STACK_JSON = Path(__file__).resolve().parent.parent / ".local" / "stack.json"
+"""Where the local stack says where it is."""
 _REGION, _ANY = "us-east-1", "test"
 """The emulator's region, and credentials: it takes any."""
 _PATIENCE_SECONDS = 30
-"""Timeouts as a function with this timeout has them: a person waits."""
-
-
-@dataclass(frozen=True)
-class StripeKeySource:
-    """Where the Stripe key comes from: the first of these that is given; else the secret of the stack itself."""
-
-    secret_id: str | None = None
-    """Name or ARN of a secret in Secrets Manager (--stripe-key-secret)."""
-    api_key: str | None = None
-    """STRIPE_SECRET_KEY. Never read for a local stack: a real key has no business there."""
+"""Stripe's timeouts are those of a function with this timeout: a person waits."""
 
 
 class Stack:
-    """A stack, as a command needs it. Nothing is requested before it is used."""
+    """A stack, as a command needs it. Nothing is requested before it is used.
+
+    Args:
+        endpoint_url: of the emulator; None on AWS.
+        stripe_key_secret: name or ARN of a secret with a Stripe key (--stripe-key-secret).
+        stripe_key: STRIPE_SECRET_KEY, used without `stripe_key_secret`; without both, the stack's own secret.
+    """
 
     def __init__(
         self,
@@ -55,13 +51,13 @@ class Stack:
         session: boto3.Session,
         *,
         endpoint_url: str | None = None,
-        stripe_key: StripeKeySource | None = None,
+        stripe_key_secret: str | None = None,
+        stripe_key: str | None = None,
     ) -> None:
         self.name = name
         self.endpoint_url = endpoint_url
-        """Of the emulator; None on AWS."""
         self._session = session
-        self._stripe_key = stripe_key or StripeKeySource()
+        self._stripe_key_secret, self._stripe_key = stripe_key_secret, stripe_key
 
     @property
     def is_local(self) -> bool:
@@ -94,18 +90,10 @@ class Stack:
     # ------------------------------------------------------------ what CloudFormation knows
 
     def resource(self, logical_id: str) -> str:
-        """The physical id of a resource of template.yaml: a table's name, a queue's URL, a function's name.
-
-        Raises:
-            Problem: the stack has no such resource.
-        """
-        found = self._resources.get(logical_id)
-        if found is None:
-            raise Problem(f"stack {self.name} has no {logical_id}: was it deployed from this template?")
-        return found
+        """The physical id of a resource of template.yaml, such as a table's name or a queue's URL. Raises Problem."""
+        return self._named("resource", logical_id, self._resources)
 
     def has_resource(self, logical_id: str) -> bool:
-        """Whether the stack has it: a stack without an optional part does not."""
         return logical_id in self._resources
 
     def logical_ids(self) -> list[str]:
@@ -114,22 +102,23 @@ class Stack:
 
     def parameter(self, name: str) -> str:
         """The value of a parameter of template.yaml. Raises Problem if the stack has no such parameter."""
-        found = self._parameters.get(name)
-        if found is None:
-            raise Problem(f"stack {self.name} has no parameter {name}: was it deployed from this template?")
-        return found
+        found = {each["ParameterKey"]: each["ParameterValue"] for each in self._described.get("Parameters", [])}
+        return self._named("parameter", name, found)
 
     def output(self, name: str) -> str:
         """The value of an output of template.yaml. Raises Problem if the stack has no such output."""
-        found = self._outputs.get(name)
-        if found is None:
-            raise Problem(f"stack {self.name} has no output {name}: was it deployed from this template?")
-        return found
+        found = {each["OutputKey"]: each["OutputValue"] for each in self._described.get("Outputs", [])}
+        return self._named("output", name, found)
+
+    def _named(self, kind: str, name: str, found: Mapping[str, str]) -> str:
+        if name not in found:
+            raise Problem(f"stack {self.name} has no {kind} {name}: was it deployed from this template?")
+        return found[name]
 
     @cached_property
-    def _outputs(self) -> Mapping[str, str]:
+    def _described(self) -> Mapping[str, Any]:
         [stack] = self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"]
-        return {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
+        return dict(stack)
 
     @cached_property
     def _resources(self) -> Mapping[str, str]:
@@ -138,78 +127,54 @@ class Stack:
         found = [each for page in pages for each in page["StackResourceSummaries"]]
         return {each["LogicalResourceId"]: each.get("PhysicalResourceId", "") for each in found}
 
-    @cached_property
-    def _parameters(self) -> Mapping[str, str]:
-        [stack] = self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"]
-        return {each["ParameterKey"]: each["ParameterValue"] for each in stack.get("Parameters", [])}
-
-    # ------------------------------------------------------------ Stripe
+    # ------------------------------------------------------------ Stripe, and the caller
 
     @cached_property
     def stripe(self) -> stripe.StripeClient:
         """The client of the stack's Stripe account; the same API version and retries as the functions'."""
-        return stripe_client(
-            self._api_key(), api_base=self.parameter("StripeApiBase"), bounds=TimeBounds.of(_PATIENCE_SECONDS)
-        )
-
-    def _api_key(self) -> str:
-        if self._stripe_key.secret_id is None and self._stripe_key.api_key:
-            return self._stripe_key.api_key.strip()
-        return self.secret(self._stripe_key.secret_id or self.parameter("StripeSecretArn"))
+        key = None if self._stripe_key_secret else self._stripe_key
+        key = key or self.secret(self._stripe_key_secret or self.parameter("StripeSecretArn"))
+        bounds = TimeBounds.of(_PATIENCE_SECONDS)
+        return stripe_client(key.strip(), api_base=self.parameter("StripeApiBase"), bounds=bounds)
 
     def secret(self, secret_id: str) -> str:
         """The present value of a secret. It is never shown."""
         answer = self.client("secretsmanager").get_secret_value(SecretId=secret_id)
         return str(answer["SecretString"]).strip()
 
-    # ------------------------------------------------------------ who asks
-
     @cached_property
     def caller(self) -> str:
-        """Who runs this, as AWS knows them: the ARN of a user or of a role's session (sts:GetCallerIdentity)."""
+        """The caller's ARN, of a user or of a role's session (sts:GetCallerIdentity)."""
         return str(self.client("sts").get_caller_identity()["Arn"])
 
 
 def connect(
-    name: str | None,
-    *,
-    stack_json: Path,
-    environment: Mapping[str, str],
-    profile: str | None = None,
-    region: str | None = None,
-    stripe_key_secret: str | None = None,
+    name: str | None, profile: str | None = None, region: str | None = None, stripe_key_secret: str | None = None
 ) -> Stack:
-    """The stack of this name.
-
-    Args:
-        name: as --stack; None for the local one, if it runs.
-        stack_json: where the local stack says where it is.
-
-    Raises:
-        Problem: there is none, or --stack is missing.
-    """
-    if name is None and not stack_json.exists():
+    """The stack of this name, as --stack; None for the local one, if it runs. Raises Problem if there is none."""
+    if name is None and not STACK_JSON.exists():
         raise Problem("--stack NAME is missing: no local stack runs here (`make local` starts one)")
-    if name in (None, LOCAL):
-        return _local(stack_json, stripe_key_secret)
+    if name in (None, "local"):
+        return _local(STACK_JSON, stripe_key_secret)
     if name.endswith(".json"):
         return _local(Path(name), stripe_key_secret)
     session = boto3.Session(profile_name=profile, region_name=region)
-    key = StripeKeySource(stripe_key_secret, environment.get("STRIPE_SECRET_KEY"))
-    return Stack(name, session, stripe_key=key)
+    stripe_key = os.environ.get("STRIPE_SECRET_KEY")
+    return Stack(name, session, stripe_key_secret=stripe_key_secret, stripe_key=stripe_key)
 
 
 def _local(stack_json: Path, stripe_key_secret: str | None) -> Stack:
+    """A stack.json's stack. STRIPE_SECRET_KEY is not read: a real key must not reach the stand-in."""
     try:
         given = json.loads(stack_json.read_text())
         endpoint_url, name = str(given["aws_endpoint_url"]), str(given["stack_name"])
     except FileNotFoundError:
         raise Problem(f"no local stack runs: there is no {stack_json} (`make local` starts one)") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Problem(f"{stack_json} is no file of a local stack: {error!r}") from None
+        raise Problem(f"{stack_json} is not the file of a local stack: {error!r}") from None
     _bypass_proxies(endpoint_url)
     session = boto3.Session(aws_access_key_id=_ANY, aws_secret_access_key=_ANY, region_name=_REGION)
-    return Stack(name, session, endpoint_url=endpoint_url, stripe_key=StripeKeySource(stripe_key_secret))
+    return Stack(name, session, endpoint_url=endpoint_url, stripe_key_secret=stripe_key_secret)
 
 
 def _bypass_proxies(endpoint_url: str) -> None:

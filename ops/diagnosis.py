@@ -1,16 +1,18 @@
 """What is wrong with an order, and what it waits for: facts ─► findings. Pure: no clock, no I/O.
 
-    RULES   each checks one side of the order, and yields what it finds
-      order and row     which outcome the order should have    onecharge.orders.transitions, publish_events.mapping
-      row and Stripe    how they differ                        payments/charges/discrepancy.py, protocol.py
-      what waits        who moves it next, at the latest when  schedule.py, republish/waiting.py, time_bounds.py
+    RULES   each checks one side of the order, and yields what it finds; findings.py has the table of causes
+      order and row     which outcome the order should have      onecharge.orders.transitions, publish_events.mapping
+      row and Stripe    how they differ                          payments/charges/discrepancy.py, protocol.py
+      what waits        what moves it next, at the latest when   schedule.py, republish/waiting.py, time_bounds.py
 
-It decides nothing by rules of its own that the product has: it asks the product's.
+It has no rules of its own where the product has rules: it asks the product's.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
+from onecharge.contract.refunds import RefundState, RefundStatus
 from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.refunds import REFUND_OUTCOMES
 from onecharge.orders.transitions import OUTCOMES, WAITING
 from onecharge.payments.charges.discrepancy import Discrepancy, find_discrepancy
 from onecharge.payments.charges.protocol import (
@@ -24,32 +26,27 @@ from onecharge.payments.charges.protocol import (
     Payment,
     decide,
 )
+from onecharge.payments.refunds import discrepancy as refunds
+from onecharge.payments.refunds.protocol import Refund
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
-from ops.clock import shown
-from ops.facts import DeadLetter, Facts, IntentFacts, Source
-from ops.findings import Cause, Finding, Move, Severity, broken, fine, waits
-from ops.refund_diagnosis import refund_findings
+from ops.facts import Facts, IntentFacts, RefundFacts
+from ops.findings import EMIT_AGAIN, REDRIVE, Cause, Finding, Move, Severity, broken, waits
+from ops.output import time_of
 from publish_events.mapping import PAYMENT_EVENT_TYPES
+from publish_events.refunds import REFUND_EVENT_TYPES
 from reconcile.reconcile import ROUND_OVERDUE_SECONDS
+from republish.waiting import DAY_SECONDS
 from update_order.orders import CLOSED_DISPUTES
-
-ORDERS, PAYMENTS = "OrdersTable", "PaymentsTable"
-PAYMENTS_QUEUE, ORDER_UPDATES_QUEUE = "PaymentsQueue", "OrderUpdatesQueue"
-
-RUN_REPUBLISH = "aws lambda invoke --function-name $(RepublishFunction) /dev/stdout"
-RUN_RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/stdout"
-EMIT_AGAIN = "python -m ops review resolve {order_id} --as retry --reason …"
-REVIEW = "python -m ops review list; then python -m ops review resolve {order_id} --as … --reason …"
-REFUND_SECOND = "refund the one that the row does not name, at Stripe"
-REFUND_SECOND = "python -m ops review resolve {order_id} --as refund-second --reason …"
 
 
 def diagnose(facts: Facts) -> list[Finding]:
     """Everything that is found: what is broken first, then what is waited for."""
     found = [finding for rule in RULES for finding in rule(facts)]
     if not found:
-        found = [_ended(facts)]
+        status = facts.order.status if facts.order else None
+        cause = Cause.DECLINED if status is OrderStatus.PAYMENT_DECLINED else Cause.ENDED
+        found = [Finding(cause=cause, severity=Severity.FINE, detail=f"the order is {status}")]
     return sorted(found, key=lambda finding: -finding.severity.value)
 
 
@@ -58,49 +55,36 @@ def diagnose(facts: Facts) -> list[Finding]:
 
 def _existence(facts: Facts) -> Iterator[Finding]:
     if facts.order_error is not None:
-        yield broken(
-            Cause.ORDER_UNREADABLE,
-            facts.order_error,
-            mend="correct the item: republish reports it in every round, and publishes it once it is valid",
-        )
+        yield broken(Cause.ORDER_UNREADABLE, facts.order_error)
     elif facts.order is None and (facts.payment or facts.stripe.intents):
-        mend = "restore the order's item from a backup of the Orders table (docs/runbook.md)"
-        yield broken(Cause.ORDER_LOST, _names(facts), mend=mend)
+        row = [f"the row is {facts.payment.state}"] if facts.payment else []
+        intents = [f"{each.intent.payment_intent_id} is {each.intent.status}" for each in facts.stripe.intents]
+        yield broken(Cause.ORDER_LOST, "; ".join([*row, *intents]))
     elif facts.order is None:
-        yield broken(Cause.NO_SUCH_ORDER, mend="check the id, --stack and --region")
+        yield broken(Cause.NO_SUCH_ORDER)
 
 
 def _stripe(facts: Facts) -> Iterator[Finding]:
     failure = facts.stripe.failure
     if failure is not None:
-        detail = f"{failure.kind}" + (f": {failure.message}" if failure.message else "")
-        if CHARGE_RULES[failure.kind].alarm:
-            mend = "put the right key into the stack's Stripe secret: the functions notice it within five minutes"
-            yield broken(Cause.STRIPE_KEY_REFUSED, detail, mend=mend)
-        else:
-            mend = "wait: payments are retried, none fails; https://status.stripe.com"
-            yield broken(Cause.STRIPE_UNAVAILABLE, detail, mend=mend)
+        is_ours = CHARGE_RULES[failure.kind].alarm
+        cause = Cause.STRIPE_KEY_REFUSED if is_ours else Cause.STRIPE_UNAVAILABLE
+        yield broken(cause, f"{failure.kind}" + (f": {failure.message}" if failure.message else ""))
     elif not facts.stripe.is_complete:
-        yield broken(Cause.LOOKUP_INCOMPLETE, mend="run this again in an hour: then Stripe's search knows all of them")
+        yield broken(Cause.LOOKUP_INCOMPLETE)
 
 
 def _dead_letters(facts: Facts) -> Iterator[Finding]:
     for letter in facts.dead_letters:
-        cause = Cause.POISON if letter.reason else Cause.UNDELIVERED
-        detail = f"{letter.queue}: {letter.event_type or 'no event'}: {letter.reason or 'no reason is attached'}"
-        mend = f"once the cause is gone: {_redrive(letter)}"
-        yield broken(cause, detail, mend=mend)
-
-
-def _redrive(letter: DeadLetter) -> str:
-    return f"python -m ops dlq redrive --message-id {letter.message_id} --yes"
+        cause = Cause.POISON if letter.is_poison else Cause.UNDELIVERED
+        detail = f"{letter.dlq}: {letter.event_type or 'no event'}: {letter.reason}"
+        yield broken(cause, detail, message_id=letter.message_id)
 
 
 def _failed_records(facts: Facts) -> Iterator[Finding]:
     for record in facts.failed_records:
         detail = f"{record.table}, since {record.since}: {record.reason}"
-        mend = f"correct the item if it is wrong, then: python -m ops failed-records republish {record.key} --yes"
-        yield broken(Cause.UNPUBLISHABLE, detail, mend=mend)
+        yield broken(Cause.UNPUBLISHABLE, detail, key=record.key)
 
 
 # ---------------------------------------------------------------- the order waits, and no row answers
@@ -112,27 +96,26 @@ def _unclaimed(facts: Facts) -> Iterator[Finding]:
     if order is None or order.status not in WAITING or not _is_unclaimed(facts):
         return
     since = order.waiting_since.timestamp()
-    until = schedule.next_republication(since, now=facts.now, checkpoint=facts.republish)
-    again = Move("republish publishes it again", until)
+    again = _republication(facts, since, "republish publishes it again")
     if payment is None and facts.stripe.intents:
         first = facts.stripe.intents[0].intent
-        detail = f"{first.payment_intent_id} is {first.status}"
-        paid = facts.stripe.succeeded
-        mend = "none is needed: a worker that finds the order's PaymentIntent charges nothing again"
-        yield broken(Cause.ROW_LOST, detail, mend=RUN_RECONCILE if paid else mend, move=again)
+        harmless = "nothing is needed: a worker that finds the order's PaymentIntent charges nothing again"
+        fix = None if facts.stripe.succeeded else harmless
+        yield broken(Cause.ROW_LOST, f"{first.payment_intent_id} is {first.status}", again, fix=fix)
         return
-    if (stream := facts.source(ORDERS)) is not None and not stream.is_enabled:
-        yield broken(Cause.NEVER_PUBLISHED, f"mapping {stream.uuid} is disabled", mend=_enable(stream), move=again)
-    elif (queue := facts.source(PAYMENTS_QUEUE)) is not None and not queue.is_enabled:
-        yield broken(Cause.QUEUE_NOT_READ, f"mapping {queue.uuid} is disabled", mend=_enable(queue))
-    elif any(letter.queue == "PaymentsDlq" for letter in facts.dead_letters):
+    if (stream := facts.source("OrdersTable")) is not None and not stream.is_enabled:
+        yield broken(Cause.NEVER_PUBLISHED, f"mapping {stream.uuid} is disabled", again, uuid=stream.uuid)
+    elif (queue := facts.source("PaymentsQueue")) is not None and not queue.is_enabled:
+        yield broken(Cause.QUEUE_NOT_READ, f"mapping {queue.uuid} is disabled", uuid=queue.uuid)
+    elif any(letter.dlq == "PaymentsDlq" for letter in facts.dead_letters):
         return  # Its message is there, and said to be.
-    elif any(record.table == ORDERS for record in facts.failed_records):
+    elif any(record.table == "OrdersTable" for record in facts.failed_records):
         return  # The same of its record.
     elif facts.now - since < schedule.OUTCOME_SECONDS:
-        yield waits(Cause.NOT_CLAIMED_YET, "", Move("publish_events, then charge_order", until))
+        yield waits(Cause.NOT_CLAIMED_YET, "", Move("publish_events, then charge_order", again.until))
     else:
-        yield broken(Cause.NOT_CLAIMED, _hint(facts), mend=RUN_REPUBLISH, move=again)
+        results = [f"{each.source}: {each.last_result}" for each in (stream, queue) if each]
+        yield broken(Cause.NOT_CLAIMED, "; ".join(each for each in results if "PROBLEM" in each), again)
 
 
 def _is_unclaimed(facts: Facts) -> bool:
@@ -141,11 +124,6 @@ def _is_unclaimed(facts: Facts) -> bool:
         return True
     is_earlier = payment.attempt < order.attempt and payment.state not in CLOSED_STATES
     return is_earlier and payment.cancel_requested_at is None and facts.now >= payment.lease_expires_at
-
-
-def _hint(facts: Facts) -> str:
-    streams = [facts.source(ORDERS), facts.source(PAYMENTS_QUEUE)]
-    return "; ".join(f"{each.source}: {each.last_result}" for each in streams if each and "PROBLEM" in each.last_result)
 
 
 # ---------------------------------------------------------------- the row is unfinished
@@ -157,11 +135,10 @@ def _unfinished(facts: Facts) -> Iterator[Finding]:
         return
     if payment.is_overdue(facts.now) and payment.state is PaymentState.PENDING:
         since = max(payment.attempt_claimed_at, payment.cancel_requested_at or 0)
-        mend = "see what else is found; Stripe's answers are in the log lines with this order_id"
-        yield broken(Cause.OVERDUE, f"since {shown(since)}", mend=mend)
+        yield broken(Cause.OVERDUE, f"since {time_of(since)}")
     if payment.cancel_requested_at is not None:
-        until = schedule.next_reconciliation(payment, facts.now)
-        yield waits(Cause.CANCELING, f"requested {shown(payment.cancel_requested_at)}", move=Move("reconcile", until))
+        move = Move("reconcile", schedule.next_reconciliation(payment, facts.now))
+        yield waits(Cause.CANCELING, f"requested {time_of(payment.cancel_requested_at)}", move)
     elif payment.state is PaymentState.PENDING:
         yield _pending(facts, payment)
 
@@ -176,29 +153,29 @@ def _pending(facts: Facts, payment: Payment) -> Finding:
     delivery = Move("charge_order, when its message is delivered again", schedule.next_delivery(payment))
     if payment.refused_at is not None:
         until = payment.refused_at + REFUSED_SECONDS + schedule.next_delivery(payment) - payment.claimed_at
-        mend = "correct what Stripe refuses, as it says; after an hour of retries the payment needs review"
-        return broken(Cause.REQUEST_REFUSED, said, mend=mend, move=Move("charge_order", until))
+        return broken(Cause.REQUEST_REFUSED, said, Move("charge_order", until))
     if own and own.intent.status == "processing":
         return waits(Cause.STRIPE_PROCESSING, own.intent.payment_intent_id, delivery)
     if schedule.is_unattended(payment, facts.now):
         return _abandoned(facts, payment, said)
     if payment.lease_owner is not None:
-        detail = f"the lease expired {shown(payment.lease_expires_at)}"
-        mend = "none is needed: the message is delivered again; see the log of charge_order for why it died"
-        return broken(Cause.LEASE_OF_DEAD_WORKER, detail, mend=mend, move=delivery)
+        return broken(Cause.LEASE_OF_DEAD_WORKER, f"it expired {time_of(payment.lease_expires_at)}", delivery)
     return waits(Cause.BACKING_OFF, said, delivery)
 
 
 def _abandoned(facts: Facts, payment: Payment, said: str) -> Finding:
-    detail = "; ".join(filter(None, (f"last claimed {shown(payment.claimed_at)}", said)))
+    detail = "; ".join(filter(None, (f"last claimed {time_of(payment.claimed_at)}", said)))
     if payment.lease_owner is not None:
         detail = f"the last worker died with the lease; {detail}"
     if facts.order is None or facts.order.status not in WAITING:
-        return broken(Cause.ABANDONED, detail, mend="the order does not wait: see what else is found")
-    since = facts.order.waiting_since.timestamp()
-    until = schedule.next_republication(since, now=facts.now, checkpoint=facts.republish)
-    cause = Cause.LEASE_OF_DEAD_WORKER if payment.lease_owner is not None else Cause.ABANDONED
-    return broken(cause, detail, mend=RUN_REPUBLISH, move=Move("republish publishes it again", until))
+        return broken(Cause.ABANDONED, detail, fix="the order does not wait: see what else is found")
+    again = _republication(facts, facts.order.waiting_since.timestamp(), "republish publishes it again")
+    cause = Cause.ABANDONED if payment.lease_owner is None else Cause.LEASE_OF_DEAD_WORKER
+    return broken(cause, detail, again, fix=Cause.ABANDONED.fix)
+
+
+def _republication(facts: Facts, since: float, mover: str) -> Move:
+    return Move(mover, schedule.next_republication(since, now=facts.now, checkpoint=facts.republish))
 
 
 def _is_decided_at_stripe(facts: Facts, payment: Payment) -> bool:
@@ -222,21 +199,12 @@ _DISCREPANCIES: Mapping[Discrepancy, Cause] = {
 }
 """What the payment service itself calls it."""
 
-_A_PERSON: Mapping[Cause, str] = {
-    Cause.PAID_TWICE: REFUND_SECOND,
-    Cause.PAID_AFTER_CANCEL: "reconcile refunds it by itself, if there is a refunds part; else refund it at Stripe",
-    Cause.OTHER_MONEY: "find out who created or changed it at Stripe; refund it there, then resolve the review",
-    Cause.REVERSED: "find out at Stripe why it is not succeeded: the API key may be another account's",
-}
-"""What no rule can correct; reconcile corrects the others."""
-
 
 def _discrepancies(facts: Facts) -> Iterator[Finding]:
     payment = facts.payment
-    succeeded = [each for each in facts.stripe.succeeded if not each.is_refunded]
+    succeeded = [each.intent.payment_intent_id for each in facts.stripe.succeeded if not each.is_refunded]
     if len(succeeded) > 1:
-        ids = ", ".join(each.intent.payment_intent_id for each in succeeded)
-        yield broken(Cause.PAID_TWICE, ids, mend=_A_PERSON[Cause.PAID_TWICE].format(order_id=facts.order_id))
+        yield broken(Cause.PAID_TWICE, ", ".join(succeeded), order_id=facts.order_id)
     for each in facts.stripe.intents:
         if payment is not None and each.intent.payment_intent_id == payment.payment_intent_id:
             yield from _of_own(facts, payment, each)
@@ -258,8 +226,8 @@ def _of_own(facts: Facts, payment: Payment, own: IntentFacts) -> Iterator[Findin
     if intent.has_other_money(payment.request):
         yield _differs(facts, intent, Cause.OTHER_MONEY)
         return
-    is_leased = payment.state is PaymentState.PENDING and facts.now < payment.lease_expires_at
     discrepancy = _discrepancy(facts, intent)
+    is_leased = payment.state is PaymentState.PENDING and facts.now < payment.lease_expires_at
     if intent.status == "canceled" and payment.state in UNPAID_STATES and payment.cancel_requested_at is None:
         if not is_leased and payment.state is not PaymentState.DECLINED:
             yield _canceled_by_hand(facts, payment, own)
@@ -274,7 +242,7 @@ def _of_own(facts: Facts, payment: Payment, own: IntentFacts) -> Iterator[Findin
 
 def _canceled_by_hand(facts: Facts, payment: Payment, own: IntentFacts) -> Finding:
     reason = own.intent.cancellation_reason or "no reason"
-    detail = f"{own.intent.payment_intent_id}, {reason}" + (f", {shown(own.canceled_at)}" if own.canceled_at else "")
+    at = f", {time_of(own.canceled_at)}" if own.canceled_at else ""
     if payment.state is PaymentState.REQUIRES_ACTION:
         what = "reconcile: the attempt becomes DECLINED, and another card can be tried"
     elif isinstance(decide(payment, own.intent, ConfirmResult.UNANSWERED), Create):
@@ -282,8 +250,7 @@ def _canceled_by_hand(facts: Facts, payment: Payment, own: IntentFacts) -> Findi
     else:
         what = "charge_order or reconcile: the order becomes CANCELED"
     until = schedule.next_reconciliation(payment, facts.now)
-    mend = f"none is needed; at once: {RUN_RECONCILE}; to stop the order, cancel it through the API"
-    return broken(Cause.CANCELED_AT_STRIPE, detail, mend=mend, move=Move(what, until))
+    return broken(Cause.CANCELED_AT_STRIPE, f"{own.intent.payment_intent_id}, {reason}{at}", Move(what, until))
 
 
 def _discrepancy(facts: Facts, intent: FoundIntent) -> Discrepancy:
@@ -291,19 +258,18 @@ def _discrepancy(facts: Facts, intent: FoundIntent) -> Discrepancy:
 
 
 def _differs(facts: Facts, intent: FoundIntent, cause: Cause, also: str = "") -> Finding:
-    money = f"{intent.amount_minor} {intent.currency}"
-    row = f"the row is {facts.payment.state}" if facts.payment else "there is no row"
-    frozen = facts.payment.request if facts.payment else None
-    if cause is Cause.OTHER_MONEY and frozen:
-        row = f"frozen are {frozen.amount_minor} {frozen.currency}"
-    detail = "; ".join(filter(None, (f"{intent.payment_intent_id} is {intent.status}, {money}", row, also)))
-    if cause in _A_PERSON:
-        return broken(cause, detail, mend=_A_PERSON[cause].format(order_id=facts.order_id))
+    payment = facts.payment
+    row = f"the row is {payment.state}" if payment else "there is no row"
+    if cause is Cause.OTHER_MONEY and payment:
+        row = f"frozen are {payment.request.amount_minor} {payment.request.currency}"
+    shown = f"{intent.payment_intent_id} is {intent.status}, {intent.amount_minor} {intent.currency}"
+    detail = "; ".join(filter(None, (shown, row, also)))
+    if cause in (Cause.OTHER_MONEY, Cause.REVERSED):
+        return broken(cause, detail)  # reconcile corrects the others.
     until = facts.now + schedule.RECONCILE_EVERY_SECONDS
-    if facts.payment and facts.payment.state is PaymentState.PENDING and cause is Cause.DECIDED_AT_STRIPE:
-        until = schedule.next_reconciliation(facts.payment, facts.now)
-    mover = "reconcile, by Stripe's event or the row"
-    return broken(cause, detail, mend=f"none is needed; at once: {RUN_RECONCILE}", move=Move(mover, until))
+    if payment and payment.state is PaymentState.PENDING and cause is Cause.DECIDED_AT_STRIPE:
+        until = schedule.next_reconciliation(payment, facts.now)
+    return broken(cause, detail, Move("reconcile, by Stripe's event or the row", until))
 
 
 # ---------------------------------------------------------------- the row has an outcome
@@ -318,26 +284,31 @@ def _outcome(facts: Facts) -> Iterator[Finding]:
     counts = transition.of_any_attempt or payment.attempt == order.attempt
     if order.status is transition.status or order.status not in transition.origins or not counts:
         return
-    emitted_at = max(payment.finalized_at or 0, payment.last_emitted_at or 0)
-    detail = f"the row is {payment.state} since {shown(payment.finalized_at or 0)}, the order {order.status}"
-    since = order.waiting_since.timestamp()
-    until = schedule.next_republication(since, now=facts.now, checkpoint=facts.republish)
+    detail = f"the row is {payment.state} since {time_of(payment.finalized_at or 0)}, the order {order.status}"
     # republish asks only for what waits.
     mover = "republish asks again, and the row emits its outcome again"
-    again = Move(mover, until) if order.status in WAITING else None
-    if (stream := facts.source(PAYMENTS)) is not None and not stream.is_enabled:
-        mend = _enable(stream)
-        yield broken(Cause.OUTCOME_NOT_PUBLISHED, f"{detail}; mapping {stream.uuid}", mend=mend, move=again)
-    elif (queue := facts.source(ORDER_UPDATES_QUEUE)) is not None and not queue.is_enabled:
-        yield broken(Cause.OUTCOME_NOT_READ, f"{detail}; mapping {queue.uuid}", mend=_enable(queue), move=again)
-    elif facts.now - emitted_at < schedule.OUTCOME_SECONDS:
-        yield waits(Cause.OUTCOME_ON_ITS_WAY, detail, move=Move("publish_events, then update_order", until))
+    again = _republication(facts, order.waiting_since.timestamp(), mover) if order.status in WAITING else None
+    stream, queue = facts.source("PaymentsTable"), facts.source("OrderUpdatesQueue")
+    letter = next((letter for letter in facts.dead_letters if letter.dlq == "OrderUpdatesDlq"), None)
+    if stream is not None and not stream.is_enabled:
+        yield broken(Cause.OUTCOME_NOT_PUBLISHED, f"{detail}; mapping {stream.uuid}", again, uuid=stream.uuid)
+    elif queue is not None and not queue.is_enabled:
+        yield broken(Cause.OUTCOME_NOT_READ, f"{detail}; mapping {queue.uuid}", again, uuid=queue.uuid)
+    elif _is_on_its_way(facts, payment.finalized_at, payment.last_emitted_at):
+        until = again.until if again else None
+        yield waits(Cause.OUTCOME_ON_ITS_WAY, detail, Move("publish_events, then update_order", until))
+    elif letter:
+        where = f"{detail}; it is in {letter.dlq}"
+        yield broken(Cause.OUTCOME_NOT_APPLIED, where, again, fix=REDRIVE, message_id=letter.message_id)
     else:
-        letters = [letter for letter in facts.dead_letters if letter.queue == "OrderUpdatesDlq"]
-        where = f"; it is in {letters[0].queue}" if letters else ""
-        emit = RUN_REPUBLISH if order.status in WAITING else EMIT_AGAIN.format(order_id=facts.order_id)
-        mend = _redrive(letters[0]) if letters else emit
-        yield broken(Cause.OUTCOME_NOT_APPLIED, detail + where, mend=mend, move=again)
+        yield broken(
+            Cause.OUTCOME_NOT_APPLIED, detail, again, fix=None if again else EMIT_AGAIN, order_id=order.order_id
+        )
+
+
+def _is_on_its_way(facts: Facts, finalized_at: int | None, emitted_at: int | None) -> bool:
+    """Whether an outcome was emitted so recently that it may still be applied."""
+    return facts.now - max(finalized_at or 0, emitted_at or 0) < schedule.OUTCOME_SECONDS
 
 
 def _authentication(facts: Facts) -> Iterator[Finding]:
@@ -345,11 +316,9 @@ def _authentication(facts: Facts) -> Iterator[Finding]:
     if payment is None or payment.state is not PaymentState.REQUIRES_ACTION or _is_decided_at_stripe(facts, payment):
         return
     until = (payment.finalized_at or payment.claimed_at) + facts.requires_action_seconds
-    yield waits(
-        Cause.AUTHENTICATION_AWAITED,
-        f"{payment.payment_intent_id}; after that it is declined, and another card can be tried",
-        Move("the customer; then reconcile", until + schedule.RECONCILE_EVERY_SECONDS),
-    )
+    move = Move("the customer; then reconcile", until + schedule.RECONCILE_EVERY_SECONDS)
+    detail = f"{payment.payment_intent_id}; after that it is declined, and another card can be tried"
+    yield waits(Cause.AUTHENTICATION_AWAITED, detail, move)
 
 
 def _review(facts: Facts) -> Iterator[Finding]:
@@ -361,7 +330,7 @@ def _review(facts: Facts) -> Iterator[Finding]:
     reason = facts.row.get("decline_code") or "no reason is stored"
     message = facts.row.get("stripe_message")
     detail = f"reason: {reason}" + (f"; Stripe said: {message}" if message else "")
-    yield broken(Cause.NEEDS_REVIEW, detail, mend=REVIEW.format(order_id=facts.order_id))
+    yield broken(Cause.NEEDS_REVIEW, detail, order_id=facts.order_id)
 
 
 # ---------------------------------------------------------------- afterwards, and around it
@@ -371,72 +340,101 @@ def _disputes(facts: Facts) -> Iterator[Finding]:
     disputes = [dispute for each in facts.stripe.intents for dispute in each.disputes]
     for dispute in disputes:
         if dispute.status not in CLOSED_DISPUTES:
-            detail = f"{dispute.dispute_id}: {dispute.reason}, {dispute.amount_minor}, {dispute.status}"
-            mend = "respond at Stripe (Dashboard, Disputes)"
-            yield broken(Cause.DISPUTED, detail, mend=mend, move=Move("you", dispute.respond_by))
+            until = getattr(getattr(dispute, "evidence_details", None), "due_by", None)
+            detail = f"{dispute.id}: {dispute.reason}, {dispute.amount}, {dispute.status}"
+            yield broken(Cause.DISPUTED, detail, Move("you", until))
     stored = facts.row.get("dispute_status")
     if not disputes and stored is not None and stored not in CLOSED_DISPUTES:
-        yield broken(Cause.DISPUTED, f"the row says: {stored}", mend="respond at Stripe (Dashboard, Disputes)")
+        yield broken(Cause.DISPUTED, f"the row says: {stored}")
 
 
 def _jobs(facts: Facts) -> Iterator[Finding]:
-    """A scheduled job that somebody waits for does not run."""
+    """A scheduled job that the order waits for does not run."""
     order, payment = facts.order, facts.payment
     is_waiting = order is not None and order.status in WAITING
     late = facts.now - ROUND_OVERDUE_SECONDS
     if is_waiting and facts.republish is not None and facts.republish.round_at < late:
-        detail = f"republish began its last round {shown(facts.republish.round_at)}"
-        yield broken(Cause.JOB_STOPPED, detail, mend=f"{RUN_REPUBLISH}; is its schedule enabled?")
+        detail = f"republish began its last round {time_of(facts.republish.round_at)}"
+        yield broken(Cause.JOB_STOPPED, detail, function="RepublishFunction")
     is_unfinished = payment is not None and payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
     if is_unfinished and facts.reconcile is not None and facts.reconcile.round_completed_at < late:
-        detail = f"reconcile completed its last round {shown(facts.reconcile.round_completed_at)}"
-        yield broken(Cause.JOB_STOPPED, detail, mend=f"{RUN_RECONCILE}; is its schedule enabled?")
+        detail = f"reconcile completed its last round {time_of(facts.reconcile.round_completed_at)}"
+        yield broken(Cause.JOB_STOPPED, detail, function="ReconcileFunction")
 
 
-def _events(facts: Facts) -> Iterator[Finding]:
-    late = [each for each in facts.unprocessed_events if facts.now - each.created >= schedule.OUTCOME_SECONDS]
-    if late:
-        detail = ", ".join(f"{each.event_id} ({each.type})" for each in late)
-        mend = "is the endpoint there, enabled, its signing secret stored? python -m ops webhook create"
+# ---------------------------------------------------------------- refunds
+
+
+def _refunds(facts: Facts) -> Iterator[Finding]:
+    for refund in facts.refunds:
+        yield from _refund_at_stripe(facts, refund)
+        if refund.row is None or refund.row.state is RefundState.PENDING:
+            yield from _refund_waits(facts, refund)
+        else:
+            yield from _refund_ended(facts, refund, refund.row)
+
+
+def _refund_at_stripe(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
+    """How the row and Stripe differ, as the payment service finds it from an event."""
+    discrepancy = refunds.find_discrepancy(refund.row, refund.found)
+    shown = ", ".join(f"{each.stripe_refund_id} is {each.status}" for each in refund.found)
+    if discrepancy in (refunds.Discrepancy.RETURNED, refunds.Discrepancy.LOST_ROW):
+        detail = f"{refund.refund_id}: {shown} ({refund.found[0].failure_reason})"
         until = facts.now + schedule.RECONCILE_EVERY_SECONDS
-        yield broken(Cause.EVENTS_NOT_ARRIVED, detail, mend=mend, move=Move("reconcile reads Stripe's list", until))
+        yield broken(Cause.REFUND_RETURNED, detail, Move("reconcile, by Stripe's event", until))
+    elif discrepancy is not refunds.Discrepancy.NONE:
+        yield broken(Cause.REFUND_DIFFERS, f"{refund.refund_id}: {discrepancy}: {shown}")
 
 
-def _ended(facts: Facts) -> Finding:
-    status = facts.order.status if facts.order else None
-    cause = Cause.DECLINED if status is OrderStatus.PAYMENT_DECLINED else Cause.ENDED
-    return fine(cause, f"the order is {status}")
+def _refund_waits(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
+    requested = refund.requested
+    if requested is None or requested.status is not RefundStatus.PENDING:
+        return
+    since = requested.requested_event().data.requested_at.timestamp()
+    again = _republication(facts, since, "refund_charge; republish publishes it again")
+    detail = f"{refund.refund_id}, {requested.amount_minor} {requested.currency}"
+    if refund.row and refund.row.key_spent_at is not None:
+        detail += "; its key is spent: it is looked up, and not sent"
+    letter = next((letter for letter in facts.dead_letters if refund.refund_id in letter.body), None)
+    if letter:
+        where = f"{detail}; its message is in {letter.dlq}"
+        yield broken(Cause.REFUND_WAITS, where, again, fix=REDRIVE, message_id=letter.message_id)
+    elif facts.now - since > DAY_SECONDS:
+        yield broken(Cause.REFUND_WAITS, detail, again)
+    else:
+        yield waits(Cause.REFUND_WAITS, detail, again)
+
+
+def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Finding]:
+    requested = refund.requested
+    order_id, refund_id = facts.order_id, refund.refund_id
+    if row.state is RefundState.NEEDS_REVIEW:
+        yield broken(
+            Cause.REFUND_NEEDS_REVIEW, f"{refund_id}: {row.failure_code}", order_id=order_id, refund_id=refund_id
+        )
+    elif row.state is RefundState.FAILED:
+        yield broken(Cause.REFUND_FAILED, f"{refund_id}: {row.failure_code}")
+    if requested is None:
+        return
+    outcome = REFUND_OUTCOMES[REFUND_EVENT_TYPES[row.state]]
+    if requested.status is outcome.status or requested.status not in outcome.origins:
+        return
+    detail = f"{refund_id}: the row is {row.state}, the request {requested.status}"
+    if _is_on_its_way(facts, row.finalized_at, row.last_emitted_at):
+        yield waits(Cause.REFUND_OUTCOME_NOT_APPLIED, detail, Move("publish_events, then update_order"))
+        return
+    fix = Cause.REFUND_OUTCOME_NOT_APPLIED.fix
+    if requested.status is not RefundStatus.PENDING and row.state is not RefundState.NEEDS_REVIEW:
+        # republish asks only for refunds that are PENDING. This resolution says what the row says already.
+        resolution = "refund-made" if row.state is RefundState.SUCCEEDED else "refund-failed"
+        again = "python -m ops review resolve {order_id} --refund {refund_id}"
+        fix += f" Else {again} --as {resolution} --reason …"
+    yield broken(Cause.REFUND_OUTCOME_NOT_APPLIED, detail, fix=fix, order_id=order_id, refund_id=refund_id)
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    _existence,
-    _stripe,
-    _dead_letters,
-    _failed_records,
-    _discrepancies,
-    _unclaimed,
-    _unfinished,
-    _authentication,
-    _outcome,
-    _review,
-    _disputes,
-    _events,
-    refund_findings,
-    _jobs,
+    *(_existence, _stripe, _dead_letters, _failed_records),
+    *(_discrepancies, _unclaimed, _unfinished, _authentication, _outcome, _review),
+    *(_disputes, _refunds, _jobs),
 )
 """In the order in which a person would check."""
-
-
-def is_broken(findings: list[Finding]) -> bool:
-    """Whether somebody has to act, or has to know."""
-    return any(finding.severity is Severity.BROKEN for finding in findings)
-
-
-def _enable(source: Source) -> str:
-    return f"aws lambda update-event-source-mapping --uuid {source.uuid} --enabled"
-
-
-def _names(facts: Facts) -> str:
-    row = f"the row is {facts.payment.state}" if facts.payment else ""
-    intents = ", ".join(f"{each.intent.payment_intent_id} is {each.intent.status}" for each in facts.stripe.intents)
-    return "; ".join(filter(None, (row, intents)))

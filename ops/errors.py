@@ -1,7 +1,4 @@
-"""What ends a command in one clear line: wrong arguments, no such stack, no credentials, a missing permission.
-
-Problem(line, ExitStatus)
-"""
+"""What ends a command in one clear line: wrong arguments, no such stack, no credentials, a missing permission."""
 
 import re
 from enum import IntEnum
@@ -25,12 +22,11 @@ class ExitStatus(IntEnum):
     """What a script learns from a command."""
 
     OK = 0
-    """Nothing is wrong, or what was to be done is done."""
+    """Nothing is wrong, or the change is done."""
     FOUND = 1
-    """Something is wrong, or something is not done: a finding that a person has to act on, a dry run of a change, a
-    change that was refused."""
+    """Something is wrong, or the change is not done: a dry run, or a refusal."""
     USAGE = 2
-    """The command could not be run: arguments, credentials, permissions, an unreachable service."""
+    """The command could not run: arguments, credentials, permissions, an unreachable service."""
 
 
 class Problem(Exception):
@@ -54,8 +50,10 @@ _DENIED = frozenset(
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """The error as one line that says what to do; None if it is none that a person can mend: a defect of ours."""
+    """The error as one line that says what to do; None if it is a defect of ours."""
     match error:
+        case Problem():
+            return error
         case NoCredentialsError() | PartialCredentialsError() | TokenRetrievalError():
             return Problem("no AWS credentials: set AWS_PROFILE, or `aws sso login`, or name one with --profile")
         case ProfileNotFound():
@@ -75,7 +73,7 @@ def problem_of(error: Exception) -> Problem | None:
 
 
 def stripe_line(error: stripe.StripeError) -> str:
-    """Why Stripe did not answer as it should, without the key that it may quote."""
+    """Why Stripe did not answer as it should, without the key that the error may quote."""
     if isinstance(error, stripe.APIConnectionError):
         return "Stripe does not answer: is the network there, and the stack's parameter StripeApiBase right?"
     if isinstance(error, stripe.AuthenticationError):
@@ -85,24 +83,19 @@ def stripe_line(error: stripe.StripeError) -> str:
     return f"Stripe answers {error.http_status or 'nothing'} ({classify(error).kind.name}): {_one_line(error)}"
 
 
-def _of_client_error(error: ClientError) -> Problem | None:
+def _of_client_error(error: ClientError) -> Problem:
     code = error.response.get("Error", {}).get("Code", "")
     message = _one_line(error.response.get("Error", {}).get("Message", ""))
     if code in _CREDENTIALS:
         return Problem(f"AWS refuses the credentials ({code}): are they expired, or of another account?")
     if code in _DENIED:
-        return Problem(f"not allowed: {_denied_action(error, message)}; ask for it, or use another role")
+        # AWS names the IAM action in its message, or does not: then it is the operation.
+        named = re.search(r"not authorized to perform: ([\w-]+:\w+)( on resource: \S+)?", message)
+        action = f"{named[1]}{named[2] or ''}".replace(" resource:", "") if named else error.operation_name
+        return Problem(f"not allowed: {action}; ask for it, or use another role")
     if code == "ValidationError" and "does not exist" in message:
         return Problem(f"{message} in this account and region: --stack names it, --region and --profile where it is")
     return Problem(f"{error.operation_name} failed: {code}: {message}")
-
-
-def _denied_action(error: ClientError, message: str) -> str:
-    """The IAM action: AWS names it in its message; without it, the operation that was called."""
-    named = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", message)
-    if named is None:
-        return error.operation_name
-    return f"{named[1]} on {named[2]}" if named[2] else named[1]
 
 
 def _one_line(text: object) -> str:

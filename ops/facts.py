@@ -1,71 +1,40 @@
-"""What is known about one order at one moment: plain data. gather.py reads it; timeline.py and diagnosis.py judge it.
+"""What is known about one order at one moment: plain data. gather.py reads it, diagnosis.py judges it.
 
 Times are epoch seconds, amounts minor units.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import stripe
+
+from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.protocol import FoundIntent, Payment
+from onecharge.payments.refunds.protocol import FoundRefund, Refund
 from onecharge.payments.stripe_responses import Failure
-from ops.refund_facts import RefundFacts
+from ops.dlq_letters import DeadLetter
+from ops.failed_records import FailedRecord
 from reconcile.checkpoint import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Charge:
-    """One confirm that reached the card's issuer, as Stripe shows it."""
-
-    charge_id: str
-    status: str
-    amount_minor: int
-    created: int
-    failure_code: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class StripeRefund:
-    """A refund at Stripe, ours or made by hand."""
-
-    stripe_refund_id: str
-    status: str
-    amount_minor: int
-    created: int
-    refund_id: str | None = None
-    """Ours, from the metadata; None if it was made by hand."""
-    failure_reason: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dispute:
-    """A dispute of a charge."""
-
-    dispute_id: str
-    status: str
-    reason: str
-    amount_minor: int
-    created: int
-    respond_by: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class IntentFacts:
-    """A PaymentIntent of the order, with what happened to it."""
+    """A PaymentIntent of the order, with what happened to it, in Stripe's objects."""
 
     intent: FoundIntent
     created: int
     canceled_at: int | None = None
-    charges: tuple[Charge, ...] = ()
-    refunds: tuple[StripeRefund, ...] = ()
-    disputes: tuple[Dispute, ...] = ()
+    charges: Sequence[stripe.Charge] = ()
+    refunds: Sequence[stripe.Refund] = ()
+    disputes: Sequence[stripe.Dispute] = ()
 
     @property
     def is_refunded(self) -> bool:
         """In full, by refunds that have not failed."""
-        kept = [each.amount_minor for each in self.refunds if each.status not in ("failed", "canceled")]
+        kept = [each.amount for each in self.refunds if each.status not in ("failed", "canceled")]
         return sum(kept) >= self.intent.amount_minor
 
 
@@ -73,7 +42,7 @@ class IntentFacts:
 class StripeFacts:
     """What Stripe shows of the order."""
 
-    intents: tuple[IntentFacts, ...] = ()
+    intents: Sequence[IntentFacts] = ()
     failure: Failure | None = None
     """Why Stripe did not show it; what was read before is in `intents`."""
     is_complete: bool = True
@@ -89,39 +58,24 @@ class StripeFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeadLetter:
-    """A message about the order in a DLQ."""
+class RefundFacts:
+    """One refund, by its id; the order service, the payment service or Stripe has it."""
 
-    queue: str
-    """Its logical id."""
-    sent_at: int
-    message_id: str = ""
-    event_type: str | None = None
-    """None if the body is no event."""
-    reason: str | None = None
-    """Why a function sent it there; None if SQS or SNS moved it there."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FailedRecord:
-    """A stream record of the order that could not be published (failed_records.py)."""
-
-    key: str
-    """Of the object in the FailedRecordsBucket."""
-    table: str
-    """Its logical id, or its name if the stack has none of it."""
-    since: str
-    reason: str
+    refund_id: str
+    requested: StoredRefund | None = None
+    """The order service's item."""
+    row: Refund | None = None
+    """The payment service's."""
+    found: Sequence[FoundRefund] = ()
+    """Stripe's refunds of this id."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """An event source mapping: a function that reads a stream or a queue."""
+    """An event source mapping: a function reads a stream or a queue."""
 
     source: str
     """The logical id of the table or queue."""
-    function: str
-    """The logical id of the function."""
     uuid: str
     is_enabled: bool = True
     last_result: str = ""
@@ -129,19 +83,28 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnprocessedEvent:
-    """An event of Stripe's about the order that the webhook did not process."""
+class Surroundings:
+    """What is the same for every order of the stack; dead letters and failed records of all orders."""
 
-    event_id: str
-    type: str
-    created: int
+    now: int
+    dead_letters: Sequence[DeadLetter] = ()
+    are_dead_letters_complete: bool = True
+    """Whether every message of the DLQs was seen."""
+    failed_records: Sequence[FailedRecord] = ()
+    sources: Sequence[Source] = ()
+    republish: RepublishCheckpoint | None = None
+    reconcile: ReconcileCheckpoint | None = None
+    requires_action_seconds: int = 43_200
+
+    def source(self, logical_id: str) -> Source | None:
+        """What reads this table's stream or this queue."""
+        return next((each for each in self.sources if each.source == logical_id), None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """All of it."""
+class Facts(Surroundings):
+    """All that is known about one order; dead letters and failed records are its own."""
 
-    now: int
     order_id: str
     order: StoredOrder | None = None
     order_error: str | None = None
@@ -150,17 +113,4 @@ class Facts:
     row: Mapping[str, Any] = field(default_factory=dict)
     """The payment's row with all its attributes; `payment` has those that the protocol reads."""
     stripe: StripeFacts = StripeFacts()
-    dead_letters: tuple[DeadLetter, ...] = ()
-    are_dead_letters_complete: bool = True
-    """Whether every message of the DLQs was seen."""
-    failed_records: tuple[FailedRecord, ...] = ()
-    sources: tuple[Source, ...] = ()
-    republish: RepublishCheckpoint | None = None
-    reconcile: ReconcileCheckpoint | None = None
-    requires_action_seconds: int = 43_200
-    refunds: tuple[RefundFacts, ...] = ()
-    unprocessed_events: tuple[UnprocessedEvent, ...] = ()
-
-    def source(self, logical_id: str) -> Source | None:
-        """Who reads this table's stream or this queue."""
-        return next((each for each in self.sources if each.source == logical_id), None)
+    refunds: Sequence[RefundFacts] = ()

@@ -1,10 +1,10 @@
-"""`failed-records`: the stream records that could not be published, and how their items are published after a mend.
+"""The stream records that could not be published, and how their items are published after a fix.
 
-    list         what is in the FailedRecordsBucket: whose record, since when, why
+    list         what is in the FailedRecordsBucket: of which item, since when, why
     republish    publish_events is invoked with each item as it is now, as if it had just changed; then the record is
                  deleted. An item that still cannot be published keeps its record.
 
-A duplicate is harmless: the item decides what is sent, and whoever receives it ignores what it knows already.
+A duplicate is harmless: the item decides what is sent, and its consumers ignore what they know already.
 """
 
 import json
@@ -22,7 +22,14 @@ from ops.errors import ExitStatus
 from ops.output import Report, Table
 from publish_events.failed_records import key_of
 
-HELP = "list the stream records that could not be published; publish their items after a mend"
+HELP = "list the stream records that could not be published; publish their items after a fix"
+TABLES = ("OrdersTable", "OrderRefundsTable", "PaymentsTable", "RefundsTable")
+"""The tables whose streams are published, by logical id."""
+
+PUBLISHED = "published, or nothing left to publish"
+GONE = "the item is gone: its record is kept (runbook: Restore a table)"
+STILL_UNPUBLISHABLE = "still cannot be published: correct the item"
+NOT_NOW = "not published now: SNS or S3 does not answer; try again"
 
 
 @dataclass(frozen=True)
@@ -32,16 +39,18 @@ class FailedRecord:
     key: str
     since: str
     reason: str
+    table: str
+    """The table's logical id, or its name if the stack has no such table."""
     record: Mapping[str, Any]
+
+    @property
+    def table_name(self) -> str:
+        return str(self.record["eventSourceARN"]).split("/")[1]
 
     @property
     def item_key(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.record["dynamodb"]["Keys"]
         return found
-
-    @property
-    def table(self) -> str:
-        return str(self.record["eventSourceARN"]).split("/")[1]
 
     @property
     def item(self) -> str:
@@ -60,29 +69,20 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     bucket = Bucket(stack)
     chosen = getattr(arguments, "keys", [])
     records = [each for each in bucket.records() if not chosen or each.key in chosen]
-    results = ["" for _ in records]
-    if arguments.subcommand == "republish" and arguments.yes:
-        results = bucket.republish(records)
+    is_change = arguments.subcommand == "republish"
+    results = bucket.republish(records) if is_change and arguments.yes else [""] * len(records)
     rows = [
         (each.key, each.table, each.item, each.since, each.reason, result)
         for each, result in zip(records, results, strict=True)
     ]
     names = ("key", "table", "item", "since", "reason", "result")
-    left = [row for row in rows if row[-1] != PUBLISHED]
-    hint = (
-        [] if arguments.subcommand == "list" or arguments.yes or not left else ["dry run: --yes publishes these items"]
-    )
+    is_done = all(result == PUBLISHED for result in results)
+    hint = ["dry run: --yes publishes these items"] if is_change and not arguments.yes and not is_done else []
     return Report(
         {"failed_records": [dict(zip(names, row, strict=True)) for row in rows]},
         [Table(f"failed records of stack {stack.name}", names, rows), *hint],
-        ExitStatus.FOUND if left else ExitStatus.OK,
+        ExitStatus.OK if is_done else ExitStatus.FOUND,
     )
-
-
-PUBLISHED = "published, or nothing left to publish"
-GONE = "the item is gone: its record is kept (runbook: Restore a table)"
-STILL_UNPUBLISHABLE = "still cannot be published: correct the item"
-NOT_NOW = "not published now: SNS or S3 does not answer; try again"
 
 
 class Bucket:
@@ -93,39 +93,37 @@ class Bucket:
         self._s3 = stack.client("s3")
         self._name = stack.resource("FailedRecordsBucket")
 
-    def keys(self) -> list[str]:
-        """Of its objects."""
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._name)
-        return [each["Key"] for page in pages for each in page.get("Contents", [])]
-
     def records(self) -> Iterator[FailedRecord]:
         """Every record in it, by the keys of the objects."""
-        for key in self.keys():
-            yield from self._in_object(key)
+        logical_ids = {self._stack.resource(name): name for name in TABLES}
+        for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._name):
+            for key in [each["Key"] for each in page.get("Contents", [])]:
+                invocation = json.loads(self._s3.get_object(Bucket=self._name, Key=key)["Body"].read())
+                reasons = [
+                    (invocation.get("requestContext") or {}).get("condition"),
+                    (invocation.get("responseContext") or {}).get("functionError"),
+                ]
+                reason = " ".join(filter(None, reasons))
+                for record in json.loads(invocation["payload"])["Records"]:
+                    name = str(record["eventSourceARN"]).split("/")[1]
+                    yield FailedRecord(key, invocation["timestamp"], reason, logical_ids.get(name, name), record)
 
     def republish(self, records: list[FailedRecord]) -> list[str]:
         """Publish the item of each, and delete the objects of which all is published; returns a result for each."""
         results = [self._republish(each) for each in records]
-        keys = {each.key for each in records}
-        for key in sorted(keys):
+        for key in sorted({each.key for each in records}):
             of_object = [result for each, result in zip(records, results, strict=True) if each.key == key]
             if all(result == PUBLISHED for result in of_object):
                 # The bucket has versions: it can be restored for 30 days.
                 self._s3.delete_object(Bucket=self._name, Key=key)
         return results
 
-    def _in_object(self, key: str) -> Iterator[FailedRecord]:
-        invocation = json.loads(self._s3.get_object(Bucket=self._name, Key=key)["Body"].read())
-        reason = (invocation.get("responseContext") or {}).get("functionError") or ""
-        condition = (invocation.get("requestContext") or {}).get("condition") or ""
-        for record in json.loads(invocation["payload"])["Records"]:
-            yield FailedRecord(key, invocation["timestamp"], " ".join(filter(None, (condition, reason))), record)
-
     def _republish(self, failed: FailedRecord) -> str:
-        answer = self._stack.dynamodb.get_item(TableName=failed.table, Key=dict(failed.item_key), ConsistentRead=True)
+        key = dict(failed.item_key)
+        answer = self._stack.dynamodb.get_item(TableName=failed.table_name, Key=key, ConsistentRead=True)
         if "Item" not in answer:
             return GONE
-        # A new event id: if it is put aside again, that is seen, and nothing that is there is taken for it.
+        # A new event id: if it is put aside again, that is seen, and no earlier object is taken for it.
         record = {
             **failed.record,
             "eventID": f"republished-{uuid4()}",

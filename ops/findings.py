@@ -1,77 +1,158 @@
-"""What is found: the cause, what it means for this order, who moves it next, and the command that mends it."""
+"""What may be found about an order: the table of causes, each with what fixes it. diagnosis.py says which apply."""
 
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
+
+_REPUBLISH = "aws lambda invoke --function-name $(RepublishFunction) /dev/stdout"
+_RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/stdout"
+_RECONCILES = f"nothing is needed; immediately: {_RECONCILE}"
+_ENABLE = "aws lambda update-event-source-mapping --uuid {uuid} --enabled"
+_GIVE_BACK = "notify the customer; request another refund of the amount through the API, or pay it back in another way"
+
+REDRIVE = "python -m ops dlq redrive --message-id {message_id} --yes"
+EMIT_AGAIN = "python -m ops review resolve {order_id} --as retry --reason …"
 
 
 class Severity(Enum):
-    """Whether somebody has to act."""
+    """Whether a person has to act."""
 
     FINE = auto()
     """Nothing is waited for."""
     WAITS = auto()
     """It ends by itself, at the latest at `until`."""
     BROKEN = auto()
-    """Somebody has to act, or has to know."""
+    """A person has to act, or has to know."""
 
 
-class Cause(StrEnum):
-    """What is found, in one sentence: stable names for scripts."""
+class Cause(Enum):
+    """What is found, in one sentence, and what fixes it. The names are stable, for scripts.
 
-    ENDED = "nothing is waited for"
-    DECLINED = "the card was declined: another card can be tried"
-    NOT_CLAIMED_YET = "the order was stored a moment ago: its message is on its way"
-    IN_PROGRESS = "a worker has the payment's row"
-    BACKING_OFF = "the attempt could not be finished: its message waits for its next delivery"
-    AUTHENTICATION_AWAITED = "the customer has to authenticate (3-D Secure)"
-    OUTCOME_ON_ITS_WAY = "the payment has an outcome, which is on its way to the order"
-    CANCELING = "a cancellation is requested: reconcile finishes it"
-    STRIPE_PROCESSING = "Stripe is processing the payment"
+    In a command `$(RepublishFunction)` is a resource of the stack, `{order_id}` a value of the finding.
+    """
 
-    NO_SUCH_ORDER = "neither the tables nor Stripe know this order"
-    ORDER_LOST = "there is a payment, and no order: the item was lost, as in a restore"
-    ORDER_UNREADABLE = "the order's item breaks its schema: it cannot be published"
-    STRIPE_KEY_REFUSED = "Stripe refuses the API key"
-    STRIPE_UNAVAILABLE = "Stripe does not answer"
-    LOOKUP_INCOMPLETE = "Stripe has more to show than was read"
-    POISON = "a message of the order is in a DLQ: it cannot be parsed or validated"
-    UNDELIVERED = "a message of the order is in a DLQ: it was received too often, or could not be delivered"
-    UNPUBLISHABLE = "a stored change of the order could not be published: its stream record was put aside"
-    NEVER_PUBLISHED = "the order was never published: nobody reads the stream of the Orders table"
-    QUEUE_NOT_READ = "the order was published, and nobody reads the payments queue"
-    NOT_CLAIMED = "the order was stored, and no worker has claimed it"
-    ROW_LOST = "the payment's row was lost: Stripe knows the order's PaymentIntent"
-    LEASE_OF_DEAD_WORKER = "a worker died with the row's lease: the lease has expired"
-    ABANDONED = "the attempt is unfinished, and no message claims it any more"
-    OVERDUE = "the attempt is unfinished for a day"
-    REQUEST_REFUSED = "Stripe refuses our request as invalid"
-    OUTCOME_NOT_PUBLISHED = "the outcome was never published: nobody reads the stream of the Payments table"
-    OUTCOME_NOT_READ = "the outcome was published, and nobody reads the order-updates queue"
-    OUTCOME_NOT_APPLIED = "the payment has an outcome, and the order does not have it"
-    PAID_AT_STRIPE = "the PaymentIntent succeeded, and the row is unfinished"
-    PAID_LATE = "the PaymentIntent succeeded after its attempt was declined or reviewed"
-    PAID_TWICE = "two PaymentIntents of the order succeeded"
-    PAID_AFTER_CANCEL = "the order is canceled, and a PaymentIntent of it succeeded"
-    OTHER_MONEY = "amount or currency of the PaymentIntent is not the frozen one"
-    REVERSED = "the row says SUCCEEDED, and its PaymentIntent does not"
-    CANCELED_AT_STRIPE = "the PaymentIntent was canceled at Stripe by hand"
-    DECIDED_AT_STRIPE = "Stripe has decided the attempt, and the row does not have it"
-    AUTHENTICATION_OVERDUE = "the customer did not authenticate in time, and the PaymentIntent is not canceled yet"
-    NEEDS_REVIEW = "a person has to decide"
-    DISPUTED = "the charge is disputed"
-    JOB_STOPPED = "a scheduled job does not run, or is behind"
-    EVENTS_NOT_ARRIVED = "Stripe has events of the order that the webhook never processed"
-    REFUND_WAITS = "a refund waits for the payment service"
-    REFUND_RETURNED = "a refund failed at Stripe after it had succeeded: the customer has no money back"
-    REFUND_FAILED = "a refund failed"
-    REFUND_NEEDS_REVIEW = "a person has to decide about a refund"
-    REFUND_OUTCOME_NOT_APPLIED = "a refund has an outcome, and the order service does not have it"
-    REFUND_DIFFERS = "a refund's row and Stripe differ"
+    def __init__(self, says: str, fix: str = "") -> None:
+        self.says, self.fix = says, fix
+
+    ENDED = ("nothing is waited for",)
+    DECLINED = ("the card was declined: another card can be tried",)
+    NOT_CLAIMED_YET = ("the order was stored a moment ago: its message is on its way",)
+    IN_PROGRESS = ("a worker has the payment's row",)
+    BACKING_OFF = ("the attempt could not be finished: its message waits for its next delivery",)
+    AUTHENTICATION_AWAITED = ("the customer has to authenticate (3-D Secure)",)
+    OUTCOME_ON_ITS_WAY = ("the payment has an outcome, which is on its way to the order",)
+    CANCELING = ("a cancellation is requested: reconcile finishes it",)
+    STRIPE_PROCESSING = ("Stripe is processing the payment",)
+
+    NO_SUCH_ORDER = ("neither the tables nor Stripe know this order", "check the id, --stack and --region")
+    ORDER_LOST = (
+        "there is a payment, and no order: the item was lost, as in a restore",
+        "restore the order's item from a backup of the Orders table (docs/runbook.md)",
+    )
+    ORDER_UNREADABLE = (
+        "the order's item breaks its schema: it cannot be published",
+        "correct the item: republish reports it in every round, and publishes it once it is valid",
+    )
+    STRIPE_KEY_REFUSED = (
+        "Stripe refuses the API key",
+        "store the right key in the stack's Stripe secret: the functions notice it within five minutes",
+    )
+    STRIPE_UNAVAILABLE = (
+        "Stripe does not answer",
+        "wait: payments are retried, none fails; https://status.stripe.com",
+    )
+    LOOKUP_INCOMPLETE = (
+        "Stripe has more to show than was read",
+        "run this again in an hour: then Stripe's search knows all of them",
+    )
+    POISON = (
+        "a message of the order is in a DLQ: it cannot be parsed or validated",
+        f"once the cause is gone: {REDRIVE}",
+    )
+    UNDELIVERED = (
+        "a message of the order is in a DLQ: it was received too often, or could not be delivered",
+        f"once the cause is gone: {REDRIVE}",
+    )
+    UNPUBLISHABLE = (
+        "a stored change of the order could not be published: its stream record was put aside",
+        "correct the item if it is wrong, then: python -m ops failed-records republish {key} --yes",
+    )
+    NEVER_PUBLISHED = ("the order was never published: the stream of the Orders table is not read", _ENABLE)
+    QUEUE_NOT_READ = ("the order was published, and the payments queue is not read", _ENABLE)
+    NOT_CLAIMED = ("the order was stored, and no worker has claimed it", _REPUBLISH)
+    ROW_LOST = ("the payment's row was lost: Stripe knows the order's PaymentIntent", _RECONCILES)
+    LEASE_OF_DEAD_WORKER = (
+        "a worker died with the row's lease: the lease has expired",
+        "nothing is needed: the message is delivered again; see the log of charge_order for why it died",
+    )
+    ABANDONED = ("the attempt is unfinished, and no message claims it any more", _REPUBLISH)
+    OVERDUE = (
+        "the attempt is unfinished for a day",
+        "see what else is found; Stripe's answers are in the log lines with this order_id",
+    )
+    REQUEST_REFUSED = (
+        "Stripe refuses our request as invalid",
+        "correct what Stripe refuses, as it says; after an hour of retries the payment needs review",
+    )
+    OUTCOME_NOT_PUBLISHED = ("the outcome was never published: the stream of the Payments table is not read", _ENABLE)
+    OUTCOME_NOT_READ = ("the outcome was published, and the order-updates queue is not read", _ENABLE)
+    OUTCOME_NOT_APPLIED = ("the payment has an outcome, and the order does not have it", _REPUBLISH)
+    PAID_AT_STRIPE = ("the PaymentIntent succeeded, and the row is unfinished", _RECONCILES)
+    PAID_LATE = ("the PaymentIntent succeeded after its attempt was declined or reviewed", _RECONCILES)
+    PAID_TWICE = (
+        "two PaymentIntents of the order succeeded",
+        "python -m ops review resolve {order_id} --as refund-second --reason …",
+    )
+    PAID_AFTER_CANCEL = (
+        "the order is canceled, and a PaymentIntent of it succeeded",
+        f"nothing is needed: reconcile refunds it; immediately: {_RECONCILE}",
+    )
+    OTHER_MONEY = (
+        "amount or currency of the PaymentIntent is not the frozen one",
+        "find out who created or changed it at Stripe; refund it there, then resolve the review",
+    )
+    REVERSED = (
+        "the row says SUCCEEDED, and its PaymentIntent does not",
+        "find out at Stripe why it is not succeeded: the API key may be another account's",
+    )
+    CANCELED_AT_STRIPE = (
+        "the PaymentIntent was canceled at Stripe by hand",
+        f"{_RECONCILES}; to stop the order, cancel it through the API",
+    )
+    DECIDED_AT_STRIPE = ("Stripe has decided the attempt, and the row does not have it", _RECONCILES)
+    AUTHENTICATION_OVERDUE = (
+        "the customer did not authenticate in time, and the PaymentIntent is not canceled yet",
+        _RECONCILES,
+    )
+    NEEDS_REVIEW = (
+        "a person has to decide",
+        "python -m ops review list; then python -m ops review resolve {order_id} --as … --reason …",
+    )
+    DISPUTED = ("the charge is disputed", "respond at Stripe (Dashboard, Disputes)")
+    JOB_STOPPED = (
+        "a scheduled job does not run, or is behind",
+        "aws lambda invoke --function-name $({function}) /dev/stdout; is its schedule enabled?",
+    )
+
+    REFUND_WAITS = ("a refund waits for the payment service", "see the log lines with this refund_id")
+    REFUND_RETURNED = (
+        "a refund failed at Stripe after it had succeeded: the customer has no money back",
+        f"{_GIVE_BACK}; the row follows, immediately: {_RECONCILE}",
+    )
+    REFUND_FAILED = ("a refund failed", _GIVE_BACK)
+    REFUND_NEEDS_REVIEW = (
+        "a person has to decide about a refund",
+        "python -m ops review resolve {order_id} --refund {refund_id} --as refund-made, or refund-failed, --reason …",
+    )
+    REFUND_OUTCOME_NOT_APPLIED = (
+        "a refund has an outcome, and the order service does not have it",
+        "python -m ops dlq list: is its outcome in OrderUpdatesDlq?",
+    )
+    REFUND_DIFFERS = ("a refund's row and Stripe differ", "decide at Stripe")
 
 
 @dataclass(frozen=True)
 class Move:
-    """Who moves it next, and when at the latest, in epoch seconds."""
+    """What moves the order next, and when at the latest, in epoch seconds."""
 
     mover: str
     until: int | None = None
@@ -86,9 +167,9 @@ class Finding:
     detail: str = ""
     """What makes it this order's: ids, times, reasons."""
     next: Move | None = None
-    """None if nobody moves it by itself."""
-    mend: str | None = None
-    """The command that mends it, or what a person does."""
+    """None if nothing moves it by itself."""
+    fix: str | None = None
+    """The command that fixes it, or what a person does."""
 
 
 def waits(cause: Cause, detail: str, move: Move) -> Finding:
@@ -96,11 +177,14 @@ def waits(cause: Cause, detail: str, move: Move) -> Finding:
     return Finding(cause=cause, severity=Severity.WAITS, detail=detail, next=move)
 
 
-def broken(cause: Cause, detail: str = "", *, mend: str, move: Move | None = None) -> Finding:
-    """Somebody has to act, or has to know."""
-    return Finding(cause=cause, severity=Severity.BROKEN, detail=detail, mend=mend, next=move)
+def broken(
+    cause: Cause, detail: str = "", move: Move | None = None, *, fix: str | None = None, **values: str
+) -> Finding:
+    """A person has to act, or has to know.
 
-
-def fine(cause: Cause, detail: str = "") -> Finding:
-    """Nothing is waited for."""
-    return Finding(cause=cause, severity=Severity.FINE, detail=detail)
+    Args:
+        fix: in place of the cause's.
+        values: what the fix names in braces.
+    """
+    named = (fix or cause.fix).format(**values)
+    return Finding(cause=cause, severity=Severity.BROKEN, detail=detail, next=move, fix=named)

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import IO, Any
 
 from rich.console import Console
@@ -22,9 +23,8 @@ _SECRETS = re.compile(
     # Stripe API reference, "Authentication"; "PaymentIntent", `client_secret`; documentation, "Webhook signatures".
     r"\b(?:sk|rk|pk)_(?:test|live)_\w+|\bwhsec_[\w+/=]+|\b\w+_secret_\w+|\bek_(?:test|live)_\w+"
 )
-
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-"""A poison message may hold what moves the cursor of a terminal, or gives it a title: shown as its escape."""
+"""A poison message may hold control characters that move a terminal's cursor: they are shown as escapes."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,24 @@ def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
 
 
 def redacted(text: str) -> str:
-    """The text without anything that nobody may see."""
+    """The text without secrets and card numbers."""
     shown = _SECRETS.sub(REDACTED, _CONTROL.sub(lambda sign: repr(sign.group())[1:-1], text))
     return REDACTED if holds_card_number(shown) else shown
+
+
+def time_of(seconds: float) -> str:
+    """`2026-11-21 21:30:52Z`: UTC, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def duration_of(seconds: float) -> str:
+    """`2 d 3 h`, `15 min`, `40 s`: the two largest units."""
+    left, parts = int(seconds), []
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or "0 s"
 
 
 def _redacted_values(value: Any) -> Any:

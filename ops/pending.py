@@ -1,4 +1,4 @@
-"""What waits for an outcome, the oldest first: orders and refunds, since when, why, who moves them next.
+"""What waits for an outcome, the oldest first: orders and refunds, since when, why, what moves them next.
 
 It reads the indexes waiting and unfinished, then each item; the reason is explain's, without a request to Stripe:
 `explain ORDER` says more. Exit status: 0 if everything moves by itself, 1 if something is broken.
@@ -16,14 +16,12 @@ from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.runtime.dynamodb import ALL_SHARDS
-from ops.clock import lasting, shown
 from ops.connection import Stack
-from ops.diagnosis import diagnose, is_broken
+from ops.diagnosis import diagnose
 from ops.errors import ExitStatus
-from ops.facts import Facts
-from ops.findings import Finding, Severity
-from ops.gather import Surroundings, facts_of, surroundings
-from ops.output import Report, Table
+from ops.findings import Severity
+from ops.gather import gather, surroundings
+from ops.output import Report, Table, duration_of, time_of
 
 HELP = "list what waits for an outcome: since when, why, until when; the oldest first"
 LIMIT = 100
@@ -41,7 +39,6 @@ class Waiter:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """How many, and how old."""
     parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"show N at most (default: {LIMIT})")
     parser.add_argument(
         "--older-than", type=int, default=0, metavar="MINUTES", help="only what waits for so long (default: everything)"
@@ -51,17 +48,45 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Each waiting order with its first finding."""
     now = int(time.time())
-    # What was placed within this second is older than none.
+    # What was placed within this second counts as older than 0 minutes.
     waiters = waiting(stack, until=now + 1 - arguments.older_than * 60)
     around = surroundings(stack, now=now)
-    explained = [(waiter, _explained(stack, waiter.order_id, around)) for waiter in waiters[: arguments.limit]]
-    return report_of(explained, total=len(waiters), now=now)
+    documents, rows, styles = [], [], []
+    is_broken = False
+    for waiter in waiters[: arguments.limit]:
+        facts = gather(stack, waiter.order_id, around, asks_stripe=False)
+        findings = diagnose(facts)
+        first = findings[0]
+        is_broken = is_broken or first.severity is Severity.BROKEN  # What is broken comes first.
+        until = time_of(first.next.until) if first.next and first.next.until else None
+        document = {
+            "order_id": waiter.order_id,
+            "what": waiter.what,
+            "since": time_of(waiter.since),
+            "waiting_seconds": int(now - waiter.since),
+            "states": {
+                "orders": facts.order.status if facts.order else None,
+                "payments": facts.payment.state if facts.payment else None,
+            },
+            "cause": first.cause.name,
+            "detail": first.detail,
+            "next": first.next.mover if first.next else "you",
+            "until": until,
+        }
+        why = first.cause.says + (f": {first.detail}" if first.detail else "")
+        waits_for = duration_of(now - waiter.since)
+        documents.append(document)
+        rows.append((waiter.order_id, waiter.what, waits_for, why, document["next"], until))
+        styles.append("red" if first.severity is Severity.BROKEN else None)
+    title = f"{len(waiters)} wait" + (f", the oldest {len(rows)} of them" if len(rows) < len(waiters) else "")
+    columns = ("order", "what", "waits for", "why", "what moves it next", "by")
+    status = ExitStatus.FOUND if is_broken else ExitStatus.OK
+    return Report({"total": len(waiters), "pending": documents}, [Table(title, columns, rows, styles)], status)
 
 
 def waiting(stack: Stack, *, until: float) -> list[Waiter]:
     """Everything that waits since then or longer, the oldest first; each order once for each thing that waits."""
-    found = [*_orders(stack, until), *_payments(stack, until)]
-    found += _refunds(stack, until)
+    found = [*_orders(stack, until), *_payments(stack, until), *_refunds(stack, until)]
     by_name: dict[tuple[str, str], Waiter] = {}
     for each in sorted(found, key=lambda waiter: waiter.since):
         by_name.setdefault((each.order_id, each.what.split()[0]), each)
@@ -97,51 +122,6 @@ def _payments(stack: Stack, until: float) -> Iterator[Waiter]:
                     yield Waiter(order_id, payment.attempt_claimed_at, f"payment {payment.state}")
             if after is None:
                 break
-
-
-def _explained(stack: Stack, order_id: str, around: Surroundings) -> tuple[Facts, list[Finding]]:
-    facts = facts_of(stack, order_id, around)
-    return facts, diagnose(facts)
-
-
-def report_of(explained: list[tuple[Waiter, tuple[Facts, list[Finding]]]], *, total: int, now: int) -> Report:
-    """A line for each."""
-    rows, documents, styles = [], [], []
-    for waiter, (facts, findings) in explained:
-        first = findings[0]
-        until = first.next.until if first.next else None
-        mover = first.next.mover if first.next else "you"
-        rows.append((waiter.order_id, waiter.what, lasting(now - waiter.since), _why(first), mover, _until(until)))
-        styles.append("red" if first.severity is Severity.BROKEN else None)
-        documents.append(
-            {
-                "order_id": waiter.order_id,
-                "what": waiter.what,
-                "since": shown(waiter.since),
-                "waiting_seconds": int(now - waiter.since),
-                "states": {
-                    "orders": facts.order.status if facts.order else None,
-                    "payments": facts.payment.state if facts.payment else None,
-                },
-                "cause": first.cause.name,
-                "detail": first.detail,
-                "next": mover,
-                "until": shown(until) if until else None,
-            }
-        )
-    columns = ("order", "what", "waits for", "why", "who moves it next", "by")
-    title = f"{total} wait" + (f", the oldest {len(rows)} of them" if len(rows) < total else "")
-    broken = any(is_broken(findings) for _, (_, findings) in explained)
-    status = ExitStatus.FOUND if broken else ExitStatus.OK
-    return Report({"total": total, "pending": documents}, [Table(title, columns, rows, styles)], status)
-
-
-def _why(finding: Finding) -> str:
-    return f"{finding.cause}" + (f": {finding.detail}" if finding.detail else "")
-
-
-def _until(until: int | None) -> str | None:
-    return shown(until) if until else None
 
 
 def _epoch(text: str) -> float:

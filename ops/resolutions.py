@@ -1,31 +1,53 @@
-"""What a person may decide about a payment, by its row and by what Stripe shows now. Pure: no clock, no I/O.
+"""What a person may decide about a payment or a refund, by its row and what Stripe shows now. Pure: no clock, no I/O.
 
     paid             NEEDS_REVIEW ─► SUCCEEDED   Stripe shows a PaymentIntent of the order that succeeded, as was frozen
     retry            NEEDS_REVIEW ─► PENDING     nothing has succeeded, or still may: the protocol runs again
     cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
     refund-second    two succeeded: the one that the row does not name is refunded, once
+    refund-made      NEEDS_REVIEW ─► SUCCEEDED   Stripe shows exactly one refund of this id, made, of the frozen money
+    refund-failed    NEEDS_REVIEW ─► FAILED      Stripe shows those that failed; or none, a day after the last attempt
 
 Nothing here writes an outcome that Stripe has not decided. `retry` and `cancel` put the row back to what it was before
 its review: an older version of itself, which the charge protocol tolerates as it does a restored one (docs/protocol.md,
-"Assumptions"). Whatever else of the order is open at Stripe is canceled before, so that only the row's own
+"Assumptions"). Everything else of the order that is open at Stripe is canceled before, so that only the row's own
 PaymentIntent can be charged from then on.
+
+FAILED frees a refund's amount, so that it can be refunded again: nothing may create the refund any more. No worker
+claims a refund that needs review, and Stripe executes what it has received within a day or never
+(payments/refunds/protocol.py).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, FoundIntent, Payment
+from onecharge.payments.refunds.protocol import (
+    SPENT_KEY_SECONDS,
+    FinalizeRefund,
+    FoundRefund,
+    Refund,
+    RefundResponseKind,
+    kind_of_refund,
+)
 
 
 class Resolution(StrEnum):
-    """What a person decides."""
+    """What a person decides about a payment."""
 
     PAID = "paid"
     RETRY = "retry"
     CANCEL = "cancel"
     REFUND_SECOND = "refund-second"
+
+
+class RefundResolution(StrEnum):
+    """What a person decides about a refund."""
+
+    MADE = "refund-made"
+    FAILED = "refund-failed"
 
 
 @dataclass(frozen=True)
@@ -34,14 +56,14 @@ class Seen:
 
     payment: Payment | None
     intents: Sequence[FoundIntent] = ()
-    """Every PaymentIntent of the order: a lookup that may be incomplete is none."""
+    """Every PaymentIntent of the order."""
     refunded: Mapping[str, int] = field(default_factory=dict)
-    """Minor units, of each that succeeded, without refunds that failed."""
+    """Minor units of each that succeeded, without refunds that failed."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """It cannot be decided so now; says why, and what can be done."""
+    """It cannot be decided like this now; says why, and what can be done."""
 
     why: str
 
@@ -69,13 +91,13 @@ class Reopen:
 
 
 @dataclass(frozen=True)
-class Refund:
-    """Refund this PaymentIntent in full, once: with a refunds part only."""
+class RefundSecond:
+    """Refund this PaymentIntent in full, once."""
 
     intent: FoundIntent
 
 
-type Step = Write | Reopen | Refund
+type Step = Write | Reopen | RefundSecond
 type Decision = Refused | CancelFirst | Step
 
 
@@ -86,9 +108,9 @@ def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None 
         chosen: the PaymentIntent that the person names; None if there is only one that it can be.
     """
     if seen.payment is None:
-        return Refused("there is no row: reconcile writes it anew from a PaymentIntent that succeeded")
+        return Refused("there is no row: reconcile writes it again from a PaymentIntent that succeeded")
     if chosen is not None and chosen not in {each.payment_intent_id for each in seen.intents}:
-        return Refused(f"{chosen} is no PaymentIntent of this order, by its metadata")
+        return Refused(f"{chosen} is not a PaymentIntent of this order, by its metadata")
     if resolution is Resolution.REFUND_SECOND:
         return _refund_second(seen, seen.payment, chosen)
     if seen.payment.state is not PaymentState.NEEDS_REVIEW:
@@ -170,7 +192,7 @@ def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision
         return Refused(f"{ids} succeeded, too: name one with --payment-intent")
     if seen.refunded.get(left[0].payment_intent_id, 0):
         return Refused(f"{left[0].payment_intent_id} is refunded in part: refund the rest at Stripe")
-    return Refund(left[0])
+    return RefundSecond(left[0])
 
 
 def _own(seen: Seen, payment: Payment) -> FoundIntent | None:
@@ -187,3 +209,27 @@ def _is_refunded(seen: Seen, intent: FoundIntent) -> bool:
 
 def _money(intent: FoundIntent) -> str:
     return f"{intent.amount_minor} {intent.currency}"
+
+
+# ---------------------------------------------------------------- refunds
+
+
+def decide_refund(
+    resolution: RefundResolution, refund: Refund | None, found: Sequence[FoundRefund], *, now: int
+) -> FinalizeRefund | Refused:
+    """What follows. `found` is complete: every refund of this id at Stripe."""
+    if refund is None or refund.state is not RefundState.NEEDS_REVIEW:
+        return Refused("only a refund that is NEEDS_REVIEW is resolved")
+    kinds = [kind_of_refund(refund.request, each) for each in found]
+    shown = ", ".join(f"{each.stripe_refund_id} is {each.status}" for each in found) or "no refund of this id"
+    returned = [each for each, kind in zip(found, kinds, strict=True) if kind is RefundResponseKind.RETURNED]
+    if resolution is RefundResolution.MADE:
+        if kinds != [RefundResponseKind.MADE]:
+            return Refused(f"Stripe shows {shown}: exactly one has to be made, of the frozen amount")
+        return FinalizeRefund(RefundState.SUCCEEDED, found[0].stripe_refund_id)
+    if len(returned) != len(found):
+        return Refused(f"Stripe shows {shown}: a refund that may give money back is not failed")
+    if not found and now - (refund.finalized_at or now) < SPENT_KEY_SECONDS:
+        return Refused("Stripe shows none, and may still execute what was sent: wait a day from the last attempt")
+    code = (returned[0].failure_reason or returned[0].status) if returned else "never made"
+    return FinalizeRefund(RefundState.FAILED, returned[0].stripe_refund_id if returned else None, code)

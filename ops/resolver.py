@@ -5,20 +5,29 @@
       └───────────────────────────┼────────────────────────────────────┘
                                   └─► Write, Reopen ─► on the row's revision ─► Resolved; refused if the row has changed
 
-Whatever a person saw before is not used: everything is read again at the moment of writing.
+What a person saw before is not used: everything is read again at the moment of writing.
+
+Each write has a record of who decided what, when and why: an attribute of its own, `review_7` of revision 7, which no
+later write removes. The row's stream publishes an outcome as it does any other.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import assert_never
 
+from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import CancelReason, FoundIntent, Payment
+from onecharge.payments.charges.protocol import CancelReason, Finalize, Payment
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.leases import Changes
+from onecharge.payments.refunds.protocol import FinalizeRefund, Refund
+from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.runtime.dynamodb import shard_of
 from ops.resolutions import (
     CancelFirst,
     Decision,
-    Refund,
+    RefundSecond,
     Refused,
     Reopen,
     Resolution,
@@ -27,9 +36,92 @@ from ops.resolutions import (
     Write,
     decide_resolution,
 )
-from ops.review_store import Review, ReviewStore
 
+RECORD = "review_"
+"""The beginning of the records' names."""
+_OF_THE_OUTCOME = (
+    *("lease_owner", "finalized_at", "last_emitted_at", "expires_at"),
+    *("decline_code", "advice_code", "refused_at", "stripe_message", "stripe_request_id"),
+)
 _ROUNDS_MAX = 3
+
+
+# ---------------------------------------------------------------- what is written
+
+
+@dataclass(frozen=True)
+class Review:
+    """Who decided what, and why."""
+
+    resolution: str
+    by: str
+    """The caller's ARN."""
+    reason: str
+    at: int
+    """Epoch seconds."""
+    payment_intent_id: str | None = None
+
+    def recorded(self, changes: Changes, revision: int) -> Changes:
+        """The changes of a write on this revision, with the record."""
+        record: Mapping[str, object] = {name: value for name, value in asdict(self).items() if value is not None}
+        sets = {**changes.sets, f"{RECORD}{revision + 1}": ":review"}
+        return Changes(sets, {**changes.values, "review": record}, changes.removes)
+
+
+def _only_in_review(changes: Changes) -> Changes:
+    """Only a row that needs review: a restored one may have the same revision, and another state."""
+    return Changes(changes.sets, {**changes.values, "needs_review": "NEEDS_REVIEW"}, changes.removes)
+
+
+@dataclass(frozen=True)
+class ReviewStore(PaymentStore):
+    """The Payments table for reviews. Each write is refused, and returns False, if the row has changed since."""
+
+    def resolve(self, payment: Payment, final: Finalize, review: Review) -> bool:
+        """Write the outcome that Stripe shows, on a row that needs review."""
+        return self._write_review(payment, self._final_changes(final, review.at), review)
+
+    def reopen(self, payment: Payment, review: Review, *, cancel: bool) -> bool:
+        """Put a row that needs review back to PENDING, as its first claim left it, so that the protocol runs again."""
+        sets = {
+            "#state": ":state",
+            "lease_expires_at": ":zero",
+            "claimed_at": ":now",
+            "unfinished_shard": ":shard",
+            "unfinished_claimed_at": ":visited",
+        }
+        if cancel:
+            sets["cancel_requested_at"] = "if_not_exists(cancel_requested_at, :now)"
+        values = {
+            # A message claims it soon; a cancellation has none, so that the next run of reconcile visits it first.
+            "visited": 0 if cancel else review.at,
+            "state": PaymentState.PENDING,
+            "zero": 0,
+            "now": review.at,
+            "shard": shard_of(payment.request.order_id),
+        }
+        return self._write_review(payment, Changes(sets, values, removes=_OF_THE_OUTCOME), review)
+
+    def record(self, payment: Payment, review: Review) -> bool:
+        """Write only what was decided."""
+        return self._write_if_unchanged(payment, review.recorded(Changes({}, {}), payment.revision))
+
+    def _write_review(self, payment: Payment, changes: Changes, review: Review) -> bool:
+        recorded = _only_in_review(review.recorded(changes, payment.revision))
+        return self._write_if_unchanged(payment, recorded, only_if="#state = :needs_review")
+
+
+@dataclass(frozen=True)
+class RefundReviewStore(RefundStore):
+    """The Refunds table for reviews."""
+
+    def resolve(self, refund: Refund, final: FinalizeRefund, review: Review) -> bool:
+        """Write the outcome on the revision, and the record; False if the row has changed since."""
+        recorded = _only_in_review(review.recorded(self._final_changes(final, review.at), refund.revision))
+        return self._write_if_unchanged(refund, recorded, only_if="#state = :needs_review")
+
+
+# ---------------------------------------------------------------- read, decide, write
 
 
 @dataclass(frozen=True)
@@ -39,11 +131,6 @@ class Resolved:
     decision: Decision
     payment: Payment
     """As it was read before."""
-
-
-def refund_at_stripe(_: Payment, __: FoundIntent) -> str | None:
-    """Without the refunds part."""
-    return "there is no refunds part: refund it at Stripe"
 
 
 @dataclass(frozen=True)
@@ -57,8 +144,6 @@ class Resolver:
     store: ReviewStore
     gateway: StripeGateway
     clock: Callable[[], float]
-    refund: Callable[[Payment, FoundIntent], str | None] = refund_at_stripe
-    """Refunds a PaymentIntent in full, once; returns why it is not done yet, or None."""
 
     def look_up(self, order_id: str) -> Seen:
         """The row, and then everything of the order at Stripe."""
@@ -99,13 +184,11 @@ class Resolver:
                 is_written = self.store.resolve(payment, final, review)
             case Reopen(cancel):
                 is_written = self.store.reopen(payment, review, cancel=cancel)
-            case Refund(intent):
-                # The record first: it is refused if the row has changed since, and with it who pays the order.
+            case RefundSecond():
+                # Refused if the row has changed, and with it the PaymentIntent that pays. Then the caller refunds.
                 is_written = self.store.record(payment, review)
-                if is_written and (why := self.refund(payment, intent)):
-                    return Refused(f"recorded, and not refunded yet: {why}; run this again")
             case _:
                 assert_never(decision)
-        if not is_written:
-            return Refused("the row has changed since it was read: check again")
-        return Resolved(decision, payment)
+        return (
+            Resolved(decision, payment) if is_written else Refused("the row has changed since it was read: check again")
+        )

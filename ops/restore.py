@@ -1,7 +1,7 @@
-"""`restore`: restores what was lost. docs/runbook.md, "Restore a table", has the whole procedure.
+"""Restores what was lost. docs/runbook.md, "Restore a table", has the whole procedure.
 
 rows      copy the rows that a table lacks from the table that DynamoDB restored. A row that exists is never
-          touched: whoever wrote it knew more. Can be repeated, and continued after an interruption.
+          touched: it was written since. Can be repeated, and continued after an interruption.
 events    let reconcile read Stripe's events again, from the point in time that was restored: payments and refunds
           that the rows do not know of are written as Stripe shows them.
 """
@@ -9,12 +9,11 @@ events    let reconcile read Stripe's events again, from the point in time that 
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from ops.connection import Stack
@@ -22,19 +21,10 @@ from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
 from reconcile.checkpoint import ReconcileCheckpoint
 
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
-
 HELP = "copy the rows that a table has lost from a restored table; read Stripe's events again"
 
-TABLES = (
-    "PaymentsTable",
-    "RefundsTable",
-    "OrdersTable",
-    "OrderRefundsTable",
-    "DueDocumentsTable",
-)
-"""What holds orders and payments."""
+TABLES = ("PaymentsTable", "RefundsTable", "OrdersTable", "OrderRefundsTable", "DueDocumentsTable")
+"""The tables that hold orders and payments."""
 _THREADS = 16
 _SHOWN_MAX = 50
 _EVENTS_DAYS = 30
@@ -56,80 +46,80 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
+    """Raises Problem."""
     if arguments.subcommand == "events":
         return _reread_events(stack, arguments.since, is_dry_run=not arguments.yes, now=int(time.time()))
-    copy = Copy(stack.dynamodb, arguments.source, stack.resource(arguments.table), is_dry_run=not arguments.yes)
-    return copy.report(arguments.table)
+    return _copy_rows(stack, arguments.table, arguments.source, is_dry_run=not arguments.yes)
 
 
 # ---------------------------------------------------------------- rows
 
 
-@dataclass(frozen=True)
-class Copy:
-    """From one table to another of the same key, whatever the target lacks."""
+def _copy_rows(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) -> Report:
+    """Copy what the table lacks, and report the result of each row. Raises Problem if the tables do not match."""
+    target = stack.resource(logical_id)
+    if source == target:
+        raise Problem(f"{source} is the stack's own table: --from names the restored one")
+    key = _key_names(stack, target)
+    if _key_names(stack, source) != key:
+        raise Problem(f"{source} has another key than {target}: was it restored from that table?")
+    counts, different = Counter[str](), list[str]()
+    for page in stack.dynamodb.get_paginator("scan").paginate(TableName=source, ConsistentRead=True):
+        for item, result in copied(stack, target, key, page["Items"], is_dry_run=is_dry_run):
+            counts[result] += 1
+            if result == DIFFERENT:
+                different.append(" ".join(next(iter(item[name].values())) for name in key))
+    parts: list[Table | str] = [Table(f"{logical_id} from {source}", ("row", "rows"), sorted(counts.items()))]
+    if different:
+        shown = [[each] for each in different[:_SHOWN_MAX]]
+        parts.append(Table("different: the table's own row is kept", ("key",), shown))
+    if counts[MISSING]:
+        parts.append("dry run: --yes copies the missing rows")
+    document = {"table": logical_id, "from": source, "rows": dict(counts), "different": different}
+    return Report(document, parts, ExitStatus.FOUND if counts[MISSING] else ExitStatus.OK)
 
-    dynamodb: "DynamoDBClient"
-    source: str
-    target: str
-    is_dry_run: bool
 
-    def report(self, logical_id: str) -> Report:
-        """Copy, and report the result of each row. Raises Problem if the tables do not match."""
-        self._check()
-        counts = Counter[str]()
-        different: list[str] = []
-        with ThreadPoolExecutor(_THREADS) as threads:
-            for page in self._pages():
-                for item, result in zip(page, threads.map(self._copy, page), strict=True):
-                    counts[result] += 1
-                    if result == DIFFERENT:
-                        different.append(" ".join(next(iter(item[name].values())) for name in self._key_names))
-        shown = different[:_SHOWN_MAX]
-        document = {"table": logical_id, "from": self.source, "rows": dict(counts), "different": different}
-        parts: list[Table | str] = [Table(f"{logical_id} from {self.source}", ("row", "rows"), sorted(counts.items()))]
-        if shown:
-            parts.append(Table("different: the table's own row is kept", ("key",), [[each] for each in shown]))
-        if counts[MISSING]:
-            parts.append("dry run: --yes copies the missing rows")
-        return Report(document, parts, ExitStatus.FOUND if counts[MISSING] else ExitStatus.OK)
+def _key_names(stack: Stack, table: str) -> list[str]:
+    schema = stack.dynamodb.describe_table(TableName=table)["Table"]["KeySchema"]
+    return [each["AttributeName"] for each in schema]
 
-    def _check(self) -> None:
-        if self.source == self.target:
-            raise Problem(f"{self.source} is the stack's own table: --from names the restored one")
-        if self._key_schema(self.source) != self._key_schema(self.target):
-            raise Problem(f"{self.source} has another key than {self.target}: was it restored from that table?")
 
-    def _key_schema(self, table: str) -> list[tuple[str, str]]:
-        schema = self.dynamodb.describe_table(TableName=table)["Table"]["KeySchema"]
-        return [(each["AttributeName"], each["KeyType"]) for each in schema]
+def copied(
+    stack: Stack, target: str, key: list[str], items: Iterable[Item], *, is_dry_run: bool
+) -> list[tuple[Item, str]]:
+    """Each item with the result of its copy to the target."""
+    items, copy = list(items), _look if is_dry_run else _copy
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(zip(items, threads.map(partial(copy, stack, target, key), items), strict=True))
 
-    @cached_property
-    def _key_names(self) -> list[str]:
-        return [name for name, _ in self._key_schema(self.target)]
 
-    def _pages(self) -> Iterator[list[Item]]:
-        for page in self.dynamodb.get_paginator("scan").paginate(TableName=self.source, ConsistentRead=True):
-            yield list(page["Items"])
+def _look(stack: Stack, target: str, key: list[str], item: Item) -> str:
+    if _is_expired(item):
+        return EXPIRED
+    key_of_item = {name: item[name] for name in key}
+    existing = stack.dynamodb.get_item(TableName=target, Key=key_of_item, ConsistentRead=True).get("Item")
+    return MISSING if existing is None else _compared(existing, item)
 
-    def _copy(self, item: Item) -> str:
-        if "expires_at" in item and int(item["expires_at"]["N"]) <= time.time():
-            return EXPIRED
-        if self.is_dry_run:
-            key = {name: item[name] for name in self._key_names}
-            existing = self.dynamodb.get_item(TableName=self.target, Key=key, ConsistentRead=True).get("Item")
-            return MISSING if existing is None else _compared(existing, item)
-        try:
-            self.dynamodb.put_item(
-                TableName=self.target,
-                Item=dict(item),
-                ConditionExpression="attribute_not_exists(#key)",
-                ExpressionAttributeNames={"#key": self._key_names[0]},
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except self.dynamodb.exceptions.ConditionalCheckFailedException as refused:
-            return _compared(refused.response["Item"], item)  # type: ignore[typeddict-item]  # As asked for.
-        return COPIED
+
+def _copy(stack: Stack, target: str, key: list[str], item: Item) -> str:
+    if _is_expired(item):
+        return EXPIRED
+    try:
+        stack.dynamodb.put_item(
+            TableName=target,
+            Item=dict(item),
+            ConditionExpression="attribute_not_exists(#key)",
+            ExpressionAttributeNames={"#key": key[0]},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    except stack.dynamodb.exceptions.ConditionalCheckFailedException as refused:
+        return _compared(refused.response["Item"], item)  # type: ignore[typeddict-item]  # As asked for.
+    return COPIED
+
+
+def _is_expired(item: Item) -> bool:
+    """DynamoDB would delete it again."""
+    return "expires_at" in item and int(item["expires_at"]["N"]) <= time.time()
 
 
 def _compared(existing: Item, item: Item) -> str:
@@ -160,7 +150,7 @@ def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> R
         line = f"dry run: --yes lets reconcile read Stripe's events again since {start}"
         return Report(document, [line], ExitStatus.FOUND)
     try:
-        # If it has not come so far, it continues where it is; what webhooks have processed since is handled again, too.
+        # A job that has not come so far continues where it is.
         checkpoints.write(checkpoint.again_since(min(since, checkpoint.since), now=now))
     except ConcurrentRun:
         raise Problem("reconcile runs at this moment: try again in some minutes") from None

@@ -1,4 +1,4 @@
-"""Payments that need review: which there are and why, what Stripe shows, and what a person decides about one of them.
+"""What needs a person's decision: payments and refunds, why, what Stripe shows, and what can be decided.
 
     review list                                          each with its reason, and the resolutions that are possible now
     review resolve ORDER --as RESOLUTION --reason TEXT   says what it would do; --yes does it
@@ -11,59 +11,65 @@
     refund-made      with --refund RFD: Stripe shows it, with the frozen amount
     refund-failed    with --refund RFD: Stripe shows that it failed; or shows none, a day after the last attempt
 
-Row and Stripe are read again at the moment of writing; the write is refused if the row has changed since. Who decided
-what, when and why is kept on the row, and shown by `explain`.
+Row and Stripe are read again at the moment of writing; the write is refused if the row has changed since. The row keeps
+who decided what, when and why, and `explain` shows it.
 """
 
 import time
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, assert_never
 
 import stripe
+from aws_lambda_powertools import Logger
 
-from onecharge.contract.refunds import RefundStatus
+from onecharge.contract.refunds import RefundState, RefundStatus
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import RETRY
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import CLOSED_STATES
+from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
+from onecharge.payments.charges.protocol import CLOSED_STATES, FoundIntent, Payment
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.refunds.canceled_orders import refund_canceled_order
+from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.protocol import FinalizeRefund, Refund, refund_id_of_canceled_order
+from onecharge.payments.refunds.refund import RefundTools
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.stripe_events import EventDeferred
+from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import LookupInconclusive
-from ops.clock import shown
+from onecharge.payments.time_bounds import TimeBounds
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem, stripe_line
-from ops.output import Report, Table
-from ops.refund_review import RefundResolution, resolve_refund
+from ops.output import Report, Table, time_of
 from ops.resolutions import (
     CancelFirst,
     Decision,
-    Refund,
+    RefundResolution,
+    RefundSecond,
     Refused,
     Reopen,
     Resolution,
-    Seen,
     Write,
+    decide_refund,
     decide_resolution,
 )
-from ops.resolver import Resolved, Resolver
-from ops.review_refund import refund_once
-from ops.review_store import Review, ReviewStore
+from ops.resolver import RefundReviewStore, Resolver, Review, ReviewStore
 
 HELP = "list what a person has to decide, and resolve it"
 REASON_MAX = 500
+_REFUND_SECONDS = 30
+"""As long as a function would take for a refund."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Its two subcommands."""
     commands = parser.add_subparsers(dest="review_command", metavar="list|resolve", required=True)
     commands.add_parser("list", help="what needs review, why, and what can be decided")
     resolve = commands.add_parser("resolve", help="decide about one order")
     resolve.add_argument("order", metavar="ORDER", help="an order id")
-    choices = [each.value for each in Resolution]
-    choices += [each.value for each in RefundResolution]
+    choices = [each.value for each in (*Resolution, *RefundResolution)]
     resolve.add_argument("--as", dest="resolution", required=True, choices=choices)
     resolve.add_argument("--reason", required=True, help="why; it is kept on the row")
     resolve.add_argument("--payment-intent", metavar="PI", help="which one, if there are several")
@@ -72,100 +78,74 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
-    reviews = Reviews.of(stack)
     if arguments.review_command == "list":
-        return _list(stack, reviews)
+        return _list(stack)
     reason = " ".join(arguments.reason.split())
     if not reason or len(reason) > REASON_MAX:
         raise Problem(f"--reason is a sentence of 1 to {REASON_MAX} characters: it is kept on the row")
-    if arguments.resolution in list(RefundResolution):
-        return _resolve_refund(stack, arguments, reason)
-    wanted = Wanted(arguments.order, Resolution(arguments.resolution), reason, arguments.payment_intent)
     try:
-        return _resolve(stack, reviews, wanted) if arguments.yes else _dry_run(reviews, wanted)
+        if arguments.resolution in list(RefundResolution):
+            return _resolve_refund(stack, arguments, reason)
+        done, what = _resolve(stack, arguments, reason) if arguments.yes else (False, _dry_run(stack, arguments))
     except LookupInconclusive:
         raise Problem("Stripe has more to show than was read: run this again later", ExitStatus.FOUND) from None
+    return _report({"order_id": arguments.order, "resolution": arguments.resolution, "reason": reason}, what, done=done)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the person has decided."""
-
-    order_id: str
-    resolution: Resolution
-    reason: str
-    payment_intent_id: str | None
+def _report(document: dict[str, Any], what: str, *, done: bool) -> Report:
+    line = f"{document.get('refund_id') or document['order_id']}: {what}"
+    return Report(document | {"done": done, "what": what}, [line], ExitStatus.OK if done else ExitStatus.FOUND)
 
 
-@dataclass(frozen=True)
-class Reviews:
-    """The stores of both services, and what resolves."""
+def resolver_of(stack: Stack) -> Resolver:
+    store = ReviewStore(stack.dynamodb, stack.resource("PaymentsTable"))
+    return Resolver(store, StripeGateway(stack.stripe), time.time)
 
-    resolver: Resolver
-    orders: OrderStore
 
-    @classmethod
-    def of(cls, stack: Stack) -> "Reviews":
-        store = ReviewStore(stack.dynamodb, stack.resource("PaymentsTable"))
-        resolver = Resolver(
-            store,
-            StripeGateway(stack.stripe),
-            time.time,
-            refund=refund_once(stack),
-        )
-        return cls(resolver, OrderStore(stack.dynamodb, stack.resource("OrdersTable")))
+def _orders(stack: Stack) -> OrderStore:
+    return OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
 
 
 # ---------------------------------------------------------------- list
 
 
-def _list(stack: Stack, reviews: Reviews) -> Report:
-    documents = [_review_document(stack, reviews, order_id) for order_id in _orders_in_review(stack)]
+def _list(stack: Stack) -> Report:
+    resolver = resolver_of(stack)
+    orders = WaitingIndex(stack.dynamodb, stack.resource("OrdersTable"), "placed_at")
+    payments = [_in_review(stack, resolver, each["order_id"]) for each in _reviewed(orders, OrderStatus.NEEDS_REVIEW)]
+    index = WaitingIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), "requested_at")
+    refunds = [
+        {"order_id": each["order_id"], "refund_id": each["refund_id"]}
+        for each in _reviewed(index, RefundStatus.NEEDS_REVIEW)
+    ]
     rows = [
         (each["order_id"], each["reason"], each["since"], ", ".join(each["stripe"]), ", ".join(each["possible"]))
-        for each in documents
+        for each in payments
     ]
-    parts: list[Table | str] = [
-        Table("payments", ("order", "reason", "since", "at Stripe", "can be resolved as"), rows)
+    parts = [
+        Table("payments", ("order", "reason", "since", "at Stripe", "can be resolved as"), rows),
+        Table("refunds: `explain ORDER` says why", ("order", "refund"), [tuple(each.values()) for each in refunds]),
     ]
-    document: dict[str, Any] = {"payments": documents}
-    refunds = [{"order_id": key["order_id"], "refund_id": key["refund_id"]} for key in _refunds_in_review(stack)]
-    document["refunds"] = refunds
-    parts.append(
-        Table("refunds: `explain ORDER` says why", ("order", "refund"), [tuple(each.values()) for each in refunds])
-    )
-    return Report(document, parts, ExitStatus.FOUND if any(document.values()) else ExitStatus.OK)
+    status = ExitStatus.FOUND if payments or refunds else ExitStatus.OK
+    return Report({"payments": payments, "refunds": refunds}, parts, status)
 
 
-def _orders_in_review(stack: Stack) -> list[str]:
-    index = WaitingIndex(stack.dynamodb, stack.resource("OrdersTable"), "placed_at")
-    found = [each for each in index.entries(until=time.time()) if each["status"] == OrderStatus.NEEDS_REVIEW]
-    return [each["order_id"] for each in sorted(found, key=itemgetter("placed_at"))]
+def _reviewed(index: WaitingIndex, status: str) -> list[dict[str, Any]]:
+    """The entries of this status, the oldest first."""
+    found = [each for each in index.entries(until=time.time()) if each["status"] == status]
+    return sorted(found, key=itemgetter(index.age))
 
 
-def _resolve_refund(stack: Stack, arguments: Namespace, reason: str) -> Report:
-    if not arguments.refund:
-        raise Problem("which refund? Name it with --refund RFD: `review list` shows them")
-    resolution = RefundResolution(arguments.resolution)
-    return resolve_refund(stack, arguments.order, arguments.refund, resolution, reason, yes=arguments.yes)
-
-
-def _refunds_in_review(stack: Stack) -> list[dict[str, str]]:
-    index = WaitingIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), "requested_at")
-    found = [each for each in index.entries(until=time.time()) if each["status"] == RefundStatus.NEEDS_REVIEW]
-    return sorted(found, key=itemgetter("requested_at"))
-
-
-def _review_document(stack: Stack, reviews: Reviews, order_id: str) -> dict[str, Any]:
+def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any]:
     item = stack.dynamodb.get_item(
         TableName=stack.resource("PaymentsTable"), Key={"order_id": {"S": order_id}}, ConsistentRead=True
     ).get("Item", {})
     reason = item.get("decline_code", {}).get("S", "no reason is stored")
     document: dict[str, Any] = {"order_id": order_id, "reason": reason, "since": "", "stripe": [], "possible": []}
     if "finalized_at" in item:
-        document["since"] = shown(int(item["finalized_at"]["N"]))
+        document["since"] = time_of(int(item["finalized_at"]["N"]))
     try:
-        seen = reviews.resolver.look_up(order_id)
+        seen = resolver.look_up(order_id)
     except LookupInconclusive:
         return document | {"stripe": ["more than was read"]}
     except stripe.StripeError as error:
@@ -177,21 +157,45 @@ def _review_document(stack: Stack, reviews: Reviews, order_id: str) -> dict[str,
     return document | {"stripe": intents or ["no PaymentIntent"], "possible": possible}
 
 
-# ---------------------------------------------------------------- resolve
+# ---------------------------------------------------------------- resolve a payment
 
 
-def _dry_run(reviews: Reviews, wanted: Wanted) -> Report:
-    seen = reviews.resolver.look_up(wanted.order_id)
-    if _is_half_done(reviews, seen, wanted):
-        return _report(wanted, f"would {_what_is_left(seen)}; --yes does it", False)
-    decision = decide_resolution(wanted.resolution, seen, chosen=wanted.payment_intent_id)
+def _dry_run(stack: Stack, arguments: Namespace) -> str:
+    resolver = resolver_of(stack)
+    half_done = _half_done(stack, resolver, arguments)
+    if half_done is not None:
+        moves = f"emit the outcome of the row again, which is {half_done.state}"
+        if _moves_the_order(half_done):
+            moves = "move the order to PENDING, which its stream publishes"
+        return f"would {moves}; --yes does it"
+    seen = resolver.look_up(arguments.order)
+    decision = decide_resolution(Resolution(arguments.resolution), seen, chosen=arguments.payment_intent)
     if isinstance(decision, Refused):
-        return _report(wanted, f"refused: {decision.why}", False)
-    return _report(wanted, f"would {_what(decision, seen)}; --yes does it", False)
+        return f"refused: {decision.why}"
+    return f"would {_what(decision, seen.payment)}; --yes does it"
 
 
-def _what(decision: Decision, seen: Seen) -> str:
-    row = f"on revision {seen.payment.revision}" if seen.payment else ""
+def _resolve(stack: Stack, arguments: Namespace, reason: str) -> tuple[bool, str]:
+    """Whether it is done, and what is."""
+    resolver, resolution = resolver_of(stack), Resolution(arguments.resolution)
+    half_done = _half_done(stack, resolver, arguments)
+    if half_done is not None:
+        return _finish(stack, resolver, half_done)
+    review = Review(resolution, stack.caller, reason, int(time.time()), arguments.payment_intent)
+    outcome = resolver.resolve(arguments.order, resolution, review, chosen=arguments.payment_intent)
+    if isinstance(outcome, Refused):
+        return False, f"refused: {outcome.why}"
+    if outcome.decision == Reopen(cancel=False):
+        return _publish_again(stack, arguments.order)
+    if isinstance(outcome.decision, RefundSecond):
+        why = refund_once(stack, outcome.payment, outcome.decision.intent)
+        if why is not None:
+            return False, f"refused: recorded, and not refunded yet: {why}; run this again"
+    return True, f"done: {_what(outcome.decision, outcome.payment)}"
+
+
+def _what(decision: Decision, payment: Payment | None) -> str:
+    row = f"on revision {payment.revision}" if payment else ""
     match decision:
         case CancelFirst(ids):
             return f"cancel {', '.join(ids)} at Stripe as abandoned, then check again"
@@ -201,7 +205,7 @@ def _what(decision: Decision, seen: Seen) -> str:
             return f"put the row back to PENDING with a request to cancel, {row}: reconcile cancels it at Stripe"
         case Reopen():
             return f"put the row back to PENDING, {row}, and the order to PENDING: its message charges it, once"
-        case Refund(intent):
+        case RefundSecond(intent):
             money = f"{intent.amount_minor} {intent.currency}"
             return f"refund {intent.payment_intent_id} in full, {money}, once; the record goes {row}"
         case Refused(why):
@@ -210,78 +214,112 @@ def _what(decision: Decision, seen: Seen) -> str:
             assert_never(decision)
 
 
-def _resolve(stack: Stack, reviews: Reviews, wanted: Wanted) -> Report:
-    now = int(time.time())
-    review = Review(wanted.resolution, stack.caller, wanted.reason, now, wanted.payment_intent_id)
-    seen = Seen(reviews.resolver.store.read(wanted.order_id))
-    if _is_half_done(reviews, seen, wanted):
-        return _finish(reviews, seen, wanted)
-    outcome = reviews.resolver.resolve(wanted.order_id, wanted.resolution, review, chosen=wanted.payment_intent_id)
-    if not isinstance(outcome, Resolved):
-        return _report(wanted, f"refused: {outcome.why}", False)
-    if outcome.decision == Reopen(cancel=False):
-        return _publish_again(reviews, wanted)
-    return _report(wanted, f"done: {_what(outcome.decision, Seen(outcome.payment))}", True)
+def _half_done(stack: Stack, resolver: Resolver, arguments: Namespace) -> Payment | None:
+    """The row of a `retry`, if it needs no review any more, its order does not know, and nothing asks the row again.
 
-
-def _is_half_done(reviews: Reviews, seen: Seen, wanted: Wanted) -> bool:
-    """Whether the row needs no review any more, and its order does not know; and nobody asks the row again.
-
-    An earlier `retry` was gone before it moved the order; or the outcome of the row was lost: republish asks only for
-    orders that wait.
+    An earlier `retry` was interrupted before it moved the order; or the outcome of the row was lost: republish asks
+    only for orders that wait.
     """
-    if wanted.resolution is not Resolution.RETRY or seen.payment is None:
-        return False
-    order = reviews.orders.find(wanted.order_id)
-    if order is None or seen.payment.state is PaymentState.NEEDS_REVIEW:
-        return False
-    is_late = order.status is OrderStatus.PAYMENT_DECLINED and seen.payment.state in CLOSED_STATES
-    return is_late or order.status is OrderStatus.NEEDS_REVIEW
+    if arguments.resolution != Resolution.RETRY:
+        return None
+    payment, order = resolver.store.read(arguments.order), _orders(stack).find(arguments.order)
+    if payment is None or order is None or payment.state is PaymentState.NEEDS_REVIEW:
+        return None
+    is_late = order.status is OrderStatus.PAYMENT_DECLINED and payment.state in CLOSED_STATES
+    return payment if is_late or order.status is OrderStatus.NEEDS_REVIEW else None
 
 
-def _moves_the_order(seen: Seen) -> bool:
-    """Whether the order has to be PENDING first: its review ignores what the row has to say."""
-    return seen.payment is not None and seen.payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
+def _moves_the_order(payment: Payment) -> bool:
+    """Whether the order has to be PENDING first: in review it ignores the row's outcome."""
+    return payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
 
 
-def _what_is_left(seen: Seen) -> str:
-    if _moves_the_order(seen):
-        return "move the order to PENDING, which its stream publishes"
-    return f"emit the outcome of the row again, which is {seen.payment.state if seen.payment else None}"
+def _finish(stack: Stack, resolver: Resolver, payment: Payment) -> tuple[bool, str]:
+    if _moves_the_order(payment):
+        return _publish_again(stack, payment.request.order_id)
+    if not resolver.store.reemit_outcome(payment, now=int(time.time())):
+        return False, "refused: the row has changed since it was read: check again"
+    return True, f"done: the row is {payment.state}; its outcome moves the order"
 
 
-def _finish(reviews: Reviews, seen: Seen, wanted: Wanted) -> Report:
-    if seen.payment is None or _moves_the_order(seen):
-        return _publish_again(reviews, wanted)
-    if not reviews.resolver.store.reemit_outcome(seen.payment, now=int(time.time())):
-        return _report(wanted, "refused: the row has changed since it was read: check again", False)
-    return _report(wanted, f"done: the row is {seen.payment.state}; its outcome moves the order", True)
-
-
-def _publish_again(reviews: Reviews, wanted: Wanted) -> Report:
+def _publish_again(stack: Stack, order_id: str) -> tuple[bool, str]:
     """Move the order to PENDING: its stream publishes the present attempt, as it does a new one."""
     now = datetime.now(UTC)
+    # An item that does not change has no stream record.
+    changes, values = {"retried_at": ":retried_at"}, {":retried_at": now.isoformat()}
     try:
-        reviews.orders.move(
-            wanted.order_id,
-            RETRY,
-            at=now,
-            # An item that is as it was before has no stream record.
-            changes={"retried_at": ":retried_at"},
-            values={":retried_at": now.isoformat()},
-        )
+        _orders(stack).move(order_id, RETRY, at=now, changes=changes, values=values)
     except (OrderStatusConflict, NoSuchOrder) as conflict:
-        what = f"the row is PENDING; the order was not moved: {type(conflict).__name__}: {conflict}"
-        return _report(wanted, what, False)
-    return _report(wanted, "done: row and order are PENDING again; the order's message charges it, once", True)
+        return False, f"the row is PENDING; the order was not moved: {type(conflict).__name__}: {conflict}"
+    return True, "done: row and order are PENDING again; the order's message charges it, once"
 
 
-def _report(wanted: Wanted, what: str, is_done: bool) -> Report:
-    document = {
-        "order_id": wanted.order_id,
-        "resolution": wanted.resolution,
-        "reason": wanted.reason,
-        "done": is_done,
-        "what": what,
-    }
-    return Report(document, [f"{wanted.order_id}: {what}"], ExitStatus.OK if is_done else ExitStatus.FOUND)
+def refund_once(stack: Stack, payment: Payment, intent: FoundIntent) -> str | None:
+    """Refund a PaymentIntent in full, once; returns why it is not refunded yet, or None.
+
+    By the refund protocol, as the refund of a canceled order that was charged. Its id derives from the order and the
+    PaymentIntent, so that there is one refund however often it is requested. A lookup precedes every request.
+    """
+    store = RefundStore(stack.dynamodb, stack.resource("RefundsTable"))
+    bounds = TimeBounds.of(_REFUND_SECONDS)
+    tools = RefundTools(
+        store=store,
+        gateway=StripeRefunds(stack.stripe),
+        instruments=Instruments(time.time, Logger(service="ops", level="CRITICAL"), lambda _: None),
+        rate=StripeRate(per_second=1),
+        lease_seconds=bounds.lease_seconds,
+        deadline=bounds.deadline(time.time()),
+    )
+    try:
+        refund_canceled_order(payment, intent, tools)
+    except EventDeferred as deferred:
+        return str(deferred)
+    order_id = payment.request.order_id
+    made = store.read(order_id, refund_id_of_canceled_order(order_id, intent.payment_intent_id))
+    if made is None or made.state is not RefundState.SUCCEEDED:
+        return f"the refund is {made.state}: {made.failure_code}" if made else "its row is lost"
+    return None
+
+
+# ---------------------------------------------------------------- resolve a refund
+
+
+def _resolve_refund(stack: Stack, arguments: Namespace, reason: str) -> Report:
+    """Read the row, then Stripe, and write on the row's revision. Raises stripe.StripeError, LookupInconclusive."""
+    if not arguments.refund:
+        raise Problem("which refund? Name it with --refund RFD: `review list` shows them")
+    store = RefundReviewStore(stack.dynamodb, stack.resource("RefundsTable"))
+    refund, now = store.read(arguments.order, arguments.refund), int(time.time())
+    resolution = RefundResolution(arguments.resolution)
+    document = {"order_id": arguments.order, "refund_id": arguments.refund, "resolution": resolution}
+    resolved = RefundState.SUCCEEDED if resolution is RefundResolution.MADE else RefundState.FAILED
+    if refund is not None and refund.state is resolved:
+        # Its outcome may have been lost: nothing asks again for a refund in review.
+        done = arguments.yes and store.reemit_outcome(refund, now=now)
+        what = f"the row is {refund.state} already; its outcome {'is' if done else 'would be'} emitted again"
+        return _report(document, what, done=done)
+    decision = _decide_refund(stack, resolution, refund, now=now)
+    if isinstance(decision, Refused) or refund is None:
+        why = decision.why if isinstance(decision, Refused) else "there is no row"
+        return _report(document, f"refused: {why}", done=False)
+    if not arguments.yes:
+        what = f"would write {decision.state} on revision {refund.revision}; --yes does it"
+        return _report(document, what, done=False)
+    if store.resolve(refund, decision, Review(resolution, stack.caller, reason, now)):
+        return _report(document, f"done: {decision.state}", done=True)
+    return _report(document, "refused: the row has changed since it was read: check again", done=False)
+
+
+def _decide_refund(
+    stack: Stack, resolution: RefundResolution, refund: Refund | None, *, now: int
+) -> FinalizeRefund | Refused:
+    """Another account shows no refund either, and decides nothing: Stripe has to have the refund's PaymentIntent."""
+    if refund is None:
+        return decide_refund(resolution, None, [], now=now)
+    request = refund.request
+    try:
+        StripeGateway(stack.stripe).order_of(request.payment_intent_id)
+    except NoSuchPaymentIntent:
+        return Refused(f"Stripe has no {request.payment_intent_id}: is the key another account's?")
+    found = StripeRefunds(stack.stripe).find_refunds(request.payment_intent_id, request.refund_id)
+    return decide_refund(resolution, refund, found, now=now)

@@ -1,69 +1,209 @@
-"""Make and check the webhook endpoint at Stripe.
+"""Make, check and rotate the webhook endpoint at Stripe.
 
     webhook create     the endpoint of this stack: its URL, exactly the event types that are handled, the API version;
                        its signing secret goes into the secret StripeWebhookSecretArn, and is never shown
+    webhook rotate     replace the signing secret without losing an event; --leaked refuses the previous one immediately
 
-It can be run again: an endpoint of the same URL is compared, and corrected. A Stripe key with the permission "Webhook
-endpoints: Write" is needed (--stripe-key-secret); the keys of the functions do not have it.
+`create` can be run again: it compares an endpoint of the same URL, and corrects it. Stripe's API has no request that
+rolls a secret (only the Dashboard's "Roll secret"), so `rotate` replaces the endpoint:
+
+    create a second endpoint ─► store its secret ─► the stack takes what it signs ─► disable the first endpoint
+
+Meanwhile both send each event, and the stack accepts both secrets for a day; a duplicate changes nothing. Stripe sends
+a refused event again, and `reconcile` reads every event minutes later.
+
+A Stripe key with the permission "Webhook endpoints: Write" is needed (--stripe-key-secret); the functions' lacks it.
 """
 
+import hashlib
+import hmac
+import json
+import time
 from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
+import requests
+import stripe
+
+from onecharge.payments.stripe_client import STRIPE_VERSION
+from onecharge.payments.stripe_events import EVENT_TYPES
 from ops.connection import Stack
-from ops.errors import ExitStatus
+from ops.errors import ExitStatus, Problem
 from ops.output import Report
-from ops.webhook_endpoints import (
-    WebhookOfStack,
-    add_endpoint_arguments,
-    create_with_secret,
-    differences,
-    has_our_version,
-    is_signing_secret,
-    stack_takes,
-)
 
-HELP = "make or check the webhook endpoint at Stripe"
+if TYPE_CHECKING:
+    from stripe.params import WebhookEndpointCreateParams, WebhookEndpointUpdateParams
+
+HELP = "make, check or rotate the webhook endpoint at Stripe"
+PATIENCE_SECONDS = 90
+"""Longer than a function keeps a secret that was refused (runtime/secrets.py, REREAD_SECONDS)."""
+_PAUSE_SECONDS = 3
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`webhook create [--url URL]`."""
-    add_endpoint_arguments(parser.add_subparsers(dest="action", required=True).add_parser("create", help=HELP))
+    actions = parser.add_subparsers(dest="action", required=True)
+    create = actions.add_parser("create", help="make the endpoint, or compare and correct it")
+    rotate = actions.add_parser("rotate", help="replace the signing secret")
+    rotate.add_argument("--leaked", action="store_true", help="refuse the previous secret immediately")
+    for each in (create, rotate):
+        each.add_argument("--url", help="where Stripe reaches POST /stripe/events (default: the stack's own URL)")
+        each.add_argument("--patience", type=float, default=PATIENCE_SECONDS, metavar="SECONDS", help="default: 90")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
+    """Raises Problem."""
+    if arguments.url is None and stack.is_local:
+        raise Problem("the emulator's own name for its URL leads nowhere: --url API_URL/stripe/events names it")
+    webhook = Webhook(stack, arguments.url or stack.output("StripeEventsUrl"))
+    return _create(webhook, arguments) if arguments.action == "create" else _rotate(webhook, arguments)
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """A stack's endpoints at one URL, and the secret in Secrets Manager."""
+
+    stack: Stack
+    url: str
+
+    def present(self) -> list[stripe.WebhookEndpoint]:
+        """The endpoints that Stripe has for the URL, the newest first; more than one while a secret is rotated."""
+        listed = self.stack.stripe.v1.webhook_endpoints.list({"limit": 100})
+        return [each for each in listed.auto_paging_iter() if each.url == self.url]
+
+    def create(self) -> stripe.WebhookEndpoint:
+        """A new endpoint, whose secret is stored; if that fails, there is no new endpoint."""
+        endpoints = self.stack.stripe.v1.webhook_endpoints
+        wanted: Any = {
+            "url": self.url,
+            "enabled_events": list(EVENT_TYPES),
+            "api_version": STRIPE_VERSION,
+            "description": f"{self.stack.name}, made by `python -m ops`",
+        }
+        parameters: WebhookEndpointCreateParams = wanted
+        made = endpoints.create(parameters)
+        if not made.secret:  # Only this response has it.
+            raise Problem(f"Stripe has returned no secret for {made.id}: nothing was stored")
+        try:
+            self.store(made.secret)
+        except Exception:
+            # Without its secret every event that it sends would be refused.
+            endpoints.delete(made.id)
+            raise
+        return made
+
+    def update(self, endpoint: stripe.WebhookEndpoint, **changes: Any) -> None:
+        wanted: Any = changes
+        parameters: WebhookEndpointUpdateParams = wanted
+        self.stack.stripe.v1.webhook_endpoints.update(endpoint.id, parameters)
+
+    @property
+    def is_secret_stored(self) -> bool:
+        """Whether the secret is a signing secret: a stack is deployed with a placeholder first."""
+        return self.stack.secret(self.stack.parameter("StripeWebhookSecretArn")).startswith("whsec_")
+
+    def store(self, secret: str) -> None:
+        """The previous value becomes AWSPREVIOUS, which the functions accept for a day."""
+        secret_id = self.stack.parameter("StripeWebhookSecretArn")
+        self.stack.client("secretsmanager").put_secret_value(SecretId=secret_id, SecretString=secret)
+
+    def report(self, action: str, line: str, *, is_done: bool, **also: Any) -> Report:
+        status = ExitStatus.OK if is_done else ExitStatus.FOUND
+        return Report({"action": action, "url": self.url, "message": line, **also}, [line], status)
+
+
+# ---------------------------------------------------------------- create
+
+
+def _create(webhook: Webhook, arguments: Namespace) -> Report:
     """Create it, or compare the one that is there."""
-    webhook = WebhookOfStack.of(stack, arguments.url)
-    present = webhook.endpoints.present()
+    present = webhook.present()
     if not present:
-        return _create(webhook, arguments)
-    enabled = [each for each in present if each.status == "enabled"]
-    endpoint = (enabled or present)[0]
-    wrong = differences(endpoint)
-    if not has_our_version(endpoint) or not is_signing_secret(stack.secret(webhook.secret_id)):
-        why = "has another API version" if not has_our_version(endpoint) else "has a secret that is not stored"
-        line = f"{endpoint.id} {why}: `rotate-webhook` replaces it"
-        return _report("replace", webhook, endpoint.id, ExitStatus.FOUND, line)
+        return _create_first(webhook, arguments)
+    endpoint = next((each for each in present if each.status == "enabled"), present[0])
+    has_our_version = endpoint.api_version == STRIPE_VERSION
+    if not has_our_version or not webhook.is_secret_stored:
+        # The API version of an endpoint cannot be changed (Stripe API reference).
+        why = "has a secret that is not stored" if has_our_version else "has another API version"
+        return webhook.report("replace", f"{endpoint.id} {why}: `webhook rotate` replaces it", is_done=False)
+    wrong = _differences(endpoint)
     if not wrong:
-        return _report("none", webhook, endpoint.id, ExitStatus.OK, f"{endpoint.id} is as it should be")
+        return webhook.report("none", f"{endpoint.id} is as it should be", is_done=True)
     found = f"{endpoint.id}: {'; '.join(wrong)}"
     if not arguments.yes:
-        return _report("correct", webhook, endpoint.id, ExitStatus.FOUND, f"{found}. --yes corrects it")
-    webhook.endpoints.correct(endpoint)
-    return _report("corrected", webhook, endpoint.id, ExitStatus.OK, f"{found}. Corrected")
+        return webhook.report("correct", f"{found}. --yes corrects it", is_done=False)
+    webhook.update(endpoint, enabled_events=list(EVENT_TYPES), disabled=False)
+    return webhook.report("corrected", f"{found}. Corrected", is_done=True)
 
 
-def _create(webhook: WebhookOfStack, arguments: Namespace) -> Report:
+def _create_first(webhook: Webhook, arguments: Namespace) -> Report:
     if not arguments.yes:
         line = f"would create an endpoint for {webhook.url} and store its signing secret. --yes does it"
-        return _report("create", webhook, None, ExitStatus.FOUND, line)
-    made = create_with_secret(webhook.endpoints, webhook.store)
-    if stack_takes(webhook.url, str(made.secret), patience_seconds=arguments.patience):
+        return webhook.report("create", line, is_done=False)
+    made = webhook.create()
+    if _takes(webhook.url, str(made.secret), arguments.patience):
         line = f"created {made.id} for {webhook.url}; its secret is stored, and the stack takes what it signs"
-        return _report("created", webhook, made.id, ExitStatus.OK, line)
+        return webhook.report("created", line, is_done=True)
     line = f"created {made.id} and stored its secret, but {webhook.url} refuses what it signs, or does not answer"
-    return _report("created", webhook, made.id, ExitStatus.FOUND, line)
+    return webhook.report("created", line, is_done=False)
 
 
-def _report(action: str, webhook: WebhookOfStack, endpoint_id: str | None, status: ExitStatus, line: str) -> Report:
-    document = {"action": action, "url": webhook.url, "endpoint": endpoint_id, "message": line}
-    return Report(document, [line], status)
+def _differences(endpoint: stripe.WebhookEndpoint) -> list[str]:
+    """What is not as it should be, and can be corrected."""
+    found = []
+    if endpoint.status != "enabled":
+        found.append(f"it is {endpoint.status}")
+    given = set(endpoint.enabled_events)
+    if missing := sorted(set(EVENT_TYPES) - given if "*" not in given else ()):
+        found.append(f"it lacks {', '.join(missing)}")
+    if needless := sorted(given - set(EVENT_TYPES)):
+        found.append(f"it has, and needs not, {', '.join(needless)}")
+    return found
+
+
+# ---------------------------------------------------------------- rotate
+
+
+def _rotate(webhook: Webhook, arguments: Namespace) -> Report:
+    previous = [each for each in webhook.present() if each.status == "enabled"]
+    if not previous:
+        raise Problem(f"Stripe has no enabled endpoint for {webhook.url}: `webhook create` makes one")
+    names = ", ".join(each.id for each in previous)
+    if not arguments.yes:
+        line = (
+            f"would create a second endpoint for {webhook.url}, store its secret, then disable {names}. --yes does it"
+        )
+        return webhook.report("rotate", line, is_done=False, disabled=[])
+    made = webhook.create()
+    if arguments.leaked:
+        # Stored twice, the previous version in Secrets Manager is the new secret, too.
+        webhook.store(str(made.secret))
+    if not _takes(webhook.url, str(made.secret), arguments.patience):
+        line = f"created {made.id} and stored its secret, but {webhook.url} refuses it: {names} stays; run it again"
+        return webhook.report("created", line, is_done=False, disabled=[])
+    for each in previous:
+        webhook.update(each, disabled=True)  # Not deleted: its deliveries can still be read.
+    line = f"{made.id} replaces {names}, which is disabled"
+    return webhook.report("rotated", line, is_done=True, disabled=[each.id for each in previous])
+
+
+def _takes(url: str, secret: str, patience_seconds: float) -> bool:
+    """Whether the stack answers a request that this secret has signed, as Stripe would send it, within this time.
+
+    The event is of a type that no function handles: it changes nothing.
+    """
+    body = json.dumps({"id": "evt_ops_check", "object": "event", "type": "ops.check", "data": {"object": {}}})
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        timestamp = int(time.time())
+        signed = hmac.new(secret.encode(), f"{timestamp}.{body}".encode(), hashlib.sha256).hexdigest()
+        headers = {"Stripe-Signature": f"t={timestamp},v1={signed}", "Content-Type": "application/json"}
+        try:
+            if requests.post(url, data=body, headers=headers, timeout=30).status_code == HTTPStatus.OK:
+                return True
+        except requests.RequestException:
+            pass
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_PAUSE_SECONDS)

@@ -1,125 +1,236 @@
-"""A stack for `python -m ops` in one process: moto's tables, queues and secrets, and a Stripe stand-in."""
+"""A stack for the commands of `python -m ops`, in one process: template.yaml's tables and queues, a Stripe stand-in.
 
+`charge` runs charge_order's own handler; nothing runs by itself.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Any, Self
+from uuid import uuid4
 
 import boto3
 
+from charge_order.app import ORDER_EVENT
+from charge_order.app import handle as charge_order
 from local.stripe_standin.admin import StandInAdmin
-from local.stripe_standin.server import StandIn
-from onecharge.orders.schema import new_order_item
-from onecharge.payments.charges.protocol import FrozenRequest
+from onecharge.contract.states import OrderStatus
+from onecharge.orders.schema import StoredOrder, new_order_item
+from onecharge.orders.store import OrderStore
+from onecharge.orders.transitions import waits
+from onecharge.payments.charges.charge import ChargeTools
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.protocol import FrozenRequest, Payment
 from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.instruments import Instruments
 from onecharge.payments.leases import Claimed
-from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.consumer import Consumer
+from onecharge.runtime.dynamodb import from_item, shard_of, to_item
+from onecharge.runtime.queues import Queue
+from ops.command_line import COMMANDS, parser
 from ops.connection import Stack
-from testing.harness import create_table
+from ops.output import show
+from orders_api.place_order import OrderRequest
+from testing.harness import LambdaContext, create_table, load_template
+from testing.silent import SILENT
+from testing.tools import charge_tools
 
-TABLES = (
-    *("OrdersTable", "PaymentsTable", "OrdersStateTable", "PaymentsStateTable"),
-    *("OrderRefundsTable", "RefundsTable"),
-    "StripeEventsTable",
-)
-QUEUES = (
-    *("PaymentsQueue", "OrderUpdatesQueue", "PaymentsDlq", "OrderUpdatesDlq", "SubscriptionsDlq"),
-    *("RefundsQueue", "RefundsDlq"),
-)
-FUNCTIONS = ("PublishEventsFunction", "ChargeOrderFunction", "UpdateOrderFunction", "RepublishFunction")
+API_KEY = "sk_test_operated"
+HOUR = 3600
+FREE: dict[str, Any] = {"lease_owner": None, "lease_expires_at": 0}
+FINAL: dict[str, Any] = {"unfinished_shard": None, "unfinished_claimed_at": None}
+"""What a row lacks that is free, and that is final."""
 
 
-@dataclass(frozen=True)
-class _Payable:
-    amount_minor: int = 2500
-    currency: str = "EUR"
-    payment_method: str = "pm_card_visa"
-    fingerprint: str = "f"
+def _of_moto(service: str) -> Any:
+    return boto3.client(service)  # type: ignore[call-overload]  # The service is not known before run time.
 
 
 @dataclass
-class _Pages:
-    """A client with one paginated operation, whose pages are the same for all."""
+class Answers:
+    """Stands in for the clients that moto does not have as a stack's: CloudFormation's, and Lambda's mappings."""
 
-    pages: list[dict[str, Any]]
-    stacks: list[dict[str, Any]] = field(default_factory=list)
+    resources: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    mappings: list[dict[str, Any]] = field(default_factory=list)
 
-    def get_paginator(self, _: str) -> Self:
+    def get_paginator(self, operation: str) -> Self:
         return self
 
     def paginate(self, **_: Any) -> list[dict[str, Any]]:
-        return self.pages
+        """Pages of one resource each."""
+        pages = [
+            {"StackResourceSummaries": [{"LogicalResourceId": name, "PhysicalResourceId": id_}]}
+            for name, id_ in self.resources.items()
+        ]
+        return pages or [{"EventSourceMappings": self.mappings}]
 
     def describe_stacks(self, **_: Any) -> dict[str, Any]:
-        return {"Stacks": self.stacks}
+        found = [{"ParameterKey": name, "ParameterValue": value} for name, value in self.parameters.items()]
+        return {"Stacks": [{"Parameters": found}]}
 
 
 class OperatedStack:
-    """The stack, and short forms of what tests put into it. Needs moto's mock_aws around it."""
+    """The stack, its worker, and the commands that operate it.
 
-    def __init__(self, standin: StandIn) -> None:
-        self.dynamodb = boto3.client("dynamodb")
-        self.sqs = boto3.client("sqs")
-        self.admin = StandInAdmin(standin.base_url)
-        secret = boto3.client("secretsmanager").create_secret(Name="stripe", SecretString="sk_test_x")["ARN"]
-        resources = {name: create_table(self.dynamodb, f"shop-{name}", name) for name in TABLES}
-        resources |= {name: self.sqs.create_queue(QueueName=f"shop-{name}")["QueueUrl"] for name in QUEUES}
-        resources |= {name: f"shop-{name}" for name in FUNCTIONS}
-        self.s3 = boto3.client("s3")
-        self.s3.create_bucket(Bucket="shop-failed-records")
-        resources["FailedRecordsBucket"] = "shop-failed-records"
-        parameters = {"StripeSecretArn": secret, "StripeApiBase": standin.base_url, "RequiresActionSeconds": "43200"}
-        self.mappings: list[dict[str, Any]] = []
-        self._cloudformation = _Pages(
-            [
-                {"StackResourceSummaries": [{"LogicalResourceId": name, "PhysicalResourceId": physical}]}
-                for name, physical in resources.items()
-            ],
-            [{"Parameters": [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]}],
-        )
+    Args:
+        clients: of the AWS that it is on; moto's, if none is given (the fixture `aws`).
+    """
+
+    def __init__(self, stripe_base: str, *, fifo: bool = False, clients: Callable[[str], Any] = _of_moto) -> None:
+        self.standin = StandInAdmin(stripe_base)
+        self.dynamodb, self.sqs, self.s3 = clients("dynamodb"), clients("sqs"), clients("s3")
+        self._name = f"shop-{uuid4().hex[:8]}"
+        self._offset_seconds = 0.0
+        self._fifo = fifo
+        secret = clients("secretsmanager").create_secret(Name=self._name, SecretString=API_KEY)
+        parameters = {
+            "StripeApiBase": stripe_base,
+            "StripeSecretArn": secret["ARN"],
+            "RequiresActionSeconds": "43200",
+        }
+        self.functions = Answers()
+        answers = {"cloudformation": Answers(dict(self._resources()), parameters), "lambda": self.functions}
+        self._answers, self._clients = answers, clients
         session: Any = self
-        self.stack = Stack("shop", session)
+        self.stack = Stack("shop", session, endpoint_url="http://moto")
 
     def client(self, service: str, **_: Any) -> Any:
         """As boto3's session."""
-        if service == "cloudformation":
-            return self._cloudformation
-        if service == "lambda":
-            return _Pages([{"EventSourceMappings": self.mappings}])
-        return boto3.client(service)  # type: ignore[call-overload]  # The service is not known before run time.
+        return self._answers.get(service) or self._clients(service)
 
-    def put_order(self, order_id: str, status: str = "PENDING", *, at: datetime | None = None, **changes: Any) -> None:
-        """An order, placed now."""
-        item = new_order_item(order_id, "cus_1", _Payable(), correlation_id="corr-1", now=at or datetime.now(UTC))
-        self.dynamodb.put_item(
-            TableName=self.stack.resource("OrdersTable"), Item={**item, **to_item({"status": status, **changes})}
+    def _resources(self) -> Iterator[tuple[str, str]]:
+        for logical_id, resource in load_template()["Resources"].items():
+            name = f"{self._name}-{logical_id}"
+            match resource["Type"]:
+                case "AWS::DynamoDB::Table":
+                    create_table(self.dynamodb, name, logical_id)
+                case "AWS::S3::Bucket":
+                    name = name.lower()
+                    self.s3.create_bucket(Bucket=name)
+                case "AWS::SQS::Queue":
+                    is_fifo = self._fifo and "FifoQueue" in str(resource["Properties"])
+                    attributes = {"FifoQueue": "true"} if is_fifo else {}
+                    queue = self.sqs.create_queue(QueueName=name + ".fifo" * is_fifo, Attributes=attributes)
+                    name = queue["QueueUrl"]
+            yield logical_id, name
+
+    def ops(self, *words: str) -> tuple[int, dict[str, Any], str]:
+        """Run a command: its exit status, its document, and what a person reads."""
+        arguments = parser().parse_args(words)
+        report = COMMANDS[arguments.command].run(self.stack, arguments)
+        as_json, as_text = StringIO(), StringIO()
+        show(report, as_json=True, out=as_json)
+        show(report, as_json=False, out=as_text)
+        return int(report.status), json.loads(as_json.getvalue()), as_text.getvalue()
+
+    # ------------------------------------------------------------ time
+
+    def now(self) -> float:
+        return time.time() + self._offset_seconds
+
+    @contextmanager
+    def hours_ago(self, hours: float) -> Iterator[None]:
+        """What happens within the block happened so long ago, here and at Stripe."""
+        self._offset_seconds -= hours * HOUR
+        self.standin.advance_clock(-hours * HOUR)
+        try:
+            yield
+        finally:
+            self._offset_seconds += hours * HOUR
+            self.standin.advance_clock(hours * HOUR)
+
+    # ------------------------------------------------------------ tables
+
+    def put(self, table: str, **item: Any) -> None:
+        """Store an item, whatever was there; an attribute that is None is left out."""
+        kept = {name: value for name, value in item.items() if value is not None}
+        self.dynamodb.put_item(TableName=self.stack.resource(table), Item=to_item(kept))
+
+    def get(self, table: str, **key: str) -> dict[str, Any]:
+        """An item, in plain Python values."""
+        table = self.stack.resource(table)
+        return from_item(self.dynamodb.get_item(TableName=table, Key=to_item(key))["Item"])
+
+    def delete(self, table: str, **key: str) -> None:
+        """The table loses the item."""
+        self.dynamodb.delete_item(TableName=self.stack.resource(table), Key=to_item(key))
+
+    # ------------------------------------------------------------ orders
+
+    @property
+    def orders(self) -> OrderStore:
+        return OrderStore(self.dynamodb, self.stack.resource("OrdersTable"))
+
+    def place(self, *, at: datetime | None = None, **changes: Any) -> StoredOrder:
+        """Store a new order of 25.00 EUR; `changes` overwrite its attributes."""
+        wanted = OrderRequest.model_validate(
+            {
+                "currency": "EUR",
+                "payment_method": "pm_card_visa",
+                "items": [{"sku": "mug", "quantity": 1, "unit_amount": 2500}],
+            }
         )
+        at = at or datetime.fromtimestamp(self.now(), UTC)
+        order_id = changes.get("order_id", f"ord_{uuid4().hex}")
+        item = new_order_item(order_id, "cus_1", wanted, correlation_id="corr-1", now=at)
+        self.put("OrdersTable", **(from_item(item) | changes))
+        return self.set_status(self.order(order_id), OrderStatus(changes.get("status", "PENDING")))
 
-    def order_status(self, order_id: str) -> str:
-        key = {"order_id": {"S": order_id}}
-        item = self.dynamodb.get_item(TableName=self.stack.resource("OrdersTable"), Key=key)["Item"]
-        return item["status"]["S"]
+    def order(self, order_id: str) -> StoredOrder:
+        order = self.orders.find(order_id)
+        assert order is not None
+        return order
+
+    def set_order(self, order_id: str, **changes: Any) -> None:
+        """Change attributes of the order's item."""
+        self.put("OrdersTable", **(self.get("OrdersTable", order_id=order_id) | changes))
+
+    def set_status(self, order: StoredOrder, status: OrderStatus, **changes: Any) -> StoredOrder:
+        """Let the order have this status, as the outcome of its payment does."""
+        shard = shard_of(order.order_id) if waits(status) else None
+        self.set_order(order.order_id, status=status, waiting_shard=shard, **changes)
+        return self.order(order.order_id)
+
+    @staticmethod
+    def message(order: StoredOrder) -> str:
+        """The message that asks to charge the order."""
+        return order.placed_event().model_dump_json(exclude_none=True)
+
+    # ------------------------------------------------------------ payments
 
     @property
     def payments(self) -> PaymentStore:
         return PaymentStore(self.dynamodb, self.stack.resource("PaymentsTable"))
 
-    def put_payment(self, order_id: str, *, now: int, **changes: Any) -> None:
-        """A row, claimed now; `changes` overwrite its attributes."""
+    def claim(self, order_id: str, *, at: int | None = None, **changes: Any) -> None:
+        """A row as its first claim leaves it; `changes` overwrite its attributes."""
+        now = at or int(self.now())
         request = FrozenRequest(order_id, 2500, "EUR", "cus_1", now)
         claim = self.payments.claim(
             request, attempt=1, payment_method="pm_card_visa", correlation_id="c", owner="w", now=now, lease_seconds=35
         )
         assert isinstance(claim, Claimed)
-        key = {"order_id": {"S": order_id}}
-        table = self.stack.resource("PaymentsTable")
-        item = self.dynamodb.get_item(TableName=table, Key=key)["Item"]
-        kept = {name: value for name, value in item.items() if changes.get(name, 0) is not None}
-        self.dynamodb.put_item(TableName=table, Item={**kept, **to_item(changes)})
+        self.set_payment(order_id, **changes)
+
+    def set_payment(self, order_id: str, **changes: Any) -> None:
+        """Change attributes of the payment's row."""
+        self.put("PaymentsTable", **(self.row(order_id) | changes))
 
     def row(self, order_id: str) -> dict[str, Any]:
         """All attributes of the payment's row."""
-        key = {"order_id": {"S": order_id}}
-        return dict(self.dynamodb.get_item(TableName=self.stack.resource("PaymentsTable"), Key=key)["Item"])
+        return self.get("PaymentsTable", order_id=order_id)
+
+    def payment(self, order_id: str) -> Payment:
+        payment = self.payments.read(order_id)
+        assert payment is not None
+        return payment
+
+    # ------------------------------------------------------------ Stripe
 
     def intent(self, order_id: str, *, confirm: str | None = None, **changes: Any) -> str:
         """A PaymentIntent of the order at Stripe, with `confirm` a payment method that it is confirmed with."""
@@ -133,5 +244,72 @@ class OperatedStack:
         }
         return self.stack.stripe.v1.payment_intents.create(parameters).id
 
-    def status_at_stripe(self, payment_intent_id: str) -> str:
-        return self.stack.stripe.v1.payment_intents.retrieve(payment_intent_id).status
+    def charges(self, order_id: str) -> int:
+        """How often the order was charged, by Stripe's ledger."""
+        return len(self.standin.ledger().charges_of(order_id))
+
+    # ------------------------------------------------------------ queues
+
+    def send(self, queue: str, body: str, *, group: str = "g", **attributes: str) -> str:
+        """Send a message with these attributes to a queue by its logical id; returns its message id."""
+        url = self.stack.resource(queue)
+        place = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())} if url.endswith(".fifo") else {}
+        given = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+        return str(self.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=given, **place)["MessageId"])
+
+    def messages(self, queue: str, *, visibility_seconds: int = 0) -> list[Mapping[str, Any]]:
+        """The visible messages of a queue, which stay visible."""
+        answer = self.sqs.receive_message(
+            QueueUrl=self.stack.resource(queue),
+            MaxNumberOfMessages=10,
+            AttributeNames=["All"],
+            MessageAttributeNames=["All"],
+            VisibilityTimeout=visibility_seconds,
+        )
+        return list(answer.get("Messages", []))
+
+    # ------------------------------------------------------------ charge_order
+
+    def tools(self) -> ChargeTools:
+        """What charge_order works with, as it is deployed."""
+        return charge_tools(self.payments, StripeGateway(self.stack.stripe), Instruments(self.now, SILENT, SILENT))
+
+    def charge(self) -> None:
+        """charge_order receives a batch of the payments queue; what it does not report as failed is deleted."""
+        url, dlq_url = self.stack.resource("PaymentsQueue"), self.stack.resource("PaymentsDlq")
+        received = self.messages("PaymentsQueue", visibility_seconds=30)
+        records = [
+            {
+                "messageId": message["MessageId"],
+                "receiptHandle": message["ReceiptHandle"],
+                "body": message["Body"],
+                "attributes": message["Attributes"],
+                "messageAttributes": {
+                    name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
+                    for name, each in message.get("MessageAttributes", {}).items()
+                },
+                "eventSource": "aws:sqs",
+            }
+            for message in received
+        ]
+        if not records:
+            return
+        consumer = Consumer(
+            model=ORDER_EVENT,
+            handle=lambda event: charge_order(event, self.tools()),
+            queue=Queue(self.sqs, url, dlq_url),
+            logger=SILENT,
+            count=SILENT,
+        )
+        answer = consumer.consume({"Records": records}, LambdaContext())
+        failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
+        for message in received:
+            if message["MessageId"] not in failed:
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+    def pay(self, **changes: Any) -> StoredOrder:
+        """An order that is charged, and PAID."""
+        order = self.place(**changes)
+        self.send("PaymentsQueue", self.message(order))
+        self.charge()
+        return self.set_status(order, OrderStatus.PAID)

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from ops.resolutions import Reopen, Resolution
-from ops.resolver import Resolved, Resolver
-from ops.review_store import Review, ReviewStore
+from ops.resolver import Resolved, Resolver, Review, ReviewStore
 from testing.simulation.choices import Choices, SeededChoices
 from testing.simulation.dynamodb import Item
 from testing.simulation.scenarios import ATTACKS

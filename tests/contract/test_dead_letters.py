@@ -8,7 +8,7 @@ import pytest
 
 from local.emulator import CREDENTIALS
 from local.stripe_standin.server import running_standin
-from testing.dlq_stack import DlqStack
+from testing.operated_stack import OperatedStack
 from tests.contract.conftest import Endpoint
 
 POISON = "message: json_invalid"
@@ -20,7 +20,7 @@ KINDS = [
 
 
 @pytest.fixture(params=KINDS)
-def operated(request: pytest.FixtureRequest, ministack: Endpoint) -> Iterator[DlqStack]:
+def operated(request: pytest.FixtureRequest, ministack: Endpoint) -> Iterator[OperatedStack]:
     """A stack with standard queues, or with FIFO queues."""
     clients = partial(
         boto3.client,
@@ -30,10 +30,10 @@ def operated(request: pytest.FixtureRequest, ministack: Endpoint) -> Iterator[Dl
         aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
     )
     with running_standin() as standin:
-        yield DlqStack(standin.base_url, fifo=request.param, clients=clients)
+        yield OperatedStack(standin.base_url, fifo=request.param, clients=clients)
 
 
-def test_nothing_is_lost_on_the_way_there_and_back(operated: DlqStack) -> None:
+def test_nothing_is_lost_on_the_way_there_and_back(operated: OperatedStack) -> None:
     """Dead, sent back, dead again, within five minutes: on a FIFO queue a repeated deduplication id would lose it."""
     operated.send("PaymentsQueue", "{", group="a")
     operated.charge()
@@ -49,7 +49,7 @@ def test_nothing_is_lost_on_the_way_there_and_back(operated: DlqStack) -> None:
     assert message["source_queue"] == operated.stack.resource("PaymentsQueue").rpartition("/")[2]
 
 
-def test_all_of_one_group_are_redriven_and_charged_once(operated: DlqStack) -> None:
+def test_all_of_one_group_are_redriven_and_charged_once(operated: OperatedStack) -> None:
     """Twelve orders, more than SQS shows of a group at once, each of them twice in the DLQ."""
     orders = [operated.place() for _ in range(12)]
     for order in orders * 2:
@@ -61,7 +61,7 @@ def test_all_of_one_group_are_redriven_and_charged_once(operated: DlqStack) -> N
     assert {operated.charges(order.order_id) for order in orders} == {1}
 
 
-def test_reading_hides_nothing_for_long(operated: DlqStack) -> None:
+def test_reading_hides_nothing_for_long(operated: OperatedStack) -> None:
     """What was listed is visible at once, to the next reader too."""
     for number in range(5):
         operated.send("PaymentsDlq", "{", group=str(number), reason=POISON)
@@ -70,7 +70,7 @@ def test_reading_hides_nothing_for_long(operated: DlqStack) -> None:
         assert (document["reasons"][0]["messages"], document["notes"]) == (5, [])
 
 
-def test_what_a_group_hides_is_said(operated: DlqStack) -> None:
+def test_what_a_group_hides_is_said(operated: OperatedStack) -> None:
     """On FIFO, behind the first ten of a group: counted, not shown. A standard queue shows all."""
     for _ in range(15):
         operated.send("PaymentsDlq", "{", group="one", reason=POISON)

@@ -1,7 +1,5 @@
-"""On the deployed stack: a record that cannot be published, and rows that were lost, are mended with the command."""
+"""On the deployed stack: a record that cannot be published, and rows that were lost, are fixed with the command."""
 
-import io
-import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from local.stack import Stack
-from ops import command_line
+from testing.ops_command import Operator
 from testing.shop import DECLINED_CARD, Shop, eventually, orders_unpublished
 from testing.stacks import on_both, own_stack
 
@@ -18,12 +16,9 @@ pytestmark = own_stack
 
 def ops(stack: Stack, folder: Path, *words: str) -> dict[str, Any]:
     """What `python -m ops --json` prints for this stack."""
-    stack_json = folder / "stack.json"
-    stack_json.write_text(stack.as_json())
-    out, err = io.StringIO(), io.StringIO()
-    command_line.main(["--stack", str(stack_json), "--json", *words], out=out, err=err)
-    assert not err.getvalue()
-    return dict(json.loads(out.getvalue()))
+    answer = Operator(stack, folder).run(*words)
+    assert not answer.stderr
+    return dict(answer.document)
 
 
 def invoke(stack: Stack, function: str) -> None:

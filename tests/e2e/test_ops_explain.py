@@ -113,7 +113,7 @@ def test_an_order_that_is_never_published_and_one_that_is_poison(shop: Shop, sta
         order_id = str(shop.order().json()["order_id"])
         answer = operator.explain(order_id)
         assert (answer.status, answer.causes[0]) == (1, "NEVER_PUBLISHED")
-        assert "update-event-source-mapping" in answer.document["findings"][0]["mend"]
+        assert "update-event-source-mapping" in answer.document["findings"][0]["fix"]
         shop.deliver(json.dumps({"subject": order_id, "type": "onecharge.order.placed", "data": {}}))
         found = eventually(lambda: operator.explain(order_id), lambda answer: "POISON" in answer.causes)
         [poison] = [each for each in found.document["findings"] if each["cause"] == "POISON"]
@@ -242,7 +242,7 @@ def test_an_unknown_stack_is_one_line(stack: Stack, tmp_path: Path) -> None:
     stack_json = json.loads(stack.as_json()) | {"stack_name": "no-such-stack"}
     operator = Operator(stack, tmp_path / "other")
     (tmp_path / "other/stack.json").write_text(json.dumps(stack_json))
-    answer = operator.run("resources")
+    answer = operator.run("pending")
     assert answer.status == 2
     assert "no-such-stack" in answer.stderr
     assert answer.stderr.count("\n") == 1

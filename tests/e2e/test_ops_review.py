@@ -92,7 +92,7 @@ def test_the_second_payment_of_an_order_is_refunded_once(shop: Shop, operator: O
     url = f"{shop.stack.stripe_api_base}/v1/payment_intents"
     second = requests.post(url, data=body | ours, auth=(STRIPE_API_KEY, ""), timeout=30).json()["id"]
     [finding] = [each for each in operator.explain(order_id).document["findings"] if each["cause"] == "PAID_TWICE"]
-    assert "--as refund-second" in finding["mend"]
+    assert "--as refund-second" in finding["fix"]
     words = ("review", "resolve", order_id, "--as", "refund-second", "--reason", "charged by hand, too", "--yes")
     assert [operator.run(*words).status for _ in range(2)] == [0, 1]
     refunds = [each for each in shop.stripe.ledger().refunds if each["payment_intent"] == second]

@@ -9,8 +9,7 @@ import pytest
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, Payment
 from ops.resolutions import Refused, Reopen, Resolution, Step, Write
-from ops.resolver import Resolved, Resolver
-from ops.review_store import Review
+from ops.resolver import Resolved, Resolver, Review
 from testing.simulation.reviews import ReviewWorld, review_world
 from testing.simulation.world import Violation, World
 

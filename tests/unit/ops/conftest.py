@@ -1,18 +1,21 @@
-"""A stack in one process, for the commands that read tables, queues and Stripe."""
+"""A stack in one process, for the commands that read and change tables, queues and Stripe."""
 
 from collections.abc import Iterator
 
 import pytest
-import stripe
 
 from local.stripe_standin.server import running_standin
-from ops.dead_letters import queues
 from testing.operated_stack import OperatedStack
 
 
-@pytest.fixture
-def operated(aws: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[OperatedStack]:
-    monkeypatch.setattr(stripe, "enable_telemetry", False)
-    monkeypatch.setattr(queues, "_WAIT_SECONDS", 0)
+@pytest.fixture(scope="session")
+def stripe_base() -> Iterator[str]:
     with running_standin() as standin:
-        yield OperatedStack(standin)
+        yield standin.base_url
+
+
+@pytest.fixture
+def operated(aws: None, stripe_base: str) -> OperatedStack:
+    made = OperatedStack(stripe_base)
+    made.standin.reset()
+    return made

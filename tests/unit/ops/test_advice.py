@@ -1,10 +1,8 @@
-"""What to do with a message of a DLQ, by the status of its order: each state of order and payment."""
+"""What to do with a message of a DLQ, by the state of its order, payment and refund."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
-
-import pytest
 
 from onecharge.contract.events import (
     CancelRequestedEvent,
@@ -14,144 +12,115 @@ from onecharge.contract.events import (
     PaymentOutcome,
     PaymentOutcomeEvent,
 )
+from onecharge.contract.refunds import RefundEventType, RefundOutcome, RefundOutcomeEvent, RefundState, RefundStatus
 from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charges.protocol import FoundIntent, Payment
-from ops.dead_letters.advice import (
+from onecharge.payments.refunds.protocol import FrozenRefund, Refund
+from ops.dlq_advice import (
     Action,
+    Advice,
     advise_cancel_requested,
     advise_order_placed,
     advise_payment_outcome,
+    advise_refund_outcome,
+    advise_refund_requested,
     asks_stripe,
 )
 from testing.builders import ORDER_ID, T0, intent, order, payment
 
+REDRIVE, DISCARD, KEEP = Action.REDRIVE, Action.DISCARD, Action.KEEP
 PLACED_AT = datetime.fromtimestamp(T0, UTC)
+REFUND_ID = "rfd_" + "b" * 32
+Status, S = OrderStatus, PaymentState
 
 
-def stored(status: OrderStatus = OrderStatus.PENDING, **changes: Any) -> StoredOrder:
+def stored(status: OrderStatus = Status.PENDING, **changes: Any) -> StoredOrder:
     """The stored order of testing/builders.py."""
-    item = {
-        **order().model_dump(),
-        "placed_at": PLACED_AT.isoformat(),
-        "fingerprint": "f",
-        "correlation_id": "c",
-        "status": status,
-        **changes,
-    }
-    return StoredOrder.model_validate(item)
+    details = {"placed_at": PLACED_AT.isoformat(), "fingerprint": "f", "correlation_id": "c", "status": status}
+    return StoredOrder.model_validate({**order().model_dump(), **details, **changes})
+
+
+def wrong(advices: dict[str, tuple[Advice, Action]]) -> dict[str, Advice]:
+    """The cases that are advised otherwise."""
+    return {name: advice for name, (advice, action) in advices.items() if advice.action is not action}
+
+
+# ---------------------------------------------------------------- to charge, to cancel
 
 
 def placed(**changes: Any) -> OrderPlacedEvent:
     return OrderPlacedEvent.of(order(**changes), correlation_id="c")
 
 
-PENDING_ROW = payment(state=PaymentState.PENDING)
-ORDER_PLACED: dict[str, tuple[OrderPlacedEvent, StoredOrder, Payment | None, list[FoundIntent] | None, Action]] = {
-    "waits, no row, nothing at Stripe": (placed(), stored(), None, [], Action.REDRIVE),
-    "waits, its row too": (placed(), stored(), PENDING_ROW, [intent("requires_payment_method")], Action.REDRIVE),
-    "Stripe shows success": (placed(), stored(), PENDING_ROW, [intent("succeeded")], Action.REDRIVE),
-    "Stripe does not answer": (placed(), stored(), PENDING_ROW, None, Action.KEEP),
-    "charged twice": (placed(), stored(), None, [intent(), intent(payment_intent_id="pi_2")], Action.KEEP),
-    "other money": (placed(), stored(), PENDING_ROW, [intent(amount_minor=1)], Action.KEEP),
-    "paid": (placed(), stored(OrderStatus.PAID), payment(state=PaymentState.SUCCEEDED), [], Action.DISCARD),
-    "paid, the row is lost": (placed(), stored(OrderStatus.PAID), None, [], Action.DISCARD),
-    "paid, and the order does not know": (
-        placed(),
-        stored(),
-        payment(state=PaymentState.SUCCEEDED),
-        [],
-        Action.REDRIVE,
-    ),
-    "declined, and the order does not know": (
-        *(placed(), stored(), payment(state=PaymentState.DECLINED), []),
-        Action.REDRIVE,
-    ),
-    "declined": (
-        placed(),
-        stored(OrderStatus.PAYMENT_DECLINED),
-        payment(state=PaymentState.DECLINED),
-        [],
-        Action.DISCARD,
-    ),
-    "canceled": (placed(), stored(OrderStatus.CANCELED), payment(state=PaymentState.CANCELED), [], Action.DISCARD),
-    "canceled, the row is lost": (placed(), stored(OrderStatus.CANCELED), None, [], Action.DISCARD),
-    "being canceled, by the row": (placed(), stored(), replace(PENDING_ROW, cancel_requested_at=T0), [], Action.KEEP),
-    "under review": (
-        placed(),
-        stored(OrderStatus.NEEDS_REVIEW),
-        payment(state=PaymentState.NEEDS_REVIEW),
-        [],
-        Action.KEEP,
-    ),
-    "at the customer's": (
-        *(placed(), stored(OrderStatus.REQUIRES_ACTION), payment(state=PaymentState.REQUIRES_ACTION), []),
-        Action.KEEP,
-    ),
-    "superseded, says the order": (placed(), stored(attempt=2), None, [], Action.DISCARD),
-    "superseded, says the row": (placed(), stored(), payment(attempt=2), [], Action.DISCARD),
-    "of an attempt that the order does not know": (placed(attempt=2), stored(), None, [], Action.KEEP),
-    "of a former attempt with another card": (
-        *(placed(payment_method="pm_other"), stored(attempt=2), None, []),
-        Action.DISCARD,
-    ),
-    "forged: amount": (placed(amount_minor=999_00), stored(), None, [], Action.KEEP),
-    "forged: customer": (placed(customer_id="cus_2"), stored(), None, [], Action.KEEP),
-    "forged: card": (placed(payment_method="pm_other"), stored(), None, [], Action.KEEP),
-    "forged: age": (placed(placed_at=datetime.now(UTC)), stored(), None, [], Action.KEEP),
-}
+PENDING = payment(state=S.PENDING)
+PAID = payment(state=S.SUCCEEDED)
+TWO = [intent(), intent(payment_intent_id="pi_2")]
+OTHER_CARD = placed(payment_method="pm_other")
 
 
-@pytest.mark.parametrize(("event", "found_order", "row", "found", "action"), ORDER_PLACED.values(), ids=ORDER_PLACED)
-def test_a_message_to_charge_an_order(
-    event: OrderPlacedEvent,
-    found_order: StoredOrder,
-    row: Payment | None,
-    found: list[FoundIntent] | None,
-    action: Action,
-) -> None:
+def test_a_message_to_charge_an_order() -> None:
     """It is sent back only if the order waits for it, or does not know its payment's end."""
-    advice = advise_order_placed(event, found_order, row, found)
-    assert advice.action is action, advice.why
-    assert not (advice.can_be_forced and found is not None)
+    charge = advise_order_placed
+    review, declined = payment(state=S.NEEDS_REVIEW), payment(state=S.DECLINED)
+    canceled, authenticates = payment(state=S.CANCELED), payment(state=S.REQUIRES_ACTION)
+    unfinished = [intent("requires_payment_method")]
+    being_canceled = replace(PENDING, cancel_requested_at=T0)
+    advices = {
+        "waits, no row, nothing at Stripe": (charge(placed(), stored(), None, []), REDRIVE),
+        "waits, its row too": (charge(placed(), stored(), PENDING, unfinished), REDRIVE),
+        "Stripe shows success": (charge(placed(), stored(), PENDING, [intent()]), REDRIVE),
+        "charged twice": (charge(placed(), stored(), None, TWO), KEEP),
+        "other money": (charge(placed(), stored(), PENDING, [intent(amount_minor=1)]), KEEP),
+        "paid": (charge(placed(), stored(Status.PAID), PAID, []), DISCARD),
+        "paid, the row is lost": (charge(placed(), stored(Status.PAID), None, []), DISCARD),
+        "paid, and the order does not know": (charge(placed(), stored(), PAID, []), REDRIVE),
+        "declined, and the order does not know": (charge(placed(), stored(), declined, []), REDRIVE),
+        "declined": (charge(placed(), stored(Status.PAYMENT_DECLINED), declined, []), DISCARD),
+        "canceled": (charge(placed(), stored(Status.CANCELED), canceled, []), DISCARD),
+        "canceled, the row is lost": (charge(placed(), stored(Status.CANCELED), None, []), DISCARD),
+        "being canceled": (charge(placed(), stored(Status.CANCELING), PENDING, []), KEEP),
+        "being canceled, by the row": (charge(placed(), stored(), being_canceled, []), KEEP),
+        "under review": (charge(placed(), stored(Status.NEEDS_REVIEW), review, []), KEEP),
+        "at the customer's": (charge(placed(), stored(Status.REQUIRES_ACTION), authenticates, []), KEEP),
+        "superseded, says the order": (charge(placed(), stored(attempt=2), None, []), DISCARD),
+        "superseded, says the row": (charge(placed(), stored(), payment(attempt=2), []), DISCARD),
+        "of an attempt that the order does not know": (charge(placed(attempt=2), stored(), None, []), KEEP),
+        "of an earlier attempt, another card": (charge(OTHER_CARD, stored(attempt=2), None, []), DISCARD),
+        "forged: amount": (charge(placed(amount_minor=999_00), stored(), None, []), KEEP),
+        "forged: customer": (charge(placed(customer_id="cus_2"), stored(), None, []), KEEP),
+        "forged: card": (charge(OTHER_CARD, stored(), None, []), KEEP),
+        "forged: age": (charge(placed(placed_at=datetime.now(UTC)), stored(), None, []), KEEP),
+    }
+    assert wrong(advices) == {}
+    assert not any(advice.can_be_forced for advice, _ in advices.values())
+    unanswered = charge(placed(), stored(), PENDING, None)
+    assert (unanswered.action, unanswered.can_be_forced) == (KEEP, True)
 
 
-def test_an_order_that_is_being_canceled_is_not_charged() -> None:
-    """By neither message: the one to cancel it is sent back, the one to charge it is left."""
-    canceling = stored(OrderStatus.CANCELING)
-    assert advise_order_placed(placed(), canceling, PENDING_ROW, []).action is Action.KEEP
-    event = CancelRequestedEvent.of(order(), correlation_id="c")
-    assert advise_cancel_requested(event, canceling).action is Action.REDRIVE
-
-
-@pytest.mark.parametrize(
-    ("status", "action"),
-    [
-        (OrderStatus.PENDING, Action.KEEP),
-        (OrderStatus.NEEDS_REVIEW, Action.KEEP),
-        (OrderStatus.CANCELED, Action.DISCARD),
-        (OrderStatus.PAID, Action.DISCARD),
-        (OrderStatus.PAYMENT_DECLINED, Action.DISCARD),
-    ],
-)
-def test_a_message_to_cancel_an_order(status: OrderStatus, action: Action) -> None:
+def test_a_message_to_cancel_an_order() -> None:
     """Nothing is canceled that the order service does not want canceled."""
-    event = CancelRequestedEvent.of(order(), correlation_id="c")
-    assert advise_cancel_requested(event, stored(status)).action is action
-    assert advise_cancel_requested(event, None).action is Action.KEEP
-    forged = CancelRequestedEvent.of(order(amount_minor=1), correlation_id="c")
-    assert advise_cancel_requested(forged, stored(status)).action is Action.KEEP
+    event, forged = (
+        CancelRequestedEvent.of(order(**changes), correlation_id="c") for changes in ({}, {"amount_minor": 1})
+    )
+    by_status = {
+        Status.CANCELING: REDRIVE,
+        **dict.fromkeys((Status.PENDING, Status.REQUIRES_ACTION, Status.NEEDS_REVIEW), KEEP),
+        **dict.fromkeys((Status.CANCELED, Status.PAID, Status.PAYMENT_DECLINED), DISCARD),
+    }
+    assert {status: advise_cancel_requested(event, stored(status)).action for status in Status} == by_status
+    assert advise_cancel_requested(event, None).action is KEEP
+    assert {advise_cancel_requested(forged, stored(status)).action for status in Status} == {KEEP}
 
 
-@pytest.mark.parametrize(
-    ("row", "asks"),
-    [(None, True), (PENDING_ROW, True), (payment(state=PaymentState.SUCCEEDED), False)],
-)
-def test_stripe_is_asked_only_if_only_stripe_knows(row: Payment | None, asks: bool) -> None:
+def test_stripe_is_asked_only_if_only_stripe_knows() -> None:
     """A final row answers; a PAID order needs no question."""
-    assert asks_stripe(placed(), stored(), row) is asks
-    assert asks_stripe(placed(), stored(OrderStatus.PAID), row) is False
-    assert asks_stripe(placed(), None, row) is False
+    rows = (None, PENDING, PAID)
+    assert [asks_stripe(placed(), stored(), row) for row in rows] == [True, True, False]
+    assert [asks_stripe(placed(), each, row) for row in rows for each in (stored(Status.PAID), None)] == [False] * 6
+
+
+# ---------------------------------------------------------------- outcomes of payments
 
 
 def outcome(event_type: PaymentEventType, **changes: Any) -> PaymentOutcomeEvent:
@@ -159,38 +128,78 @@ def outcome(event_type: PaymentEventType, **changes: Any) -> PaymentOutcomeEvent
     return PaymentOutcomeEvent.of(event_type, PaymentOutcome.model_validate({**values, **changes}), correlation_id="c")
 
 
-OUTCOMES = {
-    "moves it": (outcome(EventType.PAYMENT_SUCCEEDED), stored(), Action.REDRIVE),
-    "known": (outcome(EventType.PAYMENT_SUCCEEDED), stored(OrderStatus.PAID), Action.DISCARD),
-    "a late success": (outcome(EventType.PAYMENT_SUCCEEDED), stored(OrderStatus.PAYMENT_DECLINED), Action.REDRIVE),
-    "stale": (outcome(EventType.PAYMENT_DECLINED), stored(OrderStatus.PAID), Action.DISCARD),
-    "of another attempt": (outcome(EventType.PAYMENT_DECLINED), stored(attempt=2), Action.DISCARD),
-    "refunded": (
-        *(outcome(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=99), stored(OrderStatus.PAID)),
-        Action.REDRIVE,
-    ),
-    "refunded, known": (
-        outcome(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=99),
-        stored(OrderStatus.PAID, stripe_refunded_minor=99),
-        Action.DISCARD,
-    ),
-    "disputed": (
-        *(outcome(EventType.PAYMENT_SUCCEEDED, dispute_status="lost"), stored(OrderStatus.PAID)),
-        Action.REDRIVE,
-    ),
-    "of an order that nobody knows": (outcome(EventType.PAYMENT_SUCCEEDED), None, Action.KEEP),
-}
-
-
-@pytest.mark.parametrize(("event", "found_order", "action"), OUTCOMES.values(), ids=OUTCOMES)
-def test_a_message_with_an_outcome(event: PaymentOutcomeEvent, found_order: StoredOrder | None, action: Action) -> None:
+def test_a_message_with_an_outcome() -> None:
     """It is sent back if the order does not know the outcome."""
-    assert advise_payment_outcome(event, found_order).action is action
+    success, decline = outcome(EventType.PAYMENT_SUCCEEDED), outcome(EventType.PAYMENT_DECLINED)
+    refunded = outcome(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=99)
+    disputed = outcome(EventType.PAYMENT_SUCCEEDED, dispute_status="lost")
+    paid, knows_refund = stored(Status.PAID), stored(Status.PAID, stripe_refunded_minor=99)
+    advices = {
+        "moves it": (advise_payment_outcome(success, stored(), None), REDRIVE),
+        "known": (advise_payment_outcome(success, paid, None), DISCARD),
+        "a late success": (advise_payment_outcome(success, stored(Status.PAYMENT_DECLINED), None), REDRIVE),
+        "stale": (advise_payment_outcome(decline, paid, None), DISCARD),
+        "of another attempt": (advise_payment_outcome(decline, stored(attempt=2), None), DISCARD),
+        "refunded": (advise_payment_outcome(refunded, paid, None), REDRIVE),
+        "refunded, known": (advise_payment_outcome(refunded, knows_refund, None), DISCARD),
+        "disputed": (advise_payment_outcome(disputed, paid, None), REDRIVE),
+        "the order is lost": (advise_payment_outcome(success, None, None), KEEP),
+    }
+    assert wrong(advices) == {}
 
 
-@pytest.mark.parametrize("state", PaymentState)
-def test_a_review_that_a_person_has_ended_does_not_come_back(state: PaymentState) -> None:
+def test_a_review_that_a_person_has_ended_does_not_come_back() -> None:
     """The order would be in review again, while its payment is charged: its customer could not act on it."""
     event = outcome(EventType.PAYMENT_NEEDS_REVIEW)
-    action = Action.REDRIVE if state is PaymentState.NEEDS_REVIEW else Action.DISCARD
-    assert advise_payment_outcome(event, stored(), payment(state=state)).action is action
+    actions = {state: advise_payment_outcome(event, stored(), payment(state=state)).action for state in S}
+    assert actions == dict.fromkeys(S, DISCARD) | {S.NEEDS_REVIEW: REDRIVE}
+
+
+# ---------------------------------------------------------------- refunds
+
+
+def asked(status: RefundStatus = RefundStatus.PENDING, **changes: Any) -> StoredRefund:
+    names = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "attempt": 1, "correlation_id": "c", "status": status}
+    money = {"amount_minor": 500, "currency": "EUR", "asked_for": "500", "requested_at": PLACED_AT.isoformat()}
+    return StoredRefund.model_validate({**names, **money, **changes})
+
+
+def test_a_message_to_refund() -> None:
+    """It is sent back only if the refund waits for it."""
+    event, forged = asked().requested_event(), asked(amount_minor=2500).requested_event()
+    made = Refund(request=FrozenRefund.of(event.data, "pi_1"), state=RefundState.SUCCEEDED)
+    review, refund = asked(RefundStatus.NEEDS_REVIEW), advise_refund_requested
+    advices = {
+        "waits": (refund(event, asked(), None, PAID), REDRIVE),
+        "made, and the order does not know": (refund(event, asked(), made, PAID), REDRIVE),
+        "made": (refund(event, asked(RefundStatus.SUCCEEDED), None, PAID), DISCARD),
+        "failed": (refund(event, asked(RefundStatus.FAILED), None, PAID), DISCARD),
+        "under review": (refund(event, review, None, PAID), KEEP),
+        "not requested": (refund(event, None, None, PAID), KEEP),
+        "forged": (refund(forged, asked(), None, PAID), KEEP),
+        "not paid": (refund(event, asked(), None, payment()), KEEP),
+        "the payment's row is lost": (refund(event, asked(), None, None), KEEP),
+    }
+    assert wrong(advices) == {}
+
+
+def test_a_message_with_the_outcome_of_a_refund() -> None:
+    """It is sent back if it moves the refund; that of a canceled order moves none."""
+    data = RefundOutcome.model_validate(
+        {"order_id": ORDER_ID, "attempt": 1, "refund_id": REFUND_ID, "amount_minor": 500, "currency": "EUR"}
+        | {"occurred_at": PLACED_AT}
+    )
+    succeeded, failed = (
+        RefundOutcomeEvent.of(type_, data, revision=1, correlation_id="c")
+        for type_ in (RefundEventType.SUCCEEDED, RefundEventType.FAILED)
+    )
+    cases = [
+        (succeeded, RefundStatus.PENDING, REDRIVE),
+        (succeeded, RefundStatus.SUCCEEDED, DISCARD),
+        (failed, RefundStatus.SUCCEEDED, REDRIVE),
+        (succeeded, RefundStatus.FAILED, DISCARD),
+    ]
+    for event, status, action in cases:
+        assert advise_refund_outcome(event, asked(status), order_is_canceled=False).action is action
+    assert advise_refund_outcome(succeeded, None, order_is_canceled=True).action is DISCARD
+    assert advise_refund_outcome(succeeded, None, order_is_canceled=False).action is KEEP

@@ -1,45 +1,47 @@
-"""What is found about an order: each status and state, and each way in which it may be broken."""
+"""What is found about an order and its refunds: each status and state, and each way in which it may be broken."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
-import pytest
+import stripe
 
+from onecharge.contract.refunds import RefundState, RefundStatus
 from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
+from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
 from onecharge.payments.stripe_responses import Failure, ResponseKind
-from ops.diagnosis import diagnose, is_broken
-from ops.facts import DeadLetter, Dispute, Facts, FailedRecord, IntentFacts, Source, StripeFacts, UnprocessedEvent
-from ops.findings import Cause, Severity
+from ops.diagnosis import diagnose
+from ops.dlq_letters import DeadLetter
+from ops.explain import timeline
+from ops.facts import Facts, IntentFacts, RefundFacts, Source, StripeFacts
+from ops.failed_records import FailedRecord
+from ops.findings import Cause, Finding, Severity
 from reconcile.checkpoint import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 
 NOW = 1_800_000_000
-ORDER_ID = "ord_" + "a" * 32
+ORDER_ID, REFUND_ID = "ord_" + "a" * 32, "rfd_" + "b" * 32
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 S, Status = PaymentState, OrderStatus
+FINE, WAITS, BROKEN = Severity.FINE, Severity.WAITS, Severity.BROKEN
 
 
-def order(status: OrderStatus, *, age: int = HOUR, **changes: Any) -> StoredOrder:
-    placed_at = datetime.fromtimestamp(NOW - age, UTC).isoformat()
-    given = {
-        "order_id": ORDER_ID,
-        "customer_id": "cus_1",
-        "amount_minor": 2500,
-        "currency": "EUR",
-        "fingerprint": "f",
-        "placed_at": placed_at,
-        "correlation_id": "c",
-        "attempt": 1,
-        "payment_method": "pm_card_visa",
-        "status": status,
-    }
-    return StoredOrder.model_validate(given | changes)
+def iso(age: int) -> str:
+    return datetime.fromtimestamp(NOW - age, UTC).isoformat()
 
 
-def row(state: PaymentState, *, age: int = HOUR, **changes: Any) -> Payment:
+def order(status: OrderStatus, age: int, **changes: Any) -> StoredOrder:
+    names = {"order_id": ORDER_ID, "customer_id": "cus_1", "correlation_id": "c", "fingerprint": "f"}
+    paid = {"amount_minor": 2500, "currency": "EUR", "payment_method": "pm_card_visa", "attempt": 1}
+    return StoredOrder.model_validate({**names, **paid, "placed_at": iso(age), "status": status, **changes})
+
+
+def row(state: PaymentState, age: int, **changes: Any) -> Payment:
     """A row that was claimed so long ago, and finalized unless it is PENDING; its lease is free."""
     made = Payment(
         request=FrozenRequest(ORDER_ID, 2500, "EUR", "cus_1", NOW - age),
@@ -56,9 +58,9 @@ def row(state: PaymentState, *, age: int = HOUR, **changes: Any) -> Payment:
     return replace(made, **changes)
 
 
-def intent(status: str, id_: str = "pi_1", *, facts: dict[str, Any] | None = None, **changes: Any) -> IntentFacts:
+def intent(status: str, id_: str = "pi_1", *, disputes: Iterable[Any] = (), **changes: Any) -> IntentFacts:
     found = FoundIntent(id_, status, 2500, "EUR", placed_at=NOW - HOUR, customer_id="cus_1")
-    return IntentFacts(intent=replace(found, **changes), created=NOW - HOUR, **(facts or {}))
+    return IntentFacts(intent=replace(found, **changes), created=NOW - HOUR, disputes=tuple(disputes))
 
 
 def case(
@@ -66,16 +68,16 @@ def case(
     state: PaymentState | None,
     *intents: IntentFacts,
     age: int = HOUR,
-    order_changes: dict[str, Any] | None = None,
-    row_changes: dict[str, Any] | None = None,
+    of_order: dict[str, Any] | None = None,
+    of_row: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Facts:
     """Facts of an order of a stack whose jobs run."""
     given: dict[str, Any] = {
         "now": NOW,
         "order_id": ORDER_ID,
-        "order": order(status, age=age, **(order_changes or {})) if status else None,
-        "payment": row(state, age=age, **(row_changes or {})) if state else None,
+        "order": order(status, age, **(of_order or {})) if status else None,
+        "payment": row(state, age, **(of_row or {})) if state else None,
         "stripe": StripeFacts(intents=intents),
         "republish": RepublishCheckpoint(round_at=NOW - MINUTE, part=99),
         "reconcile": ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW, round_completed_at=NOW),
@@ -83,184 +85,140 @@ def case(
     return Facts(**(given | changes))
 
 
-def source(logical_id: str, **changes: Any) -> Source:
-    return Source(source=logical_id, function="F", uuid="uuid-1", **changes)
+def unread(logical_id: str) -> list[Source]:
+    return [Source(source=logical_id, uuid="uuid-1", is_enabled=False)]
+
+
+def letter(dlq: str, **attributes: str) -> list[DeadLetter]:
+    body = f'{{"subject": "{ORDER_ID}", "type": "t", "data": {{"refund_id": "{REFUND_ID}"}}}}'
+    return [DeadLetter(dlq, "m", "r", body, datetime.fromtimestamp(NOW - MINUTE, UTC), 1, attributes)]
+
+
+def unknown(kind: ResponseKind) -> StripeFacts:
+    return StripeFacts(failure=Failure(kind))
 
 
 FREE = {"lease_owner": None, "lease_expires_at": 0}
 LEASED = {"lease_owner": "w", "lease_expires_at": NOW + 20}
 DEAD = {"lease_owner": "w", "lease_expires_at": NOW - 20, "claimed_at": NOW - 55}
-OPEN = intent("requires_payment_method")
+OPEN, DONE = intent("requires_payment_method"), intent("succeeded")
+DECLINED = intent("requires_payment_method", error_code="card_declined", latest_charge="ch_1")
+AUTHENTICATES = intent("requires_action")
+SECOND = {"attempt": 2, "attempt_placed_at": iso(5)}
+DISPUTE: Any = stripe.Dispute.construct_from(
+    {"id": "dp_1", "status": "needs_response", "reason": "fraudulent", "amount": 2500, "created": NOW}, None
+)
+PUT_ASIDE = FailedRecord("k", "2026-11-21", "ValidationError", "OrdersTable", {"dynamodb": {"Keys": {}}})
+LATE = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW - DAY, round_completed_at=NOW - 2 * HOUR)
 
 HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
-    "paid": (case(Status.PAID, S.SUCCEEDED, intent("succeeded")), Cause.ENDED, Severity.FINE),
+    "paid": (case(Status.PAID, S.SUCCEEDED, DONE), Cause.ENDED, FINE),
     "canceled": (
         case(Status.CANCELED, S.CANCELED, intent("canceled", cancellation_reason="requested_by_customer")),
-        Cause.ENDED,
-        Severity.FINE,
+        *(Cause.ENDED, FINE),
     ),
-    "declined": (
-        case(Status.PAYMENT_DECLINED, S.DECLINED, intent("requires_payment_method", error_code="card_declined")),
-        Cause.DECLINED,
-        Severity.FINE,
-    ),
-    "just stored": (case(Status.PENDING, None, age=5), Cause.NOT_CLAIMED_YET, Severity.WAITS),
-    "a worker has it": (
-        case(Status.PENDING, S.PENDING, OPEN, age=5, row_changes=LEASED),
-        Cause.IN_PROGRESS,
-        Severity.WAITS,
-    ),
-    "it backs off": (
-        case(Status.PENDING, S.PENDING, OPEN, age=MINUTE, row_changes=FREE),
-        Cause.BACKING_OFF,
-        Severity.WAITS,
-    ),
+    "declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED), Cause.DECLINED, FINE),
+    "just stored": (case(Status.PENDING, None, age=5), Cause.NOT_CLAIMED_YET, WAITS),
+    "a worker has it": (case(Status.PENDING, S.PENDING, OPEN, age=5, of_row=LEASED), Cause.IN_PROGRESS, WAITS),
+    "it backs off": (case(Status.PENDING, S.PENDING, OPEN, age=MINUTE, of_row=FREE), Cause.BACKING_OFF, WAITS),
     "a second attempt is on its way": (
-        case(
-            Status.PENDING,
-            S.DECLINED,
-            intent("requires_payment_method", error_code="card_declined"),
-            order_changes={
-                "attempt": 2,
-                "attempt_placed_at": datetime.fromtimestamp(NOW - 5, UTC).isoformat(),
-            },
-        ),
-        Cause.NOT_CLAIMED_YET,
-        Severity.WAITS,
+        case(Status.PENDING, S.DECLINED, DECLINED, of_order=SECOND, of_row={"declined_charge_id": "ch_1"}),
+        *(Cause.NOT_CLAIMED_YET, WAITS),
     ),
     "Stripe is processing": (
-        case(Status.PENDING, S.PENDING, intent("processing"), age=MINUTE, row_changes=FREE),
-        Cause.STRIPE_PROCESSING,
-        Severity.WAITS,
+        case(Status.PENDING, S.PENDING, intent("processing"), age=MINUTE, of_row=FREE),
+        *(Cause.STRIPE_PROCESSING, WAITS),
     ),
     "the customer authenticates": (
-        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, intent("requires_action")),
-        Cause.AUTHENTICATION_AWAITED,
-        Severity.WAITS,
+        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, AUTHENTICATES),
+        *(Cause.AUTHENTICATION_AWAITED, WAITS),
     ),
     "the outcome is on its way": (
-        case(Status.PENDING, S.SUCCEEDED, intent("succeeded"), row_changes={"finalized_at": NOW - 5}),
-        Cause.OUTCOME_ON_ITS_WAY,
-        Severity.WAITS,
+        case(Status.PENDING, S.SUCCEEDED, DONE, of_row={"finalized_at": NOW - 5}),
+        *(Cause.OUTCOME_ON_ITS_WAY, WAITS),
     ),
     "a person has it canceled": (
-        case(Status.NEEDS_REVIEW, S.PENDING, OPEN, row_changes={"cancel_requested_at": NOW - MINUTE}),
-        Cause.CANCELING,
-        Severity.WAITS,
+        case(Status.NEEDS_REVIEW, S.PENDING, OPEN, of_row={"cancel_requested_at": NOW - MINUTE}),
+        *(Cause.CANCELING, WAITS),
     ),
     "it is being canceled": (
         case(
-            Status.CANCELING,
-            S.PENDING,
-            OPEN,
-            order_changes={"cancel_requested_at": datetime.fromtimestamp(NOW - MINUTE, UTC).isoformat()},
-            row_changes={"cancel_requested_at": NOW - MINUTE},
+            *(Status.CANCELING, S.PENDING, OPEN),
+            of_order={"cancel_requested_at": iso(MINUTE)},
+            of_row={"cancel_requested_at": NOW - MINUTE},
         ),
-        Cause.CANCELING,
-        Severity.WAITS,
+        *(Cause.CANCELING, WAITS),
     ),
 }
 
-BROKEN: dict[str, tuple[Facts, Cause]] = {
+SICK: dict[str, tuple[Facts, Cause]] = {
     "no such order": (case(None, None), Cause.NO_SUCH_ORDER),
-    "the order was lost": (case(None, S.SUCCEEDED, intent("succeeded")), Cause.ORDER_LOST),
+    "the order was lost": (case(None, S.SUCCEEDED, DONE), Cause.ORDER_LOST),
     "its item breaks the schema": (case(None, None, order_error="amount_minor: missing"), Cause.ORDER_UNREADABLE),
     "its message is poison": (
-        case(
-            Status.PENDING,
-            None,
-            dead_letters=(DeadLetter(queue="PaymentsDlq", sent_at=NOW - MINUTE, reason="data.currency: unknown"),),
-        ),
+        case(Status.PENDING, None, dead_letters=letter("PaymentsDlq", reason="data.currency: unknown")),
         Cause.POISON,
     ),
     "its record could not be published": (
-        case(
-            Status.PENDING,
-            None,
-            failed_records=(FailedRecord(key="k", table="OrdersTable", since="2026-11-21", reason="ValidationError"),),
-        ),
+        case(Status.PENDING, None, failed_records=[PUT_ASIDE]),
         Cause.UNPUBLISHABLE,
     ),
     "its message was received too often": (
-        case(
-            Status.PENDING,
-            S.PENDING,
-            OPEN,
-            dead_letters=(DeadLetter(queue="PaymentsDlq", sent_at=NOW - MINUTE, event_type="onecharge.order.placed"),),
-        ),
+        case(Status.PENDING, S.PENDING, OPEN, dead_letters=letter("PaymentsDlq")),
         Cause.UNDELIVERED,
     ),
-    "its row was lost": (case(Status.PENDING, None, intent("requires_payment_method")), Cause.ROW_LOST),
-    "its row was lost after it was paid": (case(Status.PAID, None, intent("succeeded")), Cause.ROW_LOST),
-    "it was never published": (
-        case(Status.PENDING, None, sources=(source("OrdersTable", is_enabled=False),)),
-        Cause.NEVER_PUBLISHED,
-    ),
-    "it was published, and the queue is not read": (
-        case(Status.PENDING, None, sources=(source("OrdersTable"), source("PaymentsQueue", is_enabled=False))),
-        Cause.QUEUE_NOT_READ,
-    ),
-    "nobody has claimed it": (case(Status.PENDING, None), Cause.NOT_CLAIMED),
+    "its row was lost": (case(Status.PENDING, None, OPEN), Cause.ROW_LOST),
+    "its row was lost after it was paid": (case(Status.PAID, None, DONE), Cause.ROW_LOST),
+    "it was never published": (case(Status.PENDING, None, sources=unread("OrdersTable")), Cause.NEVER_PUBLISHED),
+    "the queue is not read": (case(Status.PENDING, None, sources=unread("PaymentsQueue")), Cause.QUEUE_NOT_READ),
+    "no worker has claimed it": (case(Status.PENDING, None), Cause.NOT_CLAIMED),
     "a worker died with the lease": (
-        case(Status.PENDING, S.PENDING, OPEN, age=2 * MINUTE, row_changes=DEAD),
+        case(Status.PENDING, S.PENDING, OPEN, age=2 * MINUTE, of_row=DEAD),
         Cause.LEASE_OF_DEAD_WORKER,
     ),
     "a worker died long ago": (
-        case(Status.PENDING, S.PENDING, OPEN, row_changes={**DEAD, "claimed_at": NOW - HOUR}),
+        case(Status.PENDING, S.PENDING, OPEN, of_row={**DEAD, "claimed_at": NOW - HOUR}),
         Cause.LEASE_OF_DEAD_WORKER,
     ),
-    "no message claims it": (case(Status.PENDING, S.PENDING, OPEN, row_changes=FREE), Cause.ABANDONED),
-    "it is unfinished for a day": (case(Status.PENDING, S.PENDING, OPEN, age=DAY + 1, row_changes=FREE), Cause.OVERDUE),
+    "no message claims it": (case(Status.PENDING, S.PENDING, OPEN, of_row=FREE), Cause.ABANDONED),
+    "it is unfinished for a day": (case(Status.PENDING, S.PENDING, OPEN, age=DAY + 1, of_row=FREE), Cause.OVERDUE),
     "Stripe refuses the request": (
-        case(Status.PENDING, S.PENDING, OPEN, age=MINUTE, row_changes={"refused_at": NOW - MINUTE}),
+        case(Status.PENDING, S.PENDING, OPEN, age=MINUTE, of_row={"refused_at": NOW - MINUTE}),
         Cause.REQUEST_REFUSED,
     ),
     "Stripe refuses the key": (
-        case(Status.PENDING, S.PENDING, row_changes=FREE, stripe=StripeFacts(failure=Failure(ResponseKind.ACCOUNT))),
+        case(Status.PENDING, S.PENDING, of_row=FREE, stripe=unknown(ResponseKind.ACCOUNT)),
         Cause.STRIPE_KEY_REFUSED,
     ),
     "Stripe does not answer": (
-        case(Status.PENDING, S.PENDING, row_changes=FREE, stripe=StripeFacts(failure=Failure(ResponseKind.NO_ANSWER))),
+        case(Status.PENDING, S.PENDING, of_row=FREE, stripe=unknown(ResponseKind.NO_ANSWER)),
         Cause.STRIPE_UNAVAILABLE,
     ),
     "Stripe has more than was read": (
-        case(Status.PAID, S.SUCCEEDED, stripe=StripeFacts(intents=(intent("succeeded"),), is_complete=False)),
+        case(Status.PAID, S.SUCCEEDED, stripe=StripeFacts(intents=(DONE,), is_complete=False)),
         Cause.LOOKUP_INCOMPLETE,
     ),
     "it succeeded, and the row is unfinished": (
-        case(Status.PENDING, S.PENDING, intent("succeeded"), row_changes=FREE),
+        case(Status.PENDING, S.PENDING, DONE, of_row=FREE),
         Cause.PAID_AT_STRIPE,
     ),
-    "it succeeded after 3-D Secure": (
-        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, intent("succeeded")),
-        Cause.PAID_AT_STRIPE,
-    ),
-    "it succeeded after it was declined": (
-        case(Status.PAYMENT_DECLINED, S.DECLINED, intent("succeeded")),
-        Cause.PAID_LATE,
-    ),
+    "it succeeded after 3-D Secure": (case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, DONE), Cause.PAID_AT_STRIPE),
+    "it succeeded after it was declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DONE), Cause.PAID_LATE),
     "the outcome is in the DLQ": (
-        case(
-            Status.PENDING,
-            S.SUCCEEDED,
-            intent("succeeded"),
-            dead_letters=(DeadLetter(queue="OrderUpdatesDlq", sent_at=NOW, event_type="onecharge.payment.succeeded"),),
-        ),
+        case(Status.PENDING, S.SUCCEEDED, DONE, dead_letters=letter("OrderUpdatesDlq")),
         Cause.OUTCOME_NOT_APPLIED,
     ),
-    "the outcome is nowhere": (case(Status.PENDING, S.SUCCEEDED, intent("succeeded")), Cause.OUTCOME_NOT_APPLIED),
+    "the outcome is nowhere": (case(Status.PENDING, S.SUCCEEDED, DONE), Cause.OUTCOME_NOT_APPLIED),
     "the outcome was never published": (
-        case(Status.PENDING, S.SUCCEEDED, intent("succeeded"), sources=(source("PaymentsTable", is_enabled=False),)),
+        case(Status.PENDING, S.SUCCEEDED, DONE, sources=unread("PaymentsTable")),
         Cause.OUTCOME_NOT_PUBLISHED,
     ),
     "the outcome is not read": (
-        case(
-            Status.PENDING, S.SUCCEEDED, intent("succeeded"), sources=(source("OrderUpdatesQueue", is_enabled=False),)
-        ),
+        case(Status.PENDING, S.SUCCEEDED, DONE, sources=unread("OrderUpdatesQueue")),
         Cause.OUTCOME_NOT_READ,
     ),
     "two PaymentIntents succeeded": (
-        case(Status.PAID, S.SUCCEEDED, intent("succeeded"), intent("succeeded", "pi_2")),
+        case(Status.PAID, S.SUCCEEDED, DONE, intent("succeeded", "pi_2")),
         Cause.PAID_TWICE,
     ),
     "a canceled order was charged": (
@@ -268,20 +226,12 @@ BROKEN: dict[str, tuple[Facts, Cause]] = {
         Cause.PAID_AFTER_CANCEL,
     ),
     "the amount differs": (
-        case(
-            Status.NEEDS_REVIEW,
-            S.NEEDS_REVIEW,
-            intent("succeeded", amount_minor=9),
-            row={"decline_code": "other money"},
-        ),
+        case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, intent("succeeded", amount_minor=9)),
         Cause.OTHER_MONEY,
     ),
-    "the row says more than Stripe": (
-        case(Status.PAID, S.SUCCEEDED, intent("requires_payment_method")),
-        Cause.REVERSED,
-    ),
+    "the row says more than Stripe": (case(Status.PAID, S.SUCCEEDED, OPEN), Cause.REVERSED),
     "it was canceled at Stripe by hand": (
-        case(Status.PENDING, S.PENDING, intent("canceled", cancellation_reason="fraudulent"), row_changes=FREE),
+        case(Status.PENDING, S.PENDING, intent("canceled", cancellation_reason="fraudulent"), of_row=FREE),
         Cause.CANCELED_AT_STRIPE,
     ),
     "it was canceled by hand during 3-D Secure": (
@@ -289,20 +239,15 @@ BROKEN: dict[str, tuple[Facts, Cause]] = {
         Cause.CANCELED_AT_STRIPE,
     ),
     "the bank declined after 3-D Secure": (
-        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, intent("requires_payment_method", error_code="card_declined")),
+        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, DECLINED),
         Cause.DECIDED_AT_STRIPE,
     ),
-    "it was declined, and nobody wrote it": (
-        case(
-            Status.PENDING,
-            S.PENDING,
-            intent("requires_payment_method", error_code="card_declined", latest_charge="ch_1"),
-            row_changes=FREE,
-        ),
+    "a decline that was not written": (
+        case(Status.PENDING, S.PENDING, DECLINED, of_row=FREE),
         Cause.DECIDED_AT_STRIPE,
     ),
     "the customer did not authenticate in time": (
-        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, intent("requires_action"), age=13 * HOUR),
+        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, AUTHENTICATES, age=13 * HOUR),
         Cause.AUTHENTICATION_OVERDUE,
     ),
     "a person has to decide": (
@@ -310,25 +255,11 @@ BROKEN: dict[str, tuple[Facts, Cause]] = {
         Cause.NEEDS_REVIEW,
     ),
     "the charge is disputed": (
-        case(
-            Status.PAID,
-            S.SUCCEEDED,
-            intent(
-                "succeeded",
-                facts={
-                    "disputes": (
-                        Dispute(
-                            dispute_id="dp_1",
-                            status="needs_response",
-                            reason="fraudulent",
-                            amount_minor=2500,
-                            created=NOW - HOUR,
-                            respond_by=NOW + DAY,
-                        ),
-                    )
-                },
-            ),
-        ),
+        case(Status.PAID, S.SUCCEEDED, intent("succeeded", disputes=[DISPUTE])),
+        Cause.DISPUTED,
+    ),
+    "the row knows of a dispute": (
+        case(Status.PAID, S.SUCCEEDED, DONE, row={"dispute_status": "needs_response"}),
         Cause.DISPUTED,
     ),
     "republish does not run": (
@@ -336,86 +267,143 @@ BROKEN: dict[str, tuple[Facts, Cause]] = {
         Cause.JOB_STOPPED,
     ),
     "reconcile does not run": (
-        case(
-            Status.REQUIRES_ACTION,
-            S.REQUIRES_ACTION,
-            intent("requires_action"),
-            reconcile=ReconcileCheckpoint(
-                since=NOW, until=NOW, round_started_at=NOW - DAY, round_completed_at=NOW - 2 * HOUR
-            ),
-        ),
+        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, AUTHENTICATES, reconcile=LATE),
         Cause.JOB_STOPPED,
-    ),
-    "the webhook's events never arrived": (
-        case(
-            Status.PAID,
-            S.SUCCEEDED,
-            intent("succeeded"),
-            unprocessed_events=(
-                UnprocessedEvent(event_id="evt_1", type="payment_intent.succeeded", created=NOW - HOUR),
-            ),
-        ),
-        Cause.EVENTS_NOT_ARRIVED,
     ),
 }
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-def test_what_is_not_broken_says_what_it_waits_for(name: str) -> None:
-    """One finding: it is over, or who moves it next and when at the latest."""
-    facts, cause, severity = HEALTHY[name]
-    [finding] = diagnose(facts)
-    assert (finding.cause, finding.severity) == (cause, severity)
-    assert (finding.next is not None) == (severity is Severity.WAITS)
-    if finding.next is not None:
-        assert finding.next.mover
-        assert finding.next.until is not None
-        assert finding.next.until > NOW
-    assert not is_broken([finding])
+def is_complete(finding: Finding) -> bool:
+    """Whether it says what to do, or what moves it next."""
+    match finding.severity:
+        case Severity.BROKEN:
+            return bool(finding.fix) and "{" not in str(finding.fix)
+        case Severity.WAITS:
+            return finding.next is not None and bool(finding.next.mover)
+        case _:
+            return finding.next is None
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_what_is_broken_names_the_cause_and_what_mends_it(name: str) -> None:
+def test_what_is_not_broken_says_what_it_waits_for() -> None:
+    """One finding: it is over, or what moves it next and when at the latest."""
+    wrong = {}
+    for name, (facts, cause, severity) in HEALTHY.items():
+        [finding] = found = diagnose(facts)
+        is_later = finding.next is None or (finding.next.until or 0) > NOW
+        if (finding.cause, finding.severity) != (cause, severity) or not is_later or not is_complete(finding):
+            wrong[name] = found
+    assert wrong == {}
+
+
+def test_what_is_broken_names_the_cause_and_what_fixes_it() -> None:
     """The first finding says so, or one beside it that is broken, too."""
-    facts, cause = BROKEN[name]
-    found = diagnose(facts)
-    [finding] = [each for each in found if each.cause is cause]
-    assert finding.severity is Severity.BROKEN
-    assert finding.mend
-    assert is_broken(found)
-    assert found[0].severity is Severity.BROKEN
+    wrong = {}
+    for name, (facts, cause) in SICK.items():
+        found = diagnose(facts)
+        named = [each for each in found if each.cause is cause and each.severity is BROKEN]
+        if len(named) != 1 or found[0].severity is not BROKEN or not all(map(is_complete, found)):
+            wrong[name] = found
+    assert wrong == {}
 
 
-def test_every_cause_is_found_in_some_case() -> None:
-    """So none is only a word; those of refunds have tests of their own."""
-    tried = {case[1] for case in (*HEALTHY.values(), *BROKEN.values())}
-    assert [cause for cause in Cause if cause not in tried and not cause.name.startswith("REFUND")] == []
-
-
-def test_every_status_and_state_is_tried() -> None:
-    """Every status of an order, every state of a payment."""
-    tried = [each[0] for each in HEALTHY.values()] + [each[0] for each in BROKEN.values()]
+def test_every_cause_status_and_state_is_tried() -> None:
+    """None is only a word; the causes of refunds are in REFUNDS."""
+    tried = [each[0] for each in HEALTHY.values()] + [each[0] for each in SICK.values()]
     assert {facts.order.status for facts in tried if facts.order} == set(OrderStatus)
     assert {facts.payment.state for facts in tried if facts.payment} == set(PaymentState)
+    causes = {each[1] for each in (*HEALTHY.values(), *SICK.values(), *REFUNDS.values())}
+    assert set(Cause) - causes == set()
 
 
-@pytest.mark.parametrize("status", OrderStatus)
-@pytest.mark.parametrize("state", [None, *PaymentState])
-@pytest.mark.parametrize(
-    "at_stripe",
-    [None, "requires_payment_method", "requires_action", "processing", "succeeded", "canceled", "requires_capture"],
-)
-def test_any_combination_is_explained(status: OrderStatus, state: PaymentState | None, at_stripe: str | None) -> None:
-    """However rows, orders and Stripe differ: something is found, and what is broken says what to do."""
-    facts = case(status, state, *([intent(at_stripe)] if at_stripe else []))
-    found = diagnose(facts)
-    assert found
-    assert all(each.mend for each in found if each.severity is Severity.BROKEN)
-    assert all(each.next for each in found if each.severity is Severity.WAITS)
+def test_any_combination_is_explained() -> None:
+    """However rows, orders and Stripe differ: what is found says what to do, and an order that waits has not ended."""
+    intents = ["requires_payment_method", "requires_action", "processing", "succeeded", "canceled", "requires_capture"]
+    wrong = []
+    for status, state, at_stripe in product(OrderStatus, [None, *PaymentState], [None, *intents]):
+        found = diagnose(case(status, state, *([intent(at_stripe)] if at_stripe else [])))
+        is_ended = Cause.ENDED in [each.cause for each in found]
+        is_waiting = status in (Status.PENDING, Status.REQUIRES_ACTION)
+        if not found or not all(map(is_complete, found)) or (is_waiting and is_ended):
+            wrong.append((status, state, at_stripe, found))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("status", [Status.PENDING, Status.REQUIRES_ACTION])
-@pytest.mark.parametrize("state", [None, *PaymentState])
-def test_an_order_that_waits_is_never_called_ended(status: OrderStatus, state: PaymentState | None) -> None:
-    """An order in a waiting status waits for somebody, whom a finding names."""
-    assert Cause.ENDED not in [each.cause for each in diagnose(case(status, state, OPEN))]
+# ---------------------------------------------------------------- refunds
+
+
+def requested(status: str, age: int = HOUR) -> StoredRefund:
+    names = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "attempt": 1, "correlation_id": "c"}
+    money = {"amount_minor": 1000, "currency": "EUR", "asked_for": "1000"}
+    return StoredRefund.model_validate({**names, **money, "requested_at": iso(age), "status": RefundStatus(status)})
+
+
+def refund(state: str, **changes: Any) -> Refund:
+    request = FrozenRefund(ORDER_ID, REFUND_ID, 1, 1000, "EUR", "pi_1", NOW - HOUR)
+    finalized_at = None if state == "PENDING" else NOW - HOUR
+    return replace(Refund(request=request, state=RefundState(state), finalized_at=finalized_at), **changes)
+
+
+def found(status: str, id_: str = "re_1") -> FoundRefund:
+    return FoundRefund(id_, status, 1000, "EUR", failure_reason="expired_card" if status == "failed" else None)
+
+
+def of_refund(*facts: Any, **changes: Any) -> Facts:
+    """The request, the row, and Stripe's refunds."""
+    asked, made, *at_stripe = facts
+    given = RefundFacts(refund_id=REFUND_ID, requested=asked, row=made, found=at_stripe)
+    return case(Status.PAID, S.SUCCEEDED, DONE, refunds=[given], **changes)
+
+
+SUCCEEDED = refund("SUCCEEDED")
+REFUNDS: dict[str, tuple[Facts, Cause, Severity]] = {
+    "young": (of_refund(requested("PENDING"), None), Cause.REFUND_WAITS, WAITS),
+    "old": (of_refund(requested("PENDING", 2 * DAY), None), Cause.REFUND_WAITS, BROKEN),
+    "its key is spent": (
+        of_refund(requested("PENDING", 2 * DAY), refund("PENDING", key_spent_at=NOW - DAY)),
+        *(Cause.REFUND_WAITS, BROKEN),
+    ),
+    "returned": (of_refund(requested("SUCCEEDED"), SUCCEEDED, found("failed")), Cause.REFUND_RETURNED, BROKEN),
+    "returned, its row lost": (of_refund(requested("SUCCEEDED"), None, found("failed")), Cause.REFUND_RETURNED, BROKEN),
+    "several": (
+        of_refund(requested("SUCCEEDED"), SUCCEEDED, found("succeeded"), found("succeeded", "re_2")),
+        *(Cause.REFUND_DIFFERS, BROKEN),
+    ),
+    "failed": (of_refund(requested("FAILED"), refund("FAILED", failure_code="x")), Cause.REFUND_FAILED, BROKEN),
+    "in review": (of_refund(requested("NEEDS_REVIEW"), refund("NEEDS_REVIEW")), Cause.REFUND_NEEDS_REVIEW, BROKEN),
+    "its outcome is lost": (of_refund(requested("PENDING"), SUCCEEDED), Cause.REFUND_OUTCOME_NOT_APPLIED, BROKEN),
+    "resolved, and its outcome is lost": (
+        of_refund(requested("NEEDS_REVIEW"), SUCCEEDED),
+        *(Cause.REFUND_OUTCOME_NOT_APPLIED, BROKEN),
+    ),
+    "its outcome is on its way": (
+        of_refund(requested("PENDING"), refund("SUCCEEDED", finalized_at=NOW - 1)),
+        *(Cause.REFUND_OUTCOME_NOT_APPLIED, WAITS),
+    ),
+}
+
+
+def test_the_cause_of_each_refund_is_named() -> None:
+    """One finding, with the refund's id, and what fixes it if a person has to act."""
+    wrong = {}
+    for name, (facts, cause, severity) in REFUNDS.items():
+        [finding] = diagnose(facts)
+        is_named = REFUND_ID in finding.detail
+        if (finding.cause, finding.severity) != (cause, severity) or not is_named or not is_complete(finding):
+            wrong[name] = finding
+    assert wrong == {}
+
+
+def test_a_refund_that_is_made_is_not_a_finding() -> None:
+    """The row, the request and Stripe agree; the timeline has both times."""
+    facts = of_refund(requested("SUCCEEDED"), SUCCEEDED, found("succeeded"))
+    assert [each.cause for each in diagnose(facts)] == [Cause.ENDED]
+    moments = [moment.where for moment in timeline(facts) if REFUND_ID in moment.what]
+    assert moments == ["orders", "refunds"]
+
+
+def test_a_refund_waits_for_its_message_in_the_dlq() -> None:
+    """A young refund, too, is broken then; its message is redriven."""
+    findings = diagnose(of_refund(requested("PENDING"), None, dead_letters=letter("RefundsDlq")))
+    [finding] = [each for each in findings if each.cause is Cause.REFUND_WAITS]
+    assert finding.severity is BROKEN
+    assert "dlq redrive --message-id m" in str(finding.fix)

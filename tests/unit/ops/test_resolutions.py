@@ -1,25 +1,29 @@
-"""What a person may decide about a payment: only what Stripe has decided, or the protocol will."""
+"""What a person may decide about a payment or a refund: only what Stripe has decided, or the protocol will."""
 
+from itertools import product
 from typing import Any
 
-import pytest
-
+from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, FoundIntent
+from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FinalizeRefund, FoundRefund, FrozenRefund, Refund
 from ops.resolutions import (
     CancelFirst,
-    Refund,
+    Decision,
+    RefundResolution,
+    RefundSecond,
     Refused,
     Reopen,
     Resolution,
     Seen,
     Write,
+    decide_refund,
     decide_resolution,
 )
 from testing import builders
 
 REVIEW, SUCCEEDED = PaymentState.NEEDS_REVIEW, PaymentState.SUCCEEDED
-PAID, RETRY, CANCEL = Resolution.PAID, Resolution.RETRY, Resolution.CANCEL
+PAID, RETRY, CANCEL, SECOND = Resolution
 
 
 def intent(status: str, id_: str = "pi_1", **changes: Any) -> FoundIntent:
@@ -37,76 +41,77 @@ BY_CUSTOMER = intent("canceled", cancellation_reason="requested_by_customer")
 OTHER_OPEN, OTHER_DONE = intent("requires_action", "pi_2"), intent("succeeded", "pi_2")
 OTHER_MONEY = intent("succeeded", amount_minor=1)
 
+CASES: list[tuple[Resolution, Seen, Decision | str]] = [
+    # Paid: by the one that succeeded, with the frozen money.
+    (PAID, seen(DONE), Write(Finalize(SUCCEEDED, "pi_1", 0))),
+    (PAID, seen(OPEN, OTHER_DONE), CancelFirst(("pi_1",))),
+    (PAID, seen(GONE, OTHER_DONE), Write(Finalize(SUCCEEDED, "pi_2", 0))),
+    (PAID, seen(DONE, OTHER_DONE, refunded={"pi_2": 1099}), "several PaymentIntents"),
+    (PAID, seen(DONE, refunded={"pi_1": 1099}), "refunded in full"),
+    (PAID, seen(OPEN), "no PaymentIntent of the order succeeded"),
+    (PAID, seen(payment_intent_id=None), "no PaymentIntent of the order succeeded"),
+    # The row's own is not shown: it may have succeeded, too.
+    (PAID, seen(OTHER_DONE), "Stripe has no pi_1"),
+    (PAID, seen(OTHER_MONEY), "frozen are 1099 EUR"),
+    (PAID, seen(DONE, intent("processing", "pi_2")), "is processing pi_2"),
+    # Again: nothing has succeeded, nothing else can.
+    (RETRY, seen(OPEN), Reopen(cancel=False)),
+    (RETRY, seen(GONE), Reopen(cancel=False)),
+    (RETRY, seen(payment_intent_id=None), Reopen(cancel=False)),
+    (RETRY, seen(OPEN, OTHER_OPEN), CancelFirst(("pi_2",))),
+    (RETRY, seen(DONE), "pi_1 succeeded"),
+    (RETRY, seen(OPEN, OTHER_DONE), "pi_2 succeeded"),
+    (RETRY, seen(OPEN, OTHER_DONE, refunded={"pi_2": 1099}), "pi_2 succeeded"),
+    (RETRY, seen(intent("processing")), "is processing"),
+    (RETRY, seen(intent("requires_capture")), "cancel it at Stripe first"),
+    (RETRY, seen(BY_CUSTOMER), "resolve it as cancel"),
+    (RETRY, seen(OPEN, cancel_requested_at=1), "resolve it as cancel"),
+    (RETRY, seen(), "Stripe has no pi_1"),
+    (RETRY, seen(intent("requires_payment_method", amount_minor=1)), "was not frozen"),
+    # Canceled: by the protocol, on Stripe's word.
+    (CANCEL, seen(OPEN), Reopen(cancel=True)),
+    (CANCEL, seen(OPEN, cancel_requested_at=1), Reopen(cancel=True)),
+    (CANCEL, seen(BY_CUSTOMER), Reopen(cancel=True)),
+    (CANCEL, seen(OPEN, OTHER_OPEN), CancelFirst(("pi_2",))),
+    (CANCEL, seen(DONE), "pi_1 succeeded"),
+    # The second of two.
+    (SECOND, seen(DONE, OTHER_DONE, state=SUCCEEDED), RefundSecond(OTHER_DONE)),
+    (SECOND, seen(DONE, OTHER_DONE), RefundSecond(OTHER_DONE)),
+    (SECOND, seen(DONE, state=SUCCEEDED), "no other PaymentIntent"),
+    (SECOND, seen(OPEN, OTHER_DONE), "nothing is second"),
+    (SECOND, seen(OTHER_MONEY, OTHER_DONE), "nothing is second"),
+    (
+        SECOND,
+        seen(DONE, OTHER_DONE, state=SUCCEEDED, refunded={"pi_1": 1099}),
+        "the other one pays the order",
+    ),
+    (SECOND, seen(DONE, OTHER_DONE, refunded={"pi_2": 1099}), "no other PaymentIntent"),
+    (SECOND, seen(DONE, OTHER_DONE, refunded={"pi_2": 1}), "refunded in part"),
+    (SECOND, seen(DONE, OTHER_DONE, intent("succeeded", "pi_3")), "name one"),
+    (SECOND, seen(DONE, OTHER_DONE, state=PaymentState.DECLINED), "DECLINED"),
+]
+"""What follows; for a refusal, a part of its reason."""
 
-@pytest.mark.parametrize(
-    ("resolution", "given", "decision"),
-    [
-        # Paid: by the one that succeeded, with the frozen money.
-        (PAID, seen(DONE), Write(Finalize(SUCCEEDED, "pi_1", 0))),
-        (PAID, seen(OPEN, OTHER_DONE), CancelFirst(("pi_1",))),
-        (PAID, seen(GONE, OTHER_DONE), Write(Finalize(SUCCEEDED, "pi_2", 0))),
-        (PAID, seen(DONE, OTHER_DONE, refunded={"pi_2": 1099}), "several PaymentIntents"),
-        (PAID, seen(DONE, refunded={"pi_1": 1099}), "refunded in full"),
-        (PAID, seen(OPEN), "no PaymentIntent of the order succeeded"),
-        (PAID, seen(payment_intent_id=None), "no PaymentIntent of the order succeeded"),
-        # The row's own is not shown, for whatever reason: it may have succeeded, too.
-        (PAID, seen(OTHER_DONE), "Stripe has no pi_1"),
-        (PAID, seen(OTHER_MONEY), "frozen are 1099 EUR"),
-        (PAID, seen(DONE, intent("processing", "pi_2")), "is processing pi_2"),
-        # Again: nothing has succeeded, nothing else can.
-        (RETRY, seen(OPEN), Reopen(cancel=False)),
-        (RETRY, seen(GONE), Reopen(cancel=False)),
-        (RETRY, seen(payment_intent_id=None), Reopen(cancel=False)),
-        (RETRY, seen(OPEN, OTHER_OPEN), CancelFirst(("pi_2",))),
-        (RETRY, seen(DONE), "pi_1 succeeded"),
-        (RETRY, seen(OPEN, OTHER_DONE), "pi_2 succeeded"),
-        (RETRY, seen(OPEN, OTHER_DONE, refunded={"pi_2": 1099}), "pi_2 succeeded"),
-        (RETRY, seen(intent("processing")), "is processing"),
-        (RETRY, seen(intent("requires_capture")), "cancel it at Stripe first"),
-        (RETRY, seen(BY_CUSTOMER), "resolve it as cancel"),
-        (RETRY, seen(OPEN, cancel_requested_at=1), "resolve it as cancel"),
-        (RETRY, seen(), "Stripe has no pi_1"),
-        (RETRY, seen(intent("requires_payment_method", amount_minor=1)), "was not frozen"),
-        # Canceled: by the protocol, on Stripe's word.
-        (CANCEL, seen(OPEN), Reopen(cancel=True)),
-        (CANCEL, seen(OPEN, cancel_requested_at=1), Reopen(cancel=True)),
-        (CANCEL, seen(BY_CUSTOMER), Reopen(cancel=True)),
-        (CANCEL, seen(OPEN, OTHER_OPEN), CancelFirst(("pi_2",))),
-        (CANCEL, seen(DONE), "pi_1 succeeded"),
-        # The second of two.
-        (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE, state=SUCCEEDED), Refund(OTHER_DONE)),
-        (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE), Refund(OTHER_DONE)),
-        (Resolution.REFUND_SECOND, seen(DONE, state=SUCCEEDED), "no other PaymentIntent"),
-        (Resolution.REFUND_SECOND, seen(OPEN, OTHER_DONE), "nothing is second"),
-        (Resolution.REFUND_SECOND, seen(OTHER_MONEY, OTHER_DONE), "nothing is second"),
-        (
-            Resolution.REFUND_SECOND,
-            seen(DONE, OTHER_DONE, state=SUCCEEDED, refunded={"pi_1": 1099}),
-            "the other one pays the order",
-        ),
-        (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE, refunded={"pi_2": 1099}), "no other PaymentIntent"),
-        (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE, refunded={"pi_2": 1}), "refunded in part"),
-        (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE, intent("succeeded", "pi_3")), "name one"),
-        (Resolution.REFUND_SECOND, seen(DONE, OTHER_DONE, state=PaymentState.DECLINED), "DECLINED"),
-    ],
-)
-def test_a_resolution_follows_from_what_stripe_shows(resolution: Resolution, given: Seen, decision: object) -> None:
+
+def test_a_resolution_follows_from_what_stripe_shows() -> None:
     """Or is refused, with the reason and what can be done."""
-    decided = decide_resolution(resolution, given)
-    if isinstance(decision, str):
-        assert isinstance(decided, Refused)
-        assert decision in decided.why
-    else:
-        assert decided == decision
+    wrong = []
+    for resolution, given, decision in CASES:
+        decided = decide_resolution(resolution, given)
+        is_refused = isinstance(decided, Refused) and isinstance(decision, str) and decision in decided.why
+        if decided != decision and not is_refused:
+            wrong.append((resolution, given, decided))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("state", [state for state in PaymentState if state is not REVIEW])
-@pytest.mark.parametrize("resolution", [PAID, RETRY, CANCEL])
-def test_only_what_needs_review_is_resolved(resolution: Resolution, state: PaymentState) -> None:
+def test_only_what_needs_review_is_resolved() -> None:
     """Whatever Stripe shows: the workers decide everything else."""
-    for each in (OPEN, DONE, GONE):
-        assert isinstance(decide_resolution(resolution, seen(each, state=state)), Refused)
-    assert isinstance(decide_resolution(resolution, Seen(None)), Refused)
+    others = [state for state in PaymentState if state is not REVIEW]
+    cases = [seen(each, state=state) for state, each in product(others, (OPEN, DONE, GONE))]
+    decided = [
+        decide_resolution(resolution, each) for resolution in (PAID, RETRY, CANCEL) for each in [*cases, Seen(None)]
+    ]
+    assert {type(each) for each in decided} == {Refused}
 
 
 def test_the_one_that_is_named_counts() -> None:
@@ -120,3 +125,49 @@ def test_the_one_that_is_named_counts() -> None:
         (seen(DONE, OTHER_OPEN), "pi_2"),
     ):
         assert isinstance(decide_resolution(PAID, given, chosen=chosen), Refused)
+
+
+# ---------------------------------------------------------------- refunds
+
+NOW = 1_800_000_000
+MADE, FAILED = RefundResolution
+DAY = SPENT_KEY_SECONDS
+
+
+def refund(state: RefundState = RefundState.NEEDS_REVIEW, age: int = 0) -> Refund:
+    request = FrozenRefund("ord_1", "rfd_1", 1, 1000, "EUR", "pi_1", NOW)
+    return Refund(request=request, state=state, finalized_at=NOW - age)
+
+
+def found(status: str, id_: str = "re_1", *, amount: int = 1000) -> FoundRefund:
+    return FoundRefund(id_, status, amount, "EUR", failure_reason="lost_card" if status == "failed" else None)
+
+
+def test_a_refund_is_resolved_as_stripe_shows_it() -> None:
+    """FAILED frees the amount: only if nothing gives it back, now or later."""
+    cases = [
+        (MADE, [found("succeeded")], 0, RefundState.SUCCEEDED),
+        (MADE, [found("pending")], 0, RefundState.SUCCEEDED),
+        (MADE, [found("succeeded", amount=1)], 0, None),
+        (MADE, [found("succeeded"), found("succeeded", "re_2")], 0, None),
+        (MADE, [found("failed")], 0, None),
+        (MADE, [found("requires_action")], 0, None),
+        (MADE, [], DAY, None),
+        (FAILED, [found("failed")], 0, RefundState.FAILED),
+        (FAILED, [found("failed"), found("canceled", "re_2")], 0, RefundState.FAILED),
+        (FAILED, [found("failed"), found("succeeded", "re_2")], DAY, None),
+        (FAILED, [found("requires_action")], DAY, None),
+        (FAILED, [], DAY, RefundState.FAILED),
+        (FAILED, [], DAY - 1, None),
+    ]
+    for resolution, shown, age, state in cases:
+        decided = decide_refund(resolution, refund(age=age), shown, now=NOW)
+        assert (decided.state if isinstance(decided, FinalizeRefund) else None) == state, (resolution, shown, age)
+
+
+def test_only_a_refund_that_needs_review_is_resolved() -> None:
+    """Also not a refund without a row."""
+    rows = [None, *(refund(state, DAY) for state in RefundState if state is not RefundState.NEEDS_REVIEW)]
+    shown: list[list[FoundRefund]] = [[], [found("succeeded")], [found("failed")]]
+    decided = [decide_refund(*each, now=NOW) for each in product(RefundResolution, rows, shown)]
+    assert {type(each) for each in decided} == {Refused}

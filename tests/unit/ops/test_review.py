@@ -1,9 +1,6 @@
 """`review`: each resolution on tables and Stripe, with what changes beside it."""
 
-import io
-import json
 import time
-from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,57 +9,62 @@ import stripe
 
 from onecharge.contract.states import PaymentState
 from ops import review
-from ops.errors import ExitStatus, Problem
-from ops.output import Report, show
+from ops.errors import Problem
 from ops.resolutions import Refused, Resolution, Seen
-from ops.resolver import Resolver
-from ops.review_store import Review, ReviewStore
-from testing.operated_stack import OperatedStack
+from ops.resolver import Resolver, Review
+from testing.operated_stack import API_KEY, FINAL, FREE, OperatedStack
 
-ORDER_ID = "ord_" + "a" * 32
+ORDER_ID, REFUND_ID = "ord_" + "a" * 32, "rfd_" + "b" * 32
 NOW = int(time.time())
+REVIEW = Review("retry", "me", "r", NOW)
 
 
-def run(operated: OperatedStack, *words: str, yes: bool = False, **given: Any) -> Report:
-    command = {"review_command": words[0], "order": ORDER_ID, "reason": "seen at Stripe", "payment_intent": None}
-    return review.run(operated.stack, Namespace(**(command | {"yes": yes} | given)))
+def resolve(operated: OperatedStack, resolution: str, *words: str, yes: bool = True, reason: str = "seen") -> Any:
+    """The document of `review resolve`; its exit status is 0 if it is done."""
+    given = ("--as", resolution, "--reason", reason, *words, *(["--yes"] if yes else []))
+    status, document, _ = operated.ops("review", "resolve", ORDER_ID, *given)
+    assert (status == 0) == document["done"]
+    return document
 
 
-def resolve(operated: OperatedStack, resolution: str, **given: Any) -> Report:
-    return run(operated, "resolve", resolution=resolution, **({"yes": True} | given))
+def would(operated: OperatedStack, resolution: str) -> str:
+    return str(resolve(operated, resolution, yes=False)["what"])
 
 
 def in_review(operated: OperatedStack, **row: Any) -> None:
     """An order and its payment, which need review."""
-    operated.put_order(ORDER_ID, "NEEDS_REVIEW")
-    given = {
-        "state": PaymentState.NEEDS_REVIEW,
+    operated.place(order_id=ORDER_ID, status="NEEDS_REVIEW")
+    given: dict[str, Any] = {
+        "state": "NEEDS_REVIEW",
         "decline_code": "unexpected status",
         "finalized_at": NOW,
-        "lease_owner": None,
-        "lease_expires_at": 0,
         "expires_at": NOW + 99,
-        "unfinished_shard": None,
-        "unfinished_claimed_at": None,
     }
-    operated.put_payment(ORDER_ID, now=NOW, **(given | row))
+    operated.claim(ORDER_ID, **FREE, **FINAL, **(given | row))
+
+
+def order_status(operated: OperatedStack) -> str:
+    return operated.order(ORDER_ID).status
+
+
+def status_at_stripe(operated: OperatedStack, payment_intent_id: str) -> str:
+    return operated.stack.stripe.v1.payment_intents.retrieve(payment_intent_id).status
 
 
 def test_what_needs_review_is_listed_with_what_can_be_decided(operated: OperatedStack) -> None:
     """Its reason, what Stripe shows now, and the resolutions that are not refused."""
-    assert run(operated, "list").status is ExitStatus.OK
+    assert operated.ops("review", "list")[0] == 0
     intent = operated.intent(ORDER_ID)
     in_review(operated, payment_intent_id=intent)
-    report = run(operated, "list")
-    [listed] = report.document["payments"]
-    assert (report.status, listed["reason"]) == (ExitStatus.FOUND, "unexpected status")
+    status, document, _ = operated.ops("review", "list")
+    [listed] = document["payments"]
+    assert (status, listed["reason"]) == (1, "unexpected status")
     assert listed["stripe"] == [f"{intent} is requires_payment_method"]
     assert listed["possible"] == ["retry", "cancel"]
-    operated.admin.assign_api_key("sk_test_x", None)
-    [listed] = run(operated, "list").document["payments"]
+    operated.standin.assign_api_key(API_KEY, None)
+    [listed] = operated.ops("review", "list")[1]["payments"]
     assert listed["possible"] == []
     assert "401" in listed["stripe"][0]
-    show(report, as_json=False, out=io.StringIO())
 
 
 def test_without_yes_nothing_changes(operated: OperatedStack) -> None:
@@ -70,118 +72,104 @@ def test_without_yes_nothing_changes(operated: OperatedStack) -> None:
     own, other = operated.intent(ORDER_ID), operated.intent(ORDER_ID)
     in_review(operated, payment_intent_id=own)
     before = operated.row(ORDER_ID)
-    for resolution, what in (("retry", f"cancel {other}"), ("cancel", f"cancel {other}"), ("paid", "refused")):
-        report = resolve(operated, resolution, yes=False)
-        assert report.status is ExitStatus.FOUND
-        assert what in report.document["what"]
+    assert f"cancel {other}" in would(operated, "retry")
+    assert f"cancel {other}" in would(operated, "cancel")
+    assert "refused" in would(operated, "paid")
     operated.stack.stripe.v1.payment_intents.cancel(other)
     for resolution in ("retry", "cancel"):
-        assert "would put the row back to PENDING" in resolve(operated, resolution, yes=False).document["what"]
-    assert (operated.row(ORDER_ID), operated.order_status(ORDER_ID)) == (before, "NEEDS_REVIEW")
-    assert operated.status_at_stripe(own) == "requires_payment_method"
+        assert "would put the row back to PENDING" in would(operated, resolution)
+    assert (operated.row(ORDER_ID), order_status(operated)) == (before, "NEEDS_REVIEW")
+    assert status_at_stripe(operated, own) == "requires_payment_method"
 
 
 def test_a_payment_that_succeeded_is_paid(operated: OperatedStack) -> None:
     """The row names it; who, why and when is kept; an outcome as any other, for its stream."""
     intent = operated.intent(ORDER_ID, confirm="pm_card_visa")
-    in_review(operated, payment_intent_id=None)
-    assert "would write SUCCEEDED" in resolve(operated, "paid", yes=False).document["what"]
-    report = resolve(operated, "paid", reason="the  bank\nsays so")
+    in_review(operated)
+    assert "would write SUCCEEDED" in would(operated, "paid")
+    assert resolve(operated, "paid", reason="the  bank\nsays so")["done"]
     row = operated.row(ORDER_ID)
-    assert (report.status, report.document["done"]) == (ExitStatus.OK, True)
-    assert (row["state"]["S"], row["payment_intent_id"]["S"]) == ("SUCCEEDED", intent)
-    record = row[f"review_{row['revision']['N']}"]["M"]
-    assert record["resolution"]["S"] == "paid"
-    assert record["reason"]["S"] == "the bank says so"
-    assert record["by"]["S"].startswith("arn:aws:")
-    assert resolve(operated, "paid").status is ExitStatus.FOUND
+    assert (row["state"], row["payment_intent_id"]) == ("SUCCEEDED", intent)
+    record = row[f"review_{row['revision']}"]
+    assert (record["resolution"], record["reason"]) == ("paid", "the bank says so")
+    assert record["by"].startswith("arn:aws:")
+    assert not resolve(operated, "paid")["done"]
 
 
 def test_a_retry_puts_row_and_order_back(operated: OperatedStack) -> None:
     """As the first claim left them, in the index of unfinished rows; what else is open at Stripe is canceled first."""
     own, other = operated.intent(ORDER_ID), operated.intent(ORDER_ID)
     in_review(operated, payment_intent_id=own, refused_at=5)
-    assert resolve(operated, "retry").status is ExitStatus.OK
+    assert resolve(operated, "retry")["done"]
     row = operated.row(ORDER_ID)
-    assert (row["state"]["S"], row["payment_intent_id"]["S"]) == ("PENDING", own)
+    assert (row["state"], row["payment_intent_id"], order_status(operated)) == ("PENDING", own, "PENDING")
     assert {"unfinished_shard", "unfinished_claimed_at"} <= row.keys()
     assert not {"lease_owner", "finalized_at", "expires_at", "decline_code", "refused_at"} & row.keys()
-    assert operated.order_status(ORDER_ID) == "PENDING"
-    assert operated.status_at_stripe(other) == "canceled"
-    assert operated.status_at_stripe(own) == "requires_payment_method"
+    at_stripe = [status_at_stripe(operated, each) for each in (own, other)]
+    assert at_stripe == ["requires_payment_method", "canceled"]
 
 
 def test_a_retry_that_was_interrupted_is_run_again(operated: OperatedStack) -> None:
     """The row is PENDING already: only the order is moved."""
-    in_review(operated, payment_intent_id=None)
-    store = ReviewStore(operated.dynamodb, operated.stack.resource("PaymentsTable"))
-    payment = store.read(ORDER_ID)
-    assert payment is not None
-    assert store.reopen(payment, Review("retry", "me", "r", NOW), cancel=False)
+    in_review(operated)
+    store = review.resolver_of(operated.stack).store
+    assert store.reopen(operated.payment(ORDER_ID), REVIEW, cancel=False)
     revision = operated.row(ORDER_ID)["revision"]
-    assert "would move the order" in resolve(operated, "retry", yes=False).document["what"]
-    assert resolve(operated, "retry").status is ExitStatus.OK
-    assert operated.order_status(ORDER_ID) == "PENDING"
-    assert operated.row(ORDER_ID)["revision"] == revision
+    assert "would move the order" in would(operated, "retry")
+    assert resolve(operated, "retry")["done"]
+    assert (order_status(operated), operated.row(ORDER_ID)["revision"]) == ("PENDING", revision)
 
 
 @pytest.mark.parametrize("state", [PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.DECLINED])
 def test_an_order_whose_outcome_was_lost_can_leave_its_review(operated: OperatedStack, state: PaymentState) -> None:
     """The row was resolved. republish asks only for what waits, so a person has the outcome emitted again."""
     in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=state)
-    [listed] = run(operated, "list").document["payments"]
+    [listed] = operated.ops("review", "list")[1]["payments"]
     assert listed["possible"] == ["retry"]
-    assert (
-        f"emit the outcome of the row again, which is {state}" in resolve(operated, "retry", yes=False).document["what"]
-    )
-    before = operated.row(ORDER_ID)
-    assert "last_emitted_at" not in before
-    assert resolve(operated, "retry").status is ExitStatus.OK
+    assert f"emit the outcome of the row again, which is {state}" in would(operated, "retry")
+    assert "last_emitted_at" not in operated.row(ORDER_ID)
+    assert resolve(operated, "retry")["done"]
     row = operated.row(ORDER_ID)
-    assert (row["state"], operated.order_status(ORDER_ID)) == (before["state"], "NEEDS_REVIEW")
-    assert int(row["last_emitted_at"]["N"]) >= NOW
+    assert (row["state"], order_status(operated)) == (state, "NEEDS_REVIEW")
+    assert row["last_emitted_at"] >= NOW
 
 
 def test_an_order_that_was_paid_late_and_does_not_know_it_is_told(operated: OperatedStack) -> None:
-    """It is declined, so nobody asks about it; its customer has paid."""
-    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=PaymentState.SUCCEEDED)
-    operated.put_order(ORDER_ID, "PAYMENT_DECLINED")
-    assert resolve(operated, "retry").status is ExitStatus.OK
-    assert int(operated.row(ORDER_ID)["last_emitted_at"]["N"]) >= NOW
-    operated.put_order(ORDER_ID, "PAID")
-    assert "only what is NEEDS_REVIEW" in resolve(operated, "retry").document["what"]
+    """It is declined, so nothing asks about it; its customer has paid."""
+    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state="SUCCEEDED")
+    operated.set_order(ORDER_ID, status="PAYMENT_DECLINED")
+    assert resolve(operated, "retry")["done"]
+    assert operated.row(ORDER_ID)["last_emitted_at"] >= NOW
+    operated.set_order(ORDER_ID, status="PAID")
+    assert "only what is NEEDS_REVIEW" in resolve(operated, "retry")["what"]
 
 
 def test_an_order_in_review_whose_payment_waits_for_its_customer_waits_too(operated: OperatedStack) -> None:
     """An order in review ignores that outcome: it is PENDING first, and asked about again."""
-    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=PaymentState.REQUIRES_ACTION)
-    assert resolve(operated, "retry").status is ExitStatus.OK
-    assert operated.order_status(ORDER_ID) == "PENDING"
-    assert operated.row(ORDER_ID)["state"]["S"] == "REQUIRES_ACTION"
+    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state="REQUIRES_ACTION")
+    assert resolve(operated, "retry")["done"]
+    assert (order_status(operated), operated.row(ORDER_ID)["state"]) == ("PENDING", "REQUIRES_ACTION")
 
 
 def test_a_retry_of_an_order_that_has_moved_meanwhile_says_so(operated: OperatedStack) -> None:
     """The row is PENDING; the order is what it is."""
-    in_review(operated, payment_intent_id=None)
-    operated.put_order(ORDER_ID, "PAID")
-    report = resolve(operated, "retry")
-    assert report.status is ExitStatus.FOUND
-    assert "the order was not moved" in report.document["what"]
+    in_review(operated)
+    operated.set_order(ORDER_ID, status="PAID")
+    assert "the order was not moved" in resolve(operated, "retry")["what"]
 
 
 def test_a_cancellation_is_left_to_the_protocol(operated: OperatedStack) -> None:
     """The row is PENDING with a request to cancel; nothing says CANCELED before Stripe does."""
     in_review(operated, payment_intent_id=operated.intent(ORDER_ID))
-    assert resolve(operated, "cancel").status is ExitStatus.OK
+    assert resolve(operated, "cancel")["done"]
     row = operated.row(ORDER_ID)
-    assert row["state"]["S"] == "PENDING"
-    assert int(row["cancel_requested_at"]["N"]) >= NOW
-    assert operated.order_status(ORDER_ID) == "NEEDS_REVIEW"
+    assert (row["state"], order_status(operated)) == ("PENDING", "NEEDS_REVIEW")
+    assert row["cancel_requested_at"] >= NOW
 
 
 @dataclass(frozen=True)
 class _Meanwhile(Resolver):
-    """Another worker finalizes the row between the lookup and the write."""
+    """Another worker writes the row between the lookup and the write."""
 
     def look_up(self, order_id: str) -> Seen:
         seen = super().look_up(order_id)
@@ -192,42 +180,32 @@ class _Meanwhile(Resolver):
 
 def test_a_row_that_changes_meanwhile_refuses_the_write(operated: OperatedStack) -> None:
     """Whatever was decided: it is looked at again."""
-    in_review(operated, payment_intent_id=None)
-    given = review.Reviews.of(operated.stack).resolver
-    resolver = _Meanwhile(given.store, given.gateway, given.clock)
-    outcome = resolver.resolve(ORDER_ID, Resolution.RETRY, Review("retry", "me", "r", NOW))
+    in_review(operated)
+    resolver = _Meanwhile(**vars(review.resolver_of(operated.stack)))
+    outcome = resolver.resolve(ORDER_ID, Resolution.RETRY, REVIEW)
     assert isinstance(outcome, Refused)
     assert "has changed" in outcome.why
-    assert operated.row(ORDER_ID)["state"]["S"] == "NEEDS_REVIEW"
+    assert operated.row(ORDER_ID)["state"] == "NEEDS_REVIEW"
 
 
 def test_a_restored_row_of_the_same_revision_refuses_the_write(operated: OperatedStack) -> None:
     """Its revision is that which was read, and its state is another."""
-    in_review(operated, payment_intent_id=None)
-    store = ReviewStore(operated.dynamodb, operated.stack.resource("PaymentsTable"))
-    payment = store.read(ORDER_ID)
-    assert payment is not None
-    operated.dynamodb.update_item(  # As a restore puts it there.
-        TableName=operated.stack.resource("PaymentsTable"),
-        Key={"order_id": {"S": ORDER_ID}},
-        UpdateExpression="SET #state = :paid",
-        ExpressionAttributeNames={"#state": "state"},
-        ExpressionAttributeValues={":paid": {"S": "SUCCEEDED"}},
-    )
-    assert not store.reopen(payment, Review("retry", "me", "r", NOW), cancel=False)
-    assert operated.row(ORDER_ID)["state"]["S"] == "SUCCEEDED"
+    in_review(operated)
+    read = operated.payment(ORDER_ID)
+    operated.set_payment(ORDER_ID, state="SUCCEEDED")  # As a restore puts it there.
+    assert not review.resolver_of(operated.stack).store.reopen(read, REVIEW, cancel=False)
+    assert operated.row(ORDER_ID)["state"] == "SUCCEEDED"
 
 
 def test_stripe_that_does_not_show_everything_decides_nothing(operated: OperatedStack) -> None:
-    """A refused key, an order that Stripe's list cannot end with: the row stays."""
+    """A refused key, another account: the row stays."""
     in_review(operated, payment_intent_id=operated.intent(ORDER_ID))
-    operated.admin.assign_api_key("sk_test_x", None)
+    operated.standin.assign_api_key(API_KEY, None)
     with pytest.raises(stripe.AuthenticationError):
         resolve(operated, "retry")
-    # Another account knows nothing of the order.
-    operated.admin.assign_api_key("sk_test_x", "acct_other")
-    assert "Stripe has no pi_" in resolve(operated, "retry").document["what"]
-    assert operated.row(ORDER_ID)["state"]["S"] == "NEEDS_REVIEW"
+    operated.standin.assign_api_key(API_KEY, "acct_other")
+    assert "Stripe has no pi_" in resolve(operated, "retry")["what"]
+    assert operated.row(ORDER_ID)["state"] == "NEEDS_REVIEW"
 
 
 def test_a_reason_is_needed(operated: OperatedStack) -> None:
@@ -241,17 +219,16 @@ def test_the_second_of_two_is_refunded_once(operated: OperatedStack) -> None:
     """The one that the row does not name, in full; again, however often, nothing; then the order can be paid."""
     own, second = (operated.intent(ORDER_ID, confirm="pm_card_visa") for _ in range(2))
     in_review(operated, payment_intent_id=own)
-    assert resolve(operated, "paid", payment_intent=own).status is ExitStatus.FOUND
-    assert f"would refund {second}" in resolve(operated, "refund-second", yes=False).document["what"]
-    assert operated.admin.ledger().refunds == ()
-    assert resolve(operated, "refund-second").status is ExitStatus.OK
-    assert resolve(operated, "refund-second").status is ExitStatus.FOUND
-    [refund] = operated.admin.ledger().refunds
+    assert not resolve(operated, "paid", "--payment-intent", own)["done"]
+    assert f"would refund {second}" in would(operated, "refund-second")
+    assert operated.standin.ledger().refunds == ()
+    assert [resolve(operated, "refund-second")["done"] for _ in range(2)] == [True, False]
+    [refund] = operated.standin.ledger().refunds
     assert (refund["payment_intent"], refund["amount"]) == (second, 2500)
-    assert resolve(operated, "paid", payment_intent=own).status is ExitStatus.OK
+    assert resolve(operated, "paid", "--payment-intent", own)["done"]
     row = operated.row(ORDER_ID)
-    assert (row["state"]["S"], row["payment_intent_id"]["S"]) == ("SUCCEEDED", own)
-    decided = [value["M"]["resolution"]["S"] for name, value in sorted(row.items()) if name.startswith("review_")]
+    assert (row["state"], row["payment_intent_id"]) == ("SUCCEEDED", own)
+    decided = [value["resolution"] for name, value in sorted(row.items()) if name.startswith("review_")]
     assert decided == ["refund-second", "paid"]
 
 
@@ -259,8 +236,65 @@ def test_a_refund_that_stripe_refuses_is_not_called_done(operated: OperatedStack
     """The charge is disputed: it says so, and nothing is refunded."""
     own, second = (operated.intent(ORDER_ID, confirm="pm_card_visa") for _ in range(2))
     in_review(operated, payment_intent_id=own)
-    operated.admin.open_dispute(second)
-    report = resolve(operated, "refund-second")
-    assert report.status is ExitStatus.FOUND
-    assert "charge_disputed" in json.dumps(report.document)
-    assert operated.admin.ledger().refunds == ()
+    operated.standin.open_dispute(second)
+    assert "charge_disputed" in resolve(operated, "refund-second")["what"]
+    assert operated.standin.ledger().refunds == ()
+
+
+# ---------------------------------------------------------------- refunds
+
+
+def refund_in_review(operated: OperatedStack, *, finalized_at: int = NOW) -> str:
+    """A refund that needs review; returns the PaymentIntent."""
+    intent = operated.intent(ORDER_ID, confirm="pm_card_visa")
+    key = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "correlation_id": "c"}
+    frozen = {"attempt": 1, "amount_minor": 1000, "currency": "EUR", "payment_intent_id": intent, "requested_at": NOW}
+    state = {"state": "NEEDS_REVIEW", "finalized_at": finalized_at, "lease_expires_at": 0, "open_claims": 0}
+    operated.put("RefundsTable", **key, **frozen, **state, revision=4)
+    return intent
+
+
+def refund_row(operated: OperatedStack) -> dict[str, Any]:
+    return operated.get("RefundsTable", order_id=ORDER_ID, refund_id=REFUND_ID)
+
+
+def make_refund(operated: OperatedStack, intent: str) -> None:
+    metadata = {"order_id": ORDER_ID, "refund_id": REFUND_ID}
+    operated.stack.stripe.v1.refunds.create({"payment_intent": intent, "amount": 1000, "metadata": metadata})
+
+
+def test_a_refund_is_written_on_its_row_with_who_and_why(operated: OperatedStack) -> None:
+    """Refused while Stripe shows none; a dry run writes nothing; once Stripe shows it SUCCEEDED, and not again."""
+    intent, refund = refund_in_review(operated), ("--refund", REFUND_ID)
+    assert "no refund of this id" in resolve(operated, "refund-made", *refund)["what"]
+    make_refund(operated, intent)
+    assert "would write SUCCEEDED" in resolve(operated, "refund-made", *refund, yes=False)["what"]
+    assert not resolve(operated, "refund-failed", *refund)["done"]
+    assert resolve(operated, "refund-made", *refund)["done"]
+    row = refund_row(operated)
+    assert (row["state"], row["revision"], row["review_5"]["reason"]) == ("SUCCEEDED", 5, "seen")
+    assert not resolve(operated, "refund-failed", *refund)["done"]
+    with pytest.raises(Problem, match="--refund RFD"):
+        resolve(operated, "refund-made")
+
+
+def test_the_outcome_of_a_resolved_refund_is_emitted_again(operated: OperatedStack) -> None:
+    """It may have been lost, and nothing asks again for a refund in review."""
+    make_refund(operated, refund_in_review(operated))
+    refund = ("--refund", REFUND_ID)
+    assert resolve(operated, "refund-made", *refund)["done"]
+    assert "would be emitted again" in resolve(operated, "refund-made", *refund, yes=False)["what"]
+    assert "last_emitted_at" not in refund_row(operated)
+    assert resolve(operated, "refund-made", *refund)["done"]
+    row = refund_row(operated)
+    assert (row["state"], row["revision"], "last_emitted_at" in row) == ("SUCCEEDED", 6, True)
+
+
+def test_another_account_shows_no_refund_and_decides_nothing(operated: OperatedStack) -> None:
+    """Its list of refunds is empty: FAILED would free an amount that was given back, so that it is refunded twice."""
+    intent = refund_in_review(operated, finalized_at=1)
+    make_refund(operated, intent)
+    operated.standin.assign_api_key(API_KEY, "acct_other")
+    document = resolve(operated, "refund-failed", "--refund", REFUND_ID)
+    assert f"Stripe has no {intent}" in document["what"]
+    assert refund_row(operated)["state"] == "NEEDS_REVIEW"

@@ -1,0 +1,233 @@
+"""Both sides of an audit: the movements of money that Stripe has booked, and our rows.
+
+Stripe's are balance transactions, with the objects that caused them (Stripe API reference, "List all balance
+transactions", "The Balance Transaction object"). Disputes and failed refunds may have the type `adjustment` (Stripe
+documentation, "Reporting categories"), so the source and the sign say what a transaction is, not its type.
+
+Our rows are read by order, a hundred with one request; and by the time they were finalized, which no index has: the
+whole table is read, half a read unit for each 4 KB. A million rows of 700 bytes cost about one cent; an index would
+cost a write unit with each of the rows' writes, for a question that is asked once a day.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import batched
+from typing import TYPE_CHECKING, Any
+
+import stripe
+
+from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
+from onecharge.payments.stripe_responses import LookupInconclusive, metadata_of, order_id_of
+from onecharge.runtime.dynamodb import expression_values, from_item, to_item
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from stripe.params import BalanceTransactionListParams
+
+# ---------------------------------------------------------------- Stripe's side
+
+PAGE_SIZE = 100
+"""Transactions of one request, the most that Stripe returns."""
+_TRIES = 6
+_PAUSE_SECONDS = 2.0
+
+
+class Kind(StrEnum):
+    """What a movement is."""
+
+    CHARGE = "charge"
+    REFUND = "refund"
+    REFUND_FAILURE = "refund that failed"
+    DISPUTE = "dispute"
+    DISPUTE_REVERSAL = "dispute that was won"
+    REVERSAL = "charge that Stripe took back"
+    OTHER = "other"
+    """Not a customer's money: fees, payouts, transfers."""
+
+
+_KINDS = {
+    ("charge", True): Kind.CHARGE,
+    ("charge", False): Kind.REVERSAL,
+    ("refund", False): Kind.REFUND,
+    ("refund", True): Kind.REFUND_FAILURE,
+    ("dispute", False): Kind.DISPUTE,
+    ("dispute", True): Kind.DISPUTE_REVERSAL,
+}
+"""By the object that caused it, and whether the money comes in."""
+
+
+@dataclass(frozen=True)
+class Booked:
+    """One movement of money."""
+
+    kind: Kind
+    stripe_type: str
+    amount_minor: int
+    """Positive to our account, negative from it; in the currency that the customer pays in."""
+    currency: str
+    created: int
+    """Epoch seconds; decides to which day it belongs."""
+    source_id: str | None = None
+    payment_intent_id: str | None = None
+    order_id: str | None = None
+    """By the metadata of its source; a dispute, and a refund made by hand, have none of ours."""
+    refund_id: str | None = None
+    source_status: str | None = None
+    """Of the source as it is now."""
+
+
+def booked_of(transaction: Any) -> Booked:
+    """A balance transaction whose source is expanded."""
+    source: Any = getattr(transaction, "source", None)
+    is_in = transaction.amount >= 0
+    kind = _KINDS.get((getattr(source, "object", ""), is_in), Kind.OTHER)
+    if kind is Kind.OTHER:
+        currency = transaction.currency.upper()
+        return Booked(
+            kind, transaction.type, transaction.amount, currency, transaction.created, source_id=_id_of(source)
+        )
+    # In another currency Stripe has converted the source's amount for the account.
+    is_converted = transaction.currency != source.currency
+    amount = (source.amount if is_in else -source.amount) if is_converted else transaction.amount
+    return Booked(
+        kind,
+        transaction.type,
+        amount,
+        source.currency.upper(),
+        transaction.created,
+        source_id=source.id,
+        payment_intent_id=_id_of(getattr(source, "payment_intent", None)),
+        order_id=order_id_of(source),
+        refund_id=metadata_of(source).get("refund_id"),
+        source_status=getattr(source, "status", None),
+    )
+
+
+def _id_of(expandable: Any) -> str | None:
+    return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
+
+
+class Charged(StrEnum):
+    """Whether a PaymentIntent was charged within the time."""
+
+    WITHIN = "charged within the time, without the order in its metadata"
+    OUTSIDE = "charged at another time"
+    NOT = "not charged"
+
+
+@dataclass(frozen=True)
+class StripeBooks:
+    """The books of one Stripe account. A request that Stripe does not answer is repeated for about a minute.
+
+    Methods raise stripe.StripeError.
+    """
+
+    client: stripe.StripeClient
+
+    def pages(self, since: int, until: int) -> Iterator[list[Booked]]:
+        """All transactions that were booked from `since` until before `until`, newest first; a hundred at a time."""
+        parameters: BalanceTransactionListParams = {
+            "created": {"gte": since, "lt": until},
+            "limit": PAGE_SIZE,
+            "expand": ["data.source"],
+        }
+        while True:
+            given = dict(parameters)
+            page = _patiently(lambda given=given: self.client.v1.balance_transactions.list(given))  # type: ignore[misc]
+            yield [booked_of(each) for each in page.data]
+            if not page.has_more:
+                return
+            parameters["starting_after"] = page.data[-1].id
+
+    def order_of(self, payment_intent_id: str) -> str | None:
+        """The order of a PaymentIntent; None if it is not ours."""
+        try:
+            return _patiently(lambda: StripeGateway(self.client).order_of(payment_intent_id))
+        except NoSuchPaymentIntent:
+            return None
+
+    def amount_refunded(self, payment_intent_id: str) -> int | None:
+        """What is refunded of a PaymentIntent in total; None if that cannot be read completely."""
+        try:
+            return _patiently(lambda: StripeGateway(self.client).amount_refunded(payment_intent_id))
+        except LookupInconclusive:
+            return None
+
+    def charged(self, payment_intent_id: str, since: int, until: int) -> tuple[Charged, int, str]:
+        """Whether and when a PaymentIntent was charged, with its amount and currency."""
+        expand: Any = {"expand": ["latest_charge.balance_transaction"]}
+        intent = _if_found(lambda: self.client.v1.payment_intents.retrieve(payment_intent_id, expand))
+        if intent is None or intent.status != "succeeded":
+            return Charged.NOT, 0, ""
+        booked_at = intent.latest_charge.balance_transaction.created
+        when = Charged.WITHIN if since <= booked_at < until else Charged.OUTSIDE
+        return when, intent.amount, intent.currency.upper()
+
+    def refund_booked_at(self, stripe_refund_id: str) -> int | None:
+        """When a refund was booked; None if Stripe has no such refund."""
+        expand: Any = {"expand": ["balance_transaction"]}
+        refund = _if_found(lambda: self.client.v1.refunds.retrieve(stripe_refund_id, expand))
+        if refund is None:
+            return None
+        booked = getattr(refund, "balance_transaction", None)
+        return int(booked.created if booked else refund.created)
+
+
+def _if_found(request: Callable[[], Any]) -> Any:
+    """What Stripe has; None if it has none."""
+    try:
+        return _patiently(request)
+    except stripe.InvalidRequestError as error:
+        if error.http_status != 404:
+            raise
+        return None
+
+
+def _patiently[Answer](request: Callable[[], Answer]) -> Answer:
+    for tried in range(1, _TRIES + 1):
+        try:
+            return request()
+        except (stripe.RateLimitError, stripe.APIConnectionError, stripe.APIError):
+            if tried == _TRIES:
+                raise
+            time.sleep(_PAUSE_SECONDS * tried)
+    raise AssertionError  # The loop returns or raises.
+
+
+# ---------------------------------------------------------------- our side
+
+_KEYS_MAX = 100
+"""Keys of one BatchGetItem request, at the most (Amazon DynamoDB API reference)."""
+
+type Row = Mapping[str, Any]
+"""A row's attributes in plain Python values."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of the Payments or the Refunds table."""
+
+    client: "DynamoDBClient"
+    table: str
+
+    def of(self, keys: Iterable[Mapping[str, str]]) -> Iterator[Row]:
+        """The rows of these keys, strongly consistent; in any order, without those that are lost."""
+        for batch in batched(keys, _KEYS_MAX, strict=False):
+            wanted: Any = {self.table: {"Keys": [to_item(key) for key in batch], "ConsistentRead": True}}
+            while wanted:  # DynamoDB answers with at most 16 MB, and with what it has left out.
+                answer = self.client.batch_get_item(RequestItems=wanted)
+                yield from map(from_item, answer["Responses"].get(self.table, []))
+                wanted = answer.get("UnprocessedKeys")
+
+    def succeeded(self, since: int, until: int) -> Iterator[Row]:
+        """The rows that were finalized as SUCCEEDED within the time; a page of at most 1 MB at a time."""
+        pages = self.client.get_paginator("scan").paginate(
+            TableName=self.table,
+            FilterExpression="#state = :state AND finalized_at >= :since AND finalized_at < :until",
+            ExpressionAttributeNames={"#state": "state"},
+            ExpressionAttributeValues=expression_values(state="SUCCEEDED", since=since, until=until),
+        )
+        for page in pages:
+            yield from map(from_item, page["Items"])

@@ -1,0 +1,329 @@
+"""What to do with a message of a DLQ, by the state of its order, payment and refund.
+
+    REDRIVE   something is left to do, and the message does it: send it back
+    DISCARD   nothing is left for it to do: a duplicate by now, superseded, or of an order that has ended
+    KEEP      leave it in the DLQ: a person, a later time or another message comes first
+
+`advise` reads what it needs: the order, its payment or refund, and Stripe if only Stripe knows. The decisions below it
+are pure. The advice spares work and surprises; no promise about money rests on it (dlq_letters.py says why).
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import stripe
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import ValidationError
+
+from onecharge.contract.events import (
+    CancelRequestedEvent,
+    Event,
+    OrderPlaced,
+    OrderPlacedEvent,
+    PaymentOutcomeEvent,
+    reason_of,
+)
+from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState, RefundStatus
+from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.refunds import REFUND_OUTCOMES, StoredRefund
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import OrderStore
+from onecharge.orders.transitions import OUTCOMES, waits
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.refunds.protocol import Refund
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.stripe_responses import LookupInconclusive
+from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from onecharge.runtime.dynamodb import to_item
+from ops.connection import Stack
+from ops.dlq_letters import DeadLetter, destination_of
+
+
+class Action(StrEnum):
+    """What to do with a message."""
+
+    REDRIVE = "redrive"
+    DISCARD = "discard"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do with a message, and why."""
+
+    action: Action
+    why: str
+    can_be_forced: bool = False
+    """Whether `redrive --force` sends it back all the same: nothing is known against it, only too little for it."""
+
+
+def redrive(why: str) -> Advice:
+    return Advice(Action.REDRIVE, why)
+
+
+def discard(why: str, *, can_be_forced: bool = False) -> Advice:
+    return Advice(Action.DISCARD, why, can_be_forced)
+
+
+def keep(why: str, *, can_be_forced: bool = False) -> Advice:
+    return Advice(Action.KEEP, why, can_be_forced)
+
+
+NO_SUCH_ORDER = keep("the order service has no such order: was its table restored? Charging it would serve nobody")
+NO_SUCH_REFUND = keep("the order service has no such refund: was its table restored? It was never requested")
+BY_REVIEW = keep("a person decides about the order: `python -m ops review list`")
+DIFFERS = keep("it differs from what is stored: who has sent it?")
+
+# ---------------------------------------------------------------- reading what is known
+
+
+def advise(stack: Stack, letter: DeadLetter) -> Advice:
+    """What to do with the message, by what is known at this moment; keep it if that cannot be found out."""
+    try:
+        return _advise_letter(stack, letter)
+    except (BotoCoreError, ClientError) as error:
+        return keep(f"it could not be consulted: {error}")
+    except ValueError:  # Of an item that breaks its schema; the item's values stay out of it.
+        return keep("the item of its order or refund cannot be read: `python -m ops explain`")
+
+
+def _advise_letter(stack: Stack, letter: DeadLetter) -> Advice:
+    destination = destination_of(letter)
+    if destination is None and letter.event_type is None and letter.order_id is None:
+        return keep("neither a type nor an order can be read from it, so no queue can be found that it belongs to")
+    if destination is None:
+        return keep(f"no queue takes messages of the type {letter.event_type}")
+    try:
+        event = destination.adapter.validate_json(letter.event_json)
+    except ValidationError as invalid:
+        return advise_unreadable(reason_of(invalid), _order(stack, letter.order_id))
+    if _is_in_future(event):
+        return advise_unreadable("its time is in the future", _order(stack, letter.order_id))
+    return _advise_event(stack, event)
+
+
+def _advise_event(stack: Stack, event: Event) -> Advice:
+    order_id = event.data.order_id
+    order = _order(stack, order_id)
+    payment = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")).read(order_id)
+    match event:
+        case OrderPlacedEvent():
+            found = _at_stripe(stack, event, payment) if asks_stripe(event, order, payment) else []
+            return advise_order_placed(event, order, payment, found)
+        case CancelRequestedEvent():
+            return advise_cancel_requested(event, order)
+        case PaymentOutcomeEvent():
+            return advise_payment_outcome(event, order, payment)
+        case RefundRequestedEvent():
+            refunds = RefundStore(stack.dynamodb, stack.resource("RefundsTable"))
+            refund = refunds.read(order_id, event.data.refund_id)
+            return advise_refund_requested(event, _stored_refund(stack, event), refund, payment)
+        case RefundOutcomeEvent():
+            is_canceled = order is not None and order.status is OrderStatus.CANCELED
+            return advise_refund_outcome(event, _stored_refund(stack, event), order_is_canceled=is_canceled)
+        case _:
+            return keep(f"there is no rule for messages of the type {event.type}")
+
+
+def _at_stripe(stack: Stack, event: OrderPlacedEvent, payment: Payment | None) -> Sequence[FoundIntent] | None:
+    """The PaymentIntent that the row names, or all of the order if there is no such row; None: unknown."""
+    gateway = StripeGateway(stack.stripe)
+    if payment is not None and payment.payment_intent_id is not None:
+        response = gateway.retrieve(payment.payment_intent_id)
+        return None if response.failure or response.intent is None else [response.intent]
+    try:
+        return gateway.find_payment_intents(FrozenRequest.of(event.data), now=int(time.time()))
+    except (LookupInconclusive, stripe.StripeError):
+        return None
+
+
+def _order(stack: Stack, order_id: str | None) -> StoredOrder | None:
+    return OrderStore(stack.dynamodb, stack.resource("OrdersTable")).find(order_id) if order_id else None
+
+
+def _stored_refund(stack: Stack, event: RefundRequestedEvent | RefundOutcomeEvent) -> StoredRefund | None:
+    answer = stack.dynamodb.get_item(
+        TableName=stack.resource("OrderRefundsTable"),
+        Key=to_item({"order_id": event.data.order_id, "refund_id": event.data.refund_id}),
+        ConsistentRead=True,
+    )
+    return StoredRefund.from_item(answer["Item"]) if "Item" in answer else None
+
+
+def _is_in_future(event: Any) -> bool:
+    """Whether the payment service refuses it as poison."""
+    at: datetime | None = getattr(event.data, "placed_at", None) or getattr(event.data, "requested_at", None)
+    return at is not None and at.timestamp() > time.time() + FUTURE_MAX_SECONDS
+
+
+# ---------------------------------------------------------------- unreadable
+
+
+def advise_unreadable(reason: str, order: StoredOrder | None) -> Advice:
+    """Of a message that this version's code cannot read either: it would come back to the DLQ immediately.
+
+    Args:
+        order: the order that it names, if any can be made out.
+    """
+    if order is not None and waits(order.status):
+        return keep(f"still poison ({reason}), and its order is {order.status}", can_be_forced=True)
+    return discard(f"still poison ({reason}): this version's code cannot read it either", can_be_forced=True)
+
+
+# ---------------------------------------------------------------- to the payment service
+
+
+def asks_stripe(event: OrderPlacedEvent, order: StoredOrder | None, payment: Payment | None) -> bool:
+    """Whether only Stripe knows the result of the payment: its row is lost, or not final."""
+    before_stripe = advise_order_placed(event, order, payment, [])
+    return before_stripe.action is Action.REDRIVE and (payment is None or payment.state is PaymentState.PENDING)
+
+
+def advise_order_placed(
+    event: OrderPlacedEvent,
+    order: StoredOrder | None,
+    payment: Payment | None,
+    found: Sequence[FoundIntent] | None,
+) -> Advice:
+    """Of a message that asks to charge an order.
+
+    Args:
+        found: the order's PaymentIntents at Stripe, if they matter (`asks_stripe`); None if Stripe could not be asked.
+    """
+    data = event.data
+    if order is None:
+        return NO_SUCH_ORDER
+    if _differs(data, order):
+        return DIFFERS
+    if order.status in (OrderStatus.PAID, OrderStatus.CANCELED):
+        return discard(f"the order is {order.status}: nothing to do")
+    newest = max(order.attempt, payment.attempt if payment else 0)
+    if data.attempt < newest:
+        return discard(f"superseded by attempt {newest}")
+    if data.attempt > order.attempt:
+        return keep(f"the order knows {order.attempt} attempts only: was its table restored?")
+    return _advise_present_attempt(order, payment, found)
+
+
+def _advise_present_attempt(order: StoredOrder, payment: Payment | None, found: Sequence[FoundIntent] | None) -> Advice:
+    """Of the message of an order's present attempt, neither PAID nor CANCELED."""
+    match order.status:
+        case OrderStatus.PAYMENT_DECLINED:
+            return discard("the attempt was declined: another card is another attempt, with a message of its own")
+        case OrderStatus.NEEDS_REVIEW:
+            return BY_REVIEW
+        case OrderStatus.CANCELING:
+            return keep("the order is being canceled, by another message and the reconciler")
+        case _:
+            pass
+    if payment is not None and payment.cancel_requested_at is not None:
+        return keep("a cancellation of the payment is requested: the reconciler finishes it")
+    if payment is None or payment.state is PaymentState.PENDING:
+        return _advise_undecided(payment, found, FrozenRequest.of(order.present_attempt))
+    if payment.state is PaymentState.REQUIRES_ACTION and order.status is OrderStatus.REQUIRES_ACTION:
+        return keep("it waits for the customer to authenticate: nothing to do until then")
+    # The row is final, and the order does not know: a late duplicate makes the row emit its outcome again.
+    return redrive(f"the payment is {payment.state}, and the order does not know: its outcome is emitted again")
+
+
+def _advise_undecided(payment: Payment | None, found: Sequence[FoundIntent] | None, request: FrozenRequest) -> Advice:
+    """The row is PENDING, or there is none: Stripe knows."""
+    lost = "" if payment else "the payment has no row; "
+    if found is None:
+        return keep(f"{lost}Stripe could not be asked: try again", can_be_forced=True)
+    succeeded = [intent for intent in found if intent.status == "succeeded"]
+    if len(succeeded) > 1:
+        return keep("several PaymentIntents of the order succeeded: `python -m ops explain`")
+    if any(intent.has_other_money(request) for intent in succeeded):
+        return keep("a PaymentIntent of the order succeeded with another amount or currency: `python -m ops explain`")
+    if succeeded:
+        shown = succeeded[0].payment_intent_id
+        return redrive(f"{lost}Stripe shows {shown} succeeded: the worker writes that down, and charges nothing")
+    return redrive(f"{lost}the order waits for this payment, and Stripe shows none that succeeded")
+
+
+def _differs(data: OrderPlaced, order: StoredOrder) -> bool:
+    """Whether the stored order itself makes another message. An earlier attempt has its own payment method."""
+    stored = order.present_attempt
+    changes: dict[str, object] = {"attempt": data.attempt}
+    if data.attempt != stored.attempt:
+        changes["payment_method"] = data.payment_method
+    return OrderPlaced(**data.model_dump()) != stored.model_copy(update=changes)
+
+
+def advise_cancel_requested(event: CancelRequestedEvent, order: StoredOrder | None) -> Advice:
+    """Of a message that asks to cancel an order."""
+    if order is None:
+        return NO_SUCH_ORDER
+    if _differs(event.data, order):
+        return DIFFERS
+    if order.status is OrderStatus.CANCELING:
+        return redrive("the order is CANCELING: the worker cancels its payment, or finds it paid")
+    if order.status is OrderStatus.NEEDS_REVIEW:
+        return BY_REVIEW
+    if waits(order.status):
+        return keep(f"the order is {order.status}, and no cancellation of it is stored")
+    return discard(f"the order is {order.status}: nothing to cancel")
+
+
+def advise_refund_requested(
+    event: RefundRequestedEvent, stored: StoredRefund | None, refund: Refund | None, payment: Payment | None
+) -> Advice:
+    """Of a message that asks to refund; `stored` is the order service's refund, `refund` the payment service's row."""
+    if stored is None:
+        return NO_SUCH_REFUND
+    if event.data != stored.requested_event().data:
+        return DIFFERS
+    if stored.status in (RefundStatus.SUCCEEDED, RefundStatus.FAILED):
+        return discard(f"the refund is {stored.status}: nothing to do")
+    if stored.status is RefundStatus.NEEDS_REVIEW:
+        return keep("a person decides about the refund: `python -m ops explain`")
+    if payment is None or payment.state is not PaymentState.SUCCEEDED:
+        return keep("the payment service does not know the order as paid: there is nothing to refund yet")
+    if refund is not None and refund.state is not RefundState.PENDING:
+        return redrive(f"the refund is {refund.state}, and the order does not know: its outcome is emitted again")
+    return redrive("the refund is PENDING: the worker looks it up at Stripe, and makes it if there is none")
+
+
+# ---------------------------------------------------------------- to the order service
+
+
+def advise_payment_outcome(event: PaymentOutcomeEvent, order: StoredOrder | None, payment: Payment | None) -> Advice:
+    """Of a message with the outcome of a payment. It moves no money; the order takes each outcome once.
+
+    Args:
+        payment: its row as it is now: a person may have resolved it since.
+    """
+    if order is None:
+        return keep("the order service has no such order: was its table restored?")
+    transition, data = OUTCOMES[event.type], event.data
+    is_review = transition.status is OrderStatus.NEEDS_REVIEW
+    if is_review and payment is not None and payment.state is not PaymentState.NEEDS_REVIEW:
+        return discard(f"the payment is {payment.state} by now: it needs no review any more")
+    if order.status in transition.origins and (transition.of_any_attempt or data.attempt == order.attempt):
+        return redrive(f"the order is {order.status}, and becomes {transition.status}")
+    refunded = data.amount_refunded_minor
+    if refunded is not None and refunded != order.stripe_refunded_minor:
+        return redrive("the order knows another refunded amount; the newer of the two stays")
+    if data.dispute_status is not None and data.dispute_status != order.dispute_status:
+        return redrive(f"the order does not know that its dispute is {data.dispute_status}")
+    return discard(f"the order is {order.status}: it knows, or knows better")
+
+
+def advise_refund_outcome(event: RefundOutcomeEvent, stored: StoredRefund | None, *, order_is_canceled: bool) -> Advice:
+    """Of a message with the outcome of a refund."""
+    if stored is None and order_is_canceled:
+        # The payment service itself refunds a canceled order that was charged: there is no request.
+        return discard("the refund of a canceled order: it was not requested")
+    if stored is None:
+        return NO_SUCH_REFUND
+    transition = REFUND_OUTCOMES[event.type]
+    if stored.status in transition.origins and event.data.amount_minor == stored.amount_minor:
+        return redrive(f"the refund is {stored.status}, and becomes {transition.status}")
+    return discard(f"the refund is {stored.status}: it knows, or knows better")
