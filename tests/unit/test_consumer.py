@@ -106,10 +106,7 @@ def body(sample: Sample) -> str:
 
 
 Consume = Callable[..., list[str]]
-QUEUES = [
-    "sqs",
-    "fifo",
-]
+QUEUES = ("sqs", "fifo")
 
 
 @pytest.fixture
@@ -183,7 +180,7 @@ def test_an_unexpected_error_fails_only_its_own_delivery(sqs: Sqs, consume: Cons
 def test_an_error_of_the_consumer_itself_fails_only_its_own_record(
     sqs: Sqs, consume: Consume, body: str, log: Log
 ) -> None:
-    """What its queue raises that nobody foresaw: the rest of the batch is not delivered again."""
+    """An error of its queue that nobody foresaw: the rest of the batch is not delivered again."""
 
     def fail(**_: object) -> None:
         raise ZeroDivisionError
@@ -222,8 +219,8 @@ def test_poison_goes_straight_to_the_dlq(
     assert "42424242" not in log.text
 
 
-def test_a_dead_letter_has_all_that_it_takes_to_send_it_back(sqs: Sqs, consume: Consume) -> None:
-    """Where it came from, its id, time and receive count there, and the attributes that it had; ten at the most."""
+def test_a_dead_letter_has_what_is_needed_to_send_it_back(sqs: Sqs, consume: Consume) -> None:
+    """Where it came from, its id, time and receive count there, and the attributes that it had; at most ten."""
     given = {f"given_{index}": {"DataType": "String", "StringValue": "x"} for index in range(8)}
     sent = sqs.client.send_message(QueueUrl=sqs.queue.url, MessageBody="{", MessageAttributes=given)
     event = sqs.receive()
@@ -300,15 +297,8 @@ def test_a_record_that_cannot_be_finished_is_returned_to_the_queue(
     assert timeouts == [backoff_seconds(1, jitter=1), backoff_seconds(6, jitter=1)]
 
 
-# ---------------------------------------------------------------- a batch
-
-
-def unhandled(event: OrderPlacedEvent) -> Disposition:
-    raise AssertionError
-
-
 def test_a_message_that_our_own_model_fails_on_fails_alone(sqs: Sqs, consume: Consume, body: str) -> None:
-    """An error that is no ValidationError is ours: the message stays in its queue, and the others are handled."""
+    """An error other than a ValidationError is ours: the message stays in its queue, and the others are handled."""
 
     class Fragile(OrderPlacedEvent):
         def model_post_init(self, _: Any) -> None:
@@ -359,7 +349,7 @@ def test_the_messages_of_a_group_are_handled_in_order(fifo: Sqs, consume: Consum
 def test_after_the_first_failure_of_a_group_its_rest_is_returned_to_the_queue(
     fifo: Sqs, consume: Consume, body: str, failure: Disposition | None
 ) -> None:
-    """Unhandled and visible at once, since an invisible message blocks its group. Other groups succeed."""
+    """Unhandled and visible immediately, since an invisible message blocks its group. Other groups succeed."""
     handled: list[int] = []
 
     def handle(event: OrderPlacedEvent) -> Disposition:
