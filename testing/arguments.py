@@ -24,17 +24,6 @@ def at_least(minimum: int, name: str) -> Callable[[str], int]:
     return lambda text: _whole_number(name, text, minimum=minimum)
 
 
-def between(minimum: int, maximum: int, name: str) -> Callable[[str], int]:
-    """NAME=…: a whole number from the minimum to the maximum."""
-
-    def parsed(text: str) -> int:
-        if text.isascii() and text.isdigit() and minimum <= int(text) <= maximum:
-            return int(text)
-        raise argparse.ArgumentTypeError(f"{name}={text} has to be a whole number from {minimum} to {maximum}")
-
-    return parsed
-
-
 def seed_or_schedule(text: str) -> tuple[int, int | None]:
     """SEED=seed, or SEED=seed:number for one schedule; gives the seed and the schedule's number, or none."""
     first, colon, number = text.partition(":")

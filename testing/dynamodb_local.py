@@ -36,11 +36,8 @@ def dynamodb_client(url: str) -> Any:
 
 
 @contextmanager
-def running_dynamodb_local(work_dir: Path, *, heap_max: str | None = None) -> Iterator[str]:
+def running_dynamodb_local(work_dir: Path) -> Iterator[str]:
     """Run it with an empty memory until the block ends; yields its address.
-
-    Args:
-        heap_max: of Java, for as many rows as fit into it: `6g`; None for Java's own.
 
     Raises:
         NotInstalled: it was not installed, or there is no Java that runs it.
@@ -52,7 +49,6 @@ def running_dynamodb_local(work_dir: Path, *, heap_max: str | None = None) -> It
     port = free_port(_HOST)
     command = [
         "java",
-        *([f"-Xmx{heap_max}"] if heap_max else []),
         f"-Djava.library.path={jars[0].parent / 'DynamoDBLocal_lib'}",
         *("-jar", str(jars[0]), "-inMemory", "-disableTelemetry", "-port", str(port)),
     ]

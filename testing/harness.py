@@ -73,8 +73,8 @@ def load_template(name: str = "template.yaml") -> dict[str, Any]:
 
 
 @cache
-def load_intrinsics(path: Path = PROJECT / "template.yaml") -> dict[str, Any]:
-    """A template with CloudFormation's short forms as objects: `{"Ref": "x"}`, `{"If": [...]}`. Read it only."""
+def load_intrinsics() -> dict[str, Any]:
+    """template.yaml with CloudFormation's short forms as objects: `{"Ref": "x"}`, `{"If": [...]}`. Read it only."""
 
     class Loader(yaml.SafeLoader):
         pass
@@ -87,7 +87,7 @@ def load_intrinsics(path: Path = PROJECT / "template.yaml") -> dict[str, Any]:
         return {suffix: node.value}
 
     Loader.add_multi_constructor("!", construct)
-    loaded = yaml.load(path.read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+    loaded = yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
     return dict(loaded)
 
 
