@@ -1,5 +1,6 @@
-"""The commands of README.md work when they are pasted into a fresh shell, and answer what README.md shows."""
+"""README.md shows the code as it is. Its commands, and those of the API's guide, work when they are pasted."""
 
+import inspect
 import json
 import re
 import shlex
@@ -16,9 +17,11 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from local.__main__ import _EXAMPLE
 from local.issuer import running_issuer
 from onecharge.orders.ids import order_id_of
+from onecharge.payments.charges.charge import charge
 from testing.harness import PROJECT
 
 README = (PROJECT / "README.md").read_text()
+COMMANDS = README + (PROJECT / "docs/guides/api.md").read_text()
 API_URL = "http://127.0.0.1:4566/_aws/execute-api/ab12/$default"
 # Instead of curl: one line for each word that it was called with.
 _STUBS = """
@@ -30,7 +33,7 @@ make() { echo "make $1"; }
 
 def block(containing: str) -> str:
     """The one block of shell commands that holds the text."""
-    [found] = [each for each in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if containing in each]
+    [found] = [each for each in re.findall(r"```sh\n(.*?)```", COMMANDS, re.DOTALL) if containing in each]
     return str(found)
 
 
@@ -117,3 +120,8 @@ def test_the_deployment_finds_sam(checkout: Path) -> None:
 
 def test_sam_local_finds_sam(checkout: Path) -> None:
     assert "sam" in paste(block("sam local invoke"), checkout)
+
+
+def test_readme_shows_the_function_that_charges() -> None:
+    """The page of code is the code that runs."""
+    assert f"```python\n{inspect.getsource(charge)}```" in README
