@@ -10,7 +10,7 @@ It has no rules of its own where the product has rules: it asks the product's.
 
 from collections.abc import Callable, Iterator, Mapping
 
-from onecharge.contract.refunds import RefundState, RefundStatus
+from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES
 from onecharge.orders.transitions import OUTCOMES, WAITING
@@ -33,8 +33,7 @@ from ops import schedule
 from ops.facts import Facts, IntentFacts, RefundFacts
 from ops.findings import EMIT_AGAIN, REDRIVE, Cause, Finding, Move, Severity, broken, waits
 from ops.output import time_of
-from publish_events.mapping import PAYMENT_EVENT_TYPES
-from publish_events.refunds import REFUND_EVENT_TYPES
+from publish_events.mapping import PAYMENT_EVENT_TYPES, REFUND_EVENT_TYPES
 from reconcile.reconcile import ROUND_OVERDUE_SECONDS
 from republish.waiting import DAY_SECONDS
 from update_order.orders import CLOSED_DISPUTES
@@ -388,7 +387,7 @@ def _refund_at_stripe(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
 
 def _refund_waits(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
     requested = refund.requested
-    if requested is None or requested.status is not RefundStatus.PENDING:
+    if requested is None or requested.status is not RefundState.PENDING:
         return
     since = requested.requested_event().data.requested_at.timestamp()
     again = _republication(facts, since, "refund_charge; republish publishes it again")
@@ -424,7 +423,7 @@ def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Fi
         yield waits(Cause.REFUND_OUTCOME_NOT_APPLIED, detail, Move("publish_events, then update_order"))
         return
     fix = Cause.REFUND_OUTCOME_NOT_APPLIED.fix
-    if requested.status is not RefundStatus.PENDING and row.state is not RefundState.NEEDS_REVIEW:
+    if requested.status is not RefundState.PENDING and row.state is not RefundState.NEEDS_REVIEW:
         # republish asks only for refunds that are PENDING. This resolution says what the row says already.
         resolution = "refund-made" if row.state is RefundState.SUCCEEDED else "refund-failed"
         again = "python -m ops review resolve {order_id} --refund {refund_id}"

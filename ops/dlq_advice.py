@@ -27,7 +27,7 @@ from onecharge.contract.events import (
     PaymentOutcomeEvent,
     reason_of,
 )
-from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState, RefundStatus
+from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES, StoredRefund
 from onecharge.orders.schema import StoredOrder
@@ -280,9 +280,9 @@ def advise_refund_requested(
         return NO_SUCH_REFUND
     if event.data != stored.requested_event().data:
         return DIFFERS
-    if stored.status in (RefundStatus.SUCCEEDED, RefundStatus.FAILED):
+    if stored.status in (RefundState.SUCCEEDED, RefundState.FAILED):
         return discard(f"the refund is {stored.status}: nothing to do")
-    if stored.status is RefundStatus.NEEDS_REVIEW:
+    if stored.status is RefundState.NEEDS_REVIEW:
         return keep("a person decides about the refund: `python -m ops explain`")
     if payment is None or payment.state is not PaymentState.SUCCEEDED:
         return keep("the payment service does not know the order as paid: there is nothing to refund yet")

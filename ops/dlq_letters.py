@@ -49,7 +49,7 @@ from pydantic import TypeAdapter
 
 from charge_order.app import ORDER_EVENT
 from onecharge.contract.events import ORDER_ID_PATTERN, Event, EventType, PaymentEventType
-from onecharge.contract.refunds import RefundEventType, RefundOutcomeType, RefundRequestedEvent
+from onecharge.contract.refunds import RefundOutcomeType, RefundRequestedEvent
 from onecharge.orders.card_numbers import body_holds_card_number
 from onecharge.runtime.queues import DeadLetterAttribute
 from ops.connection import Stack
@@ -195,7 +195,7 @@ DESTINATIONS = (
         PAYMENT_EVENT,
         frozenset({*get_args(PaymentEventType), *get_args(RefundOutcomeType)}),
     ),
-    Destination("RefundsQueue", TypeAdapter(RefundRequestedEvent), frozenset({RefundEventType.REQUESTED})),
+    Destination("RefundsQueue", TypeAdapter(RefundRequestedEvent), frozenset({EventType.REFUND_REQUESTED})),
 )
 """Every queue that a message can be sent back to. No event type belongs to two."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from onecharge.contract.refunds import RefundStatus
+from onecharge.contract.refunds import RefundState
 from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.store import PaymentStore
@@ -105,7 +105,7 @@ def _orders(stack: Stack, until: float) -> Iterator[Waiter]:
 def _refunds(stack: Stack, until: float) -> Iterator[Waiter]:
     index = WaitingIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), "requested_at")
     for entry in index.entries(until=until):
-        if entry["status"] == RefundStatus.PENDING:
+        if entry["status"] == RefundState.PENDING:
             yield Waiter(entry["order_id"], _epoch(entry["requested_at"]), f"refund {entry['refund_id']}")
 
 

@@ -24,7 +24,7 @@ from typing import Any, assert_never
 import stripe
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.refunds import RefundState, RefundStatus
+from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import RETRY
@@ -116,7 +116,7 @@ def _list(stack: Stack) -> Report:
     index = WaitingIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), "requested_at")
     refunds = [
         {"order_id": each["order_id"], "refund_id": each["refund_id"]}
-        for each in _reviewed(index, RefundStatus.NEEDS_REVIEW)
+        for each in _reviewed(index, RefundState.NEEDS_REVIEW)
     ]
     rows = [
         (each["order_id"], each["reason"], each["since"], ", ".join(each["stripe"]), ", ".join(each["possible"]))

@@ -1,15 +1,17 @@
 """Runs of place_due_orders over tables in memory, with faults, crashes and second runs at every boundary."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from onecharge.contract.events import Event
 from onecharge.runtime.dynamodb import from_item, to_item
-from place_due_orders.due import PlaceDueOrders
+from onecharge.runtime.parallel import one_after_another
+from place_due_orders.due import DueRun
 from place_due_orders.store import DueDocumentStore
-from publish_events.mapping import PublishedTables, order_event_from_item
+from publish_events.mapping import order_event_from_item
 from testing.harness import Log
 from testing.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults
 
@@ -17,7 +19,10 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TODAY = "2026-11-21"
 RUN_ID = "8f1e64a2-5d0f-4b83-9a56-2f8e3b17d940"
 
-event_from_record = PublishedTables({"Orders": order_event_from_item}).event_from_record
+
+def event_from_record(record: Mapping[str, Any]) -> Event | None:
+    """What is published of a record of the Orders table."""
+    return order_event_from_item(record["dynamodb"]["NewImage"])
 
 
 class Crash(BaseException):
@@ -57,7 +62,6 @@ class Calendar:
     now: datetime = NOON
     counted: list[str] = field(default_factory=list)
     steps_left: int = 10**6
-    at_once: int = 1
 
     def __post_init__(self) -> None:
         self.dynamodb: Any = MemoryDynamoDB(
@@ -92,17 +96,16 @@ class Calendar:
             return False
         return True
 
-    def run(self, *, page_size: int = 1000) -> None:
-        PlaceDueOrders(
+    def run(self) -> None:
+        DueRun(
             documents=DueDocumentStore(self.dynamodb, "DueDocuments", "Orders"),
             clock=lambda: self.now,
             has_time=self._has_time,
             run_id=RUN_ID,
             logger=self.log.logger,
             count=self.counted.append,
-            page_size=page_size,
-            at_once=self.at_once,
-        )()
+            parallel=one_after_another,
+        ).place_orders()
 
     def _has_time(self) -> bool:
         self.steps_left -= 1

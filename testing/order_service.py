@@ -1,9 +1,12 @@
 """One order in a DynamoDB table of the caller's, and the order service's functions that write it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 from uuid import uuid4
+
+import pytest
 
 from onecharge.contract.events import PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
@@ -11,10 +14,11 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.http_api import Problem
 from orders_api.pay_again import make_attempt
 from orders_api.place_order import OrderRequest, store_order
 from testing.harness import Log, create_table
-from update_order.orders import UpdateOrder
+from update_order.orders import update_order
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 CUSTOMER = "cus_1"
@@ -78,5 +82,12 @@ class Shop:
         """Handle a payment's outcome."""
         values = {"order_id": self.order_id, "attempt": attempt, "amount_minor": 2500, "currency": "EUR"}
         outcome = PaymentOutcome.model_validate({**values, "occurred_at": NOW, "revision": 1, **data})
-        update = UpdateOrder(self.orders, Log().logger, self.counted.append)
-        assert update(PaymentOutcomeEvent.of(event_type, outcome, correlation_id="c")) == Done()
+        event = PaymentOutcomeEvent.of(event_type, outcome, correlation_id="c")
+        assert update_order(event, orders=self.orders, logger=Log().logger, count=self.counted.append) == Done()
+
+
+def refused(call: Callable[[], object]) -> str:
+    """The kind of the problem that the call is refused with."""
+    with pytest.raises(Problem) as problem:
+        call()
+    return problem.value.kind

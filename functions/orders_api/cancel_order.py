@@ -19,7 +19,7 @@ from onecharge.orders.store import OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import CANCEL
 from onecharge.runtime.http_api import JsonResponse, Request, Route
 from orders_api.http import Dependencies, conflict
-from orders_api.responses import Order, order_view
+from orders_api.responses import OrderView, order_view
 
 _REFUSED: Mapping[str, tuple[str, str]] = {
     OrderStatus.PAID: ("already-paid", "The order is paid. It can be refunded, not canceled."),
@@ -72,7 +72,7 @@ ROUTE = Route(
     "Cancel an order unless it is paid. 202: the cancellation is stored, nothing is confirmed from now on, and the "
     "order becomes CANCELED or PAID by itself. Idempotent.",
     HTTPStatus.OK,
-    Order,
+    OrderView,
     {HTTPStatus.NOT_FOUND: ("not-found",), HTTPStatus.CONFLICT: ("already-paid", "needs-review")},
     is_sometimes_accepted=True,
 )

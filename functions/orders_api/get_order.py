@@ -5,10 +5,10 @@ from http import HTTPStatus
 from onecharge.runtime.http_api import JsonResponse, Request, Route
 from orders_api.http import Dependencies
 from orders_api.refund_order import Refunds, refunds_of
-from orders_api.responses import Order, order_view
+from orders_api.responses import OrderView, order_view
 
 
-class OrderDetails(Order):
+class OrderDetails(OrderView):
     """The status of an order, with what only this route shows."""
 
     refunds: Refunds

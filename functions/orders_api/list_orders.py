@@ -9,7 +9,7 @@ order writes to it once, and a change of its status does not.
 import base64
 import binascii
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from onecharge.contract.events import OrderId
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.dynamodb import expression_values, from_item, to_item
+from onecharge.runtime.dynamodb import expression_values, read_items, to_item
 from onecharge.runtime.http_api import JsonResponse, Request, Route
 from onecharge.runtime.metrics import Alarm
 from orders_api.http import Dependencies, invalid_request
@@ -75,39 +75,36 @@ class OrdersQuery(BaseModel):
         return cursor
 
 
-@dataclass(frozen=True)
-class Page:
-    """Some of a customer's orders, the newest first; `end` is where the next page begins, None on the last one.
-
-    An order that expired since the index was read is left out, so a page may be shorter than was asked for.
-    """
-
-    orders: list[StoredOrder]
-    unreadable: list[str]
-    """The ids of orders whose items break the schema; they are left out."""
-    end: Cursor | None
-
-
 def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
     """Show one page of the customer's orders."""
     try:
         query = OrdersQuery.model_validate(request.event.query_string_parameters or {})
     except ValidationError as invalid:
         raise invalid_request(invalid, "The query does not ask for a page of orders.") from None
-    page = read_page(deps.orders, request.customer_id, query)
-    for order_id in page.unreadable:
-        deps.count("OrderUnreadable")
-        deps.count(Alarm(Cause.ITEM_UNREADABLE))
-        deps.logger.error(
-            "order left out of a list: its item breaks the schema",
-            extra={"order_id": order_id, "cause": Cause.ITEM_UNREADABLE},
-        )
-    cursor = page.end.encoded() if page.end else None
-    return request.respond(HTTPStatus.OK, OrderList(orders=[*map(order_view, page.orders)], next_cursor=cursor))
+    items, end = read_page(deps.orders, request.customer_id, query)
+    shown = []
+    for item in items:
+        try:
+            shown.append(order_view(StoredOrder.from_item(item)))
+        except Exception:  # Whatever is wrong with this order, the others are shown.
+            deps.count("OrderUnreadable")
+            deps.count(Alarm(Cause.ITEM_UNREADABLE))
+            deps.logger.error(
+                "order left out of a list: its item breaks the schema",
+                extra={"order_id": item["order_id"]["S"], "cause": Cause.ITEM_UNREADABLE},
+            )
+    page = OrderList(orders=shown, next_cursor=end.encoded() if end else None)
+    return request.respond(HTTPStatus.OK, page)
 
 
-def read_page(orders: OrderStore, customer_id: str, query: OrdersQuery) -> Page:
-    """One page, with two requests: one if it is empty. Raises ReadsThrottled."""
+def read_page(
+    orders: OrderStore, customer_id: str, query: OrdersQuery
+) -> tuple[list[Mapping[str, Any]], Cursor | None]:
+    """The items of one page, the newest first, and where the next page begins, None on the last one.
+
+    An order that expired since the index was read is left out, so a page may be shorter than was asked for. Two
+    requests, one if it is empty. Raises ReadsThrottled.
+    """
     after = query.after
     start: dict[str, Any] = {}
     if after:
@@ -122,20 +119,15 @@ def read_page(orders: OrderStore, customer_id: str, query: OrdersQuery) -> Page:
         Limit=query.limit,
         **start,
     )
-    page, last = Page([], [], None), answer.get("LastEvaluatedKey")
     order_ids = [key["order_id"]["S"] for key in answer["Items"]]
-    items = orders.find_all_of(customer_id, order_ids)
-    for order_id in order_ids:
-        if order_id not in items:
-            continue
-        try:
-            page.orders.append(StoredOrder.from_item(items[order_id]))
-        except Exception:  # Whatever is wrong with this order, the others are shown.
-            page.unreadable.append(order_id)
-    values = from_item(last) if last else {}
+    found = read_items(orders.client, orders.table, [{"order_id": order_id} for order_id in order_ids])
+    items = {item["order_id"]["S"]: item for item in found if item["customer_id"] == {"S": customer_id}}
+    page = [items[order_id] for order_id in order_ids if order_id in items]
+    last = answer.get("LastEvaluatedKey")
+    if not last:
+        return page, None
     # Not validated: the index may hold an item that breaks the schema.
-    end = Cursor.model_construct(order_id=values["order_id"], placed_at=values["placed_at"]) if last else None
-    return Page(page.orders, page.unreadable, end)
+    return page, Cursor.model_construct(order_id=last["order_id"]["S"], placed_at=last["placed_at"]["S"])
 
 
 ROUTE = Route(

@@ -12,7 +12,7 @@ from onecharge.contract.events import ATTEMPTS_MAX, PaymentMethodId
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.store import KeyReused, OrderStatusConflict, OrderStore
+from onecharge.orders.store import OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import PAY_AGAIN
 from onecharge.runtime.http_api import JsonResponse, Problem, Request, Route
 from orders_api.http import BAD_BODY, REPLAYED, Dependencies, conflict, key_and_body, key_reused, parse
@@ -31,32 +31,13 @@ class PaymentRequest(BaseModel):
     payment_method: PaymentMethodId
 
 
-class NotDeclined(Exception):
-    """The order is not PAYMENT_DECLINED."""
-
-    def __init__(self, status: OrderStatus) -> None:
-        super().__init__(status)
-        self.status = status
-
-
-class AttemptsExhausted(Exception):
-    """The order has had as many attempts as it can have."""
-
-
-class PaymentMethodRefused(Exception):
-    """The issuer of this card has advised not to try it again."""
-
-
 def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
     """Make another attempt, idempotent by its key; it is charged asynchronously."""
     key, body = key_and_body(request)
     wanted = parse(PaymentRequest, body, expected="The body does not name a payment method.")
-    try:
-        order, is_new = make_attempt(
-            deps.orders, request.customer_id, order_id, wanted.payment_method, key, now=deps.clock()
-        )
-    except (NotDeclined, AttemptsExhausted, PaymentMethodRefused, KeyReused) as refused:
-        raise _problem_of(refused) from None
+    order, is_new = make_attempt(
+        deps.orders, request.customer_id, order_id, wanted.payment_method, key, now=deps.clock()
+    )
     deps.count("AttemptMade" if is_new else "AttemptReplayed")
     deps.log("attempt made" if is_new else "response replayed: attempt made before", order)
     headers = {"X-Correlation-Id": order.correlation_id}
@@ -68,9 +49,7 @@ def make_attempt(
 ) -> tuple[StoredOrder, bool]:
     """Make the next attempt, or find that an earlier try made it; returns also whether it is new.
 
-    Raises:
-        NoSuchOrder, NotDeclined, AttemptsExhausted, PaymentMethodRefused.
-        KeyReused: an attempt was made with this key, for another payment method.
+    Raises NoSuchOrder, and Problem if the order does not allow the attempt.
     """
     key, fingerprint = digest_of(idempotency_key), digest_of(payment_method)
     try:
@@ -95,39 +74,24 @@ def make_attempt(
             },
             conditions=[_KEY_IS_UNUSED, _ANOTHER_IS_LEFT, _CARD_IS_ALLOWED],
         )
-    except OrderStatusConflict as conflict:
-        order = conflict.order
-        _require_replay(order, key, fingerprint)
-        return order, False
+    except OrderStatusConflict as refused:
+        if refused.order.attempt_keys.get(key) != fingerprint:
+            raise _why_refused(refused.order, key) from None
+        return refused.order, False
     return StoredOrder.from_item(item), True
 
 
-def _require_replay(order: StoredOrder, key: str, fingerprint: str) -> None:
-    """The key has made this attempt before; otherwise raises which part of the condition refused the new key."""
-    used_for = order.attempt_keys.get(key)
-    if used_for == fingerprint:
-        return
-    if used_for is not None:
-        raise KeyReused from None
+def _why_refused(order: StoredOrder, key: str) -> Problem:
+    """Which part of the write's condition refused the attempt."""
+    if key in order.attempt_keys:
+        return key_reused("This Idempotency-Key was used for another request. Use a new key for a new attempt.")
     if order.status is not OrderStatus.PAYMENT_DECLINED:
-        raise NotDeclined(order.status) from None
+        detail = f"The order is {order.status}: another attempt is possible only while PAYMENT_DECLINED."
+        return conflict("not-declined", detail)
     if order.attempt >= ATTEMPTS_MAX:
-        raise AttemptsExhausted from None
-    raise PaymentMethodRefused from None
-
-
-def _problem_of(refused: Exception) -> Problem:
-    match refused:
-        case NotDeclined(status=status):
-            detail = f"The order is {status}: another attempt is possible only while PAYMENT_DECLINED."
-            return conflict("not-declined", detail)
-        case AttemptsExhausted():
-            return conflict("attempts-exhausted", f"The order has had {ATTEMPTS_MAX} attempts. Place a new order.")
-        case PaymentMethodRefused():
-            detail = "The card's issuer has advised not to try this payment method again. Use another one."
-            return conflict("payment-method-refused", detail)
-        case _:
-            return key_reused("This Idempotency-Key was used for another request. Use a new key for a new attempt.")
+        return conflict("attempts-exhausted", f"The order has had {ATTEMPTS_MAX} attempts. Place a new order.")
+    detail = "The card's issuer has advised not to try this payment method again. Use another one."
+    return conflict("payment-method-refused", detail)
 
 
 ROUTE = Route(

@@ -20,13 +20,13 @@ from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.ids import digest_of, order_id_of
 from onecharge.orders.schema import StoredOrder, new_order_item
-from onecharge.orders.store import KeyReused, OrderStore
+from onecharge.orders.store import OrderStore
 from onecharge.runtime.http_api import JsonResponse, Request, Route
 from orders_api.http import BAD_BODY, REPLAYED, Dependencies, key_and_body, key_reused, parse
 from orders_api.responses import AcceptedOrder, accepted_order
 
 
-class Item(BaseModel):
+class OrderLine(BaseModel):
     """One line of an order."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -43,11 +43,11 @@ class OrderRequest(BaseModel):
 
     currency: Currency
     payment_method: PaymentMethodId
-    items: Annotated[list[Item], Field(min_length=1, max_length=100)]
+    items: Annotated[list[OrderLine], Field(min_length=1, max_length=100)]
 
     @property
     def amount_minor(self) -> int:
-        return sum(item.quantity * item.unit_amount for item in self.items)
+        return sum(line.quantity * line.unit_amount for line in self.items)
 
     @property
     def fingerprint(self) -> str:
@@ -70,19 +70,9 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     """Store the order, idempotent by its key; it is charged asynchronously."""
     key, body = key_and_body(request)
     wanted = parse(OrderRequest, body, expected="The body does not describe an order that can be charged.")
-    try:
-        order, is_new = store_order(
-            deps.orders,
-            request.customer_id,
-            wanted,
-            key,
-            correlation_id=request.correlation_id,
-            now=deps.clock(),
-        )
-    except KeyReused:
-        raise key_reused(
-            "This Idempotency-Key was used for an order with another body. Use a new key for a new order."
-        ) from None
+    order, is_new = store_order(
+        deps.orders, request.customer_id, wanted, key, correlation_id=request.correlation_id, now=deps.clock()
+    )
     deps.count("OrderPlaced" if is_new else "OrderReplayed")
     deps.log("order placed" if is_new else "response replayed: order placed before", order)
     headers = {"X-Correlation-Id": order.correlation_id, "Location": f"/orders/{order.order_id}"}
@@ -90,34 +80,26 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
 
 
 def store_order(
-    orders: OrderStore,
-    customer_id: str,
-    wanted: OrderRequest,
-    idempotency_key: str,
-    *,
-    correlation_id: str,
-    now: datetime,
+    orders: OrderStore, customer_id: str, wanted: OrderRequest, key: str, *, correlation_id: str, now: datetime
 ) -> tuple[StoredOrder, bool]:
     """Store the order, or find the one that an earlier try stored; returns also whether it is new.
 
-    Raises:
-        KeyReused: the customer used this key before, for an order with another body.
+    Raises Problem if the customer used this key for an order with another body.
     """
-    order_id = order_id_of(customer_id, idempotency_key)
     item = new_order_item(
-        order_id,
+        order_id_of(customer_id, key),
         customer_id,
         wanted,
         correlation_id=correlation_id,
         now=now,
         items=[line.model_dump() for line in wanted.items],
-        attempt_keys={digest_of(idempotency_key): wanted.fingerprint},
+        attempt_keys={digest_of(key): wanted.fingerprint},
     )
     earlier = orders.put_if_new(item)
     if earlier is None:
         return StoredOrder.from_item(item), True
     if earlier.fingerprint != wanted.fingerprint:
-        raise KeyReused
+        raise key_reused("This Idempotency-Key was used for an order with another body. Use a new key for a new order.")
     return earlier, False
 
 

@@ -4,6 +4,7 @@ request ─► validate ─► one transaction: the refund stored, its amount re
                               └─ the table's stream ─► publish_events ─► SNS ─► refund_charge
 """
 
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -11,22 +12,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from onecharge.contract.events import OrderId
-from onecharge.contract.money import AmountMinor
-from onecharge.contract.refunds import RefundStatus
+from onecharge.contract.money import AmountMinor, require_chargeable
+from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.ids import digest_of
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.store import KeyReused
 from onecharge.runtime.http_api import JsonResponse, Problem, Request, ResponseModel, Route, try_again
 from orders_api.http import BAD_BODY, REPLAYED, Dependencies, conflict, key_and_body, key_reused, parse
-from orders_api.refund_store import ExceedsRefundable, NotPaid, OrderChanged
 from orders_api.responses import Timestamp
 
 SCOPE = "onecharge/refund"
 """What the access token of the staff allows. They refund any customer's order; a customer refunds none."""
 
 _TRIES = 3
-"""How often the order may be changed by other requests meanwhile, before the client is asked to retry."""
+"""How often other requests may change the order meanwhile, before the client is asked to retry."""
 
 
 class RefundRequest(BaseModel):
@@ -38,19 +38,19 @@ class RefundRequest(BaseModel):
     """Left out, it is all that is left."""
 
 
-class Refund(ResponseModel):
+class RefundView(ResponseModel):
     """A refund of an order, whole or in part."""
 
     refund_id: str
-    status: RefundStatus
+    status: RefundState
     amount: int = Field(description="In the minor unit of the order's currency.")
     requested_at: Timestamp
 
 
-Refunds = Annotated[list[Refund], Field(description="The oldest first.")]
+Refunds = Annotated[list[RefundView], Field(description="The oldest first.")]
 
 
-class AcceptedRefund(Refund):
+class AcceptedRefund(RefundView):
     """The amount is reserved, and is refunded asynchronously."""
 
     order_id: OrderId
@@ -61,10 +61,9 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     """Reserve the amount, idempotent by the key; it is refunded asynchronously."""
     key, body = key_and_body(request)
     wanted = parse(RefundRequest, body or "{}", expected="The body does not name an amount that can be refunded.")
-    try:
-        refund, is_new = _request_refund(request, deps, order_id, wanted, key)
-    except (NotPaid, ExceedsRefundable, KeyReused, PydanticCustomError, OrderChanged) as refused:
-        raise _problem_of(refused) from None
+    refund, is_new = request_refund(
+        deps, order_id, wanted.amount, key, correlation_id=request.correlation_id, now=deps.clock()
+    )
     deps.count("RefundRequested" if is_new else "RefundReplayed")
     deps.logger.info(
         "refund requested" if is_new else "response replayed: refund requested before",
@@ -76,47 +75,67 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
         },
     )
     # A retry gets the response of the first try, whatever the refund's status is by now.
-    shown = {**_view(refund), "status": RefundStatus.PENDING}
+    shown = {**_view(refund), "status": RefundState.PENDING}
     accepted = AcceptedRefund(**shown, order_id=order_id, currency=refund.currency)
     headers = {"X-Correlation-Id": refund.correlation_id, "Location": f"/orders/{order_id}"}
     return request.respond(HTTPStatus.ACCEPTED, accepted, headers | ({} if is_new else REPLAYED))
 
 
-def _request_refund(
-    request: Request, deps: Dependencies, order_id: str, wanted: RefundRequest, key: str
+def request_refund(
+    deps: Dependencies, order_id: str, amount_minor: int | None, key: str, *, correlation_id: str, now: datetime
 ) -> tuple[StoredRefund, bool]:
-    """Read the order and store the refund, again if the order is changed in between. Raises as the store."""
+    """Store the refund and reserve its amount, or find that an earlier try did; returns also whether it is new.
+
+    An amount of None is all that is left. Raises NoSuchOrder, and Problem if it cannot be refunded.
+    """
+    refund_id = f"rfd_{digest_of(order_id, key)}"
+    asked_for = str(amount_minor or "the rest")
     for _ in range(_TRIES):
         order = deps.find_order(order_id)
-        try:
-            return deps.refunds.request(
-                order, wanted.amount, key, correlation_id=request.correlation_id, now=deps.clock()
+        earlier = deps.refunds.find(order_id, refund_id)
+        if earlier is None:
+            refund = StoredRefund(
+                order_id=order_id,
+                refund_id=refund_id,
+                status=RefundState.PENDING,
+                attempt=order.paid_attempt or order.attempt,
+                amount_minor=_refundable_minor(order, amount_minor),
+                currency=order.currency,
+                asked_for=asked_for,
+                requested_at=now.isoformat(),
+                correlation_id=correlation_id,
             )
-        except OrderChanged:
-            continue
-    raise OrderChanged
-
-
-def _problem_of(refused: Exception) -> Problem:
-    match refused:
-        case NotPaid(status=status):
-            return conflict("not-paid", f"The order is {status}: only what is PAID can be refunded.")
-        case ExceedsRefundable():
-            return conflict("more-than-is-left", "The amount is more than is left of what was paid.")
-        case KeyReused():
-            return key_reused(
+            if deps.refunds.store_and_reserve(refund, order):
+                return refund, True
+            # The order, or this very refund, was written meanwhile: read both again.
+        elif earlier.asked_for == asked_for:
+            return earlier, False
+        else:
+            raise key_reused(
                 "This Idempotency-Key was used for a refund of another amount. Use a new key for a new refund."
             )
-        case PydanticCustomError():
-            return Problem(HTTPStatus.BAD_REQUEST, "invalid-request", refused.message())
-        case _:
-            return try_again("The order is being changed. Retry with the same Idempotency-Key.")
+    raise try_again("The order is being changed. Retry with the same Idempotency-Key.")
 
 
-def refunds_of(order: StoredOrder, deps: Dependencies) -> list[Refund]:
+def _refundable_minor(order: StoredOrder, amount_minor: int | None) -> int:
+    """The amount, or all that is left if there is none. Raises Problem."""
+    if order.status is not OrderStatus.PAID:
+        raise conflict("not-paid", f"The order is {order.status}: only what is PAID can be refunded.")
+    left_minor = order.amount_minor - order.refunded_minor
+    wanted_minor = left_minor if amount_minor is None else amount_minor
+    if not 0 < wanted_minor <= left_minor:
+        raise conflict("more-than-is-left", "The amount is more than is left of what was paid.")
+    try:
+        require_chargeable(wanted_minor, order.currency)
+    except PydanticCustomError as refused:
+        raise Problem(HTTPStatus.BAD_REQUEST, "invalid-request", refused.message()) from None
+    return wanted_minor
+
+
+def refunds_of(order: StoredOrder, deps: Dependencies) -> list[RefundView]:
     """The refunds of the order, the oldest first. Only a paid order has any."""
     refunds = deps.refunds.of_order(order.order_id) if order.status is OrderStatus.PAID else []
-    return [Refund(**_view(refund)) for refund in refunds]
+    return [RefundView(**_view(refund)) for refund in refunds]
 
 
 def _view(refund: StoredRefund) -> dict[str, Any]:

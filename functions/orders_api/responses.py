@@ -22,7 +22,7 @@ class AcceptedOrder(ResponseModel):
     currency: str
 
 
-class Attempt(ResponseModel):
+class AttemptView(ResponseModel):
     """One attempt to pay the order, with one card."""
 
     attempt: int
@@ -38,7 +38,7 @@ class Attempt(ResponseModel):
     message: str | None = Field(default=None, description="The decline in words for the customer.")
 
 
-class Order(ResponseModel):
+class OrderView(ResponseModel):
     """The status of an order."""
 
     order_id: OrderId
@@ -46,7 +46,7 @@ class Order(ResponseModel):
     amount: int = Field(description="In the minor unit of the currency.")
     currency: str
     placed_at: Timestamp
-    attempts: list[Attempt] = Field(description="The oldest first.")
+    attempts: list[AttemptView] = Field(description="The oldest first.")
     amount_refunded: int = Field(description="What is refunded or being refunded, also in Stripe's Dashboard.")
     dispute_status: str | None = Field(
         default=None, description="Stripe's status of the newest dispute, such as `needs_response`, `won` or `lost`."
@@ -56,7 +56,7 @@ class Order(ResponseModel):
 class OrderList(ResponseModel):
     """A page of a customer's orders, the newest first."""
 
-    orders: list[Order]
+    orders: list[OrderView]
     next_cursor: str | None = Field(description="Where the next page begins; null on the last one.")
 
 
@@ -67,7 +67,7 @@ def accepted_order(order: StoredOrder) -> AcceptedOrder:
     )
 
 
-def order_view(order: StoredOrder) -> Order:
+def order_view(order: StoredOrder) -> OrderView:
     """The order as its customer sees it."""
     shown: dict[str, Any] = {
         "order_id": order.order_id,
@@ -80,7 +80,7 @@ def order_view(order: StoredOrder) -> Order:
     }
     if order.dispute_status:
         shown["dispute_status"] = order.dispute_status
-    return Order(**shown)
+    return OrderView(**shown)
 
 
 def _attempts(order: StoredOrder) -> list[dict[str, Any]]:

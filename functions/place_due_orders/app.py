@@ -12,39 +12,33 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Threads
-from place_due_orders.due import ONE_STEP_SECONDS, PlaceDueOrders
+from place_due_orders.due import AT_ONCE, ONE_STEP_SECONDS, DueRun
 from place_due_orders.store import DueDocumentStore
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-AT_ONCE = 4
-"""Documents. All of a day are in one partition of their table, which takes 1,000 write units a second, and each is two
-in a transaction: 500 a second is the end of it, however many are ordered at once."""
 
 
 class Application:
     """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._logger = function_logger()
+        self._logger, self.counts = function_logger(), Counts(Metrics())
         self._threads = Threads(AT_ONCE)
-        self.counts = Counts(Metrics())
         dynamodb = aws_client("dynamodb", config=client_config())
         self._documents = DueDocumentStore(dynamodb, environment["DUE_DOCUMENTS_TABLE"], environment["ORDERS_TABLE"])
 
     def place_due_orders(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
-        PlaceDueOrders(
+        DueRun(
             documents=self._documents,
             clock=partial(datetime.now, UTC),
             has_time=lambda: context.get_remaining_time_in_millis() / 1000 >= ONE_STEP_SECONDS,
-            at_once=AT_ONCE,
-            parallel=self._threads,
             run_id=context.aws_request_id,
             logger=self._logger,
             count=self.counts,
-        )()
+            parallel=self._threads,
+        ).place_orders()
 
 
 @lambda_handler(Application)

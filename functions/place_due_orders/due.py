@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from onecharge.orders.schema import new_order_item
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm
-from onecharge.runtime.parallel import Parallel, one_after_another
+from onecharge.runtime.parallel import Parallel
 from place_due_orders.documents import DocumentState, DueDocument, InvalidDocument
 from place_due_orders.store import DocumentChanged, DueDocumentStore, Item, Placed, PlacedBefore
 
@@ -27,6 +27,10 @@ CATCH_UP_DAYS = 7
 
 REPORTED_DAYS = 30
 """After that, a document is reported until this many days after its due date: a person decides."""
+
+AT_ONCE = 4
+"""Documents. All of a day are in one partition of their table, which takes 1,000 write units a second, and each is two
+in a transaction: 500 a second is the end of it, however many are ordered in parallel."""
 
 PAGE_SIZE = 1000
 """Documents that one request reads. Each is written only if it has not changed since."""
@@ -50,7 +54,7 @@ class _OutOfTime(Exception):
 
 
 @dataclass(frozen=True)
-class PlaceDueOrders:
+class DueRun:
     """One run.
 
     `clock` gives the time in UTC, whose day is today; `has_time` says whether the time left is enough for another
@@ -63,17 +67,15 @@ class PlaceDueOrders:
     run_id: str
     logger: Logger
     count: Callable[[str], None]
-    page_size: int = PAGE_SIZE
-    at_once: int = 1
-    """How many documents are ordered at once."""
-    parallel: Parallel = one_after_another
+    parallel: Parallel
+    """Orders several documents in parallel."""
 
-    def __call__(self) -> None:
+    def place_orders(self) -> None:
         """Order what is due. The next run retries what fails."""
         today = self.clock().date()
         try:
             for due_date in days_ordered(today):
-                for items in batched(self._not_done(due_date), self.at_once, strict=False):
+                for items in batched(self._not_done(due_date), AT_ONCE, strict=False):
                     self._require_time()
                     self.parallel(partial(self._order_isolated, due_date), items)
             for due_date in days_reported(today):
@@ -90,7 +92,7 @@ class PlaceDueOrders:
         after = None
         while True:
             self._require_time()
-            page = self.documents.page(due_date, after=after, limit=self.page_size)
+            page = self.documents.page(due_date, after=after, limit=PAGE_SIZE)
             yield from page.items
             if page.next is None:
                 return

@@ -1,4 +1,4 @@
-"""publish_events: from the tables' streams to SNS. Whatever is stored is published, at least once.
+"""publish_events: from the tables' streams to SNS. This file only puts the parts together.
 
     stream record ─► mapping.py: which event is it? ─► the topic of the event's service ─► SNS PublishBatch
                        └─► none can be made of it, or SNS blames the message ─► failed_records.py: put aside, alarm
@@ -7,119 +7,24 @@ Any other error makes Lambda retry the batch, in halves (BisectBatchOnFunctionEr
 it. What is put aside or given up is still in its table, where republish or reconcile finds it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Logger, Metrics
-from botocore.exceptions import BotoCoreError, ClientError
+from aws_lambda_powertools import Metrics
 
-from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, Event
-from onecharge.runtime.alarms import Cause
-from onecharge.runtime.aws import aws_client, client_config, error_code
-from onecharge.runtime.dynamodb import ALL_SHARDS
+from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE
+from onecharge.runtime.aws import aws_client, client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
-from onecharge.runtime.metrics import Alarm, Counts
+from onecharge.runtime.metrics import Counts
 from onecharge.runtime.topics import Topic
-from publish_events.failed_records import FailedRecords, key_of
-from publish_events.mapping import PublishedTables
+from publish_events.failed_records import FailedRecords
+from publish_events.mapping import TABLES
+from publish_events.publish import Publisher
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-Record = Mapping[str, Any]
-"""One record of a table's stream, as Lambda delivers it."""
-
-
-_SHARDS_READ = tuple({"S": shard} for shard in ALL_SHARDS)
-
-
-class NotPublished(Exception):
-    """Some of the records are not published. Lambda retries the whole batch; duplicates are harmless."""
-
-
-@dataclass(frozen=True)
-class Publisher:
-    """Publishes a batch of stream records; `topics` has the topic of each service, by the `source` of its events."""
-
-    tables: PublishedTables
-    topics: Mapping[str, Topic]
-    failed_records: FailedRecords
-    logger: Logger
-    counts: Counts
-
-    def publish(self, records: Sequence[Record]) -> None:
-        """Publish every record that can be published, whether or not others fail; put aside what never can be.
-
-        Raises:
-            NotPublished: SNS did not accept some of the events, or S3 some of the records.
-        """
-        failures: list[str] = []
-        events = list(self._events_in(records, failures))
-        for source, topic in self.topics.items():
-            of_service = [(record, event) for record, event in events if event.source == source]
-            record_of = {id(event): record for record, event in of_service}
-            try:
-                not_published = topic.publish([event for _, event in of_service])
-            except (BotoCoreError, ClientError) as error:
-                # A whole request failed: the other topic's events are published all the same.
-                failures.append(error_code(error))
-                continue
-            for failed in not_published:
-                if failed.is_permanent:
-                    self._put_aside(record_of[id(failed.event)], failed.code, failures)
-                else:
-                    failures.append(failed.code)
-        if failures:
-            raise NotPublished(f"{len(failures)} of {len(records)} records: {', '.join(sorted(set(failures)))}")
-
-    def _events_in(self, records: Sequence[Record], failures: list[str]) -> Iterator[tuple[Record, Event]]:
-        for record in records:
-            try:
-                event = self.tables.event_from_record(record)
-            except Exception as error:  # Whatever is wrong with this record, the others are published.
-                self._put_aside(record, type(error).__name__, failures)
-            else:
-                if event is not None:
-                    self._report_if_unindexed(record, event)
-                    yield record, event
-
-    def _report_if_unindexed(self, record: Record, event: Event) -> None:
-        """What the order service publishes waits. republish finds it in its index, should this record be lost.
-
-        The index lacks an item that was written by a release without the index, restored from one, or changed by hand.
-        """
-        shard = record["dynamodb"]["NewImage"].get("waiting_shard")
-        if event.source != ORDER_SERVICE or shard in _SHARDS_READ:
-            return
-        self.counts("WaitingUnindexed")
-        self.counts(Alarm(Cause.NOT_INDEXED))
-        self.logger.error(
-            "waiting item missing from the `waiting` index",
-            extra={"order_id": event.subject, "event_id": event.id, "cause": Cause.NOT_INDEXED},
-        )
-
-    def _put_aside(self, record: Record, reason: str, failures: list[str]) -> None:
-        """It would block its shard for a day. If it cannot be put aside, it does: nothing is dropped."""
-        try:
-            is_new = self.failed_records.put(record, reason)
-        except (BotoCoreError, ClientError) as error:
-            failures.append(error_code(error))
-            return
-        if is_new:
-            self.counts("RecordUnpublishable")
-            self.counts(Alarm(Cause.UNPUBLISHABLE))
-            self.logger.error(
-                "unpublishable: no retry helps. Correct the item, then `python -m ops failed-records republish`",
-                extra={
-                    "order_id": record["dynamodb"]["Keys"]["order_id"]["S"],
-                    "error": reason,
-                    "key": key_of(record),
-                    "cause": Cause.UNPUBLISHABLE,
-                },
-            )
 
 
 class Application:
@@ -130,7 +35,7 @@ class Application:
         sns = aws_client("sns", config=client_config())
         self.counts = Counts(Metrics())
         self.publisher = Publisher(
-            tables=PublishedTables.of(environment),
+            mappings={environment[variable]: mapping for variable, mapping in TABLES.items()},
             topics={
                 ORDER_SERVICE: Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], logger, self.counts),
                 PAYMENT_SERVICE: Topic(sns, environment["PAYMENT_EVENTS_TOPIC_ARN"], logger, self.counts),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from onecharge.runtime.aws import error_code
+from publish_events.mapping import table_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -24,8 +25,7 @@ PREFIX = "unpublishable"
 
 def key_of(record: Mapping[str, Any]) -> str:
     """The same key however often the record is delivered: `unpublishable/orders/{event id}.json`."""
-    table = str(record["eventSourceARN"]).split("/")[1]
-    return f"{PREFIX}/{table}/{record['eventID']}.json"
+    return f"{PREFIX}/{table_of(record)}/{record['eventID']}.json"
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,24 @@ TABLES has one line for each table. The ARN of a record's stream names its table
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from onecharge.contract.events import Event, EventType, PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.refunds import (
+    RefundOutcome,
+    RefundOutcomeEvent,
+    RefundOutcomeType,
+    RefundRequestedEvent,
+    RefundState,
+)
 from onecharge.contract.states import PaymentState
+from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.dynamodb import from_item
-from publish_events.refunds import refund_outcome_from_item, refund_requested_from_item
 
+Record = Mapping[str, Any]
+"""One record of a table's stream, as Lambda delivers it."""
 Item = Mapping[str, Any]
 """An item in DynamoDB's JSON, as in the stream's NewImage."""
 EventFromItem = Callable[[Item], Event | None]
@@ -32,6 +40,11 @@ PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
     PaymentState.NEEDS_REVIEW: EventType.PAYMENT_NEEDS_REVIEW,
     PaymentState.CANCELED: EventType.PAYMENT_CANCELED,
 }
+REFUND_EVENT_TYPES: Mapping[RefundState, RefundOutcomeType] = {
+    RefundState.SUCCEEDED: EventType.REFUND_SUCCEEDED,
+    RefundState.FAILED: EventType.REFUND_FAILED,
+    RefundState.NEEDS_REVIEW: EventType.REFUND_NEEDS_REVIEW,
+}
 
 
 class UnknownTable(Exception):
@@ -41,6 +54,12 @@ class UnknownTable(Exception):
 def order_event_from_item(item: Item) -> Event | None:
     """The event of an order that waits for the payment service. Raises ValueError if the item breaks the schema."""
     return StoredOrder.from_item(item).event()
+
+
+def refund_requested_from_item(item: Item) -> RefundRequestedEvent | None:
+    """The request for a refund, while it is PENDING. Raises ValueError if the item breaks the schema."""
+    refund = StoredRefund.from_item(item)
+    return refund.requested_event() if refund.status is RefundState.PENDING else None
 
 
 def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
@@ -67,39 +86,52 @@ def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
     return PaymentOutcomeEvent.of(event_type, outcome, correlation_id=row["correlation_id"])
 
 
+def refund_outcome_from_item(item: Item) -> RefundOutcomeEvent | None:
+    """The outcome of a refund; None while it is PENDING. Raises KeyError, TypeError or ValueError."""
+    row = from_item(item)
+    event_type = REFUND_EVENT_TYPES.get(RefundState(row["state"]))
+    if event_type is None or row.get("is_internal"):
+        # The payment service itself refunds a canceled order that was charged: the order service requested nothing.
+        return None
+    outcome = RefundOutcome(
+        order_id=row["order_id"],
+        refund_id=row["refund_id"],
+        attempt=row["attempt"],
+        amount_minor=row["amount_minor"],
+        currency=row["currency"],
+        stripe_refund_id=row.get("stripe_refund_id"),
+        failure_code=row.get("failure_code"),
+        occurred_at=datetime.fromtimestamp(row["finalized_at"], UTC),
+    )
+    return RefundOutcomeEvent.of(event_type, outcome, revision=row["revision"], correlation_id=row["correlation_id"])
+
+
 TABLES: Mapping[str, EventFromItem] = {
     "ORDERS_TABLE": order_event_from_item,
-    "PAYMENTS_TABLE": payment_outcome_from_item,
     "ORDER_REFUNDS_TABLE": refund_requested_from_item,
+    "PAYMENTS_TABLE": payment_outcome_from_item,
     "REFUNDS_TABLE": refund_outcome_from_item,
 }
 """Every table whose stream is published: the environment variable that has its name, and its mapping."""
 
 
-@dataclass(frozen=True)
-class PublishedTables:
-    """The mappings by the names of their tables."""
+def event_from_record(record: Record, mappings: Mapping[str, EventFromItem]) -> Event | None:
+    """The event that a stream record is published as; None if it is not published.
 
-    mappings: Mapping[str, EventFromItem]
+    Raises UnknownTable, and KeyError, TypeError or ValueError if the item cannot be an event.
 
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "PublishedTables":
-        return cls({environment[variable]: mapping for variable, mapping in TABLES.items()})
-
-    def event_from_record(self, record: Mapping[str, Any]) -> Event | None:
-        """The event that a stream record is published as; None if it is not published.
-
-        Raises UnknownTable, and KeyError, TypeError or ValueError if the item cannot be an event.
-        """
-        image = record["dynamodb"].get("NewImage")
-        if image is None:  # Deleted, for example when it expired.
-            return None
-        table = table_of(record)
-        if table not in self.mappings:
-            raise UnknownTable(f"nothing is published from the table {table}")
-        return self.mappings[table](image)
+    Args:
+        mappings: by the names of their tables.
+    """
+    image = record["dynamodb"].get("NewImage")
+    if image is None:  # Deleted, for example when it expired.
+        return None
+    table = table_of(record)
+    if table not in mappings:
+        raise UnknownTable(f"nothing is published from the table {table}")
+    return mappings[table](image)
 
 
-def table_of(record: Mapping[str, Any]) -> str:
+def table_of(record: Record) -> str:
     """`orders` of `arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-01T00:00:00.000`."""
     return str(record["eventSourceARN"]).split("/")[1]

@@ -19,7 +19,7 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import ALL_SHARDS, ReadsThrottled
 from onecharge.runtime.metrics import Alarm
-from onecharge.runtime.parallel import Parallel, one_after_another
+from onecharge.runtime.parallel import Parallel
 from onecharge.runtime.topics import ENTRIES_MAX, Topic
 from republish.waiting import (
     DAY_SECONDS,
@@ -57,25 +57,27 @@ class TransientPublishFailure(Exception):
 
 
 @dataclass(frozen=True)
-class RepublishOrders:
-    """One run; `clock` gives the time in epoch seconds, `has_time` says whether there is enough for another page."""
+class Republisher:
+    """Publishes again what waits; `clock` gives the time in epoch seconds."""
 
     sources: Sequence[Source]
     topic: Topic
     checkpoints: CheckpointStore[RepublishCheckpoint]
     clock: Callable[[], float]
-    has_time: Callable[[], bool]
     logger: Logger
     count: Callable[[str], None]
-    parallel: Parallel = one_after_another
-    """Publishes several batches of a page at once."""
-    page_size: int = ITEMS_A_PAGE
+    parallel: Parallel
+    """Publishes several batches of a page in parallel."""
 
-    def __call__(self) -> None:
-        """Continue from the checkpoint. After a failure the next run continues from the last that was written."""
+    def run(self, has_time: Callable[[], bool]) -> None:
+        """Continue from the checkpoint. After a failure the next run continues from the last that was written.
+
+        Args:
+            has_time: whether there is enough for another page.
+        """
         try:
             checkpoint = self._present_round()
-            while not self._is_completed(checkpoint) and self.has_time():
+            while not self._is_completed(checkpoint) and has_time():
                 checkpoint = self._page(checkpoint)
             self.logger.info("republication run ended", extra={"round_completed": self._is_completed(checkpoint)})
         except ConcurrentRun:
@@ -105,7 +107,7 @@ class RepublishOrders:
             ALL_SHARDS[of_shard],
             until=checkpoint.round_at - FIRST_WAIT_SECONDS,
             after=checkpoint.after_entry,
-            limit=self.page_size,
+            limit=ITEMS_A_PAGE,
         )
         candidates = [entry for entry in entries if _is_worth_reading(entry, checkpoint)]
         items = source.read(candidates) if candidates else []

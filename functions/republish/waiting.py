@@ -1,15 +1,18 @@
-"""What waits for the payment service: orders, from the index of what waits to the event that is published again.
+"""What waits for the payment service, orders and refunds: from the index `waiting` to the event to publish again.
 
 The index finds the candidates, the oldest first, and shows since when each of them waits. It is eventually consistent,
 so an item whose next republication is due by it is then read consistently, a hundred with one request.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from onecharge.contract.events import Event
+from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder, waiting_since
 from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
@@ -63,53 +66,74 @@ class Waiting:
     since: float
 
 
-class Source(Protocol):
-    """One kind of items that wait."""
+@dataclass(frozen=True)
+class Source:
+    """One table whose items wait: `age` sorts its index, `since_of` reads an entry of it, `waiting` an item."""
+
+    client: "DynamoDBClient"
+    table: str
+    key: Sequence[str]
+    age: str
+    since_of: Callable[[Mapping[str, Any]], datetime | None]
+    """Since when an entry waits for the payment service; None if it waits for a person. Raises one of UNREADABLE."""
+    waiting: Callable[[Item], Waiting | None]
+    """What waits; None if the item does not any more. Raises one of UNREADABLE if it can be no event."""
 
     def page(self, shard: str, *, until: float, after: Key | None, limit: int) -> tuple[list[Entry], Key | None]:
         """At most `limit` entries of a shard that are as old as `until` (epoch seconds), the oldest first.
 
-        Returns also the cursor of the next page, None at the end. One request. An entry that cannot be read is one
-        since UNREADABLE_SINCE.
+        Returns also the cursor of the next page, None at the end. One request.
         """
+        index = WaitingIndex(self.client, self.table, self.age)
+        found, last = index.page(shard, until=until, after=after, limit=limit)
+        return [entry for each in found if (entry := self._entry(each))], last
+
+    def _entry(self, found: Mapping[str, Any]) -> Entry | None:
+        key = {name: found[name] for name in self.key}
+        try:
+            since = self.since_of(found)
+        except UNREADABLE:
+            return Entry(key, UNREADABLE_SINCE)
+        return Entry(key, since.timestamp()) if since else None
 
     def read(self, entries: Sequence[Entry]) -> list[Item]:
         """The items as they are now, which the index may not show yet, without those that are gone.
 
         Raises ReadsThrottled: the next run reads them.
         """
-
-    def waiting(self, item: Item) -> Waiting | None:
-        """What waits; None if it does not any more. Raises one of UNREADABLE if it can be no event."""
-
-
-@dataclass(frozen=True)
-class WaitingOrders:
-    """The orders that the payment service ends by itself (onecharge.orders.transitions)."""
-
-    client: "DynamoDBClient"
-    table: str
-
-    def page(self, shard: str, *, until: float, after: Key | None, limit: int) -> tuple[list[Entry], Key | None]:
-        index = WaitingIndex(self.client, self.table, "placed_at")
-        found, last = index.page(shard, until=until, after=after, limit=limit)
-        return [entry for each in found if (entry := _entry(each))], last
-
-    def read(self, entries: Sequence[Entry]) -> list[Item]:
         return read_items(self.client, self.table, [entry.key for entry in entries])
 
-    def waiting(self, item: Item) -> Waiting | None:
-        order = StoredOrder.from_item(item)
-        if order.status not in WAITING:
-            return None
-        # REQUIRES_ACTION asks again about the present attempt.
-        return Waiting(order.event() or order.placed_event(), order.waiting_since.timestamp())
+
+def waiting_orders(client: "DynamoDBClient", table: str) -> Source:
+    """The orders that the payment service ends by itself (onecharge.orders.transitions)."""
+    return Source(client, table, ["order_id"], "placed_at", _order_waits_since, _waiting_order)
 
 
-def _entry(found: Mapping[str, Any]) -> Entry | None:
-    """None for an order that is in review: it is in the index, too, and waits for a person."""
-    key = {"order_id": found["order_id"]}
-    try:
-        return Entry(key, waiting_since(found).timestamp()) if OrderStatus(found["status"]) in WAITING else None
-    except UNREADABLE:
-        return Entry(key, UNREADABLE_SINCE)
+def _order_waits_since(found: Mapping[str, Any]) -> datetime | None:
+    return waiting_since(found) if OrderStatus(found["status"]) in WAITING else None
+
+
+def _waiting_order(item: Item) -> Waiting | None:
+    order = StoredOrder.from_item(item)
+    if order.status not in WAITING:
+        return None
+    # REQUIRES_ACTION asks again about the present attempt.
+    return Waiting(order.event() or order.placed_event(), order.waiting_since.timestamp())
+
+
+def waiting_refunds(client: "DynamoDBClient", table: str) -> Source:
+    """The refunds that are PENDING."""
+    return Source(client, table, ["order_id", "refund_id"], "requested_at", _refund_waits_since, _waiting_refund)
+
+
+def _refund_waits_since(found: Mapping[str, Any]) -> datetime | None:
+    is_pending = RefundState(found["status"]) is RefundState.PENDING
+    return datetime.fromisoformat(found["requested_at"]) if is_pending else None
+
+
+def _waiting_refund(item: Item) -> Waiting | None:
+    refund = StoredRefund.from_item(item)
+    if refund.status is not RefundState.PENDING:
+        return None
+    event = refund.requested_event()
+    return Waiting(event, event.data.requested_at.timestamp())

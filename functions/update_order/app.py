@@ -7,6 +7,7 @@ The allowed moves are in onecharge.orders.transitions; a stale or duplicate even
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Metrics
@@ -20,18 +21,15 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.queues import Queue
-from update_order.orders import UpdateOrder
-from update_order.refunds import UpdateRefund
+from update_order.orders import update_order
+from update_order.refunds import update_refund
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
-PAYMENT_EVENT = event_adapter(
-    PaymentOutcomeEvent,
-    RefundOutcomeEvent,
-)
+PAYMENT_EVENT = event_adapter(PaymentOutcomeEvent, RefundOutcomeEvent)
 """Everything that the payment service publishes."""
 
 
@@ -42,21 +40,21 @@ class Application:
         logger = function_logger()
         self.counts = Counts(Metrics())
         orders = OrderStore(aws_client("dynamodb", config=client_config()), environment["ORDERS_TABLE"])
-        self._updates: Mapping[type[Event], Callable[[Any], Disposition]] = {
-            PaymentOutcomeEvent: UpdateOrder(orders, logger, self.counts),
-            RefundOutcomeEvent: UpdateRefund(orders, environment["ORDER_REFUNDS_TABLE"], logger, self.counts),
+        table = environment["ORDER_REFUNDS_TABLE"]
+        updates: Mapping[type[Event], Callable[[Any], Disposition]] = {
+            PaymentOutcomeEvent: partial(update_order, orders=orders, logger=logger, count=self.counts),
+            RefundOutcomeEvent: partial(
+                update_refund, orders=orders, refunds_table=table, logger=logger, count=self.counts
+            ),
         }
         sqs = aws_client("sqs", config=client_config())
         self.consumer = Consumer(
             model=PAYMENT_EVENT,
-            handle=self._update,
+            handle=lambda event: updates[type(event)](event),
             queue=Queue(sqs, environment["ORDER_UPDATES_QUEUE_URL"], environment["ORDER_UPDATES_DLQ_URL"]),
             logger=logger,
             count=self.counts,
         )
-
-    def _update(self, event: Event) -> Disposition:
-        return self._updates[type(event)](event)
 
 
 @lambda_handler(Application)

@@ -1,7 +1,6 @@
 """The outcome of a payment, written to its order: the status, Stripe's total of refunds, and a dispute."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -23,94 +22,50 @@ _END_OF_LIST = 1_000
 """DynamoDB appends an element that is set beyond the end of a list; there are fewer attempts than this."""
 
 
-@dataclass(frozen=True)
-class UpdateOrder:
-    """Updates orders. Each fact is one conditional write that is idempotent by itself."""
+def update_order(
+    event: PaymentOutcomeEvent, *, orders: OrderStore, logger: Logger, count: Callable[[str], None]
+) -> Disposition:
+    """Write one outcome. Each fact is one conditional write that is idempotent by itself.
 
-    orders: OrderStore
-    logger: Logger
-    count: Callable[[str], None]
-
-    def __call__(self, event: PaymentOutcomeEvent) -> Disposition:
-        """Write one outcome. Raises NoSuchOrder: the message is retried, and ends in the DLQ."""
-        transition = OUTCOMES[event.type]
-        conflicting = self._move(event.data, transition)
-        self._write_refunded(event.data)
-        self._write_dispute(event.data)
-        self.count("OrderUpdateIgnored" if conflicting else f"Order.{transition.status}")
-        message = "order update ignored: stale or duplicate" if conflicting else "order updated"
-        self.logger.info(message, extra={"status": transition.status, **_ids_of(event)})
-        if conflicting is OrderStatus.CANCELED and event.type is EventType.PAYMENT_SUCCEEDED:
-            self._report_canceled_order_charged(event)
-        return Done()
-
-    def _move(self, outcome: PaymentOutcome, transition: Transition) -> OrderStatus | None:
-        """Move the order; returns None, or the status with which it ignored the outcome."""
-        changes, names, values = _changes(outcome, transition)
-        # Another attempt's outcome says nothing about the present one, unless it is the whole payment's.
-        conditions = [] if transition.of_any_attempt else ["attempt = :attempt"]
-        try:
-            self.orders.move(
-                outcome.order_id,
-                transition,
-                at=outcome.occurred_at,
-                changes=changes,
-                names=names,
-                values=values,
-                conditions=conditions,
-            )
-        except OrderStatusConflict as conflict:
-            return conflict.status
-        return None
-
-    def _write_refunded(self, outcome: PaymentOutcome) -> None:
-        """Stripe's total of refunds, by the newest revision of the row: a stale or duplicate event changes nothing."""
-        if outcome.amount_refunded_minor is None:
-            return
-        self._write(
-            outcome.order_id,
-            "SET stripe_refunded_minor = :refunded, stripe_refunded_revision = :revision",
-            "attribute_not_exists(stripe_refunded_revision) OR stripe_refunded_revision < :revision",
-            refunded=outcome.amount_refunded_minor,
-            revision=outcome.revision,
-        )
-
-    def _write_dispute(self, outcome: PaymentOutcome) -> None:
-        """The dispute's status; a closed dispute is not reopened by a stale event."""
-        if outcome.dispute_status is None:
-            return
-        closed = {status: status for status in CLOSED_DISPUTES}
-        was_open = f"NOT dispute_status IN ({', '.join(f':{status}' for status in closed)})"
-        is_closed = outcome.dispute_status in closed
-        self._write(
-            outcome.order_id,
-            "SET dispute_status = :dispute",
-            "attribute_exists(order_id)" if is_closed else f"attribute_not_exists(dispute_status) OR {was_open}",
-            dispute=outcome.dispute_status,
-            **({} if is_closed else closed),
-        )
-
-    def _write(self, order_id: str, update: str, condition: str, **values: Any) -> None:
-        client = self.orders.client
-        try:
-            client.update_item(
-                TableName=self.orders.table,
-                Key=to_item({"order_id": order_id}),
-                UpdateExpression=update,
-                ConditionExpression=f"attribute_exists(order_id) AND ({condition})",
-                ExpressionAttributeValues=expression_values(**values),
-            )
-        except client.exceptions.ConditionalCheckFailedException:
-            return
-
-    def _report_canceled_order_charged(self, event: PaymentOutcomeEvent) -> None:
-        """Impossible by design. The payment service refunds it by itself; a person has to find the cause."""
-        self.count("CanceledOrderCharged")
-        self.count(Alarm(Cause.MONEY_DIFFERS))
-        self.logger.error(
+    Raises NoSuchOrder: the message is retried, and ends in the DLQ.
+    """
+    transition = OUTCOMES[event.type]
+    conflicting = _move(orders, event.data, transition)
+    _write_refunded(orders, event.data)
+    _write_dispute(orders, event.data)
+    count("OrderUpdateIgnored" if conflicting else f"Order.{transition.status}")
+    message = "order update ignored: stale or duplicate" if conflicting else "order updated"
+    logger.info(message, extra={"status": transition.status, **event.log_fields})
+    if conflicting is OrderStatus.CANCELED and event.type is EventType.PAYMENT_SUCCEEDED:
+        # Impossible by design. The payment service refunds it by itself; a person has to find the cause.
+        count("CanceledOrderCharged")
+        count(Alarm(Cause.MONEY_DIFFERS))
+        ids = {"payment_intent_id": event.data.payment_intent_id, **event.log_fields}
+        logger.error(
             "a canceled order was charged: the payment service refunds it, find the cause",
-            extra={"payment_intent_id": event.data.payment_intent_id, "cause": Cause.MONEY_DIFFERS, **_ids_of(event)},
+            extra={"cause": Cause.MONEY_DIFFERS, **ids},
         )
+    return Done()
+
+
+def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -> OrderStatus | None:
+    """Move the order; returns None, or the status with which it ignored the outcome."""
+    changes, names, values = _changes(outcome, transition)
+    # Another attempt's outcome says nothing about the present one, unless it is the whole payment's.
+    conditions = [] if transition.of_any_attempt else ["attempt = :attempt"]
+    try:
+        orders.move(
+            outcome.order_id,
+            transition,
+            at=outcome.occurred_at,
+            changes=changes,
+            names=names,
+            values=values,
+            conditions=conditions,
+        )
+    except OrderStatusConflict as conflict:
+        return conflict.status
+    return None
 
 
 def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
@@ -136,9 +91,45 @@ def _attempt_outcome(outcome: PaymentOutcome, status: OrderStatus) -> Mapping[st
     return {"status": status, **{name: code for name, code in codes.items() if code}}
 
 
-def _ids_of(event: PaymentOutcomeEvent) -> dict[str, object]:
-    return {
-        "order_id": event.data.order_id,
-        "attempt": event.data.attempt,
-        "correlation_id": event.correlationid,
-    }
+def _write_refunded(orders: OrderStore, outcome: PaymentOutcome) -> None:
+    """Stripe's total of refunds, by the newest revision of the row: a stale or duplicate event changes nothing."""
+    if outcome.amount_refunded_minor is None:
+        return
+    _write(
+        orders,
+        outcome.order_id,
+        "SET stripe_refunded_minor = :refunded, stripe_refunded_revision = :revision",
+        "attribute_not_exists(stripe_refunded_revision) OR stripe_refunded_revision < :revision",
+        refunded=outcome.amount_refunded_minor,
+        revision=outcome.revision,
+    )
+
+
+def _write_dispute(orders: OrderStore, outcome: PaymentOutcome) -> None:
+    """The dispute's status; a closed dispute is not reopened by a stale event."""
+    if outcome.dispute_status is None:
+        return
+    closed = {status: status for status in CLOSED_DISPUTES}
+    was_open = f"NOT dispute_status IN ({', '.join(f':{status}' for status in closed)})"
+    is_closed = outcome.dispute_status in closed
+    _write(
+        orders,
+        outcome.order_id,
+        "SET dispute_status = :dispute",
+        "attribute_exists(order_id)" if is_closed else f"attribute_not_exists(dispute_status) OR {was_open}",
+        dispute=outcome.dispute_status,
+        **({} if is_closed else closed),
+    )
+
+
+def _write(orders: OrderStore, order_id: str, update: str, condition: str, **values: Any) -> None:
+    try:
+        orders.client.update_item(
+            TableName=orders.table,
+            Key=to_item({"order_id": order_id}),
+            UpdateExpression=update,
+            ConditionExpression=f"attribute_exists(order_id) AND ({condition})",
+            ExpressionAttributeValues=expression_values(**values),
+        )
+    except orders.client.exceptions.ConditionalCheckFailedException:
+        return

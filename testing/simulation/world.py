@@ -433,6 +433,9 @@ class World:
             self.broken = f"attempt {row.attempt} was claimed again, after it was {was.state}"
         if was.is_to_be_canceled and not row.is_to_be_canceled:
             self.broken = "a request to cancel was forgotten"
+        if was.is_to_be_canceled and was.state is IN_WORK and row.state in (DECLINED, WAITS):
+            # It would leave the index of what is unfinished.
+            self.broken = f"what is to be canceled was finalized as {row.state}"
 
     def _check_stranger(self, was: RowView, row: RowView) -> None:
         """What one who does not hold the row may write: a request, or what Stripe says; never as its owner."""

@@ -11,8 +11,9 @@ import pytest
 
 from onecharge.orders.schema import new_order_item
 from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.parallel import one_after_another
 from place_due_orders.documents import DueDocument
-from place_due_orders.due import PlaceDueOrders
+from place_due_orders.due import DueRun
 from place_due_orders.store import DocumentChanged, DueDocumentStore, Placed, PlacedBefore
 from testing.harness import create_table
 from testing.silent import SILENT
@@ -172,14 +173,15 @@ def test_concurrent_runs_place_one_order_for_each_document(endpoint: Endpoint) -
     counted: list[str] = []
 
     def run(number: int) -> None:
-        PlaceDueOrders(
+        DueRun(
             documents=DueDocumentStore(endpoint.client(), tables.documents.table, tables.documents.orders_table),
             clock=lambda: NOON,
             has_time=lambda: True,
             run_id=f"run-{number}",
             logger=SILENT,
             count=counted.append,
-        )()
+            parallel=one_after_another,
+        ).place_orders()
 
     with ThreadPoolExecutor(RUNS_AT_ONCE) as threads:
         list(threads.map(run, range(RUNS_AT_ONCE)))

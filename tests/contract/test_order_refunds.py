@@ -11,24 +11,26 @@ import pytest
 
 from onecharge.contract.events import EventType
 from onecharge.contract.refunds import (
-    RefundEventType,
     RefundOutcome,
     RefundOutcomeEvent,
     RefundOutcomeType,
-    RefundStatus,
+    RefundState,
 )
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.store import KeyReused
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import shard_of, to_item
-from orders_api.refund_store import ExceedsRefundable, NotPaid, OrderChanged, OrderRefundStore
-from republish.waiting_refunds import WaitingRefunds
+from onecharge.runtime.http_api import Problem
+from orders_api.http import Dependencies
+from orders_api.refund_order import request_refund
+from orders_api.refund_store import OrderRefundStore
+from republish.waiting import waiting_refunds
 from testing.harness import Log, create_table
-from testing.order_service import NOW, Shop
+from testing.order_service import NOW, Shop, refused
+from testing.silent import SILENT
 from tests.contract.conftest import Endpoint
-from update_order.refunds import NoSuchRefund, RefundConflict, UpdateRefund
+from update_order.refunds import NoSuchRefund, RefundConflict, update_refund
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,24 @@ class RefundShop(Shop):
     def refunds(self) -> OrderRefundStore:
         return OrderRefundStore(self.client, self.refunds_table, self.table)
 
-    def refund(self, amount: int | None, key: str, *, order: StoredOrder | None = None) -> tuple[StoredRefund, bool]:
-        return self.refunds.request(order or self.order, amount, key, correlation_id="c", now=NOW)
+    def refund(self, amount: int | None, key: str) -> tuple[StoredRefund, bool]:
+        deps = Dependencies(self.orders, self.refunds, Log().logger, SILENT, lambda: NOW)
+        return request_refund(deps, self.order_id, amount, key, correlation_id="c", now=NOW)
+
+    def is_reserved(self, amount: int, order: StoredOrder) -> bool:
+        """Whether this much can be reserved by one who has read the order as it was."""
+        refund = StoredRefund(
+            order_id=self.order_id,
+            refund_id=f"rfd_{uuid4().hex}",
+            attempt=1,
+            amount_minor=amount,
+            currency="EUR",
+            asked_for=str(amount),
+            requested_at=NOW.isoformat(),
+            correlation_id="c",
+            status=RefundState.PENDING,
+        )
+        return self.refunds.store_and_reserve(refund, order)
 
     def outcome(self, refund: StoredRefund, event_type: RefundOutcomeType) -> bool:
         """Handle a refund's outcome; returns whether it changed the refund."""
@@ -61,16 +79,18 @@ class RefundShop(Shop):
             attempt=1,
             amount_minor=refund.amount_minor,
             currency="EUR",
-            failure_code="charge_disputed" if event_type is RefundEventType.FAILED else None,
+            failure_code="charge_disputed" if event_type is EventType.REFUND_FAILED else None,
             occurred_at=NOW,
         )
-        update = UpdateRefund(
-            self.orders,
-            self.refunds_table,
-            Log().logger,
-            self.counted.append,
+        event = RefundOutcomeEvent.of(event_type, data, revision=1, correlation_id="c")
+        done = update_refund(
+            event,
+            orders=self.orders,
+            refunds_table=self.refunds_table,
+            logger=Log().logger,
+            count=self.counted.append,
         )
-        assert update(RefundOutcomeEvent.of(event_type, data, revision=1, correlation_id="c")) == Done()
+        assert done == Done()
         return self.counted != ["RefundUpdateIgnored"]
 
 
@@ -83,10 +103,9 @@ def shop(order_dynamodb: Any) -> RefundShop:
 def test_a_refund_and_its_reservation_are_stored_together(shop: RefundShop) -> None:
     """Once for each idempotency key; a retry returns the stored refund."""
     refund, is_new = shop.refund(1000, "a")
-    assert (is_new, refund.status, shop.order.reserved_minor) == (True, RefundStatus.PENDING, 1000)
+    assert (is_new, refund.status, shop.order.reserved_minor) == (True, RefundState.PENDING, 1000)
     assert shop.refund(1000, "a") == (refund, False)
-    with pytest.raises(KeyReused):
-        shop.refund(999, "a")
+    assert refused(lambda: shop.refund(999, "a")) == "idempotency-key-reused"
     assert shop.order.reserved_minor == 1000
     assert shop.refunds.of_order(shop.order_id) == [refund]
 
@@ -95,10 +114,8 @@ def test_reservations_never_exceed_the_amount_paid(shop: RefundShop) -> None:
     """Refused before the write, or by the write's condition."""
     as_it_was = shop.order
     shop.refund(2000, "a")
-    with pytest.raises(ExceedsRefundable):
-        shop.refund(501, "b")
-    with pytest.raises(OrderChanged):
-        shop.refund(501, "b", order=as_it_was)
+    assert refused(lambda: shop.refund(501, "b")) == "more-than-is-left"
+    assert not shop.is_reserved(501, as_it_was)
     assert shop.order.reserved_minor == 2000
     assert shop.refund(None, "b")[0].amount_minor == 500
     assert len(shop.refunds.of_order(shop.order_id)) == 2
@@ -108,10 +125,8 @@ def test_refunds_in_the_dashboard_reduce_what_is_refundable(shop: RefundShop) ->
     """Refused before the write, or by the write's condition."""
     as_it_was = shop.order
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2000)
-    with pytest.raises(ExceedsRefundable):
-        shop.refund(501, "a")
-    with pytest.raises(OrderChanged):
-        shop.refund(501, "a", order=as_it_was)
+    assert refused(lambda: shop.refund(501, "a")) == "more-than-is-left"
+    assert not shop.is_reserved(501, as_it_was)
     assert shop.refund(None, "b")[0].amount_minor == 500
 
 
@@ -119,10 +134,8 @@ def test_only_a_paid_order_is_refunded(shop: RefundShop) -> None:
     """Refused before the write, or by the write's condition."""
     paid = shop.order
     shop.set_status(OrderStatus.NEEDS_REVIEW)
-    with pytest.raises(NotPaid):
-        shop.refund(1, "a")
-    with pytest.raises(OrderChanged):
-        shop.refund(1, "a", order=paid)
+    assert refused(lambda: shop.refund(1, "a")) == "not-paid"
+    assert not shop.is_reserved(1, paid)
     assert shop.refunds.of_order(shop.order_id) == []
 
 
@@ -130,35 +143,39 @@ def test_a_concurrent_retry_returns_the_same_refund(shop: RefundShop, monkeypatc
     """Neither finds a refund; the retry's write meets the stored one and returns it."""
     before = shop.order
     refund, _ = shop.refund(2500, "a")
-    monkeypatch.setattr(OrderRefundStore, "find", lambda *_: None)
-    assert shop.refund(2500, "a", order=before) == (refund, False)
+    read, find = iter([before]), OrderRefundStore.find
+    found = iter([None])
+    monkeypatch.setattr(Dependencies, "find_order", lambda *_: next(read, shop.order))
+    monkeypatch.setattr(OrderRefundStore, "find", lambda *given: next(found, find(*given)))
+    assert shop.refund(2500, "a") == (refund, False)
+    assert shop.order.reserved_minor == 2500
 
 
 def test_a_failed_refund_releases_its_amount_once(shop: RefundShop) -> None:
     """However often the event is delivered, and whatever arrives later."""
     refund, _ = shop.refund(2500, "a")
-    assert [shop.outcome(refund, RefundEventType.FAILED) for _ in range(3)] == [True, False, False]
-    assert not shop.outcome(refund, RefundEventType.SUCCEEDED)
+    assert [shop.outcome(refund, EventType.REFUND_FAILED) for _ in range(3)] == [True, False, False]
+    assert not shop.outcome(refund, EventType.REFUND_SUCCEEDED)
     assert shop.order.refunded_minor == 0
     [shown] = shop.refunds.of_order(shop.order_id)
-    assert shown.status is RefundStatus.FAILED
+    assert shown.status is RefundState.FAILED
     assert shop.refund(2500, "b")[1]
 
 
 def test_a_refund_that_fails_after_success_releases_its_amount_once(shop: RefundShop) -> None:
     """FAILED with an alarm; refundable again when Stripe's refunded amount has decreased."""
     refund, _ = shop.refund(2500, "a")
-    assert shop.outcome(refund, RefundEventType.SUCCEEDED)
+    assert shop.outcome(refund, EventType.REFUND_SUCCEEDED)
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
-    assert shop.outcome(refund, RefundEventType.FAILED)
+    assert shop.outcome(refund, EventType.REFUND_FAILED)
     assert sorted(shop.counted) == ["Alarm", "RefundReturned", "RefundStatus.FAILED"]
-    assert [shop.outcome(refund, RefundEventType.FAILED) for _ in range(3)] == [False] * 3
-    assert not shop.outcome(refund, RefundEventType.SUCCEEDED)
+    assert [shop.outcome(refund, EventType.REFUND_FAILED) for _ in range(3)] == [False] * 3
+    assert not shop.outcome(refund, EventType.REFUND_SUCCEEDED)
     assert shop.order.refunded_minor == 2500
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=0, revision=4)
     shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
     [shown] = shop.refunds.of_order(shop.order_id)
-    assert (shown.status, shop.order.refunded_minor) == (RefundStatus.FAILED, 0)
+    assert (shown.status, shop.order.refunded_minor) == (RefundState.FAILED, 0)
     assert shop.refund(None, "b")[0].amount_minor == 2500
     assert shop.order.refunded_minor == 2500
 
@@ -166,20 +183,20 @@ def test_a_refund_that_fails_after_success_releases_its_amount_once(shop: Refund
 @pytest.mark.parametrize(
     ("event_type", "status", "left"),
     [
-        (RefundEventType.SUCCEEDED, RefundStatus.SUCCEEDED, 0),
-        (RefundEventType.FAILED, RefundStatus.FAILED, 2500),
+        (EventType.REFUND_SUCCEEDED, RefundState.SUCCEEDED, 0),
+        (EventType.REFUND_FAILED, RefundState.FAILED, 2500),
     ],
 )
 def test_a_refund_in_review_succeeds_or_fails(
-    shop: RefundShop, event_type: RefundOutcomeType, status: RefundStatus, left: int
+    shop: RefundShop, event_type: RefundOutcomeType, status: RefundState, left: int
 ) -> None:
     """It keeps its reservation until it fails; a failure after review raises no alarm."""
     refund, _ = shop.refund(2500, "a")
-    assert shop.outcome(refund, RefundEventType.NEEDS_REVIEW)
+    assert shop.outcome(refund, EventType.REFUND_NEEDS_REVIEW)
     assert shop.order.refunded_minor == 2500
     assert shop.outcome(refund, event_type)
     assert shop.counted == [f"RefundStatus.{status}"]
-    assert not shop.outcome(refund, RefundEventType.NEEDS_REVIEW)
+    assert not shop.outcome(refund, EventType.REFUND_NEEDS_REVIEW)
     assert [each.status for each in shop.refunds.of_order(shop.order_id)] == [status]
     assert 2500 - shop.order.refunded_minor == left
 
@@ -187,7 +204,7 @@ def test_a_refund_in_review_succeeds_or_fails(
 def test_an_outcome_with_another_amount_is_an_error(shop: RefundShop) -> None:
     """Neither the refund nor the reservation changes."""
     refund, _ = shop.refund(1000, "a")
-    for event_type in (RefundEventType.SUCCEEDED, RefundEventType.FAILED):
+    for event_type in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED):
         with pytest.raises(RefundConflict):
             shop.outcome(refund.model_copy(update={"amount_minor": 999}), event_type)
     assert shop.refunds.of_order(shop.order_id) == [refund]
@@ -201,7 +218,7 @@ def test_an_outcome_of_an_unknown_refund_is_an_error(shop: RefundShop) -> None:
         TableName=shop.refunds_table,
         Key=to_item({"order_id": refund.order_id, "refund_id": refund.refund_id}),
     )
-    for event_type in (RefundEventType.SUCCEEDED, RefundEventType.FAILED):
+    for event_type in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED):
         with pytest.raises(NoSuchRefund):
             shop.outcome(refund, event_type)
     assert shop.order.reserved_minor == 1
@@ -212,7 +229,7 @@ def test_a_canceled_order_s_refund_needs_no_request(shop: RefundShop) -> None:
     refund, _ = shop.refund(2500, "a")
     unknown = refund.model_copy(update={"refund_id": "rfd_" + "0" * 32})
     shop.set_status(OrderStatus.CANCELED)
-    assert shop.outcome(unknown, RefundEventType.SUCCEEDED)
+    assert shop.outcome(unknown, EventType.REFUND_SUCCEEDED)
     assert shop.counted == ["CanceledOrderRefunded"]
     assert shop.refunds.find(shop.order_id, unknown.refund_id) is None
 
@@ -227,10 +244,9 @@ def test_concurrent_refunds_never_exceed_the_amount_paid(endpoint: Endpoint) -> 
         for _ in range(50):
             try:
                 return shop.refund(300, f"key-{number}")[1]
-            except OrderChanged:
-                continue
-            except ExceedsRefundable:
-                return False
+            except Problem as problem:
+                if problem.kind != "try-again":
+                    return problem.kind != "more-than-is-left"
         raise AssertionError
 
     with ThreadPoolExecutor(20) as threads:
@@ -244,7 +260,7 @@ def test_a_refund_that_waits_is_found(shop: RefundShop) -> None:
     """Through the index, page by page, and read as it is."""
     for number in range(3):
         shop.refund(100, f"key-{number}")
-    refunds, until = WaitingRefunds(shop.client, shop.refunds_table), (NOW + timedelta(days=1)).timestamp()
+    refunds, until = waiting_refunds(shop.client, shop.refunds_table), (NOW + timedelta(days=1)).timestamp()
     seen: list[Any] = []
     cursor = None
     for _ in range(4):

@@ -1,6 +1,7 @@
-"""The order service's conditional writes, on every DynamoDB that we can run: attempts and outcomes."""
+"""The order service's conditional writes, on every DynamoDB that we can run: attempts, cancellations, outcomes."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -9,17 +10,21 @@ import pytest
 
 from onecharge.contract.events import ATTEMPTS_MAX, EventType
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.store import KeyReused
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import NoSuchOrder
 from onecharge.orders.transitions import CANCEL, OUTCOMES, PAY_AGAIN, RETRY, Transition, waits
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.dynamodb import expression_values, shard_of
-from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, Page, read_page
-from orders_api.pay_again import AttemptsExhausted, NotDeclined, PaymentMethodRefused
-from republish.waiting import WaitingOrders
-from testing.order_service import CUSTOMER, NOW, Shop
+from onecharge.runtime.http_api import Problem
+from orders_api.cancel_order import request_cancellation
+from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, read_page
+from orders_api.pay_again import make_attempt
+from republish.waiting import waiting_orders
+from testing.order_service import CUSTOMER, NOW, Shop, refused
 from tests.contract.conftest import Endpoint
 
 MOVES: list[Transition] = [PAY_AGAIN, CANCEL, RETRY, *OUTCOMES.values()]
+UNKNOWN = "ord_" + "0" * 32
 
 
 @pytest.fixture
@@ -28,6 +33,9 @@ def declined(order_dynamodb: Any) -> Shop:
     shop = Shop.on(order_dynamodb)
     shop.payment(EventType.PAYMENT_DECLINED, decline_code="expired_card")
     return shop
+
+
+# ---------------------------------------------------------------- another attempt
 
 
 def test_one_idempotency_key_makes_one_attempt(declined: Shop) -> None:
@@ -41,8 +49,7 @@ def test_one_idempotency_key_makes_one_attempt(declined: Shop) -> None:
     order, is_new = declined.pay_again("pm_a", "KA")
     assert (is_new, order.attempt) == (False, 3)
     for key in ("KA", "key"):
-        with pytest.raises(KeyReused):
-            declined.pay_again("pm_b", key)
+        assert refused(lambda key=key: declined.pay_again("pm_b", key)) == "idempotency-key-reused"  # type: ignore[misc]
     assert declined.item == before
 
 
@@ -52,8 +59,7 @@ def test_attempts_are_limited(declined: Shop) -> None:
     assert declined.pay_again("pm_a", "K100")[0].attempt == ATTEMPTS_MAX
     declined.set_status(OrderStatus.PAYMENT_DECLINED)
     before = declined.item
-    with pytest.raises(AttemptsExhausted):
-        declined.pay_again("pm_a", "K101")
+    assert refused(lambda: declined.pay_again("pm_a", "K101")) == "attempts-exhausted"
     assert declined.item == before
     assert not declined.pay_again("pm_a", "K100")[1]
 
@@ -61,11 +67,10 @@ def test_attempts_are_limited(declined: Shop) -> None:
 def test_do_not_try_again_refuses_the_payment_method(declined: Shop) -> None:
     """The write of the decline also adds the payment method to the refused ones."""
     declined.pay_again("pm_a", "a")
-    declined.payment(EventType.PAYMENT_DECLINED, attempt=2, advice_code="do_not_try_again")
-    declined.payment(EventType.PAYMENT_DECLINED, attempt=2, advice_code="do_not_try_again")
+    for _ in range(2):
+        declined.payment(EventType.PAYMENT_DECLINED, attempt=2, advice_code="do_not_try_again")
     assert declined.item["refused_payment_methods"] == ["pm_a"]
-    with pytest.raises(PaymentMethodRefused):
-        declined.pay_again("pm_a", "b")
+    assert refused(lambda: declined.pay_again("pm_a", "b")) == "payment-method-refused"
     declined.pay_again("pm_b", "c")
     declined.payment(EventType.PAYMENT_DECLINED, attempt=3, advice_code="do_not_try_again")
     assert declined.item["refused_payment_methods"] == ["pm_a", "pm_b"]
@@ -81,8 +86,8 @@ def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None
         barrier.wait()
         try:
             return number if shop.pay_again(f"pm_{number}", f"key-{number}")[1] else None
-        except NotDeclined:
-            return None
+        except Problem as problem:
+            return None if problem.kind == "not-declined" else -1
 
     with ThreadPoolExecutor(20) as threads:
         [made] = [number for number in threads.map(pay, range(20)) if number is not None]
@@ -92,24 +97,83 @@ def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None
     assert (shop.order.attempt, shop.order.payment_method) == (2, f"pm_{made}")
 
 
-def test_an_order_that_waits_is_found_in_its_shard(declined: Shop) -> None:
+# ---------------------------------------------------------------- another customer
+
+
+def test_only_its_customer_finds_an_order(declined: Shop) -> None:
+    """Another customer finds as much as there is of an order that was never placed."""
+    assert declined.orders.find(declined.order_id, of=CUSTOMER) == declined.order
+    assert declined.orders.find(declined.order_id, of="cus_2") is None
+    assert declined.orders.find(UNKNOWN, of=CUSTOMER) is None
+
+
+def test_only_its_customer_writes_to_an_order(declined: Shop) -> None:
+    """Another customer's write is refused as one to an order that was never placed, and changes nothing."""
+    before = declined.item
+    for order_id in (declined.order_id, UNKNOWN):
+        with pytest.raises(NoSuchOrder):
+            make_attempt(declined.orders, "cus_2", order_id, "pm_card_visa", "k", now=NOW)
+        with pytest.raises(NoSuchOrder):
+            request_cancellation(declined.orders, "cus_2", order_id, now=NOW)
+    assert declined.item == before
+    assert declined.pay_again("pm_card_visa", "k")[1]
+
+
+# ---------------------------------------------------------------- cancellations
+
+
+def cancel(shop: Shop, *, hours: float = 0) -> tuple[StoredOrder, bool]:
+    """The customer asks so much later."""
+    return request_cancellation(shop.orders, CUSTOMER, shop.order_id, now=NOW + timedelta(hours=hours))
+
+
+def test_a_cancellation_is_never_undone(declined: Shop) -> None:
+    """CANCELING, and a second request changes nothing; CANCELED; then neither another attempt nor CANCELING."""
+    assert "expires_at" in declined.item
+    for hours, is_new in ((1, True), (2, False)):
+        canceling, stored = cancel(declined, hours=hours)
+        assert (canceling.status, stored) == (OrderStatus.CANCELING, is_new)
+    assert declined.item["cancel_requested_at"] == (NOW + timedelta(hours=1)).isoformat()
+    assert "expires_at" not in declined.item
+    assert refused(lambda: declined.pay_again("pm_a", "a")) == "not-declined"
+    for _ in range(2):
+        declined.payment(EventType.PAYMENT_CANCELED)
+        assert declined.order.status is OrderStatus.CANCELED
+    assert cancel(declined) == (declined.order, False)
+    assert "expires_at" in declined.item
+
+
+# ---------------------------------------------------------------- what waits
+
+
+@pytest.mark.parametrize(
+    ("wait", "since_hours", "event_type"),
+    [
+        (lambda shop: shop.pay_again("pm_a", "KA"), 0, EventType.ORDER_PLACED),
+        (lambda shop: cancel(shop, hours=1), 1, EventType.CANCEL_REQUESTED),
+    ],
+    ids=["an attempt", "a cancellation"],
+)
+def test_an_order_that_waits_is_found_in_its_shard(
+    declined: Shop, wait: Callable[[Shop], object], since_hours: int, event_type: EventType
+) -> None:
     """Through the index, by its age; and read as it is."""
-    orders, shard = WaitingOrders(declined.client, declined.table), shard_of(declined.order_id)
-    until = (NOW + timedelta(days=1)).timestamp()
+    orders, shard = waiting_orders(declined.client, declined.table), shard_of(declined.order_id)
+    since, until = (NOW + timedelta(hours=since_hours)).timestamp(), (NOW + timedelta(days=1)).timestamp()
     assert orders.page(shard, until=until, after=None, limit=1)[0] == []
-    declined.pay_again("pm_a", "KA")
+    wait(declined)
     found, _ = orders.page(shard, until=until, after=None, limit=1)
-    assert [entry.since for entry in found] == [NOW.timestamp()]
+    assert [entry.since for entry in found] == [since]
     assert orders.page(shard, until=(NOW - timedelta(days=1)).timestamp(), after=None, limit=1)[0] == []
     [item] = orders.read(found)
     waiting = orders.waiting(item)
     assert waiting
-    assert (waiting.event.type, waiting.since) == (EventType.ORDER_PLACED, NOW.timestamp())
+    assert (waiting.event.type, waiting.since) == (event_type, since)
 
 
 def test_each_move_puts_an_order_into_the_index_or_takes_it_out(order_dynamodb: Any) -> None:
     """An order that waits is in the index and is kept, any other one is not and expires: whatever moves it from which
-    status, and whatever a former release has left on it."""
+    status, and whichever of the two attributes it has."""
     shop = Shop.on(order_dynamodb)
     assert {"waiting_shard", "expires_at"} & shop.item.keys() == {"waiting_shard"}
     index, seen = WaitingIndex(shop.client, shop.table, "placed_at"), set()
@@ -125,27 +189,24 @@ def test_each_move_puts_an_order_into_the_index_or_takes_it_out(order_dynamodb: 
                 entries = [entry["status"] for entry in index.entries(until=NOW.timestamp())]
                 assert entries == ([transition.status] if waits(transition.status) else [])
                 seen.add(transition.status)
-    without_a_move: list[OrderStatus] = [
-        OrderStatus.CANCELING,
-    ]
-    assert seen >= {*OrderStatus}.difference(without_a_move)
+    assert seen == {*OrderStatus}
 
 
 def test_a_list_shows_an_order_as_it_is(declined: Shop) -> None:
     """Its index has keys only, whatever the order's status: each order is read from the table."""
     query = {"IndexName": BY_CUSTOMER, "KeyConditionExpression": "customer_id = :customer_id"}
     values = expression_values(customer_id=CUSTOMER)
-
-    def page(customer_id: str) -> Page:
-        return read_page(declined.orders, customer_id, OrdersQuery())
-
     for status in (OrderStatus.PENDING, OrderStatus.PAID):
         declined.set_status(status)
         [entry] = declined.client.query(TableName=declined.table, ExpressionAttributeValues=values, **query)["Items"]
         assert entry.keys() == {"order_id", "customer_id", "placed_at"}
-        assert page(CUSTOMER) == Page([declined.order], [], None)
+        [item], end = read_page(declined.orders, CUSTOMER, OrdersQuery())
+        assert (StoredOrder.from_item(item), end) == (declined.order, None)
         assert declined.order.status is status
-    assert page("cus_2") == Page([], [], None)
+    assert read_page(declined.orders, "cus_2", OrdersQuery()) == ([], None)
+
+
+# ---------------------------------------------------------------- outcomes
 
 
 def test_a_late_success_wins_over_a_decline(declined: Shop) -> None:

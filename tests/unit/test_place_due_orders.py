@@ -13,6 +13,7 @@ import pytest
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.orders.ids import order_id_of
 from onecharge.runtime.dynamodb import from_item
+from place_due_orders import due
 from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS
 from testing.due_orders import NOON, RUN_ID, TODAY, Calendar, Crash, event_from_record
 from testing.harness import Log, load_template
@@ -28,10 +29,10 @@ def calendar(log: Log) -> Calendar:
     return Calendar(log)
 
 
-@pytest.fixture(params=[1, 3])
-def new_calendar(log: Log, request: pytest.FixtureRequest) -> Callable[[], Calendar]:
-    """A calendar for each schedule that a test tries, with one document at a time and with several."""
-    return lambda: Calendar(log, at_once=request.param)
+@pytest.fixture
+def new_calendar(log: Log) -> Callable[[], Calendar]:
+    """A calendar for each schedule that a test tries."""
+    return lambda: Calendar(log)
 
 
 def days_ago(days: int) -> str:
@@ -244,11 +245,12 @@ def test_a_document_entered_again_with_another_amount_is_invalid(calendar: Calen
 # ---------------------------------------------------------------- many documents, little time
 
 
-def test_all_pages_of_a_due_date_are_read(calendar: Calendar) -> None:
+def test_all_pages_of_a_due_date_are_read(calendar: Calendar, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the size of a page, and though some pages have only documents that are done."""
     for number in range(23):
         calendar.enter(f"inv-{number:02}", state="ORDERED" if 4 <= number < 12 else "DUE")
-    calendar.run(page_size=4)
+    monkeypatch.setattr(due, "PAGE_SIZE", 4)
+    calendar.run()
     assert calendar.states() == {"ORDERED": 23}
     assert sum(calendar.ordered().values()) == 15
 
@@ -260,8 +262,8 @@ def test_a_run_out_of_time_is_continued_by_the_next(calendar: Calendar) -> None:
     runs = 0
     while calendar.states()["DUE"]:
         before = calendar.states()["DUE"]
-        calendar.steps_left = CATCH_UP_DAYS + 5
-        calendar.run(page_size=10)
+        calendar.steps_left = CATCH_UP_DAYS + 2
+        calendar.run()
         assert calendar.states()["DUE"] < before
         runs += 1
     assert runs > 3

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import boto3
@@ -16,28 +17,28 @@ from onecharge.contract.events import (
     OrderPlacedEvent,
     PaymentOutcomeEvent,
 )
-from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState, RefundStatus
+from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.topics import Topic
-from publish_events.app import NotPublished, Publisher
+from publish_events import mapping
 from publish_events.failed_records import FailedRecords, key_of
-from publish_events.mapping import PublishedTables, UnknownTable
+from publish_events.mapping import TABLES, UnknownTable
+from publish_events.publish import NotPublished, Publisher
 from testing.harness import Log, Sample, load_template
 from testing.silent import SILENT
 
-TABLES = PublishedTables.of(
-    {
-        "ORDERS_TABLE": "orders",
-        "PAYMENTS_TABLE": "payments",
-        "ORDER_REFUNDS_TABLE": "order-refunds",
-        "REFUNDS_TABLE": "refunds",
-    }
-)
-event_from_record = TABLES.event_from_record
+NAMES = {
+    "ORDERS_TABLE": "orders",
+    "PAYMENTS_TABLE": "payments",
+    "ORDER_REFUNDS_TABLE": "order-refunds",
+    "REFUNDS_TABLE": "refunds",
+}
+MAPPINGS = {NAMES[variable]: mapping for variable, mapping in TABLES.items()}
+event_from_record = partial(mapping.event_from_record, mappings=MAPPINGS)
 
 
 def record(sample: Sample, name: str) -> dict[str, Any]:
@@ -158,7 +159,7 @@ def test_an_internal_change_is_not_published(sample: Sample) -> None:
 
 STREAMS: dict[str, tuple[str, str, type[StrEnum]]] = {
     "OrderStored": ("order_stored", "status", OrderStatus),
-    "RefundStored": ("refund_stored", "status", RefundStatus),
+    "RefundStored": ("refund_stored", "status", RefundState),
     "PaymentFinalized": ("payment_succeeded", "state", PaymentState),
     "RefundFinalized": ("refund_succeeded", "state", RefundState),
 }
@@ -235,7 +236,7 @@ def publisher(
     }
     bucket: Any = s3 or S3()
     failed_records = FailedRecords(lambda: bucket, "failed", now=lambda: datetime(2026, 11, 1, tzinfo=UTC))
-    return Publisher(TABLES, topics, failed_records, log.logger, counts)
+    return Publisher(MAPPINGS, topics, failed_records, log.logger, counts)
 
 
 def order_of(number: int, sample: Sample, **changes: Any) -> dict[str, Any]:

@@ -16,18 +16,20 @@ from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.orders.waiting import INDEX
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import ALL_SHARDS, shard_of, to_item
+from onecharge.runtime.parallel import one_after_another
 from onecharge.runtime.topics import Topic
-from publish_events.app import NotPublished, Publisher
-from publish_events.mapping import PublishedTables, order_event_from_item
-from republish.republish import RepublishCheckpoint, RepublishOrders
+from publish_events.mapping import order_event_from_item
+from publish_events.publish import NotPublished, Publisher
+from republish import republish
+from republish.republish import RepublishCheckpoint, Republisher
 from republish.waiting import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
     Source,
-    WaitingOrders,
     republications_due,
+    waiting_orders,
+    waiting_refunds,
 )
-from republish.waiting_refunds import WaitingRefunds
 from testing.harness import Log, create_table, load_template
 from testing.silent import SILENT
 from testing.simulation.dynamodb import MemoryDynamoDB
@@ -82,7 +84,6 @@ class Shop:
     dynamodb: Any
     now: float = T0
     pages_left: int = 10**6
-    page_size: int = 100
     sns: Sns = field(default_factory=Sns)
     counted: Counter[str] = field(default_factory=Counter)
 
@@ -132,25 +133,21 @@ class Shop:
 
     @property
     def sources(self) -> list[Source]:
-        return [
-            WaitingOrders(self.dynamodb, "orders"),
-            WaitingRefunds(self.dynamodb, "order-refunds"),
-        ]
+        return [waiting_orders(self.dynamodb, "orders"), waiting_refunds(self.dynamodb, "order-refunds")]
 
     def republish(self, *, seconds_later: float = 0) -> list[int]:
         """One run, so much later; returns the numbers of the orders that it published, sorted."""
         self.now += seconds_later
         before = len(self.sns.published)
-        RepublishOrders(
+        Republisher(
             sources=self.sources,
             topic=self.topic,
             checkpoints=CheckpointStore(self.dynamodb, "orders-state", RepublishCheckpoint),
             clock=lambda: self.now,
-            has_time=self._has_time,
-            page_size=self.page_size,
             logger=self.log.logger,
             count=lambda name: self.counted.update([name]),
-        )()
+            parallel=one_after_another,
+        ).run(self._has_time)
         return sorted(int(event.subject[4:], 16) for event in self.sns.published[before:])
 
     def _has_time(self) -> bool:
@@ -159,8 +156,8 @@ class Shop:
 
     def publish(self, record: dict[str, Any]) -> None:
         """What publish_events does with a stream record."""
-        tables = PublishedTables({"orders": order_event_from_item})
-        Publisher(tables, {ORDER_SERVICE: self.topic}, SILENT, SILENT, SILENT).publish([record])
+        mappings = {"orders": order_event_from_item}
+        Publisher(mappings, {ORDER_SERVICE: self.topic}, SILENT, SILENT, SILENT).publish([record])
 
 
 @pytest.fixture
@@ -248,7 +245,7 @@ def test_republications_due_grow_one_by_one() -> None:
     assert {later - earlier for earlier, later in pairwise(due)} == {0, 1}
 
 
-def test_a_run_is_bounded_and_the_next_continues(shop: Shop) -> None:
+def test_a_run_is_bounded_and_the_next_continues(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """From its checkpoint, shard by shard, the oldest items first; when a round is completed, the next begins."""
     for number in range(250):
         shop.place(number, placed_at=at(T0 + number / 1000))
@@ -256,7 +253,8 @@ def test_a_run_is_bounded_and_the_next_continues(shop: Shop) -> None:
     by_shard = [[number for number in range(250) if shard_of(order_id(number)) == shard] for shard in ALL_SHARDS]
     pages = [list(page) for numbers in by_shard for page in batched(numbers, 20, strict=False)]
     pages += [[250] if shard_of(order_id(250)) == shard else [] for shard in ALL_SHARDS]
-    shop.page_size, runs = 20, []
+    monkeypatch.setattr(republish, "ITEMS_A_PAGE", 20)
+    runs = []
     for _ in (*pages, "the next round"):
         shop.pages_left = 1
         runs.append(shop.republish(seconds_later=FIRST_WAIT_SECONDS + 1))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -18,7 +19,7 @@ from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from testing.harness import Log, Sample
 from update_order.app import PAYMENT_EVENT
-from update_order.orders import UpdateOrder
+from update_order.orders import update_order
 
 KINDS = {
     "succeeded": "PAID",
@@ -36,8 +37,9 @@ class Order:
     def __init__(self, table: str, sample: Sample, log: Log) -> None:
         self.dynamodb, self.table, self.sample = boto3.client("dynamodb"), table, sample
         self.counted: Counter[str] = Counter()
-        self.update = UpdateOrder(
-            OrderStore(self.dynamodb, table), log.logger, count=lambda name: self.counted.update([name])
+        orders = OrderStore(self.dynamodb, table)
+        self.update = partial(
+            update_order, orders=orders, logger=log.logger, count=lambda name: self.counted.update([name])
         )
         self.key = {"order_id": {"S": self.event("succeeded").subject}}
         self.place("PENDING", attempt=1)

@@ -46,7 +46,7 @@ PAYMENT_SERVICE = "/onecharge/payments"
 
 
 class EventType(StrEnum):
-    """The CloudEvents `type` of an order and of the outcomes of its payment."""
+    """The CloudEvents `type` of each event between the two services."""
 
     ORDER_PLACED = "onecharge.order.placed"
     CANCEL_REQUESTED = "onecharge.order.cancel_requested"
@@ -55,6 +55,10 @@ class EventType(StrEnum):
     PAYMENT_REQUIRES_ACTION = "onecharge.payment.requires_action"
     PAYMENT_NEEDS_REVIEW = "onecharge.payment.needs_review"
     PAYMENT_CANCELED = "onecharge.payment.canceled"
+    REFUND_REQUESTED = "onecharge.refund.requested"
+    REFUND_SUCCEEDED = "onecharge.refund.succeeded"
+    REFUND_FAILED = "onecharge.refund.failed"
+    REFUND_NEEDS_REVIEW = "onecharge.refund.needs_review"
 
 
 PaymentEventType = Literal[
@@ -157,17 +161,10 @@ Event = CloudEvent[Any]
 """Any event of either service."""
 
 
-def adapter_of(*models: type[BaseModel], discriminator: str) -> TypeAdapter[Any]:
-    """Reads any of these models; the field of this name says which."""
-    if len(models) == 1:
-        return TypeAdapter(models[0])
-    union: Any = reduce(or_, models)
-    return TypeAdapter(Annotated[union, Field(discriminator=discriminator)], config=READ_FROM_JSON)
-
-
 def event_adapter(*models: type[Event]) -> TypeAdapter[Any]:
     """Reads an event of any of these models from JSON; the event's `type` says which."""
-    return adapter_of(*models, discriminator="type")
+    union: Any = reduce(or_, models)
+    return TypeAdapter(Annotated[union, Field(discriminator="type")], config=READ_FROM_JSON)
 
 
 class OrderServiceEvent[Data: OrderFact](CloudEvent[Data]):

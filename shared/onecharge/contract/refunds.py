@@ -4,8 +4,7 @@ event             type                         published by publish_events from 
 RefundRequested   onecharge.refund.requested   the OrderRefunds table's stream      refund_charge
 RefundOutcome     onecharge.refund.*           the Refunds table's stream           update_order
 
-RefundStatus   in the order service's OrderRefunds table; its transitions: onecharge.orders.refunds
-RefundState    in the payment service's Refunds table: the refund at Stripe
+RefundState is the refund's in both services' tables: OrderRefunds (transitions: onecharge.orders.refunds) and Refunds.
 """
 
 from enum import StrEnum
@@ -17,6 +16,7 @@ from onecharge.contract.events import (
     ORDER_SERVICE,
     PAYMENT_SERVICE,
     CloudEvent,
+    EventType,
     OrderFact,
     OrderServiceEvent,
 )
@@ -39,26 +39,7 @@ class RefundState(StrEnum):
     NEEDS_REVIEW = "NEEDS_REVIEW"
 
 
-class RefundStatus(StrEnum):
-    """The status of a refund."""
-
-    PENDING = "PENDING"
-    SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"
-    """The customer has no money back; the amount can be refunded again."""
-    NEEDS_REVIEW = "NEEDS_REVIEW"
-
-
-class RefundEventType(StrEnum):
-    """The CloudEvents `type` of a refund's events."""
-
-    REQUESTED = "onecharge.refund.requested"
-    SUCCEEDED = "onecharge.refund.succeeded"
-    FAILED = "onecharge.refund.failed"
-    NEEDS_REVIEW = "onecharge.refund.needs_review"
-
-
-RefundOutcomeType = Literal[RefundEventType.SUCCEEDED, RefundEventType.FAILED, RefundEventType.NEEDS_REVIEW]
+RefundOutcomeType = Literal[EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED, EventType.REFUND_NEEDS_REVIEW]
 
 
 class RefundRequested(OrderFact):
@@ -92,7 +73,7 @@ class RefundOutcome(OrderFact):
 class RefundRequestedEvent(OrderServiceEvent[RefundRequested]):
     """`onecharge.refund.requested`."""
 
-    type: Literal[RefundEventType.REQUESTED] = RefundEventType.REQUESTED
+    type: Literal[EventType.REFUND_REQUESTED] = EventType.REFUND_REQUESTED
 
     @classmethod
     def of(cls, refund: RefundRequested, *, correlation_id: str) -> Self:

@@ -18,42 +18,41 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from onecharge.contract.events import Attempt, CorrelationId, OrderId
+from onecharge.contract.events import Attempt, CorrelationId, EventType, OrderId
 from onecharge.contract.money import AmountMinor, Currency
 from onecharge.contract.refunds import (
-    RefundEventType,
     RefundId,
     RefundOutcomeType,
     RefundRequested,
     RefundRequestedEvent,
-    RefundStatus,
+    RefundState,
 )
 from onecharge.orders.schema import Timestamp
 from onecharge.runtime.dynamodb import from_item
 
 
-def waits(status: RefundStatus) -> bool:
+def waits(status: RefundState) -> bool:
     """Whether the payment service or a person has yet to end it, as of an order (onecharge.orders.transitions)."""
-    return status in (RefundStatus.PENDING, RefundStatus.NEEDS_REVIEW)
+    return status in (RefundState.PENDING, RefundState.NEEDS_REVIEW)
 
 
 @dataclass(frozen=True)
 class RefundTransition:
     """A move of a refund to `status`. A refund that has none of the origins ignores it."""
 
-    status: RefundStatus
-    origins: frozenset[RefundStatus]
+    status: RefundState
+    origins: frozenset[RefundState]
 
 
 REFUND_OUTCOMES: Mapping[RefundOutcomeType, RefundTransition] = {
-    RefundEventType.SUCCEEDED: RefundTransition(
-        RefundStatus.SUCCEEDED, frozenset({RefundStatus.PENDING, RefundStatus.NEEDS_REVIEW})
+    EventType.REFUND_SUCCEEDED: RefundTransition(
+        RefundState.SUCCEEDED, frozenset({RefundState.PENDING, RefundState.NEEDS_REVIEW})
     ),
     # A bank may return a refund that had succeeded (Stripe documentation, "Refunds", failed refunds).
-    RefundEventType.FAILED: RefundTransition(
-        RefundStatus.FAILED, frozenset({RefundStatus.PENDING, RefundStatus.NEEDS_REVIEW, RefundStatus.SUCCEEDED})
+    EventType.REFUND_FAILED: RefundTransition(
+        RefundState.FAILED, frozenset({RefundState.PENDING, RefundState.NEEDS_REVIEW, RefundState.SUCCEEDED})
     ),
-    RefundEventType.NEEDS_REVIEW: RefundTransition(RefundStatus.NEEDS_REVIEW, frozenset({RefundStatus.PENDING})),
+    EventType.REFUND_NEEDS_REVIEW: RefundTransition(RefundState.NEEDS_REVIEW, frozenset({RefundState.PENDING})),
 }
 """The move that each outcome of a refund makes (update_order)."""
 
@@ -79,7 +78,7 @@ class StoredRefund(BaseModel):
     correlation_id: CorrelationId
 
     # Written by refund_order, then by update_order.
-    status: RefundStatus
+    status: RefundState
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> Self:

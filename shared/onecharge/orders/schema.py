@@ -9,7 +9,6 @@ The same item makes the same event each time, whether publish_events or republis
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Protocol, Self
 
@@ -127,10 +126,8 @@ class StoredOrder(BaseModel):
 
     @property
     def refunded_minor(self) -> int:
-        """What is refunded or being refunded, by the largest figure that is known."""
-        known = [self.stripe_refunded_minor]
-        known.append(self.reserved_minor)
-        return max(known)
+        """What is refunded or being refunded, by the larger figure."""
+        return max(self.stripe_refunded_minor, self.reserved_minor)
 
     @property
     def waiting_since(self) -> datetime:
@@ -203,32 +200,20 @@ def new_order_item(
     )
 
 
-@dataclass(frozen=True)
-class Keeping:
-    """What keeps an item, or lets it go: written with every status, one attribute set and the other one removed.
+def status_update(
+    order_id: str, changes: Mapping[str, str], *, waits: bool, at: datetime
+) -> tuple[str, Mapping[str, str | int]]:
+    """The update expression of every write of a status, with these changes (path: expression); and its value.
 
-    waits    `waiting_shard`: the index `waiting` has the item, and it does not expire
-    else     `expires_at`: the item expires, and no index has it
-
-    An item that waits and is in no index would never be found again. So this is the only place that decides.
+    An item that waits has `waiting_shard`: the index `waiting` finds it, and it does not expire. Any other item has
+    `expires_at`, counted from `at`, and no index has it. An item that waits and is in no index would never be found
+    again, so this is the only place that decides.
     """
+    if waits:
+        return _update(changes, sets="waiting_shard", removes="expires_at"), {":kept": shard_of(order_id)}
+    expires_at = int(at.timestamp()) + RETENTION_SECONDS
+    return _update(changes, sets="expires_at", removes="waiting_shard"), {":kept": expires_at}
 
-    sets: str
-    removes: str
-    value: str | int
 
-    @classmethod
-    def of(cls, order_id: str, *, waits: bool, at: datetime) -> Self:
-        """By whether anything is waited for; an item for which nothing is expires so long after `at`."""
-        if waits:
-            return cls("waiting_shard", "expires_at", shard_of(order_id))
-        return cls("expires_at", "waiting_shard", int(at.timestamp()) + RETENTION_SECONDS)
-
-    def update(self, changes: Mapping[str, str]) -> str:
-        """The update expression that makes the changes (path: expression), and this one."""
-        return f"{set_expression({**changes, self.sets: ':keeping'})} REMOVE {self.removes}"
-
-    @property
-    def values(self) -> Mapping[str, str | int]:
-        """The values of the expression."""
-        return {":keeping": self.value}
+def _update(changes: Mapping[str, str], *, sets: str, removes: str) -> str:
+    return f"{set_expression({**changes, sets: ':kept'})} REMOVE {removes}"

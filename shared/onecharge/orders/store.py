@@ -1,7 +1,7 @@
 """The Orders table: the reads and writes that several functions share.
 
     put_if_new   a new order; new_order_put is the same write for a transaction
-    find         one order; find_all_of several orders of one customer
+    find         one order
     move         an order, to another status (onecharge.orders.transitions)
 
 Every write is one conditional write, so that of two at once one wins and the other reads why it lost.
@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.schema import Keeping, StoredOrder
+from onecharge.orders.schema import StoredOrder, status_update
 from onecharge.orders.transitions import Transition, waits
-from onecharge.runtime.dynamodb import read_items, to_item
+from onecharge.runtime.dynamodb import to_item
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 class NoSuchOrder(Exception):
     """The table has no order of this id."""
-
-
-class KeyReused(Exception):
-    """The idempotency key was used for another request."""
 
 
 class OrderStatusConflict(Exception):
@@ -47,7 +43,7 @@ class OrderStatusConflict(Exception):
 
 @dataclass(frozen=True)
 class OrderStore:
-    """The table through botocore's client. Every method makes one request; find_all_of more if DynamoDB throttles."""
+    """The table through botocore's client. Every method makes one request."""
 
     client: "DynamoDBClient"
     table: str
@@ -68,15 +64,6 @@ class OrderStore:
         answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
         item = answer.get("Item")
         return StoredOrder.from_item(item) if item and (of is None or _is_of(of, item)) else None
-
-    def find_all_of(self, customer_id: str, order_ids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """The items of those orders that are there and are this customer's, by id, read consistently.
-
-        Raises ReadsThrottled.
-        """
-        keys = [{"order_id": order_id} for order_id in order_ids]
-        items = read_items(self.client, self.table, keys)
-        return {item["order_id"]["S"]: item for item in items if _is_of(customer_id, item)}
 
     def move(
         self,
@@ -100,14 +87,14 @@ class OrderStore:
             OrderStatusConflict: its status is not among the transition's origins, or another condition failed.
         """
         origins = {f":origin_{index}": origin for index, origin in enumerate(sorted(transition.origins))}
-        keeping = Keeping.of(order_id, waits=waits(transition.status), at=at)
+        update, kept = status_update(order_id, {"#status": ":status", **changes}, waits=waits(transition.status), at=at)
         owner, is_of_owner = ({}, []) if of is None else ({":customer_id": of}, ["customer_id = :customer_id"])
-        bound = {":status": transition.status, **origins, **keeping.values, **owner, **(values or {})}
+        bound = {":status": transition.status, **origins, **kept, **owner, **(values or {})}
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item({"order_id": order_id}),
-                UpdateExpression=keeping.update({"#status": ":status", **changes}),
+                UpdateExpression=update,
                 ConditionExpression=" AND ".join([f"#status IN ({', '.join(origins)})", *is_of_owner, *conditions]),
                 ExpressionAttributeNames={"#status": "status", **(names or {})},
                 ExpressionAttributeValues=to_item(bound),

@@ -12,7 +12,7 @@ from onecharge.contract.events import (
     PaymentOutcome,
     PaymentOutcomeEvent,
 )
-from onecharge.contract.refunds import RefundEventType, RefundOutcome, RefundOutcomeEvent, RefundState, RefundStatus
+from onecharge.contract.refunds import RefundOutcome, RefundOutcomeEvent, RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
@@ -158,7 +158,7 @@ def test_a_review_that_a_person_has_ended_does_not_come_back() -> None:
 # ---------------------------------------------------------------- refunds
 
 
-def asked(status: RefundStatus = RefundStatus.PENDING, **changes: Any) -> StoredRefund:
+def asked(status: RefundState = RefundState.PENDING, **changes: Any) -> StoredRefund:
     names = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "attempt": 1, "correlation_id": "c", "status": status}
     money = {"amount_minor": 500, "currency": "EUR", "asked_for": "500", "requested_at": PLACED_AT.isoformat()}
     return StoredRefund.model_validate({**names, **money, **changes})
@@ -168,12 +168,12 @@ def test_a_message_to_refund() -> None:
     """It is sent back only if the refund waits for it."""
     event, forged = asked().requested_event(), asked(amount_minor=2500).requested_event()
     made = Refund(request=FrozenRefund.of(event.data, "pi_1"), state=RefundState.SUCCEEDED)
-    review, refund = asked(RefundStatus.NEEDS_REVIEW), advise_refund_requested
+    review, refund = asked(RefundState.NEEDS_REVIEW), advise_refund_requested
     advices = {
         "waits": (refund(event, asked(), None, PAID), REDRIVE),
         "made, and the order does not know": (refund(event, asked(), made, PAID), REDRIVE),
-        "made": (refund(event, asked(RefundStatus.SUCCEEDED), None, PAID), DISCARD),
-        "failed": (refund(event, asked(RefundStatus.FAILED), None, PAID), DISCARD),
+        "made": (refund(event, asked(RefundState.SUCCEEDED), None, PAID), DISCARD),
+        "failed": (refund(event, asked(RefundState.FAILED), None, PAID), DISCARD),
         "under review": (refund(event, review, None, PAID), KEEP),
         "not requested": (refund(event, None, None, PAID), KEEP),
         "forged": (refund(forged, asked(), None, PAID), KEEP),
@@ -191,13 +191,13 @@ def test_a_message_with_the_outcome_of_a_refund() -> None:
     )
     succeeded, failed = (
         RefundOutcomeEvent.of(type_, data, revision=1, correlation_id="c")
-        for type_ in (RefundEventType.SUCCEEDED, RefundEventType.FAILED)
+        for type_ in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED)
     )
     cases = [
-        (succeeded, RefundStatus.PENDING, REDRIVE),
-        (succeeded, RefundStatus.SUCCEEDED, DISCARD),
-        (failed, RefundStatus.SUCCEEDED, REDRIVE),
-        (succeeded, RefundStatus.FAILED, DISCARD),
+        (succeeded, RefundState.PENDING, REDRIVE),
+        (succeeded, RefundState.SUCCEEDED, DISCARD),
+        (failed, RefundState.SUCCEEDED, REDRIVE),
+        (succeeded, RefundState.FAILED, DISCARD),
     ]
     for event, status, action in cases:
         assert advise_refund_outcome(event, asked(status), order_is_canceled=False).action is action

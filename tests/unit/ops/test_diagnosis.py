@@ -8,7 +8,7 @@ from typing import Any
 
 import stripe
 
-from onecharge.contract.refunds import RefundState, RefundStatus
+from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
@@ -334,7 +334,7 @@ def test_any_combination_is_explained() -> None:
 def requested(status: str, age: int = HOUR) -> StoredRefund:
     names = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "attempt": 1, "correlation_id": "c"}
     money = {"amount_minor": 1000, "currency": "EUR", "asked_for": "1000"}
-    return StoredRefund.model_validate({**names, **money, "requested_at": iso(age), "status": RefundStatus(status)})
+    return StoredRefund.model_validate({**names, **money, "requested_at": iso(age), "status": RefundState(status)})
 
 
 def refund(state: str, **changes: Any) -> Refund:

@@ -9,9 +9,9 @@ import pytest
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE
 from onecharge.runtime.topics import Topic
 from ops.failed_records import GONE, NOT_NOW, PUBLISHED, STILL_UNPUBLISHABLE
-from publish_events.app import NotPublished, Publisher
 from publish_events.failed_records import FailedRecords
-from publish_events.mapping import TABLES, PublishedTables
+from publish_events.mapping import TABLES
+from publish_events.publish import NotPublished, Publisher
 from testing.harness import Log, Sample
 from testing.operated_stack import OperatedStack
 from testing.silent import SILENT
@@ -23,12 +23,12 @@ class Functions:
     def __init__(self, shop: OperatedStack, log: Log) -> None:
         self.is_down = False
         self.published: list[dict[str, Any]] = []
-        names = {variable: shop.stack.resource(_logical_id(variable)) for variable in TABLES}
+        mappings = {shop.stack.resource(_logical_id(variable)): mapping for variable, mapping in TABLES.items()}
         sns: Any = self
         topics = {service: Topic(sns, "t", SILENT, SILENT) for service in (ORDER_SERVICE, PAYMENT_SERVICE)}
         now = datetime(2026, 11, 21, tzinfo=UTC)
         aside = FailedRecords(lambda: shop.s3, shop.stack.resource("FailedRecordsBucket"), now=lambda: now)
-        self.publisher = Publisher(PublishedTables.of(names), topics, aside, log.logger, SILENT)
+        self.publisher = Publisher(mappings, topics, aside, log.logger, SILENT)
 
     def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
         if self.is_down:
