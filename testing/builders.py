@@ -12,6 +12,9 @@ from onecharge.payments.time_bounds import TimeBounds
 T0 = 1_800_000_000
 """When the order is placed, in epoch seconds."""
 ORDER_ID = "ord_" + "a" * 32
+STRIPE_API = "https://api.stripe.com"
+INTENTS = f"{STRIPE_API}/v1/payment_intents"
+"""Where PaymentIntents are created; each is below it."""
 BOUNDS = TimeBounds.of(30)
 PATIENT = replace(BOUNDS, stripe_connect_timeout_seconds=60, stripe_read_timeout_seconds=60)
 """For requests to a stand-in: on a busy machine, too, the first try is answered."""
@@ -63,3 +66,22 @@ def intent(status: str = "succeeded", **changes: Any) -> FoundIntent:
         "placed_at": T0,
     }
     return FoundIntent(**(shown | changes))
+
+
+def stripe_intent(status: str = "requires_payment_method", **changes: Any) -> dict[str, Any]:
+    """`pi_1` of that order, as Stripe's API sends it."""
+    metadata = {"order_id": ORDER_ID, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"}
+    return {
+        "id": "pi_1",
+        "object": "payment_intent",
+        "amount": 1099,
+        "currency": "eur",
+        "status": status,
+        "metadata": metadata,
+        **changes,
+    }
+
+
+def stripe_error(type_: str = "invalid_request_error", message: str = "…", **details: Any) -> dict[str, Any]:
+    """The body of an error, as Stripe's API sends it."""
+    return {"error": {"type": type_, "message": message, **details}}

@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 import pytest
 from pydantic import TypeAdapter
+from responses import RequestsMock
 
 from charge_order.app import ORDER_EVENT
 from charge_order.charge import charge_order
@@ -23,12 +24,11 @@ from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.metrics import Metric
-from testing.builders import BOUNDS, ORDER_ID, T0, order
+from testing.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, T0, order, stripe_intent
 from testing.charge_harness import ChargeHarness
 from testing.fake_gateway import NO_ANSWER, afterwards, executed_but, meanwhile, refused
 from testing.harness import Log, Sample
 from testing.silent import SILENT
-from testing.stripe_answers import StripeAnswers
 from testing.tools import charge_tools
 
 LEASE_SECONDS = BOUNDS.lease_seconds
@@ -40,42 +40,26 @@ def service() -> ChargeHarness:
     return ChargeHarness()
 
 
-def shown(**changes: Any) -> dict[str, Any]:
-    return {
-        "id": "pi_1",
-        "object": "payment_intent",
-        "amount": 1099,
-        "currency": "eur",
-        "status": "requires_payment_method",
-        "metadata": {"order_id": ORDER_ID, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"},
-        **changes,
-    }
-
-
-def test_two_stripe_requests_and_three_dynamodb_writes_for_a_fresh_order_and_one_request_for_a_duplicate(
-    payments_table: str,
+def test_a_fresh_order_costs_two_requests_to_stripe_and_three_writes_and_a_duplicate_one_write(
+    payments_table: str, http: RequestsMock
 ) -> None:
-    """Counted at the real clients: create and confirm; claim, write the id, finalize. A duplicate asks no Stripe."""
+    """Create and confirm; claim, write the id, finalize. They are counted at the real clients."""
     dynamodb = boto3.client("dynamodb")
     written: list[str] = []
     dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: written.append(model.name))
-    store = PaymentStore(dynamodb, payments_table)
-    clock = lambda: T0 + 1.0  # noqa: E731  # A stopped clock.
     event = OrderPlacedEvent.of(order(), correlation_id="c")
-    with StripeAnswers() as stripe:
-        gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe.url, bounds=BOUNDS))
-        tools = charge_tools(store, gateway, Instruments(clock, SILENT, SILENT))
-        stripe.post("/v1/payment_intents", json=shown())
-        stripe.post("/v1/payment_intents/pi_1/confirm", json=shown(status="succeeded"))
-        assert charge_order(event, tools) == Done()
-        assert [call.path_url for call in stripe.calls] == [
-            "/v1/payment_intents",
-            "/v1/payment_intents/pi_1/confirm",
-        ]
-        assert written == ["UpdateItem"] * 3
-        assert charge_order(event, tools) == Done()
-        assert len(stripe.calls) == 2
-        assert written == ["UpdateItem"] * 4
+    http.post(INTENTS, json=stripe_intent())
+    http.post(f"{INTENTS}/pi_1/confirm", json=stripe_intent("succeeded"))
+    tools = charge_tools(
+        PaymentStore(dynamodb, payments_table),
+        StripeGateway(stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS)),
+        Instruments(lambda: T0 + 1.0, SILENT, SILENT),
+    )
+    assert charge_order(event, tools) == Done()
+    assert [call.request.url for call in http.calls] == [INTENTS, f"{INTENTS}/pi_1/confirm"]
+    assert written == ["UpdateItem"] * 3
+    assert charge_order(event, tools) == Done()
+    assert (len(http.calls), written) == (2, ["UpdateItem"] * 4)
 
 
 def test_a_duplicate_of_a_finalized_payment_is_done(service: ChargeHarness) -> None:

@@ -4,24 +4,24 @@ DynamoDB and Stripe are in memory; the composed function runs over moto and the 
 """
 
 import json
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
+from responses import RequestsMock
 
 from get_payment.app import Application
 from get_payment.payment import ROUTE, Payments, PaymentView
 from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
 from onecharge.runtime.http_api import resolver_of
+from testing.builders import INTENTS, STRIPE_API, stripe_intent
 from testing.fake_stripe import THREE_D_SECURE, no_answer, wrong_key
 from testing.harness import LambdaContext, Log, Sample, create_table, load_template
 from testing.payment_service import PaymentService, order_id
 from testing.simulation.dynamodb import MemoryDynamoDB
-from testing.stripe_answers import StripeAnswers
 
 
 class Page:
@@ -127,14 +127,8 @@ def test_an_outage_is_503(page: Page, failure: Any) -> None:
 
 
 @pytest.fixture
-def stripe() -> Iterator[StripeAnswers]:
-    with StripeAnswers() as answers:
-        yield answers
-
-
-@pytest.fixture
-def resolver(aws: None, stripe: StripeAnswers, page: Page) -> APIGatewayHttpResolver:
-    """Over a table with the row of order a, which requires action."""
+def resolver(aws: None, page: Page) -> APIGatewayHttpResolver:
+    """The function, over a table with the row of order a, which requires action."""
     create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")
     page.payments.charge(card=THREE_D_SECURE)
     boto3.client("dynamodb").put_item(TableName="payments", Item=page.payments.item())
@@ -143,22 +137,21 @@ def resolver(aws: None, stripe: StripeAnswers, page: Page) -> APIGatewayHttpReso
         {
             "PAYMENTS_TABLE": "payments",
             "STRIPE_SECRET_ARN": "stripe",
-            "STRIPE_API_BASE": stripe.url,
+            "STRIPE_API_BASE": STRIPE_API,
             "FUNCTION_TIMEOUT_SECONDS": "15",
         }
     ).resolver
 
 
 def test_the_function_retrieves_the_payment_intent(
-    resolver: APIGatewayHttpResolver, stripe: StripeAnswers, sample: Sample
+    resolver: APIGatewayHttpResolver, http: RequestsMock, sample: Sample
 ) -> None:
-    """One request to Stripe, and no other."""
-    intent = {"id": "pi_0", "object": "payment_intent", "status": "requires_action", "amount": 3000, "currency": "eur"}
-    metadata = {"order_id": order_id("a"), "generation": "0"}
-    stripe.get("/v1/payment_intents/pi_0", json=intent | {"metadata": metadata, "client_secret": "pi_0_secret_y"})
+    """That is its only request to Stripe."""
+    shown = stripe_intent("requires_action", id="pi_0", client_secret="pi_0_secret_y")
+    http.get(f"{INTENTS}/pi_0", json=shown | {"metadata": {"order_id": order_id("a")}})
     event = event_of(sample, order_id("a"), "cus_1")
     assert answer_of(resolver, event) == (200, {"order_id": order_id("a"), "client_secret": "pi_0_secret_y"})
-    assert len(stripe.calls) == 1
+    assert len(http.calls) == 1
 
 
 @pytest.mark.parametrize("lost", ["the key", "the table"])

@@ -1,82 +1,45 @@
 """Each response of Stripe and each network failure is classified; an unrecognized one is never a decline.
 
-Through Stripe's client and real connections, because the SDK maps errors in its own way.
+The responses pass through Stripe's client, because the SDK maps errors in its own way.
 """
 
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+import requests
+from responses import RequestsMock
 
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import CancelReason
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.stripe_responses import ResponseKind, is_replay
-from testing.builders import BOUNDS, REQUEST, T0, payment
-from testing.stripe_answers import Break, StripeAnswers
+from onecharge.payments.stripe_responses import Failure, ResponseKind, is_replay
+from testing.builders import BOUNDS, INTENTS, REQUEST, STRIPE_API, payment, stripe_error, stripe_intent
 
-IMPATIENT = replace(BOUNDS, stripe_read_timeout_seconds=0.5)
+CONFIRM = f"{INTENTS}/pi_1/confirm"
 REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 @pytest.fixture
-def stripe_api() -> Iterator[StripeAnswers]:
-    with StripeAnswers() as answers:
-        yield answers
-
-
-@pytest.fixture
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No delay between the SDK's tries."""
-    monkeypatch.setattr("stripe.HTTPClient.INITIAL_DELAY", 0)
-    monkeypatch.setattr("stripe.HTTPClient.MAX_DELAY", 0)
-
-
-@pytest.fixture
-def gateway(stripe_api: StripeAnswers, no_pauses: None) -> StripeGateway:
-    return StripeGateway(stripe_client("sk_test_x", api_base=stripe_api.url, bounds=BOUNDS))
-
-
-Call = Callable[[StripeGateway], StripeResponse]
-REQUESTS: dict[str, tuple[Call, str]] = {
-    "create": (lambda gateway: gateway.create(REQUEST, 0), "/v1/payment_intents"),
-    "confirm": (lambda gateway: gateway.confirm(payment()), "/v1/payment_intents/pi_1/confirm"),
-    "cancel": (lambda gateway: gateway.cancel("pi_1", CancelReason.ABANDONED), "/v1/payment_intents/pi_1/cancel"),
-}
-
-
-def payment_intent(status: str = "requires_payment_method", **changes: Any) -> dict[str, Any]:
-    return {
-        "id": "pi_1",
-        "object": "payment_intent",
-        "amount": 1099,
-        "currency": "eur",
-        "status": status,
-        "metadata": {"order_id": REQUEST.order_id, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"},
-        **changes,
-    }
-
-
-def error(type_: str = "invalid_request_error", message: str = "…", **details: Any) -> dict[str, Any]:
-    return {"error": {"type": type_, "message": message, **details}}
+def gateway() -> StripeGateway:
+    return StripeGateway(stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS))
 
 
 def card_error(**details: Any) -> dict[str, Any]:
-    return error("card_error", **{"code": "card_declined", **details})
+    return stripe_error("card_error", **{"code": "card_declined", **details})
 
 
-def confirm_with_response(
-    gateway: StripeGateway,
-    stripe_api: StripeAnswers,
-    status: int,
-    body: Any,
-    headers: dict[str, str] | None = None,
+def confirm(
+    gateway: StripeGateway, http: RequestsMock, status: int, body: Any, headers: dict[str, str] | None = None
 ) -> StripeResponse:
-    text = body if isinstance(body, str) else json.dumps(body)
-    stripe_api.post("/v1/payment_intents/pi_1/confirm", status=status, body=text, headers=headers or {})
+    """Confirm, and be answered so: a body that is text is no JSON."""
+    given = {"body": body} if isinstance(body, str) else {"json": body}
+    http.post(CONFIRM, status=status, headers=headers, **given)
     return gateway.confirm(payment())
+
+
+def failure_of(response: StripeResponse) -> Failure:
+    assert response.failure is not None
+    return response.failure
 
 
 USED_UP = (
@@ -110,182 +73,184 @@ LIVE_MODE = (
     "No such PaymentMethod: 'pm_1'; a similar object exists in live mode, but a test mode key was used to make this "
     "request."
 )
-LOCK_TIMEOUT = error(code="lock_timeout", message="This object cannot be accessed right now.")
+LOCK_TIMEOUT = stripe_error(code="lock_timeout", message="This object cannot be accessed right now.")
 
 KINDS: dict[str, tuple[int, Any, ResponseKind, str | None]] = {
     # The result is unknown.
     "request time-out": (408, "", ResponseKind.RETRYABLE, None),
-    "key in use": (409, error("idempotency_error", code="idempotency_key_in_use"), ResponseKind.RETRYABLE, None),
-    "failed dependency": (424, error("api_error"), ResponseKind.RETRYABLE, None),
-    "rate limit": (429, error(code="rate_limit"), ResponseKind.RETRYABLE, "rate_limit"),
+    "key in use": (409, stripe_error("idempotency_error", code="idempotency_key_in_use"), ResponseKind.RETRYABLE, None),
+    "failed dependency": (424, stripe_error("api_error"), ResponseKind.RETRYABLE, None),
+    "rate limit": (429, stripe_error(code="rate_limit"), ResponseKind.RETRYABLE, "rate_limit"),
     "lock_timeout": (429, LOCK_TIMEOUT, ResponseKind.RETRYABLE, "lock_timeout"),
-    "500": (500, error("api_error"), ResponseKind.RETRYABLE, None),
+    "500": (500, stripe_error("api_error"), ResponseKind.RETRYABLE, None),
     "502": (502, "<html>", ResponseKind.RETRYABLE, None),
-    "503": (503, error("api_error"), ResponseKind.RETRYABLE, None),
+    "503": (503, stripe_error("api_error"), ResponseKind.RETRYABLE, None),
     "504": (504, "", ResponseKind.RETRYABLE, None),
     "a response that broke off": (200, "{", ResponseKind.NO_ANSWER, None),
     "an HTML page of a proxy": (404, "<html>", ResponseKind.NO_ANSWER, None),
     "a 400 of a proxy": (400, "no", ResponseKind.NO_ANSWER, None),
     "a 402 of a proxy": (402, "pay", ResponseKind.NO_ANSWER, None),
-    "a 402 that is not a card error": (402, error("api_error"), ResponseKind.RETRYABLE, None),
+    "a 402 that is not a card error": (402, stripe_error("api_error"), ResponseKind.RETRYABLE, None),
     # Declines.
     "decline": (402, card_error(decline_code="lost_card"), ResponseKind.DECLINED, "lost_card"),
-    "expired card": (402, error("card_error", code="expired_card"), ResponseKind.DECLINED, "expired_card"),
+    "expired card": (402, stripe_error("card_error", code="expired_card"), ResponseKind.DECLINED, "expired_card"),
     "authentication required": (
-        *(402, error("card_error", code="authentication_required")),
+        *(402, stripe_error("card_error", code="authentication_required")),
         *(ResponseKind.DECLINED, "authentication_required"),
     ),
     # Payment methods that are refused.
     "unknown payment method": (
-        *(400, error(code="resource_missing", param="payment_method")),
+        *(400, stripe_error(code="resource_missing", param="payment_method")),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
     ),
     "unknown payment method, as a 404": (
-        *(404, error(code="resource_missing", param="payment_method")),
+        *(404, stripe_error(code="resource_missing", param="payment_method")),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
     ),
     "of another type, by its code": (
-        *(400, error(code="payment_intent_incompatible_payment_method", param="payment_method")),
+        *(400, stripe_error(code="payment_intent_incompatible_payment_method", param="payment_method")),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
     ),
     "of another type, by its message": (
-        *(400, error(message=OF_ANOTHER_TYPE)),
+        *(400, stripe_error(message=OF_ANOTHER_TYPE)),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
     ),
     "of a type that is not supported": (
-        *(400, error(code="payment_method_unsupported_type")),
+        *(400, stripe_error(code="payment_method_unsupported_type")),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
     ),
     "a test id in live mode": (
-        *(400, error(message=TEST_ID)),
+        *(400, stripe_error(message=TEST_ID)),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
     ),
     "of test mode in live mode": (
-        *(400, error(message=TEST_MODE, code="resource_missing", param="payment_method")),
+        *(400, stripe_error(message=TEST_MODE, code="resource_missing", param="payment_method")),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
     ),
-    "used up": (400, error(message=USED_UP), ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"),
+    "used up": (400, stripe_error(message=USED_UP), ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"),
     "used up without a customer": (
-        *(400, error(message=USED_WITHOUT_CUSTOMER)),
+        *(400, stripe_error(message=USED_WITHOUT_CUSTOMER)),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"),
     ),
     "of another customer": (
-        *(400, error(message=NOT_ATTACHED)),
+        *(400, stripe_error(message=NOT_ATTACHED)),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"),
     ),
     "belongs to a customer": (
-        *(400, error(message=BELONGS)),
+        *(400, stripe_error(message=BELONGS)),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"),
     ),
     "unactivated": (
-        *(400, error(code="payment_method_unactivated")),
+        *(400, stripe_error(code="payment_method_unactivated")),
         *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
     ),
     # Amounts and currencies that are refused.
-    "amount too small": (400, error(code="amount_too_small"), ResponseKind.AMOUNT_REFUSED, "amount_too_small"),
-    "amount too large": (400, error(code="amount_too_large"), ResponseKind.AMOUNT_REFUSED, "amount_too_large"),
-    "currency": (400, error(code="invalid_currency"), ResponseKind.AMOUNT_REFUSED, "currency_not_supported"),
+    "amount too small": (400, stripe_error(code="amount_too_small"), ResponseKind.AMOUNT_REFUSED, "amount_too_small"),
+    "amount too large": (400, stripe_error(code="amount_too_large"), ResponseKind.AMOUNT_REFUSED, "amount_too_large"),
+    "currency": (400, stripe_error(code="invalid_currency"), ResponseKind.AMOUNT_REFUSED, "currency_not_supported"),
     # Our account, our API key, our request.
-    "bad key": (401, error(), ResponseKind.ACCOUNT, None),
-    "key not allowed": (403, error(), ResponseKind.ACCOUNT, None),
+    "bad key": (401, stripe_error(), ResponseKind.ACCOUNT, None),
+    "key not allowed": (403, stripe_error(), ResponseKind.ACCOUNT, None),
     "wrong mode": (
-        *(400, error(message=LIVE_MODE, code="resource_missing", param="payment_method")),
+        *(400, stripe_error(message=LIVE_MODE, code="resource_missing", param="payment_method")),
         *(ResponseKind.ACCOUNT, "resource_missing"),
     ),
-    "not activated": (400, error(code="testmode_charges_only"), ResponseKind.ACCOUNT, "testmode_charges_only"),
-    "a rate limit in a 400": (400, error(code="rate_limit"), ResponseKind.ACCOUNT, "rate_limit"),
-    "unsupported version": (400, error(message="Invalid Stripe API version: x"), ResponseKind.ACCOUNT, None),
-    "idempotency_error": (400, error("idempotency_error"), ResponseKind.OTHER_PARAMETERS, None),
+    "not activated": (400, stripe_error(code="testmode_charges_only"), ResponseKind.ACCOUNT, "testmode_charges_only"),
+    "a rate limit in a 400": (400, stripe_error(code="rate_limit"), ResponseKind.ACCOUNT, "rate_limit"),
+    "unsupported version": (400, stripe_error(message="Invalid Stripe API version: x"), ResponseKind.ACCOUNT, None),
+    "idempotency_error": (400, stripe_error("idempotency_error"), ResponseKind.OTHER_PARAMETERS, None),
     "unexpected state": (
-        *(400, error(code="payment_intent_unexpected_state")),
+        *(400, stripe_error(code="payment_intent_unexpected_state")),
         *(ResponseKind.UNEXPECTED_STATE, "payment_intent_unexpected_state"),
     ),
     "no such PaymentIntent": (
-        *(404, error(code="resource_missing", param="intent")),
+        *(404, stripe_error(code="resource_missing", param="intent")),
         *(ResponseKind.NOT_FOUND, "resource_missing"),
     ),
-    "unknown 400": (400, error(code="parameter_unknown"), ResponseKind.INVALID, "parameter_unknown"),
-    "a 400 without a code": (400, error(), ResponseKind.INVALID, None),
+    "unknown 400": (400, stripe_error(code="parameter_unknown"), ResponseKind.INVALID, "parameter_unknown"),
+    "a 400 without a code": (400, stripe_error(), ResponseKind.INVALID, None),
 }
 
 
 @pytest.mark.parametrize(("status", "body", "kind", "code"), KINDS.values(), ids=KINDS.keys())
 def test_each_error_is_classified(
-    gateway: StripeGateway,
-    stripe_api: StripeAnswers,
-    status: int,
-    body: Any,
-    kind: ResponseKind,
-    code: str | None,
+    gateway: StripeGateway, http: RequestsMock, status: int, body: Any, kind: ResponseKind, code: str | None
 ) -> None:
-    """By status, error type, code, param and message, as Stripe documents them."""
-    failure = confirm_with_response(gateway, stripe_api, status, body).failure
-    assert failure is not None
+    """Status, error type, code, param and message decide, as Stripe documents them."""
+    failure = failure_of(confirm(gateway, http, status, body))
     assert failure.kind is kind
     if kind not in (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE):
         assert failure.code == code
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize("failure", Break)
+@pytest.mark.parametrize("operation", ["create", "confirm", "cancel"])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        requests.ConnectTimeout(),
+        requests.ReadTimeout(),
+        requests.ConnectionError("reset"),
+        requests.exceptions.SSLError(),
+        requests.exceptions.ChunkedEncodingError("closed in the middle of the body"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
 def test_a_network_failure_leaves_the_result_unknown(
-    stripe_api: StripeAnswers, failure: Break, name: str, no_pauses: None
+    gateway: StripeGateway, http: RequestsMock, failure: Exception, operation: str
 ) -> None:
-    """For create, confirm and cancel; however the connection ends."""
-    request, path = REQUESTS[name]
-    stripe_api.post(path, json=payment_intent("succeeded"), breaks=failure)
-    client = stripe_client("sk_test_x", api_base=stripe_api.url, bounds=IMPATIENT)
-    response = request(StripeGateway(client))
-    assert response.failure is not None
-    assert response.failure.kind is ResponseKind.NO_ANSWER
+    """However the connection ends."""
+    http.post(INTENTS if operation == "create" else f"{INTENTS}/pi_1/{operation}", body=failure)
+    response = {
+        "create": lambda: gateway.create(REQUEST, 0),
+        "confirm": lambda: gateway.confirm(payment()),
+        "cancel": lambda: gateway.cancel("pi_1", CancelReason.ABANDONED),
+    }[operation]()
+    assert failure_of(response).kind is ResponseKind.NO_ANSWER
     assert response.intent is None
 
 
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        (408, error()),
-        (409, error()),
-        (424, error("api_error")),
+        (408, stripe_error()),
+        (409, stripe_error()),
+        (424, stripe_error("api_error")),
         (429, LOCK_TIMEOUT),
-        (500, error("api_error")),
-        (503, error("api_error")),
-        (402, error("api_error")),
+        (500, stripe_error("api_error")),
+        (503, stripe_error("api_error")),
+        (402, stripe_error("api_error")),
     ],
 )
 def test_a_replayed_failure_is_a_stored_failure(
-    gateway: StripeGateway, stripe_api: StripeAnswers, status: int, body: Any
+    gateway: StripeGateway, http: RequestsMock, status: int, body: Any
 ) -> None:
-    """Idempotent-Replayed: a retry with the same key would get the same failure until the key is deleted."""
-    response = confirm_with_response(gateway, stripe_api, status, body, REPLAYED)
-    assert response.failure is not None
-    assert response.failure.kind is ResponseKind.STORED_FAILURE
-    assert response.is_replay
+    """A retry with the same key would get the same failure until Stripe forgets the key."""
+    response = confirm(gateway, http, status, body, REPLAYED)
+    assert (failure_of(response).kind, response.is_replay) == (ResponseKind.STORED_FAILURE, True)
 
 
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
         (402, card_error(), ResponseKind.DECLINED),
-        (400, error(code="payment_intent_unexpected_state"), ResponseKind.UNEXPECTED_STATE),
+        (400, stripe_error(code="payment_intent_unexpected_state"), ResponseKind.UNEXPECTED_STATE),
     ],
 )
 def test_a_replayed_result_keeps_its_kind(
-    gateway: StripeGateway, stripe_api: StripeAnswers, status: int, body: Any, kind: ResponseKind
+    gateway: StripeGateway, http: RequestsMock, status: int, body: Any, kind: ResponseKind
 ) -> None:
     """A replayed decline is a decline, with is_replay."""
-    response = confirm_with_response(gateway, stripe_api, status, body, REPLAYED)
-    assert response.failure is not None
-    assert (response.failure.kind, response.is_replay) == (kind, True)
+    response = confirm(gateway, http, status, body, REPLAYED)
+    assert (failure_of(response).kind, response.is_replay) == (kind, True)
 
 
 @pytest.mark.parametrize("headers", [{}, REPLAYED])
 def test_a_success_shows_whether_it_is_a_replay(
-    gateway: StripeGateway, stripe_api: StripeAnswers, headers: dict[str, str]
+    gateway: StripeGateway, http: RequestsMock, headers: dict[str, str]
 ) -> None:
-    """For create and for confirm."""
-    response = confirm_with_response(gateway, stripe_api, 200, payment_intent("succeeded"), headers)
-    stripe_api.post("/v1/payment_intents", json=payment_intent(), headers=headers)
+    """The responses to create and to confirm both do."""
+    response = confirm(gateway, http, 200, stripe_intent("succeeded"), headers)
+    http.post(INTENTS, json=stripe_intent(), headers=headers)
     assert response.failure is None
     assert response.is_replay is gateway.create(REQUEST, 0).is_replay is bool(headers)
 
@@ -300,33 +265,30 @@ def test_a_success_shows_whether_it_is_a_replay(
     ],
 )
 def test_header_names_are_case_insensitive(headers: dict[str, str] | None, replayed: bool) -> None:
-    """Only the value true is a replay."""
+    """Only the value `true` marks a replay."""
     assert is_replay(headers) is replayed
 
 
 @pytest.mark.parametrize("status", ["succeeded", "processing", "requires_action", "requires_payment_method"])
-def test_a_402_contains_its_payment_intent(gateway: StripeGateway, stripe_api: StripeAnswers, status: str) -> None:
-    """With its status, which decides whether it is a decline."""
-    body = card_error(decline_code="lost_card", payment_intent=payment_intent(status))
-    response = confirm_with_response(gateway, stripe_api, 402, body)
+def test_a_402_contains_its_payment_intent(gateway: StripeGateway, http: RequestsMock, status: str) -> None:
+    """Its status decides whether the response is a decline."""
+    body = card_error(decline_code="lost_card", payment_intent=stripe_intent(status))
+    response = confirm(gateway, http, 402, body)
     assert response.intent is not None
     assert response.intent.status == status
 
 
-def test_a_decline_contains_what_a_shop_can_show(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
-    """Decline code, advice code and charge id, also of an expanded charge."""
+def test_a_decline_contains_what_a_shop_can_show(gateway: StripeGateway, http: RequestsMock) -> None:
+    """Decline code, advice code and charge id; an expanded charge counts as its id."""
     failed = {"code": "card_declined", "decline_code": "lost_card", "advice_code": "do_not_try_again"}
-    body = card_error(
-        payment_intent=payment_intent(last_payment_error=failed, latest_charge={"id": "ch_1", "object": "charge"})
-    )
-    intent = confirm_with_response(gateway, stripe_api, 402, body).intent
+    shown = stripe_intent(last_payment_error=failed, latest_charge={"id": "ch_1", "object": "charge"})
+    intent = confirm(gateway, http, 402, card_error(payment_intent=shown)).intent
     assert intent is not None
     assert (intent.error_code, intent.advice_code, intent.latest_charge) == ("lost_card", "do_not_try_again", "ch_1")
 
 
-def test_a_refused_request_contains_message_and_request_id(gateway: StripeGateway, stripe_api: StripeAnswers) -> None:
-    """For the person who reviews it."""
-    body = error(message="Received unknown parameter: x", code="parameter_unknown")
-    failure = confirm_with_response(gateway, stripe_api, 400, body, {"Request-Id": "req_1"}).failure
-    assert failure is not None
+def test_a_refused_request_contains_message_and_request_id(gateway: StripeGateway, http: RequestsMock) -> None:
+    """The person who reviews it needs both."""
+    body = stripe_error(message="Received unknown parameter: x", code="parameter_unknown")
+    failure = failure_of(confirm(gateway, http, 400, body, {"Request-Id": "req_1"}))
     assert (failure.message, failure.request_id) == ("Received unknown parameter: x", "req_1")
