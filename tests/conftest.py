@@ -132,11 +132,14 @@ def aws(monkeypatch: pytest.MonkeyPatch, moto: tuple[Any, SharedClients]) -> Ite
 
 
 @pytest.fixture
-def http(aws: None) -> Iterator[responses.RequestsMock]:
+def http(aws: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[responses.RequestsMock]:
     """Answers what is sent to Stripe, inside moto: the other way round, moto would let it leave the machine.
 
     A request that no response was added for fails.
     """
+    # The SDK pauses between its tries; a test need not.
+    monkeypatch.setattr("stripe.HTTPClient.INITIAL_DELAY", 0)
+    monkeypatch.setattr("stripe.HTTPClient.MAX_DELAY", 0)
     with responses.RequestsMock() as mock:
         yield mock
 

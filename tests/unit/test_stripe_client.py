@@ -47,15 +47,6 @@ def create(client: stripe.StripeClient) -> stripe.PaymentIntent:
 # ---------------------------------------------------------------- each try
 
 
-def test_a_request_without_a_set_answer_fails(client: stripe.StripeClient, http: RequestsMock) -> None:
-    """It does not leave the machine, and neither does one to AWS."""
-    with pytest.raises(stripe.APIConnectionError, match="Connection refused by Responses"):
-        create(client)
-    with pytest.raises(requests.ConnectionError, match="Connection refused by Responses"):
-        requests.get(STRIPE_API, timeout=1)
-    assert boto3.client("secretsmanager").list_secrets()["SecretList"] == []
-
-
 def test_every_try_has_the_bounds_timeouts_and_the_api_version(client: stripe.StripeClient, http: RequestsMock) -> None:
     """Connect and read; Stripe's certificate is verified. An upgrade of the SDK does not change the API's version."""
     http.post(INTENTS, json=stripe_intent())
