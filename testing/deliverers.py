@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
+import boto3
 from botocore.config import Config
 
 from charge_order.charge import charge_order
@@ -15,7 +16,6 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import aws_client
 from onecharge.runtime.consumer import Done
 from testing.silent import SILENT
 from testing.tools import charge_tools
@@ -41,7 +41,9 @@ def event(number: int, placed_at: datetime) -> OrderPlacedEvent:
 
 def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int, placed_at: str) -> None:
     bounds = TimeBounds.of(30)
-    store = PaymentStore(aws_client("dynamodb", config=Config(max_pool_connections=THREADS)), table)
+    client = boto3.client("dynamodb", config=Config(max_pool_connections=THREADS))
+    _ = client.exceptions  # as onecharge.runtime.aws makes it
+    store = PaymentStore(client, table)
     gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds))
     instruments = Instruments(time.time, SILENT, SILENT)
 

@@ -7,12 +7,12 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import boto3
 from botocore.config import Config
 
 from onecharge.payments.charges.protocol import FrozenRequest
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import Claimed, new_lease_owner
-from onecharge.runtime.aws import aws_client
 
 THREADS = 16
 CLAIMS_PER_RACER = 200
@@ -43,7 +43,9 @@ def race(store: PaymentStore, racer: int) -> list[str]:
 
 def main(table: str) -> None:
     config = Config(max_pool_connections=THREADS, retries={"total_max_attempts": 1})
-    store = PaymentStore(aws_client("dynamodb", config=config), table)
+    client = boto3.client("dynamodb", config=config)
+    _ = client.exceptions  # as onecharge.runtime.aws makes it
+    store = PaymentStore(client, table)
     with ThreadPoolExecutor(THREADS) as threads:
         won = [order_id for each in threads.map(lambda racer: race(store, racer), range(THREADS)) for order_id in each]
     sys.stdout.write(json.dumps({"won": won, "tried": THREADS * CLAIMS_PER_RACER}))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
+import boto3
 
 from charge_order.cancel import cancel_order
 from charge_order.charge import charge_order
@@ -17,7 +17,7 @@ from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import client_config
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
@@ -42,11 +42,11 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         logger = function_logger()
-        self.counts = Counts(Metrics())
+        self.counts = Counts()
         instruments = Instruments(time.time, logger, self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        sqs = aws_client("sqs", config=client_config())
+        sqs = boto3.client("sqs", config=client_config())
         self.consumer = Consumer(
             model=ORDER_EVENT,
             # A Stripe key that cannot be read is an outage: each message backs off.

@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
-
 from get_payment.payment import ROUTE, Payments
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import dynamodb_client
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.http_api import resolver_of
 from onecharge.runtime.logs import function_logger
@@ -23,11 +21,11 @@ class Application:
     """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        config, logger, self.counts = client_config(), function_logger(), Counts(Metrics())
+        logger, self.counts = function_logger(), Counts()
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         payments = Payments(
-            store=PaymentStore(aws_client("dynamodb", config=config), environment["PAYMENTS_TABLE"]),
-            stripe=StripeAccount(environment, config=config, bounds=bounds, count=self.counts),
+            store=PaymentStore(dynamodb_client(), environment["PAYMENTS_TABLE"]),
+            stripe=StripeAccount(environment, bounds=bounds, count=self.counts),
             logger=logger,
             count=self.counts,
         )

@@ -15,11 +15,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 
 from onecharge.orders.store import NoSuchOrder, OrderStore
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import dynamodb_client
 from onecharge.runtime.dynamodb import ReadsThrottled
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.http_api import Route, resolver_of
@@ -51,8 +50,8 @@ class Application:
     """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.counts = Counts(Metrics())
-        dynamodb, orders_table = aws_client("dynamodb", config=client_config()), environment["ORDERS_TABLE"]
+        self.counts = Counts()
+        dynamodb, orders_table = dynamodb_client(), environment["ORDERS_TABLE"]
         self.resolver = orders_resolver(
             Dependencies(
                 orders=OrderStore(dynamodb, orders_table),

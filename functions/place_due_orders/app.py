@@ -5,9 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
-
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import dynamodb_client
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -23,9 +21,9 @@ class Application:
     """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._logger, self.counts = function_logger(), Counts(Metrics())
+        self._logger, self.counts = function_logger(), Counts()
         self._threads = Threads(AT_ONCE)
-        dynamodb = aws_client("dynamodb", config=client_config())
+        dynamodb = dynamodb_client()
         self._documents = DueDocumentStore(dynamodb, environment["DUE_DOCUMENTS_TABLE"], environment["ORDERS_TABLE"])
 
     def place_due_orders(self, context: "LambdaContext") -> None:

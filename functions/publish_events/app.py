@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
+import boto3
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -32,8 +32,8 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         logger = function_logger()
-        sns = aws_client("sns", config=client_config())
-        self.counts = Counts(Metrics())
+        sns = boto3.client("sns", config=client_config())
+        self.counts = Counts()
         self.publisher = Publisher(
             mappings={environment[variable]: mapping for variable, mapping in TABLES.items()},
             topics={
@@ -41,7 +41,7 @@ class Application:
                 PAYMENT_SERVICE: Topic(sns, environment["PAYMENT_EVENTS_TOPIC_ARN"], logger, self.counts),
             },
             failed_records=FailedRecords(
-                lambda: aws_client("s3", config=client_config()),
+                lambda: boto3.client("s3", config=client_config()),
                 environment["FAILED_RECORDS_BUCKET"],
                 now=lambda: datetime.now(UTC),
             ),

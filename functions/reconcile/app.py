@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
-
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.reconciliation import Reconciliation
@@ -42,7 +40,7 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._logger = function_logger()
-        self.counts = Counts(Metrics())
+        self.counts = Counts()
         self._threads = Threads(AT_ONCE)
         self._instruments = Instruments(time.time, self._logger, self.counts)
         bounds = bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))

@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
+import boto3
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import client_config
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
@@ -33,12 +33,12 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         logger = function_logger()
-        self.counts = Counts(Metrics())
+        self.counts = Counts()
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         instruments = Instruments(time.time, logger, self.counts)
         service = PaymentService(environment, bounds=bounds, instruments=instruments)
         refunds = RefundStore(service.dynamodb, environment["REFUNDS_TABLE"])
-        sqs = aws_client("sqs", config=client_config())
+        sqs = boto3.client("sqs", config=client_config())
         self.consumer = Consumer(
             model=RefundRequestedEvent,
             # A Stripe key that cannot be read is an outage: each message backs off.

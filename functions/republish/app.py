@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
+import boto3
 
-from onecharge.runtime.aws import BATCH_SIZE, aws_client, client_config
+from onecharge.runtime.aws import BATCH_SIZE, client_config, dynamodb_client
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
@@ -27,15 +27,15 @@ class Application:
     """Everything that lives as long as the execution environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        config, logger, self.counts = client_config(), function_logger(), Counts(Metrics())
-        dynamodb, sns = aws_client("dynamodb", config=config), aws_client("sns", config=config)
+        logger, self.counts = function_logger(), Counts()
+        dynamodb, sns = dynamodb_client(), boto3.client("sns", config=client_config())
         self.republisher = Republisher(
             sources=[
                 waiting_orders(dynamodb, environment["ORDERS_TABLE"]),
                 waiting_refunds(dynamodb, environment["ORDER_REFUNDS_TABLE"]),
             ],
             topic=Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], logger, self.counts),
-            checkpoints=CheckpointStore(dynamodb, environment["REPUBLICATION_TABLE"], RepublishCheckpoint),
+            checkpoints=CheckpointStore(dynamodb, environment["ORDERS_STATE_TABLE"], RepublishCheckpoint),
             clock=time.time,
             logger=logger,
             count=self.counts,

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
+import boto3
 
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.processed_events import ProcessedEvents
 from onecharge.payments.receive_event import ReceiveStripeEvent
 from onecharge.payments.reconciliation import Reconciliation
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import client_config
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -30,13 +30,13 @@ class Application:
     """Everything that outlives an invocation."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.counts = Counts(Metrics())
+        self.counts = Counts()
         instruments = Instruments(time.time, function_logger(), self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         reconciliation = Reconciliation(environment, bounds=bounds, instruments=instruments)
         processed = ProcessedEvents(reconciliation.service.dynamodb, environment["STRIPE_EVENTS_TABLE"])
         # While a secret is rotated Stripe signs with both, or two endpoints send with one each.
-        secretsmanager = aws_client("secretsmanager", config=client_config())
+        secretsmanager = boto3.client("secretsmanager", config=client_config())
         secret = Secret(secretsmanager, environment["STRIPE_WEBHOOK_SECRET_ARN"])
         receive = partial(ReceiveStripeEvent.of, reconciliation, processed)
         self.route = WebhookRoute(secret=secret, receive=receive, instruments=instruments)

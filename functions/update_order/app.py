@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Metrics
+import boto3
 
 from onecharge.contract.events import Event, PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.store import OrderStore
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import client_config, dynamodb_client
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
@@ -38,8 +38,8 @@ class Application:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         logger = function_logger()
-        self.counts = Counts(Metrics())
-        orders = OrderStore(aws_client("dynamodb", config=client_config()), environment["ORDERS_TABLE"])
+        self.counts = Counts()
+        orders = OrderStore(dynamodb_client(), environment["ORDERS_TABLE"])
         table = environment["ORDER_REFUNDS_TABLE"]
         updates: Mapping[type[Event], Callable[[Any], Disposition]] = {
             PaymentOutcomeEvent: partial(update_order, orders=orders, logger=logger, count=self.counts),
@@ -47,7 +47,7 @@ class Application:
                 update_refund, orders=orders, refunds_table=table, logger=logger, count=self.counts
             ),
         }
-        sqs = aws_client("sqs", config=client_config())
+        sqs = boto3.client("sqs", config=client_config())
         self.consumer = Consumer(
             model=PAYMENT_EVENT,
             handle=lambda event: updates[type(event)](event),

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import client_config, dynamodb_client
 
 
 def test_threads_that_are_refused_at_the_same_time_share_one_exception(
     aws: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """botocore would make it at the first refusal, without a lock: it exists before."""
-    client = aws_client("dynamodb", config=client_config())
+    client = dynamodb_client()
     made = "botocore.errorfactory.ClientExceptionsFactory.create_client_exceptions"
     monkeypatch.setattr(made, lambda *_: pytest.fail("made when it was asked for"))
     assert issubclass(client.exceptions.ConditionalCheckFailedException, ClientError)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aws_lambda_powertools import Metrics
 
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm, Counts, Metric
@@ -17,8 +16,10 @@ MODULES = [ast.parse(path.read_text()) for name in ("functions", "shared") for p
 
 
 @pytest.fixture
-def counts() -> Counts:
-    return Counts(Metrics(namespace="onecharge", service="test"))
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "onecharge")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "test")
+    return Counts()
 
 
 def test_a_flush_writes_what_was_recorded_since_the_last(counts: Counts, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,6 @@ from onecharge.payments.stripe_client import STRIPE_VERSION, StripeAccount, stri
 from onecharge.payments.stripe_metrics import endpoint_of, status_of
 from onecharge.payments.stripe_responses import ResponseKind, classify
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import client_config
 from onecharge.runtime.secrets import SecretUnavailable
 from testing.builders import BOUNDS, INTENTS, STRIPE_API, stripe_error, stripe_intent
 
@@ -150,7 +149,6 @@ class Key:
         self._arn = self._secrets.create_secret(Name="stripe", SecretString="sk_test_first")["ARN"]
         self.account = StripeAccount(
             {"STRIPE_SECRET_ARN": self._arn, "STRIPE_API_BASE": STRIPE_API},
-            config=client_config(),
             bounds=TimeBounds.of(30),
         )
 

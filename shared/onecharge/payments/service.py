@@ -14,7 +14,7 @@ from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.aws import aws_client, client_config
+from onecharge.runtime.aws import dynamodb_client
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Threads
 from onecharge.runtime.secrets import SecretUnavailable
@@ -33,10 +33,9 @@ class PaymentService:
     def __init__(self, environment: Mapping[str, str], *, bounds: TimeBounds, instruments: Instruments) -> None:
         self.bounds = bounds
         self.instruments = instruments
-        config = client_config()
-        self.dynamodb = aws_client("dynamodb", config=config)
+        self.dynamodb = dynamodb_client()
         self.payments = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
-        self.stripe = StripeAccount(environment, config=config, bounds=bounds, count=instruments.count)
+        self.stripe = StripeAccount(environment, bounds=bounds, count=instruments.count)
         self._rate = StripeRate.of(environment)
         # All lookups share the threads, as they share Stripe's limit.
         self._lookups = Threads(WINDOW_PARTS)

@@ -4,18 +4,16 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import boto3
 import stripe
 
 from onecharge.payments.stripe_metrics import NO_ANSWER, status_of, stripe_request
 from onecharge.payments.stripe_responses import API_KEY_REPLACED, REFUSED_KEY_STATUSES
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
-from onecharge.runtime.aws import aws_client
+from onecharge.runtime.aws import client_config
 from onecharge.runtime.secrets import Secret, SecretUnavailable
-
-if TYPE_CHECKING:
-    from botocore.config import Config
 
 STRIPE_VERSION = "2026-10-28.endive"
 """Stated explicitly, so that an upgrade of the SDK is no silent upgrade of the API."""
@@ -93,11 +91,10 @@ class StripeAccount:
         self,
         environment: Mapping[str, str],
         *,
-        config: "Config",
         bounds: TimeBounds,
         count: Callable[[str], None] = lambda _: None,
     ) -> None:
-        client = aws_client("secretsmanager", config=config)
+        client = boto3.client("secretsmanager", config=client_config())
         self._secret = Secret(client, environment["STRIPE_SECRET_ARN"])
         self._client_for = lru_cache(maxsize=1)(
             partial(

@@ -1,25 +1,19 @@
-"""AWS's clients: bounded time and retries, a connection for each parallel record; and their errors."""
+"""AWS's clients: bounded time and retries, a connection for each parallel record; and their errors.
 
-from typing import TYPE_CHECKING, Any
+Make clients before the threads that share them start.
+"""
+
+from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
 BATCH_SIZE = 10
 """Records of one batch, processed in parallel; BatchSize of the queues' event source mappings in template.yaml."""
-
-if TYPE_CHECKING:
-    aws_client = boto3.client  # Typed for each service.
-else:
-
-    def aws_client(service: str, *, config: Config) -> Any:
-        """boto3's client of this service. Make it before the threads that share it start."""
-        client = boto3.client(service, config=config)
-        # botocore makes the exceptions at the first use, without a lock: of two threads that meet one at the same time,
-        # one would not catch it, since `client.exceptions` has other classes by then.
-        _ = client.exceptions
-        return client
 
 
 def client_config() -> Config:
@@ -32,9 +26,15 @@ def client_config() -> Config:
     )
 
 
-def impatient_config() -> Config:
-    """One try with short timeouts, for optional requests. DNS is not covered; callers set a deadline."""
-    return client_config().merge(Config(connect_timeout=0.3, read_timeout=0.5, retries={"total_max_attempts": 1}))
+def dynamodb_client() -> "DynamoDBClient":
+    """boto3's client, with its exceptions.
+
+    botocore makes them at their first use, without a lock: of two threads that are refused at the same time, one would
+    not catch its exception, since `client.exceptions` has other classes by then.
+    """
+    client = boto3.client("dynamodb", config=client_config())
+    _ = client.exceptions
+    return client
 
 
 def error_code(error: Exception) -> str:

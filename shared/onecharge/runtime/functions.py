@@ -4,7 +4,7 @@ A function's app.py defines `Application`, the only place where its parts are pu
 
     class Application:
         def __init__(self, environment: Mapping[str, str]) -> None:
-            self.counts = Counts(Metrics())
+            self.counts = Counts()
             ...
 
     @lambda_handler(Application)

@@ -59,8 +59,8 @@ class Counts:
     """Writes metrics to the log in CloudWatch's embedded metric format: those of a function when the invocation ends,
     those with dimensions of their own immediately."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self) -> None:
+        self._metrics = Metrics()
         self._lock = Lock()  # Powertools does not lock its dictionaries.
 
     def __call__(self, name: str) -> None:
