@@ -9,8 +9,8 @@ from typing import Any
 from onecharge.contract.events import Event
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import one_after_another
+from place_due_orders.documents import DueDocumentStore
 from place_due_orders.due import DueRun
-from place_due_orders.store import DueDocumentStore
 from publish_events.mapping import order_event_from_item
 from testing.harness import Log
 from testing.simulation.dynamodb import ConditionalCheckFailed, Item, MemoryDynamoDB, NoFaults

@@ -44,7 +44,7 @@ MESSAGES: Mapping[str, str] = {
 }
 
 DECLINED = f"The card was declined. {_ANOTHER_CARD}"
-"""For every other code, and for those that must not be shown."""
+"""The message for every other code, and for those that must not be shown."""
 
 
 def message_for(decline_code: str | None) -> str:

@@ -25,8 +25,8 @@ REPLAYED = {"Idempotent-Replayed": "true"}
 """The header of a response to a retry: it is the response of the first request with this key."""
 
 BODY_LENGTH_MAX = 128 * 1024
-"""Characters of a body. The longest order, 100 lines in JSON's longest spelling, has half of it. API Gateway lets 6 MB
-through, which take half a minute to refuse field by field."""
+"""The most characters of a body. The longest order, 100 lines in JSON's longest spelling, has half of it. API Gateway
+accepts 6 MB, which take half a minute to refuse field by field."""
 
 BAD_BODY = ("idempotency-key-missing", "body-too-long", "card-number", "invalid-json", "invalid-request")
 """The problems of a route that takes a body and an idempotency key."""
@@ -99,7 +99,7 @@ def _refuse_card_numbers(key: str, body: str, query: str) -> None:
 
 
 def parse[Body: BaseModel](model: type[Body], body: str, *, expected: str) -> Body:
-    """Read the body. Raises Problem with the detail `expected`, which says what the body should be."""
+    """Parse the body. Raises Problem with the detail `expected`, which says what the body should be."""
     try:
         return model.model_validate_json(body)
     except ValidationError as invalid:
@@ -107,7 +107,10 @@ def parse[Body: BaseModel](model: type[Body], body: str, *, expected: str) -> Bo
 
 
 def invalid_request(invalid: ValidationError, detail: str) -> Problem:
-    """Where the request breaks the contract (JSON Pointers, RFC 6901) and how, without repeating what it says."""
+    """The problem that says where and how the request breaks the contract (JSON Pointers, RFC 6901).
+
+    It repeats nothing of the request.
+    """
     errors = invalid.errors(include_input=False, include_url=False, include_context=False)
     if errors[0]["type"] == "json_invalid":
         return Problem(HTTPStatus.BAD_REQUEST, "invalid-json", "The body is not valid JSON.")

@@ -2,8 +2,8 @@
 
     index by_customer ─► the ids of one page ─► these orders as they are now, with one request
 
-Which orders there are is eventually consistent, as an index is; each one is shown as it is. The index has keys only: an
-order writes to it once, and a change of its status does not.
+The index is eventually consistent, so a new order appears after a moment; each order is read as it is now. The index
+has keys only: an order writes to it once, and a change of its status does not.
 """
 
 import base64
@@ -27,10 +27,10 @@ from orders_api.http import Dependencies, invalid_request
 from orders_api.responses import OrderList, order_view
 
 BY_CUSTOMER = "by_customer"
-"""The index that has the keys of a customer's orders; like every index it is eventually consistent."""
+"""The index that has the keys of each customer's orders."""
 
 LIMIT_MAX = 50
-"""Of one page: BatchGetItem reads up to 100 items at once (Amazon DynamoDB API Reference)."""
+"""The most orders of one page. One BatchGetItem reads up to 100 items (Amazon DynamoDB API Reference)."""
 
 
 class Cursor(BaseModel):

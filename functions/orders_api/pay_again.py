@@ -1,6 +1,7 @@
 """POST /orders/{order_id}/payments: another attempt, with another payment method, after a decline.
 
-One conditional write makes the attempt: of two at once one wins, and an idempotency key makes one attempt, for ever.
+One conditional write makes the attempt. Of two concurrent requests one wins, and an idempotency key never makes a
+second attempt.
 """
 
 from datetime import datetime
@@ -82,7 +83,7 @@ def make_attempt(
 
 
 def _why_refused(order: StoredOrder, key: str) -> Problem:
-    """Which part of the write's condition refused the attempt."""
+    """The problem that says which part of the write's condition refused the attempt."""
     if key in order.attempt_keys:
         return key_reused("This Idempotency-Key was used for another request. Use a new key for a new attempt.")
     if order.status is not OrderStatus.PAYMENT_DECLINED:

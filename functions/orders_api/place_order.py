@@ -4,8 +4,7 @@
                                                         └─ the table's stream ─► publish_events ─► SNS ─► charge_order
 
 The order's id derives from the customer and the idempotency key (onecharge.orders.ids), so a retry finds the order that
-the first try stored.
-The write is all that this function does: the stored item is the outbox (onecharge.orders.schema).
+the first try stored. The function does nothing else: the stored item is the outbox (onecharge.orders.schema).
 """
 
 import hashlib

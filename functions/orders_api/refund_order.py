@@ -23,7 +23,7 @@ from orders_api.http import BAD_BODY, REPLAYED, Dependencies, conflict, key_and_
 from orders_api.responses import Timestamp
 
 SCOPE = "onecharge/refund"
-"""What the access token of the staff allows. They refund any customer's order; a customer refunds none."""
+"""The scope of the staff's access tokens. They refund any customer's order; a customer refunds none."""
 
 _TRIES = 3
 """How often other requests may change the order meanwhile, before the client is asked to retry."""
@@ -35,7 +35,7 @@ class RefundRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     amount: AmountMinor | None = None
-    """Left out, it is all that is left."""
+    """None refunds all that is left."""
 
 
 class RefundView(ResponseModel):
@@ -118,7 +118,7 @@ def request_refund(
 
 
 def _refundable_minor(order: StoredOrder, amount_minor: int | None) -> int:
-    """The amount, or all that is left if there is none. Raises Problem."""
+    """Returns the amount, or all that is left if it is None. Raises Problem if it cannot be refunded."""
     if order.status is not OrderStatus.PAID:
         raise conflict("not-paid", f"The order is {order.status}: only what is PAID can be refunded.")
     left_minor = order.amount_minor - order.refunded_minor

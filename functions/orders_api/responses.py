@@ -61,7 +61,7 @@ class OrderList(ResponseModel):
 
 
 def accepted_order(order: StoredOrder) -> AcceptedOrder:
-    """PENDING also for a retry: it gets the response of the first try, whatever the order's status is by now."""
+    """The response to POST: PENDING. A retry gets the response of its first try, whatever the order's status is now."""
     return AcceptedOrder(
         order_id=order.order_id, status=OrderStatus.PENDING, amount=order.amount_minor, currency=order.currency
     )

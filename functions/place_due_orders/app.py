@@ -10,8 +10,8 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Threads
+from place_due_orders.documents import DueDocumentStore
 from place_due_orders.due import AT_ONCE, ONE_STEP_SECONDS, DueRun
-from place_due_orders.store import DueDocumentStore
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

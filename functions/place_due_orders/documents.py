@@ -1,4 +1,4 @@
-"""The item of the DueDocuments table: an invoice, or one period of a subscription, to be paid on a date.
+"""The DueDocuments table: invoices, or the periods of subscriptions, each to be paid on a date.
 
 DUE ─► ORDERED      one order was placed for it (place_due_orders); the payment is the order's
 DUE ─► INVALID      it cannot be an order (place_due_orders); `reason` says why. Its owner corrects it: DUE
@@ -7,8 +7,9 @@ DUE ─► WITHDRAWN    its owner does not want it ordered any more, and writes 
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -17,7 +18,12 @@ from onecharge.contract.events import CustomerId, PaymentMethodId, reason_of
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.card_numbers import holds_card_number
 from onecharge.orders.ids import order_id_of
-from onecharge.runtime.dynamodb import from_item
+from onecharge.orders.store import new_order_put
+from onecharge.runtime.dynamodb import from_item, to_item
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import UpdateTypeDef
 
 
 class DocumentState(StrEnum):
@@ -47,12 +53,12 @@ _NoCardNumber = AfterValidator(_no_card_number)
 
 
 class DueDocument(BaseModel):
-    """What is read of a document. Its item may have more attributes."""
+    """A document as this function reads it. Its item may have more attributes."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, hide_input_in_errors=True)
 
     due_date: str
-    """As in the key: 2026-11-21, a day in UTC."""
+    """The day in UTC on which it is due, as in the key: 2026-11-21."""
     document_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$"), _NoCardNumber]
     customer_id: Annotated[CustomerId, _NoCardNumber]
     amount_minor: AmountMinor
@@ -89,4 +95,108 @@ class DueDocument(BaseModel):
 
 
 FIELDS = tuple(DueDocument.model_fields)
-"""The attributes that are read of an item."""
+"""The attributes of an item that this function reads."""
+
+
+# ---------------------------------------------------------------- the table
+
+Item = Mapping[str, Any]
+"""An item in DynamoDB's JSON."""
+
+_KEY = ("due_date", "document_id")
+_DONE = {
+    f":{state.lower()}": state for state in (DocumentState.ORDERED, DocumentState.INVALID, DocumentState.WITHDRAWN)
+}
+# An unknown state, or none, is not done: the document is read, and found to be invalid.
+_NOT_DONE = f"attribute_not_exists(#state) OR NOT #state IN ({', '.join(_DONE)})"
+
+
+@dataclass(frozen=True)
+class Page:
+    """Documents of one due date that are not done, and the cursor of the next page (None at the end)."""
+
+    items: list[Item]
+    next: Item | None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The order is stored, and its document ORDERED."""
+
+
+@dataclass(frozen=True)
+class PlacedBefore:
+    """The order exists, though its document is not ORDERED. `fingerprint` is that of the document it was placed for."""
+
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class DocumentChanged:
+    """The document has changed since it was read: another run has ordered it, or its owner has changed it."""
+
+
+@dataclass(frozen=True)
+class DueDocumentStore:
+    """The table through botocore's client. Every method makes exactly one request."""
+
+    client: "DynamoDBClient"
+    table: str
+    orders_table: str
+
+    def page(self, due_date: str, *, after: Item | None, limit: int) -> Page:
+        """Returns the next documents of this due date that are not done; `limit` counts those that are done, too."""
+        start: dict[str, Any] = {"ExclusiveStartKey": after} if after else {}
+        answer = self.client.query(
+            TableName=self.table,
+            KeyConditionExpression="due_date = :due_date",
+            FilterExpression=_NOT_DONE,
+            ExpressionAttributeNames={"#state": "state"},
+            ExpressionAttributeValues=to_item({":due_date": due_date, **_DONE}),
+            Limit=limit,
+            **start,
+        )
+        return Page(list(answer["Items"]), answer.get("LastEvaluatedKey"))
+
+    def place(self, read: Item, order: Item) -> Placed | PlacedBefore | DocumentChanged:
+        """Store the order and mark its document ORDERED, both or neither.
+
+        Both are written only if the order is new and the document has not changed since it was read.
+        """
+        marked = self._update(read, {"state": DocumentState.ORDERED, "order_id": order["order_id"]["S"]})
+        new = new_order_put(self.orders_table, order)
+        try:
+            self.client.transact_write_items(TransactItems=[{"Put": new}, {"Update": marked}])
+        except self.client.exceptions.TransactionCanceledException as canceled:
+            of_order, of_document = canceled.response["CancellationReasons"]
+            codes = {of_order.get("Code"), of_document.get("Code")}
+            if of_document.get("Code") == "ConditionalCheckFailed" or "TransactionConflict" in codes:
+                return DocumentChanged()
+            if of_order.get("Code") == "ConditionalCheckFailed":
+                return PlacedBefore(from_item(of_order["Item"])["fingerprint"])
+            raise
+        return Placed()
+
+    def mark(self, read: Item, marks: Mapping[str, str]) -> bool:
+        """Set these attributes if the document has not changed since it was read; returns whether it has not."""
+        try:
+            self.client.update_item(**self._update(read, marks))
+        except self.client.exceptions.ConditionalCheckFailedException:
+            return False
+        return True
+
+    def _update(self, read: Item, marks: Mapping[str, str]) -> "UpdateTypeDef":
+        compared = [name for name in FIELDS if name not in _KEY]
+        as_read = [f"#{name} = :{name}" if name in read else f"attribute_not_exists(#{name})" for name in compared]
+        return {
+            "TableName": self.table,
+            "Key": {name: read[name] for name in _KEY},
+            "UpdateExpression": "SET " + ", ".join(f"#{name} = :new_{name}" for name in marks),
+            # An update would create a document that was deleted.
+            "ConditionExpression": " AND ".join(["attribute_exists(document_id)", *as_read]),
+            "ExpressionAttributeNames": {f"#{name}": name for name in {*compared, *marks}},
+            "ExpressionAttributeValues": {
+                **{f":{name}": read[name] for name in compared if name in read},
+                **to_item({f":new_{name}": mark for name, mark in marks.items()}),
+            },
+        }

@@ -1,9 +1,9 @@
-"""One run: an order for everything that is due, the oldest day first, until the time is used up.
+"""One run places an order for every document that is due, the oldest day first, until its time is used up.
 
     DueDocuments ─► valid? ─► one transaction: the order stored, the document ORDERED ─► the Orders table's stream
                        └────► INVALID, with the reason
 
-The next run continues with the documents that are not marked yet. Two runs at once are harmless.
+The next run continues with the documents that are not marked yet. Two concurrent runs are harmless.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,8 +19,16 @@ from onecharge.orders.schema import new_order_item
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel
-from place_due_orders.documents import DocumentState, DueDocument, InvalidDocument
-from place_due_orders.store import DocumentChanged, DueDocumentStore, Item, Placed, PlacedBefore
+from place_due_orders.documents import (
+    DocumentChanged,
+    DocumentState,
+    DueDocument,
+    DueDocumentStore,
+    InvalidDocument,
+    Item,
+    Placed,
+    PlacedBefore,
+)
 
 CATCH_UP_DAYS = 7
 """A document that no run ordered on its due date is still ordered for this many days."""
@@ -29,18 +37,18 @@ REPORTED_DAYS = 30
 """After that, a document is reported until this many days after its due date: a person decides."""
 
 AT_ONCE = 4
-"""Documents. All of a day are in one partition of their table, which takes 1,000 write units a second, and each is two
-in a transaction: 500 a second is the end of it, however many are ordered in parallel."""
+"""How many documents are ordered in parallel. All documents of a day are in one partition of their table, which takes
+1,000 write units a second, and each is two in a transaction. So 500 a second is the limit, whatever this number is."""
 
 PAGE_SIZE = 1000
 """Documents that one request reads. Each is written only if it has not changed since."""
 
 ONE_STEP_SECONDS = 15
-"""The longest that a page or a document takes: two requests with two tries of 3 s each, and the pauses between."""
+"""The longest time that a page or a document takes: two requests with two tries of 3 s each, and the pauses between."""
 
 
 def days_ordered(today: date) -> list[str]:
-    """The due dates that a run orders, the oldest first: the next run may be too late for it."""
+    """The due dates that a run orders. The oldest is first, since the next run may be too late for it."""
     return [(today - timedelta(days)).isoformat() for days in range(CATCH_UP_DAYS, -1, -1)]
 
 
@@ -103,7 +111,7 @@ class DueRun:
             raise _OutOfTime
 
     def _order_isolated(self, due_date: str, item: Item) -> None:
-        """A failure of this document does not block the others."""
+        """Order one document. Its failure does not block the others."""
         try:
             self._order(item, due_date)
         except (BotoCoreError, ClientError) as error:
@@ -172,7 +180,7 @@ class DueRun:
             return
         self.count("DueDocumentInvalid")
         self.count(Alarm(Cause.DUE_DOCUMENT))
-        # Without its id, which may be what is wrong with it. The table has it, as INVALID.
+        # The line lacks the document's id, which may be the invalid part. The table has the document, as INVALID.
         self.logger.error(
             "document is INVALID: correct it",
             extra={"due_date": due_date, "reason": reason, "cause": Cause.DUE_DOCUMENT},

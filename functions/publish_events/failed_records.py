@@ -1,7 +1,7 @@
-"""Where a stream record goes that can never be published: an object in S3, with the whole record.
+"""Puts a stream record that can never be published aside: an object in S3 has the whole record.
 
-Lambda puts what it gives up into the same bucket, in the same form (AWS Lambda Developer Guide, "Retain discarded
-records for a DynamoDB event source"); `payload` is the event that the function was invoked with.
+Lambda puts the records that it gives up into the same bucket, in the same form (AWS Lambda Developer Guide, "Retain
+discarded records for a DynamoDB event source"); `payload` is the event that the function was invoked with.
 """
 
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 PREFIX = "unpublishable"
-"""Of the keys. Lambda's own begin with `aws/lambda/`."""
+"""The prefix of our keys. Lambda's own begin with `aws/lambda/`."""
 
 
 def key_of(record: Mapping[str, Any]) -> str:
@@ -41,7 +41,7 @@ class FailedRecords:
         return self.make_client()
 
     def put(self, record: Mapping[str, Any], reason: str) -> bool:
-        """Put the record aside; False if an earlier delivery of it was. Raises botocore's errors."""
+        """Put the record aside; returns False if an earlier delivery of it did. Raises botocore's errors."""
         invocation = {
             "version": "1.0",
             "timestamp": self.now().isoformat(),

@@ -1,4 +1,4 @@
-"""Publishes stream records to SNS, at least once, and puts aside what never can be published."""
+"""Publishes stream records to SNS, at least once, and puts aside those that never can be published."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Publisher:
     counts: Counts
 
     def publish(self, records: Sequence[Record]) -> None:
-        """Publish every record that can be published, whether or not others fail; put aside what never can be.
+        """Publish every record that can be published, whether or not others fail; put aside those that never can be.
 
         Raises:
             NotPublished: SNS did not accept some of the events, or S3 some of the records.
@@ -71,9 +71,10 @@ class Publisher:
                     yield record, event
 
     def _report_if_unindexed(self, record: Record, event: Event) -> None:
-        """What the order service publishes waits. republish finds it in its index, should this record be lost.
+        """Raise the alarm if republish could not find the item, should this record be lost.
 
-        The index lacks an item that was changed by hand, or restored from a copy without the attribute.
+        Whatever the order service publishes waits, so the index `waiting` has to have it. The index lacks an item whose
+        attribute waiting_shard was removed by hand.
         """
         if event.source != ORDER_SERVICE:
             return
@@ -88,7 +89,7 @@ class Publisher:
         )
 
     def _put_aside(self, record: Record, reason: str, failures: list[str]) -> None:
-        """It would block its shard for a day. If it cannot be put aside, it does: nothing is dropped."""
+        """Put a record aside, which would otherwise block its shard for a day. If S3 refuses it, Lambda retries it."""
         try:
             is_new = self.failed_records.put(record, reason)
         except (BotoCoreError, ClientError) as error:

@@ -45,9 +45,10 @@ class RepublishCheckpoint(Checkpoint):
     round_at: int
     """When the round began. Whether an item is due is judged by this time, however many runs the round takes."""
     round_before_at: int = 0
-    """When the round before it began; 0 if there was none."""
+    """When the previous round began; 0 if there was none."""
     part: int = 0
-    """Which shard of which source is being read, of all of them in a row; their number once the round is completed."""
+    """The index of the shard that is being read, among the shards of all sources; their number once the round is
+    completed."""
     after_entry: Mapping[str, str] | None = None
     """The last entry of that shard that was read: the cursor; None to begin with the oldest."""
 
@@ -160,7 +161,7 @@ class Republisher:
             raise TransientPublishFailure
 
     def _report_unpublishable(self, order_id: str, error: str) -> None:
-        """Raises the alarm in every round, until somebody has corrected the item; the others are published."""
+        """Raise the alarm, in every round until the item is corrected. The others are published."""
         self.count(Alarm(Cause.UNPUBLISHABLE))
         self.logger.error(
             "unpublishable: no retry helps, correct the item",
@@ -169,7 +170,7 @@ class Republisher:
 
 
 def _is_worth_reading(entry: Entry, checkpoint: RepublishCheckpoint) -> bool:
-    """Whether the item may be due, or stuck: an index that lags by minutes shows a longer wait, if any other one."""
+    """Whether the item may be due, or stuck. An index that lags never shows a shorter wait."""
     return _is_due(entry.since, checkpoint) or _is_stuck(entry.since, checkpoint)
 
 
@@ -178,5 +179,5 @@ def _is_stuck(since: float, checkpoint: RepublishCheckpoint) -> bool:
 
 
 def _is_due(since: float, checkpoint: RepublishCheckpoint) -> bool:
-    """Whether a republication became due between the round before and this one."""
+    """Whether a republication became due between the previous round and this one."""
     return republications_due(checkpoint.round_at - since) > republications_due(checkpoint.round_before_at - since)

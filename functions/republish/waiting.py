@@ -1,4 +1,4 @@
-"""What waits for the payment service, orders and refunds: from the index `waiting` to the event to publish again.
+"""Orders and refunds that wait for the payment service: from the index `waiting` to the event to publish again.
 
 The index finds the candidates, the oldest first, and shows since when each of them waits. It is eventually consistent,
 so an item whose next republication is due by it is then read consistently, a hundred with one request.
@@ -28,7 +28,7 @@ FIRST_WAIT_SECONDS = 15 * 60
 REEMIT_AFTER_SECONDS (payments/work.py): an earlier duplicate makes a final row emit nothing."""
 
 UNREADABLE = (KeyError, TypeError, ValueError)
-"""What an item raises, or its entry in the index, that breaks the schema: it does not block the others."""
+"""The errors of an item, or of its entry in the index, that breaks the schema. It does not block the others."""
 UNREADABLE_SINCE = 0
 """An entry that cannot be read is due and stuck in every round, so that its item is read: then it raises the alarm."""
 
@@ -77,12 +77,12 @@ class Source:
     since_of: Callable[[Mapping[str, Any]], datetime | None]
     """Since when an entry waits for the payment service; None if it waits for a person. Raises one of UNREADABLE."""
     waiting: Callable[[Item], Waiting | None]
-    """What waits; None if the item does not any more. Raises one of UNREADABLE if it can be no event."""
+    """Returns None if the item does not wait any more. Raises one of UNREADABLE if it cannot be an event."""
 
     def page(self, shard: str, *, until: float, after: Key | None, limit: int) -> tuple[list[Entry], Key | None]:
-        """At most `limit` entries of a shard that are as old as `until` (epoch seconds), the oldest first.
+        """Returns up to `limit` entries of a shard that are as old as `until` (epoch seconds), the oldest first.
 
-        Returns also the cursor of the next page, None at the end. One request.
+        Returns also the cursor of the next page, None at the end. Makes one request.
         """
         index = WaitingIndex(self.client, self.table, self.age)
         found, last = index.page(shard, until=until, after=after, limit=limit)
@@ -97,7 +97,7 @@ class Source:
         return Entry(key, since.timestamp()) if since else None
 
     def read(self, entries: Sequence[Entry]) -> list[Item]:
-        """The items as they are now, which the index may not show yet, without those that are gone.
+        """Returns the items as they are now, which the index may not show yet, omitting any that are gone.
 
         Raises ReadsThrottled: the next run reads them.
         """

@@ -49,7 +49,7 @@ def update_order(
 
 
 def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -> OrderStatus | None:
-    """Move the order; returns None, or the status with which it ignored the outcome."""
+    """Move the order. Returns None, or the status of an order that ignored the outcome."""
     changes, names, values = _changes(outcome, transition)
     # Another attempt's outcome says nothing about the present one, unless it is the whole payment's.
     conditions = [] if transition.of_any_attempt else ["attempt = :attempt"]
@@ -74,7 +74,7 @@ def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str,
     names: dict[str, str] = {}
     values: dict[str, Any] = {}
     if transition.status is not OrderStatus.CANCELED:
-        # A cancellation is the order's: it takes nothing away from what is known of an attempt.
+        # A cancellation is about the order. It does not change the outcome of an attempt.
         changes["outcomes.#attempt"], names["#attempt"] = ":outcome", str(outcome.attempt)
         values |= {":outcome": _attempt_outcome(outcome, transition.status), ":attempt": outcome.attempt}
     if transition.status is OrderStatus.PAID:

@@ -12,9 +12,8 @@ import pytest
 from onecharge.orders.schema import new_order_item
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import one_after_another
-from place_due_orders.documents import DueDocument
+from place_due_orders.documents import DocumentChanged, DueDocument, DueDocumentStore, Placed, PlacedBefore
 from place_due_orders.due import DueRun
-from place_due_orders.store import DocumentChanged, DueDocumentStore, Placed, PlacedBefore
 from testing.harness import create_table
 from testing.silent import SILENT
 from testing.simulation.dynamodb import MemoryDynamoDB

@@ -153,7 +153,7 @@ class CloudEvent[Data: OrderFact](BaseModel):
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """What a log line about it carries."""
+        """The fields of a log line about it."""
         return {"order_id": self.subject, "attempt": self.data.attempt, "correlation_id": self.correlationid}
 
 
@@ -222,8 +222,8 @@ class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
     def of(cls, event_type: PaymentEventType, outcome: PaymentOutcome, *, correlation_id: str) -> Self:
         """The one event of this revision of the payment's row: its id is the same each time.
 
-        A later revision with the same outcome (a dispute, a re-emission) is another event, so that nobody drops it
-        as a duplicate.
+        A later revision with the same outcome (a dispute, a re-emission) is another event, so that no
+        consumer drops it as a duplicate.
         """
         kind = event_type.rpartition(".")[2]
         return cls(

@@ -94,4 +94,4 @@ Currency = Annotated[str, AfterValidator(supported_currency), Field(json_schema_
 """An ISO 4217 alphabetic code, converted to upper case."""
 
 AmountMinor = Annotated[int, Field(strict=True, ge=1, le=MAX_AMOUNT_MINOR)]
-"""A positive integer number of minor units that Stripe can charge at once."""
+"""A positive integer number of minor units, no more than Stripe accepts for one charge."""

@@ -25,7 +25,7 @@ class PaymentState(StrEnum):
 
     PENDING ─► SUCCEEDED | DECLINED | REQUIRES_ACTION | NEEDS_REVIEW | CANCELED
 
-    REQUIRES_ACTION waits for the customer and is not terminal. Stripe's later word wins: DECLINED may still become
+    REQUIRES_ACTION waits for the customer and is not terminal. What Stripe shows later wins: DECLINED may still become
     SUCCEEDED. SUCCEEDED is never overwritten. Whether a worker has claimed the row is not a state but its lease.
     """
 
@@ -35,4 +35,4 @@ class PaymentState(StrEnum):
     REQUIRES_ACTION = "REQUIRES_ACTION"
     NEEDS_REVIEW = "NEEDS_REVIEW"
     CANCELED = "CANCELED"
-    """By Stripe's word: no PaymentIntent of the order can be charged any more."""
+    """Stripe confirmed that no PaymentIntent of the order can be charged any more."""

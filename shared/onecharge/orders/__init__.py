@@ -1,1 +1,1 @@
-"""The order service's own: the schema, state machine and store of what its tables hold."""
+"""The order service: the schema, state machines and stores of its tables."""

@@ -32,7 +32,7 @@ from onecharge.runtime.dynamodb import from_item
 
 
 def waits(status: RefundState) -> bool:
-    """Whether the payment service or a person has yet to end it, as of an order (onecharge.orders.transitions)."""
+    """Whether the payment service or a person has yet to decide: the index `waiting` has the refund, and it is kept."""
     return status in (RefundState.PENDING, RefundState.NEEDS_REVIEW)
 
 
@@ -73,7 +73,7 @@ class StoredRefund(BaseModel):
     amount_minor: AmountMinor
     currency: Currency
     asked_for: str
-    """The amount in the request: a retry asks for the same, and not for what is left by then."""
+    """The amount in the request, or "the rest". A retry that names another amount is refused."""
     requested_at: Timestamp
     correlation_id: CorrelationId
 

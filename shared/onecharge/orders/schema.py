@@ -95,8 +95,8 @@ class StoredOrder(BaseModel):
     attempt_placed_at: Timestamp | None = None
     """When the present attempt was made; None for a customer's first one, which was made at `placed_at`."""
     attempt_keys: Mapping[str, str] = {}
-    """The digest of every idempotency key that made an attempt, and of what it was used for. No key is ever
-    forgotten, so that a late retry is replayed and never charged."""
+    """The digest of every idempotency key that made an attempt, and the fingerprint of the key's request. No key is
+    ever forgotten, so a late retry is replayed and never charged."""
 
     # Written by each move (onecharge.orders.transitions).
     status: OrderStatus
@@ -131,7 +131,7 @@ class StoredOrder(BaseModel):
 
     @property
     def waiting_since(self) -> datetime:
-        """Since when it waits for the payment service."""
+        """The time since which it waits for the payment service."""
         return waiting_since(self.model_dump())
 
     @property
@@ -144,8 +144,8 @@ class StoredOrder(BaseModel):
             amount_minor=self.amount_minor,
             currency=self.currency,
             payment_method=self.payment_method,
-            # The order's, for every attempt and republication: the order's age decides whether the payment service
-            # looks up the order's other PaymentIntents before it uses a new one.
+            # The order's time, for every attempt and republication. The order's age decides whether the payment
+            # service looks up the order's other PaymentIntents before it uses a new one.
             placed_at=datetime.fromisoformat(self.placed_at),
         )
 
@@ -165,7 +165,7 @@ class StoredOrder(BaseModel):
 
 
 def waiting_since(shown: Mapping[str, Any]) -> datetime:
-    """Since when an order waits for the payment service, by the attributes that the index `waiting` shows, too.
+    """Returns since when an order waits for the payment service, from attributes that the index `waiting` has, too.
 
     Raises ValueError if it is no time.
     """

@@ -4,7 +4,7 @@
     find         one order
     move         an order, to another status (onecharge.orders.transitions)
 
-Every write is one conditional write, so that of two at once one wins and the other reads why it lost.
+Every write is one conditional write: of two concurrent ones, one wins and the other reads why it lost.
 """
 
 from collections.abc import Mapping, Sequence

@@ -27,14 +27,14 @@ from onecharge.contract.events import EventType, PaymentEventType
 from onecharge.contract.states import OrderStatus
 
 WAITING = (OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.CANCELING)
-"""The statuses that the payment service ends by itself; republish asks about them again."""
+"""The statuses that the payment service ends by itself: republish publishes the order again."""
 
 OPEN = frozenset({*WAITING, OrderStatus.NEEDS_REVIEW, OrderStatus.PAYMENT_DECLINED})
 """The statuses that are not terminal: the order may still become PAID or CANCELED."""
 
 
 def waits(status: OrderStatus) -> bool:
-    """Whether the payment service or a person has yet to end it: the index `waiting` has the order, and it is kept."""
+    """Whether the payment service or a person has yet to decide: the index `waiting` has the order, and it is kept."""
     return status in WAITING or status is OrderStatus.NEEDS_REVIEW
 
 

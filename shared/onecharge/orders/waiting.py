@@ -1,7 +1,7 @@
-"""The sparse index `waiting`: what waits for the payment service, or for a person.
+"""The sparse index `waiting` has the orders and refunds that wait for the payment service, or for a person.
 
-republish and the operators' commands find in it what waits. Only an item with `waiting_shard` is in it, and schema.py
-says which items have that: what waits, and nothing else.
+republish and the operators' commands read it. Only an item with the attribute `waiting_shard` is in it; status_update
+(schema.py) gives the attribute to items that wait, and to no others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ class WaitingIndex:
     def page(
         self, shard: str, *, until: float, after: Mapping[str, str] | None, limit: int
     ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """At most `limit` entries of a shard that are as old as `until` (epoch seconds), the oldest first.
+        """Returns up to `limit` entries of a shard that are as old as `until` (epoch seconds), the oldest first.
 
         Returns also the cursor of the next page, None at the end. The index is eventually consistent: an entry may have
         a status that its item has no more.
@@ -51,7 +51,7 @@ class WaitingIndex:
         return [from_item(item) for item in answer["Items"]], from_item(last) if last else None
 
     def entries(self, *, until: float) -> Iterator[dict[str, Any]]:
-        """All of them, as `page`, shard by shard."""
+        """Yields the entries of all shards that are as old as `until`."""
         for shard in ALL_SHARDS:
             after: Mapping[str, str] | None = None
             while True:
