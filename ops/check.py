@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import requests
 
+from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, Received
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
@@ -157,8 +158,9 @@ class Check:
     def _webhook(self) -> str:
         def seen() -> str:
             listed = self.stack.stripe.v1.events.list({"type": "payment_intent.succeeded", "limit": 20})
-            ours = [each.id for each in listed.data if each.data.object["id"] == self.payment_intent.id]
-            is_received = any(self._item("StripeEventsTable", event_id=event_id) for event_id in ours)
+            ours = [each.created for each in listed.data if each.data.object["id"] == self.payment_intent.id]
+            received = int(self._item("PaymentsStateTable", name=Received.job).get("newest_event_at", {"N": "0"})["N"])
+            is_received = any(created <= received + RECEIVED_STEP_SECONDS for created in ours)
             return "received" if is_received else "not received: is the endpoint there, with its signing secret?"
 
         return self._until("received", seen)

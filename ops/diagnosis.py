@@ -14,7 +14,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES
 from onecharge.orders.transitions import OUTCOMES, WAITING
-from onecharge.payments.charges.discrepancy import Discrepancy, find_discrepancy
+from onecharge.payments.apply_event import RefundDiscrepancy, find_refund_discrepancy
 from onecharge.payments.charges.protocol import (
     CHARGE_RULES,
     CLOSED_STATES,
@@ -26,7 +26,7 @@ from onecharge.payments.charges.protocol import (
     Payment,
     decide,
 )
-from onecharge.payments.refunds import discrepancy as refunds
+from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from onecharge.payments.refunds.protocol import Refund
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
@@ -34,7 +34,7 @@ from ops.facts import Facts, IntentFacts, RefundFacts
 from ops.findings import EMIT_AGAIN, REDRIVE, Cause, Finding, Move, Severity, broken, waits
 from ops.output import time_of
 from publish_events.mapping import PAYMENT_EVENT_TYPES, REFUND_EVENT_TYPES
-from reconcile.reconcile import ROUND_OVERDUE_SECONDS
+from reconcile.run import ROUND_OVERDUE_SECONDS
 from republish.waiting import DAY_SECONDS
 from update_order.orders import CLOSED_DISPUTES
 
@@ -186,6 +186,7 @@ def _is_decided_at_stripe(facts: Facts, payment: Payment) -> bool:
 
 _DISCREPANCIES: Mapping[Discrepancy, Cause] = {
     Discrepancy.LOST_ROW: Cause.ROW_LOST,
+    Discrepancy.WITHOUT_ROW: Cause.ROW_LOST,
     Discrepancy.PAID: Cause.PAID_AT_STRIPE,
     Discrepancy.PAID_LATE: Cause.PAID_LATE,
     Discrepancy.PAID_TWICE: Cause.PAID_TWICE,
@@ -375,13 +376,13 @@ def _refunds(facts: Facts) -> Iterator[Finding]:
 
 def _refund_at_stripe(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
     """How the row and Stripe differ, as the payment service finds it from an event."""
-    discrepancy = refunds.find_discrepancy(refund.row, refund.found)
+    discrepancy = find_refund_discrepancy(refund.row, refund.found)
     shown = ", ".join(f"{each.stripe_refund_id} is {each.status}" for each in refund.found)
-    if discrepancy in (refunds.Discrepancy.RETURNED, refunds.Discrepancy.LOST_ROW):
+    if discrepancy in (RefundDiscrepancy.RETURNED, RefundDiscrepancy.LOST_ROW):
         detail = f"{refund.refund_id}: {shown} ({refund.found[0].failure_reason})"
         until = facts.now + schedule.RECONCILE_EVERY_SECONDS
         yield broken(Cause.REFUND_RETURNED, detail, Move("reconcile, by Stripe's event", until))
-    elif discrepancy is not refunds.Discrepancy.NONE:
+    elif discrepancy is not RefundDiscrepancy.NONE:
         yield broken(Cause.REFUND_DIFFERS, f"{refund.refund_id}: {discrepancy}: {shown}")
 
 

@@ -16,7 +16,7 @@ from onecharge.payments.refunds.protocol import FoundRefund, Refund
 from onecharge.payments.stripe_responses import Failure
 from ops.dlq_letters import DeadLetter
 from ops.failed_records import FailedRecord
-from reconcile.checkpoint import ReconcileCheckpoint
+from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 
 

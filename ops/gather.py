@@ -28,7 +28,7 @@ from ops.dlq_letters import DLQS, DeadLetter, reading
 from ops.errors import ExitStatus, Problem
 from ops.facts import Facts, IntentFacts, RefundFacts, Source, StripeFacts, Surroundings
 from ops.failed_records import Bucket
-from reconcile.checkpoint import ReconcileCheckpoint
+from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 
 SCAN_PAGES_MAX = 200

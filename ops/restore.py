@@ -19,7 +19,7 @@ from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
-from reconcile.checkpoint import ReconcileCheckpoint
+from reconcile.run import ReconcileCheckpoint
 
 HELP = "copy the rows that a table has lost from a restored table; read Stripe's events again"
 
@@ -151,7 +151,7 @@ def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> R
         return Report(document, [line], ExitStatus.FOUND)
     try:
         # A job that has not come so far continues where it is.
-        checkpoints.write(checkpoint.again_since(min(since, checkpoint.since), now=now))
+        checkpoints.write(checkpoint.reading_since(min(since, checkpoint.since)))
     except ConcurrentRun:
         raise Problem("reconcile runs at this moment: try again in some minutes") from None
     return Report(document, [f"reconcile reads Stripe's events again since {start}, from its next run on"])

@@ -1,7 +1,7 @@
 """When what waits is looked at next, at the latest: by the product's own rules, and by the schedules of its jobs."""
 
 from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS
+from onecharge.payments.reconcile import UNATTENDED_SECONDS
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
 from republish.republish import RepublishCheckpoint

@@ -18,7 +18,6 @@ from testing.harness import LambdaContext, Sample, create_table, load_template, 
 TABLES = {
     "PAYMENTS_TABLE": "PaymentsTable",
     "REFUNDS_TABLE": "RefundsTable",
-    "STRIPE_EVENTS_TABLE": "StripeEventsTable",
     "PAYMENTS_STATE_TABLE": "PaymentsStateTable",
 }
 EVENTS_AGE_SECONDS = 900

@@ -5,7 +5,7 @@ DynamoDB is whichever client the test passes; Stripe is in memory, behind the SD
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,23 +16,19 @@ from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPl
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import cancel_payment
 from onecharge.payments.charges.charge import ChargeTools
-from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
-from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.event_handler import StripeEventHandler
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.refunds.event_handler import RefundEventHandler
-from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.reconcile import ReconcileSteps, ReconcileTools, reconcile_row
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Disposition
 from testing.fake_stripe import VISA, FakeStripe
-from testing.tools import Cancellation, cancellation_of, charge_tools
+from testing.tools import REQUIRES_ACTION_SECONDS as REQUIRES_ACTION_SECONDS
+from testing.tools import Cancellation, cancellation_of, charge_tools, reconcile_tools
 
 T0 = 1_800_000_000
-REQUIRES_ACTION_SECONDS = 12 * 3600
 
 
 def order_id(name: str) -> str:
@@ -52,6 +48,7 @@ class PaymentService:
     refunded: list[tuple[str, str]] = field(default_factory=list)
     """The canceled orders and their PaymentIntents that were refunded."""
     refund_failing: Callable[[], Exception] | None = None
+    requires_action_seconds: int = REQUIRES_ACTION_SECONDS
 
     def __post_init__(self) -> None:
         self.stripe = FakeStripe(lambda: self.now)
@@ -60,25 +57,19 @@ class PaymentService:
         self.bounds = TimeBounds.of(20)
         self.instruments = Instruments(lambda: self.now, self.logger, self.counted.append)
         self.refund_store = RefundStore(self.dynamodb, self.refunds_table)
-        refunds = StripeRefunds(self.stripe.client())
-        self.reconciler = Reconciler(
-            tools=self.tools,
-            requires_action_seconds=REQUIRES_ACTION_SECONDS,
-            bounds=self.bounds,
-            refund_canceled_order=self._refund_canceled_order,
-        )
-        self.events = StripeEventHandler(
-            reconciler=self.reconciler,
-            charges=ChargeEventHandler(self.store, self.gateway, self.instruments),
-            handle_refund=RefundEventHandler(self.refund_store, refunds, self.instruments).handle,
-        )
 
     @property
     def tools(self) -> ChargeTools:
         """What a delivery that begins now charges with."""
         return charge_tools(self.store, self.gateway, self.instruments, bounds=self.bounds)
 
-    def _refund_canceled_order(self, payment: Payment, intent: FoundIntent) -> None:
+    def reconcile_tools(self) -> ReconcileTools:
+        """What an event, or a row, is reconciled with from now on."""
+        steps = ReconcileSteps(refund_canceled_order=self._refund_canceled_order)
+        tools = reconcile_tools(self.tools, self.refund_store, steps)
+        return replace(tools, requires_action_seconds=self.requires_action_seconds)
+
+    def _refund_canceled_order(self, payment: Payment, intent: FoundIntent, _: object) -> None:
         if self.refund_failing:
             raise self.refund_failing()
         self.refunded.append((payment.request.order_id, intent.payment_intent_id))
@@ -145,7 +136,7 @@ class PaymentService:
         return handle(CancelRequestedEvent.of(self.order(name), correlation_id="c"), self.tools)
 
     def reconcile(self, name: str = "a") -> bool:
-        return self.reconciler.reconcile(self.row(name))
+        return reconcile_row(self.row(name), self.reconcile_tools())
 
     def row(self, name: str = "a") -> Payment:
         payment = self.store.read(order_id(name))

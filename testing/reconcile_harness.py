@@ -2,20 +2,21 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import boto3
 
-from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.stripe_events import StripeEvents
+from onecharge.payments.stripe_events import Received
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.parallel import Parallel, one_after_another
-from reconcile.checkpoint import ReconcileCheckpoint
-from reconcile.reconcile import ReconcileCharges
+from reconcile.run import ReconcileCheckpoint, ReconcileRun
 from testing.harness import Log, create_table
 from testing.payment_service import PaymentService
 
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
 RUN_SECONDS = 240.0
-STEP_SECONDS = 20.0
 
 
 @dataclass
@@ -24,16 +25,12 @@ class ReconcileHarness:
 
     payments: PaymentService
     checkpoints: CheckpointStore[ReconcileCheckpoint]
+    received: CheckpointStore[Received]
     log: Log
     gauges: dict[str, float] = field(default_factory=dict)
     seconds_a_request: float = 0
     """What each request to Stripe takes of the invocation's time."""
-    at_once: int = 1
     parallel: Parallel = one_after_another
-
-    @property
-    def processed(self) -> ProcessedEvents:
-        return ProcessedEvents(boto3.client("dynamodb"), "stripe-events")
 
     def run(self, *, after_seconds: int = 0) -> Counter[str]:
         """One run so much later; returns what it has counted."""
@@ -44,19 +41,15 @@ class ReconcileHarness:
         def seconds_left() -> float:
             return RUN_SECONDS - (len(self.payments.stripe.asked) - already) * self.seconds_a_request
 
-        ReconcileCharges(
-            store=self.payments.store,
-            events=StripeEvents(self.payments.gateway.client),
-            handler=self.payments.events,
-            is_processed=self.processed.contains,
-            checkpoints=self.checkpoints,
-            seconds_left=seconds_left,
-            step_seconds=STEP_SECONDS,
+        ReconcileRun(
+            make_tools=self.payments.reconcile_tools,
             instruments=self.payments.instruments,
+            state=self.checkpoints,
+            received=self.received,
+            seconds_left=seconds_left,
             gauge=self.gauges.__setitem__,
-            at_once=self.at_once,
             parallel=self.parallel,
-        )()
+        ).run()
         return Counter(self.payments.counted)
 
     @property
@@ -68,13 +61,13 @@ class ReconcileHarness:
 
 def reconcile_harness(log: Log) -> ReconcileHarness:
     """Over the AWS that boto3's clients reach: create the tables first."""
-    dynamodb = boto3.client("dynamodb")
+    dynamodb: DynamoDBClient = boto3.client("dynamodb")
     create_table(dynamodb, "payments", "PaymentsTable")
     create_table(dynamodb, "refunds", "RefundsTable")
-    create_table(dynamodb, "stripe-events", "StripeEventsTable")
     create_table(dynamodb, "payments-state", "PaymentsStateTable")
     return ReconcileHarness(
         PaymentService(dynamodb, log.logger),
         CheckpointStore(dynamodb, "payments-state", ReconcileCheckpoint),
+        CheckpointStore(dynamodb, "payments-state", Received),
         log,
     )

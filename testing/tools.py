@@ -9,6 +9,7 @@ from onecharge.payments.charges.charge import ChargeTools, Steps
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.reconcile import ReconcileSteps, ReconcileTools
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.refund import RefundSteps, RefundTools
 from onecharge.payments.refunds.store import RefundStore
@@ -55,6 +56,7 @@ class RateOf:
     confirms = refunds = creates
 
 
+REQUIRES_ACTION_SECONDS = 12 * 3600
 NO_RATE_LIMIT: Any = RateOf(FullBucket())
 
 
@@ -99,3 +101,16 @@ def refund_tools(
         deadline=bounds.deadline(instruments.clock()),
         steps=steps or RefundSteps(),
     )
+
+
+def reconcile_tools(charge: ChargeTools, refunds: RefundStore, steps: ReconcileSteps | None = None) -> ReconcileTools:
+    """What an event, or a row, is reconciled with from now on: with the charge's clock, deadline and Stripe client."""
+    refund = RefundTools(
+        store=refunds,
+        gateway=StripeRefunds(charge.gateway.client),
+        instruments=charge.instruments,
+        rate=charge.rate,
+        lease_seconds=charge.lease_seconds,
+        deadline=charge.deadline,
+    )
+    return ReconcileTools(charge, refund, REQUIRES_ACTION_SECONDS, steps or ReconcileSteps())

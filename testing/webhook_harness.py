@@ -9,8 +9,8 @@ from typing import Any
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.webhooks import signature
 from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.receive_event import ReceiveStripeEvent
+from onecharge.payments.stripe_events import NewestReceived, Received
+from onecharge.runtime.checkpoints import CheckpointStore
 from stripe_webhook.http_route import WebhookRoute
 from testing.fake_stripe import THREE_D_SECURE
 from testing.harness import LambdaContext, Log, Sample
@@ -66,17 +66,18 @@ class WebhookHarness:
     )
 
     def __post_init__(self) -> None:
-        keys = {"payments": ("order_id",), "refunds": ("order_id", "refund_id"), "stripe-events": ("event_id",)}
+        keys = {"payments": ("order_id",), "refunds": ("order_id", "refund_id"), "payments-state": ("name",)}
         self.dynamodb: Any = MemoryDynamoDB(keys=keys, io=self.io)
         self.payments = PaymentService(self.dynamodb, self.log.logger)
         self.stripe, self.counted = self.payments.stripe, self.payments.counted
-        receive = ReceiveStripeEvent(
-            events=self.payments.events,
-            processed=ProcessedEvents(self.dynamodb, "stripe-events"),  # type: ignore[arg-type]  # Its methods, in memory.
+        self.received = CheckpointStore(self.dynamodb, "payments-state", Received)  # type: ignore[arg-type]  # Its methods, in memory.
+        self.route = WebhookRoute(
+            secret=self.secrets,
+            make_tools=self.payments.reconcile_tools,
+            is_live=lambda: False,
+            newest=NewestReceived(self.received),
             instruments=self.payments.instruments,
-            is_live=False,
         )
-        self.route = WebhookRoute(secret=self.secrets, receive=lambda: receive, instruments=self.payments.instruments)
 
     # ------------------------------------------------------------ what has happened before
 

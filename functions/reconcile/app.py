@@ -6,32 +6,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.reconciliation import Reconciliation
-from onecharge.payments.stripe_events import StripeEvents
+from onecharge.payments.reconcile import ReconcileTools
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.service import PaymentService
+from onecharge.payments.stripe_events import Received
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Threads
-from onecharge.runtime.secrets import SecretUnavailable
-from reconcile.checkpoint import ReconcileCheckpoint
-from reconcile.reconcile import ReconcileCharges
+from reconcile.run import IN_PARALLEL, STEP_SECONDS, ReconcileCheckpoint, ReconcileRun
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-STEP_SECONDS = 20
-"""One row, one event, one page: as much as a function with this timeout would have for it."""
-
-AT_ONCE = 5
-"""Rows, or events of different orders. Most of the time is Stripe's: with 200 to 300 ms for a PaymentIntent, five make
-17 to 25 requests a second, and Stripe allows 25 of one kind by default."""
-
 
 def bounds_of(function_timeout_seconds: int) -> TimeBounds:
-    """Short timeouts for each step; but a lease that outlives the function, as every lease does."""
+    """Short timeouts for each step. The lease must outlive the function, as always."""
     return replace(TimeBounds.of(STEP_SECONDS), lease_seconds=TimeBounds.of(function_timeout_seconds).lease_seconds)
 
 
@@ -39,38 +31,32 @@ class Application:
     """Everything that outlives an invocation."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._logger = function_logger()
         self.counts = Counts()
-        self._threads = Threads(AT_ONCE)
-        self._instruments = Instruments(time.time, self._logger, self.counts)
+        self._threads = Threads(IN_PARALLEL)
+        self._instruments = Instruments(time.time, function_logger(), self.counts)
         bounds = bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        self._reconciliation = Reconciliation(environment, bounds=bounds, instruments=self._instruments)
-        dynamodb = self._reconciliation.service.dynamodb
-        self._processed = ProcessedEvents(dynamodb, environment["STRIPE_EVENTS_TABLE"])
-        self._checkpoints = CheckpointStore(dynamodb, environment["PAYMENTS_STATE_TABLE"], ReconcileCheckpoint)
+        self._service = PaymentService(environment, bounds=bounds, instruments=self._instruments)
+        self._refunds = RefundStore(self._service.dynamodb, environment["REFUNDS_TABLE"])
+        self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
+        table = environment["PAYMENTS_STATE_TABLE"]
+        self._state = CheckpointStore(self._service.dynamodb, table, ReconcileCheckpoint)
+        self._received = CheckpointStore(self._service.dynamodb, table, Received)
 
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
-        try:
-            charges = self._reconciliation.service.charge_tools()
-        except SecretUnavailable:
-            self.counts("ReconcileInterrupted")
-            self._logger.exception("the Stripe key cannot be read")
-            return
-        run = ReconcileCharges(
-            store=charges.store,
-            events=StripeEvents(charges.gateway.client),
-            handler=self._reconciliation.event_handler(charges),
-            is_processed=self._processed.contains,
-            checkpoints=self._checkpoints,
-            seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,
-            step_seconds=STEP_SECONDS,
+        ReconcileRun(
+            make_tools=self._tools,
             instruments=self._instruments,
+            state=self._state,
+            received=self._received,
+            seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,
             gauge=self.counts.gauge,
-            at_once=AT_ONCE,
             parallel=self._threads,
-        )
-        run()
+        ).run()
+
+    def _tools(self) -> ReconcileTools:
+        charge, refund = self._service.charge_tools(), self._service.refund_tools(self._refunds)
+        return ReconcileTools(charge, refund, self._requires_action_seconds)
 
 
 @lambda_handler(Application)

@@ -1,21 +1,22 @@
 """stripe_webhook: reconciles payments when Stripe sends an event. This file only puts the parts together.
 
-POST /stripe/events ─► http_route.py ─► signature.py ─► payments/receive_event.py ─► payments/event_handler.py
+POST /stripe/events ─► http_route.py: verify ─► payments/stripe_events.py: parse ─► payments/apply_event.py: apply
 """
 
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
 
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.receive_event import ReceiveStripeEvent
-from onecharge.payments.reconciliation import Reconciliation
+from onecharge.payments.reconcile import ReconcileTools
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.service import PaymentService
+from onecharge.payments.stripe_events import NewestReceived, Received
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
@@ -33,13 +34,22 @@ class Application:
         self.counts = Counts()
         instruments = Instruments(time.time, function_logger(), self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        reconciliation = Reconciliation(environment, bounds=bounds, instruments=instruments)
-        processed = ProcessedEvents(reconciliation.service.dynamodb, environment["STRIPE_EVENTS_TABLE"])
+        service = PaymentService(environment, bounds=bounds, instruments=instruments)
+        refunds = RefundStore(service.dynamodb, environment["REFUNDS_TABLE"])
+        requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
+        state = CheckpointStore(service.dynamodb, environment["PAYMENTS_STATE_TABLE"], Received)
         # While a secret is rotated Stripe signs with both, or two endpoints send with one each.
         secretsmanager = boto3.client("secretsmanager", config=client_config())
         secret = Secret(secretsmanager, environment["STRIPE_WEBHOOK_SECRET_ARN"])
-        receive = partial(ReceiveStripeEvent.of, reconciliation, processed)
-        self.route = WebhookRoute(secret=secret, receive=receive, instruments=instruments)
+        self.route = WebhookRoute(
+            secret=secret,
+            make_tools=lambda: ReconcileTools(
+                service.charge_tools(), service.refund_tools(refunds), requires_action_seconds
+            ),
+            is_live=service.stripe.is_live,
+            newest=NewestReceived(state),
+            instruments=instruments,
+        )
 
 
 @lambda_handler(Application)

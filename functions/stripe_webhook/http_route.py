@@ -1,23 +1,32 @@
 """POST /stripe/events: the route that Stripe's webhook endpoint calls. Stripe only needs to know whether to send again.
 
-verify the signature ─┬─► handle the event ─┬─► 200
-                      │                     └─► an outage: 503, and Stripe sends it again
-                      └─► not from Stripe: 400, after the secret was read anew, in case that it was rotated
+verify the signature ─┬─► parse, apply ─┬─► 200
+                      │                 └─► an outage, or an event of the other mode: 503, and Stripe sends it again
+                      └─► not from Stripe: 400, after the secret was read again, in case that it was rotated
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Protocol
 
 import stripe
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
 
-from onecharge.payments.event_handler import OUTAGES, cause_of
+from onecharge.payments.apply_event import apply_event
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.reconcile import OUTAGES, ReconcileTools, cause_of
+from onecharge.payments.stripe_events import EventDeferred, NewestReceived, parse_event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import Problem
 from onecharge.runtime.metrics import Alarm
-from stripe_webhook.signature import NotFromStripe, verified
+
+SIGNATURE_SECONDS = 300
+"""How old a signature may be (Stripe documentation, "Webhooks", "Preventing replay attacks"). Each delivery has its own
+signature, also if Stripe sends an event again."""
+
+_THIN_EVENT = "v2.core.event"
 
 
 class SigningSecrets(Protocol):
@@ -30,22 +39,28 @@ class SigningSecrets(Protocol):
         """Read it once more, unless that was done a short time ago; returns whether there are others now."""
 
 
+class NotFromStripe(Exception):
+    """The signature is missing, too old, or not of this body and secret. The response does not say which."""
+
+
 class WebhookRoute:
     """The route.
 
     Args:
-        receive: returns what handles a verified event, with the Stripe key as it is now.
+        make_tools: what one event is applied with. Raises SecretUnavailable.
+        is_live: whether our API key is one of live mode. Raises SecretUnavailable.
     """
 
     def __init__(
         self,
         *,
         secret: SigningSecrets,
-        receive: Callable[[], Callable[[stripe.Event], None]],
+        make_tools: Callable[[], ReconcileTools],
+        is_live: Callable[[], bool],
+        newest: NewestReceived,
         instruments: Instruments,
     ) -> None:
-        self._secret = secret
-        self._receive = receive
+        self._secret, self._make_tools, self._is_live, self._newest = secret, make_tools, is_live, newest
         self._instruments = instruments
         self.resolver = APIGatewayHttpResolver()
         self.resolver.post("/stripe/events")(self.receive)
@@ -54,16 +69,31 @@ class WebhookRoute:
         self.resolver.exception_handler(Exception)(self._failed)
 
     def receive(self) -> Response[dict[str, Any]]:
-        """Handle one event."""
-        event = self._verified(self._body(), self.resolver.current_event.headers.get("stripe-signature"))
-        if event is None:
+        """Apply one event."""
+        event = self._verified()
+        parsed = parse_event(event) if event is not None else None
+        if parsed is None:
             self._instruments.count("EventIgnored")
-            self._instruments.logger.info("thin event ignored", extra={"correlation_id": self._correlation_id()})
         else:
-            self._receive()(event)
+            self._require_our_mode(event)
+            self._newest.saw(parsed)
+            apply_event(parsed, self._make_tools())
+            self._instruments.count("EventProcessed")
+            self._instruments.log(
+                "event processed",
+                event_id=parsed.event_id,
+                event_type=parsed.type,
+                order_id=parsed.order_id,
+                payment_intent_id=parsed.payment_intent_id,
+            )
         return Response(HTTPStatus.OK.value, content_types.APPLICATION_JSON, {"received": True})
 
-    def _verified(self, body: str, header: str | None) -> stripe.Event | None:
+    def _verified(self) -> stripe.Event | None:
+        header = self.resolver.current_event.headers.get("stripe-signature")
+        try:
+            body = self.resolver.current_event.decoded_body or ""
+        except ValueError:  # Neither Base64 nor UTF-8.
+            raise NotFromStripe from None
         try:
             return verified(body, header, self._secret.with_previous())
         except NotFromStripe:
@@ -71,11 +101,18 @@ class WebhookRoute:
                 raise
             return verified(body, header, self._secret.with_previous())
 
-    def _body(self) -> str:
-        try:
-            return self.resolver.current_event.decoded_body or ""
-        except ValueError:  # Neither Base64 nor UTF-8.
-            raise NotFromStripe from None
+    def _require_our_mode(self, event: Any) -> None:
+        """Raises EventDeferred if the event is live and our key is not, or the other way round.
+
+        The endpoint, or the key, is of another environment: with this key nothing of the event can be read. It is not
+        dropped, since the key may be the wrong one.
+        """
+        is_live = self._is_live()
+        if getattr(event, "livemode", is_live) != is_live:
+            self._instruments.count("EventOfOtherMode")
+            raise EventDeferred("event of the other mode: live, or of a sandbox", cause=Cause.STRIPE_ACCOUNT)
+
+    # ------------------------------------------------------------ what is answered otherwise
 
     def _refuse(self, _: NotFromStripe) -> Response[str]:
         self._instruments.count("SignatureRefused")
@@ -91,18 +128,55 @@ class WebhookRoute:
             "webhook deferred: Stripe sends it again",
             extra={"error": type(error).__name__, "cause": cause, "correlation_id": self._correlation_id()},
         )
-        return self._problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", "The event was not handled. Send it again.")
+        return self._problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", "The event was not applied. Send it again.")
 
     def _failed(self, _: Exception) -> Response[str]:
         cause = Cause.UNEXPECTED_ERROR
         self._instruments.count(Alarm(cause))
-        self._instruments.logger.exception(
-            "request failed", extra={"cause": cause, "correlation_id": self._correlation_id()}
-        )
-        return self._problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "The event was not handled. Send it again.")
+        about = {"cause": cause, "correlation_id": self._correlation_id()}
+        self._instruments.logger.exception("request failed", extra=about)
+        return self._problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "The event was not applied. Send it again.")
 
     def _problem(self, status: HTTPStatus, kind: str, detail: str) -> Response[str]:
         return Problem(status, kind, detail).response(self._correlation_id())
 
     def _correlation_id(self) -> str:
         return self.resolver.current_event.request_context.request_id
+
+
+# ---------------------------------------------------------------- the signature
+
+
+def verified(body: str, signature: str | None, secrets: Sequence[str]) -> stripe.Event | None:
+    """The event in the body of a webhook; None for a thin event, which carries only an id.
+
+    A thin event is sent only to an endpoint that subscribes to events of API v2 (Stripe documentation, "Thin events").
+    None of them is about a payment, but an answer other than 2xx would have each sent again for days.
+
+    Args:
+        body: as it was received: serialized again it would have another signature.
+        signature: the header Stripe-Signature, `t=…,v1=…`; with a secret that is being rolled, one for each.
+        secrets: the endpoint's signing secrets, `whsec_…`: one of them is enough.
+
+    Raises:
+        NotFromStripe: nothing in the body can be trusted.
+    """
+    try:
+        _verify(body, signature, secrets)
+        parsed = json.loads(body)
+        if isinstance(parsed, dict) and parsed.get("object") == _THIN_EVENT:
+            return None
+        return stripe.Event.construct_from(parsed, None)
+    except (stripe.SignatureVerificationError, ValueError, TypeError):
+        # ValueError: the body is not JSON. TypeError: the signature is not ASCII, and cannot be compared. The library's
+        # error holds the body and the signature, so it is not chained.
+        raise NotFromStripe from None
+
+
+def _verify(body: str, signature: str | None, secrets: Sequence[str]) -> None:
+    *others, last = secrets
+    for secret in others:
+        with suppress(stripe.SignatureVerificationError):
+            stripe.WebhookSignature.verify_header(body, signature, secret, SIGNATURE_SECONDS)
+            return
+    stripe.WebhookSignature.verify_header(body, signature, last, SIGNATURE_SECONDS)

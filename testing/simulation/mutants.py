@@ -23,10 +23,9 @@ from onecharge.payments.charges.protocol import (
     decide,
     decide_after_lookup,
 )
-from onecharge.payments.charges.reconciler import Reconciler
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import Claim, Claimed
-from onecharge.payments.stripe_events import PaymentIntentEvent
+from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from testing.simulation.explore import Mutate
@@ -308,25 +307,19 @@ def dlq_after_three_receives(world: World) -> None:
     world.max_receive_count = 3
 
 
-def an_event_is_believed(world: World) -> None:
-    """What an event shows is taken for what holds now."""
+def _reconciling(**steps: Any) -> Mutate:
+    """Webhooks and the reconciler take these steps instead of their own."""
 
-    class Believing(Reconciler):
-        def handle_event(self, event: PaymentIntentEvent) -> None:
-            self._correct(event.order_id, self.store.read(event.order_id), event.intent)
+    def mutate(world: World) -> None:
+        world.service.reconcile_steps = replace(world.service.reconcile_steps, **steps)
 
-    world.service.reconciler = Believing
+    return mutate
 
 
-def late_truth_is_ignored(world: World) -> None:
+def _late_truth_is_ignored(payment: Payment | None, intent: FoundIntent, **given: Any) -> Discrepancy:
     """A success after a decline is nobody's business."""
-
-    class Deaf(Reconciler):
-        def _correct(self, order_id: str, payment: Payment | None, intent: FoundIntent) -> bool:
-            is_declined = payment is not None and payment.state is PaymentState.DECLINED
-            return not is_declined and super()._correct(order_id, payment, intent)
-
-    world.service.reconciler = Deaf
+    is_declined = payment is not None and payment.state is PaymentState.DECLINED
+    return Discrepancy.NONE if is_declined else find_discrepancy(payment, intent, **given)
 
 
 MUTANTS: Mapping[str, Mutate] = {
@@ -368,8 +361,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),
     "reconciled without the revision": _without("revision = :revision"),
-    "an event is taken for what holds now": an_event_is_believed,
-    "late truth is ignored": late_truth_is_ignored,
+    "an event is taken for what holds now": _reconciling(refresh=lambda shown, _: shown),
+    "late truth is ignored": _reconciling(find_discrepancy=_late_truth_is_ignored),
     "to the DLQ after three receives": dlq_after_three_receives,
 }
 """Each has to be caught; `make mutants` says after how many schedules."""

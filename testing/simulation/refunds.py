@@ -8,7 +8,7 @@ never; keys are forgotten; banks return refunds.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -18,22 +18,25 @@ from greenlet import greenlet
 
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent, RefundState
 from onecharge.contract.states import PaymentState
+from onecharge.payments.apply_event import apply_event
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.refunds.event_handler import RefundEventHandler
+from onecharge.payments.reconcile import ReconcileTools
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.refund import RefundSteps
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_events import RefundEvent, RefundEventType
+from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BackOff, Done, RetryAfter
 from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.parallel import one_after_another
 from refund_charge.refund import refund_charge
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Io, Item, MemoryDynamoDB
 from testing.simulation.scheduling import switch_to_scheduler
-from testing.tools import refund_tools
+from testing.tools import charge_tools, reconcile_tools, refund_tools
 
 BOUNDS = TimeBounds.of(30)
 T0 = 1_800_000_000
@@ -48,6 +51,8 @@ WORKER_LIVES_SECONDS = 50 * 60
 """Less than an hour, as the protocol assumes; far more than Lambda lets it."""
 KEY_RETENTION_SECONDS = DAY
 _STEPS_MAX = 3000
+_EVENTS_MAX = 10
+"""With this many events nobody refunds by hand, and no bank returns anything any more: each event is more work."""
 
 
 # ---------------------------------------------------------------- Stripe's refunds
@@ -107,6 +112,7 @@ class MemoryRefunds:
     late_seconds: int = 20 * HOUR
     """When a request that was answered with a 500 is executed at the latest."""
     refunds: list[MadeRefund] = field(default_factory=list)
+    events: list[ChargeRefundedEvent | RefundEvent] = field(default_factory=list)
     keys: dict[str, _Stored] = field(default_factory=dict)
     rolling_forward: list[tuple[int, Mapping[str, Any], str | None]] = field(default_factory=list)
     is_other_account: bool = False
@@ -124,7 +130,11 @@ class MemoryRefunds:
         def list_(parameters: Mapping[str, Any]) -> Any:
             return self._sent(lambda: self._list(parameters["payment_intent"], is_other), self.retries)
 
-        return SimpleNamespace(v1=SimpleNamespace(refunds=SimpleNamespace(create=create, list=list_)))
+        def retrieve(payment_intent_id: str) -> Any:
+            return self._sent(lambda: self._retrieve(payment_intent_id, is_other), self.retries)
+
+        refunds, intents = SimpleNamespace(create=create, list=list_), SimpleNamespace(retrieve=retrieve)
+        return SimpleNamespace(v1=SimpleNamespace(refunds=refunds, payment_intents=intents))
 
     def _sent(self, send: Callable[[], Any], retries: int) -> Any:
         """The SDK sends again what had no answer, under the same key."""
@@ -141,6 +151,12 @@ class MemoryRefunds:
         kind = self.io.fault(f"stripe {where}", tuple(_BEFORE))
         if kind is not None:
             raise _BEFORE[kind]()
+
+    def _retrieve(self, payment_intent_id: str, is_other: bool) -> Any:
+        self._reach("retrieve")
+        if is_other:
+            raise error(404, type="invalid_request_error", code="resource_missing")
+        return SimpleNamespace(id=payment_intent_id, metadata=_Metadata(order_id=ORDER_ID))
 
     def _list(self, payment_intent_id: str, is_other: bool) -> Any:
         self._reach("list")
@@ -207,12 +223,42 @@ class MemoryRefunds:
 
     def make(self, amount: int, metadata: Mapping[str, str]) -> MadeRefund | str:
         """A refund, if there is money left for it; or the code of the refusal."""
-        left = AMOUNT_MINOR - sum(each.amount for each in self.refunds if each.is_live)
+        left = AMOUNT_MINOR - self.amount_refunded()
         if amount > left:
             return "amount_too_large" if left else "charge_already_refunded"
         made = MadeRefund(f"re_{len(self.refunds)}", amount, _Metadata(metadata), "pending", self.io.now())
         self.refunds.append(made)
+        self.events.append(
+            ChargeRefundedEvent(
+                event_id=f"evt_{len(self.events)}",
+                type="charge.refunded",
+                created=self.io.now(),
+                order_id=ORDER_ID,
+                payment_intent_id=PAYMENT_INTENT,
+                amount_refunded_minor=self.amount_refunded(),
+            )
+        )
         return made
+
+    def returned_by_the_bank(self, returned: MadeRefund) -> None:
+        """The refund fails, after it was made."""
+        returned.status = "failed"
+        refund_id = returned.metadata.get("refund_id")
+        self.events.append(
+            RefundEvent(
+                event_id=f"evt_{len(self.events)}",
+                type="refund.failed",
+                created=self.io.now(),
+                order_id=ORDER_ID if refund_id else None,
+                payment_intent_id=PAYMENT_INTENT,
+                stripe_refund_id=returned.id,
+                status="failed",
+                refund_id=refund_id,
+            )
+        )
+
+    def amount_refunded(self) -> int:
+        return sum(each.amount for each in self.refunds if each.is_live)
 
     def _roll_forward(self, parameters: Mapping[str, Any], key: str | None) -> None:
         # What was never begun runs before its key is forgotten: the protocol's assumption.
@@ -288,7 +334,7 @@ class RefundScenario:
 @dataclass
 class _Message:
     name: str
-    event: RefundRequestedEvent | RefundEvent
+    event: RefundRequestedEvent | ChargeRefundedEvent | RefundEvent
     visible_at: int
     receives: int = 0
     in_flight: bool = False
@@ -319,7 +365,7 @@ class RefundWorld:
     timeline: list[tuple[int, str]] = field(default_factory=list)
     gateway: type[StripeRefunds] = StripeRefunds
     refund_steps: RefundSteps = field(default_factory=RefundSteps)
-    handler: type[RefundEventHandler] = RefundEventHandler
+    apply_event: Callable[[ChargeRefundedEvent | RefundEvent, ReconcileTools], None] = apply_event
 
     def __post_init__(self) -> None:
         keys = {PAYMENTS: ("order_id",), REFUNDS: ("order_id", "refund_id")}
@@ -334,6 +380,7 @@ class RefundWorld:
         self.said_failed: set[str] = set()
         self.said: dict[str, RefundState] = {}
         self.spent: set[str] = set()
+        self.events_sent = 0
         self.made_names = 0
         self.steps = 0
         self.refunds = [requested(number, amount) for number, amount in enumerate(AMOUNTS_MINOR)]
@@ -409,8 +456,21 @@ class RefundWorld:
             self.pass_time(2 * DAY)
             self.run_until_idle()
         self.check_the_end()
+        # The scheduled run reads each event once more, the newest first.
+        for told in reversed(self.stripe.events):
+            self.send(told)
+            self.run_until_idle()
+        self.check_the_end()
+        self.check_the_sum()
 
-    def send(self, event: RefundRequestedEvent | RefundEvent) -> None:
+    def _send_events(self) -> None:
+        """Stripe sends each of its events, once or several times, and whenever they come."""
+        for event in self.stripe.events[self.events_sent :]:
+            for _ in range(1 + self.choices.pick(3)):
+                self.send(event)
+        self.events_sent = len(self.stripe.events)
+
+    def send(self, event: RefundRequestedEvent | ChargeRefundedEvent | RefundEvent) -> None:
         self.made_names += 1
         self.messages.append(_Message(f"m{self.made_names}", event, self.time))
 
@@ -426,6 +486,7 @@ class RefundWorld:
         """One worker goes on to its next boundary, or one message is received, or time passes."""
         if self.faults_on:
             self._let_others_act()
+        self._send_events()
         self._kill_who_is_too_old()
         ready = [each for each in self.messages if each.visible_at <= self.time and not each.in_flight]
         options = len(self.workers) + len(ready)
@@ -458,6 +519,8 @@ class RefundWorld:
         if scenario.other_account and self.choices.happens(0.04):
             self.stripe.is_other_account = not self.stripe.is_other_account
             self.note(f"another account: {self.stripe.is_other_account}", "another account")
+        if len(self.stripe.events) >= _EVENTS_MAX:
+            return
         if scenario.by_hand and self.choices.happens(0.02):
             self.note(f"by hand: {self.stripe.make(500, {})}", "by hand")
         if (scenario.banks_return or scenario.by_hand) and self.choices.happens(0.02):
@@ -474,24 +537,12 @@ class RefundWorld:
             self.note(f"row {key[1][-1]} is what it was: {self.rows[key]['state']['S']}", "row stale")
 
     def bank_returns_one(self) -> None:
-        """A refund fails, and an event says so: once or more, and whenever it comes."""
+        """A refund fails, and an event says so."""
         live = [each for each in self.stripe.refunds if each.is_live]
         if live:
             returned = live[self.choices.pick(len(live))]
-            returned.status = "failed"
             self.note(f"the bank returns {returned.id}", "bank returns")
-            refund_id = returned.metadata.get("refund_id")
-            event = RefundEvent(
-                f"evt_{returned.id}",
-                RefundEventType.FAILED,
-                returned.id,
-                "failed",
-                ORDER_ID if refund_id else None,
-                refund_id,
-                PAYMENT_INTENT,
-            )
-            for _ in range(1 + self.choices.pick(2)):
-                self.send(event)
+            self.stripe.returned_by_the_bank(returned)
 
     def _kill_who_is_too_old(self) -> None:
         lives = WORKER_LIVES_SECONDS if self.scenario.zombies and self.faults_on else BOUNDS.function_timeout_seconds
@@ -528,12 +579,14 @@ class RefundWorld:
         store = RefundStore(self.dynamodb, REFUNDS)
         instruments = Instruments(clock, SILENT, self.met)
         try:
-            if isinstance(message.event, RefundEvent):
-                self.handler(store, self.gateway(client), instruments).handle(message.event)
+            payments = PaymentStore(self.dynamodb, PAYMENTS)
+            tools = refund_tools(store, self.gateway(client), instruments, steps=self.refund_steps)
+            if not isinstance(message.event, RefundRequestedEvent):
+                charge = charge_tools(payments, StripeGateway(client, one_after_another), instruments)
+                self.apply_event(message.event, replace(reconcile_tools(charge, store), refund=tools))
                 disposition = Done()
             else:
-                tools = refund_tools(store, self.gateway(client), instruments, steps=self.refund_steps)
-                disposition = refund_charge(message.event, tools, PaymentStore(self.dynamodb, PAYMENTS))
+                disposition = refund_charge(message.event, tools, payments)
         except Exception as failure:  # As the consumer and the webhook do: it is delivered again.
             self.met(f"raised: {type(failure).__name__}")
             disposition = BackOff()
@@ -569,6 +622,12 @@ class RefundWorld:
                 raise Violation("refunded twice", self.timeline)
             if live and event.data.refund_id in self.said_failed:
                 raise Violation("said to be FAILED, and refunded", self.timeline)
+
+    def check_the_sum(self) -> None:
+        """The payment's row has the sum that Stripe shows."""
+        shown = int(self.dynamodb.tables[PAYMENTS][ORDER_ID,].get("amount_refunded_minor", {"N": "0"})["N"])
+        if shown != self.stripe.amount_refunded():
+            raise Violation(f"the payment's row says that {shown} is refunded", self.timeline)
 
     def check_the_end(self) -> None:
         for event in self.refunds:

@@ -5,39 +5,32 @@ Everything here changes with the protocol; world.py, which plays AWS, Stripe, cu
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from charge_order.app import ORDER_EVENT, handle
 from get_payment.payment import client_secret_of
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
+from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charges.charge import ChargeTools, Steps
-from onecharge.payments.charges.event_handler import ChargeEventHandler
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
-from onecharge.payments.charges.reconciler import Reconciler
+from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest
 from onecharge.payments.charges.store import UNFINISHED, PaymentStore
-from onecharge.payments.event_handler import OUTAGES, StripeEventHandler
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.processed_events import ProcessedEvents
-from onecharge.payments.receive_event import ReceiveStripeEvent
-from onecharge.payments.refunds.event_handler import RefundEventHandler
-from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.reconcile import OUTAGES, ReconcileSteps, ReconcileTools
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_events import StripeEvents, parse_event
+from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.parallel import one_after_another
-from reconcile.app import AT_ONCE, STEP_SECONDS
-from reconcile.checkpoint import ReconcileCheckpoint
-from reconcile.reconcile import FINALIZING_SECONDS as FINALIZING_SECONDS
-from reconcile.reconcile import ReconcileCharges
+from reconcile.app import bounds_of
+from reconcile.run import FINALIZING_SECONDS as FINALIZING_SECONDS
+from reconcile.run import ReconcileCheckpoint, ReconcileRun
 from testing.silent import SILENT
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
 from testing.simulation.stripe import Event, PaymentIntent
-from testing.tools import NO_RATE_LIMIT, charge_tools
+from testing.tools import NO_RATE_LIMIT, charge_tools, reconcile_tools
 
 BOUNDS = TimeBounds.of(30)
 RECONCILE_BOUNDS = TimeBounds.of(120)
@@ -47,24 +40,21 @@ PAGE_BOUNDS = TimeBounds.of(15)
 PAYMENTS = "Payments"
 PAYMENTS_STATE = "PaymentsState"
 REFUNDS = "Refunds"
-STRIPE_EVENTS = "StripeEvents"
 TABLES: Mapping[str, tuple[str, ...]] = {
     PAYMENTS: ("order_id",),
     PAYMENTS_STATE: ("name",),
     REFUNDS: ("order_id", "refund_id"),
-    STRIPE_EVENTS: ("event_id",),
 }
 INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     PAYMENTS: {UNFINISHED: ("unfinished_shard", "unfinished_claimed_at")}
 }
 MESSAGE = ORDER_EVENT
-REQUIRES_ACTION_SECONDS = 12 * 3600
 NEVER_REPORTED = {
-    *("ChargedTwice", "RowDiffersFromStripe", "RowUnknownToStripe", "CanceledOrderCharged", "OtherMoneyCharged"),
-    *("UnattendedNeedsReview", "ChargeWithoutRow"),
+    *(f"Discrepancy.{each}" for each in ("PAID_TWICE", "REVERSED", "OTHER_MONEY", "WITHOUT_ROW")),
+    *("RowUnknownToStripe", "CanceledOrderCharged", "UnattendedNeedsReview"),
 }
 """Metrics of what should not happen."""
-REPORTED_OF_LOST_ROWS = {"RowRecovered"}
+REPORTED_OF_LOST_ROWS = {"Discrepancy.LOST_ROW"}
 """Metrics that nothing may cause but a row that was lost."""
 
 State = PaymentState
@@ -168,8 +158,7 @@ class PaymentService:
         """Of `charge`, which mutants replace."""
         self.rate = NO_RATE_LIMIT
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
-        self.reconciler: type[Reconciler] = Reconciler
-        self.receiver: type[ReceiveStripeEvent] = ReceiveStripeEvent
+        self.reconcile_steps = ReconcileSteps()
 
     def _is_late(self) -> bool:
         return self.dynamodb.io.fault("lookup", ("out of time",)) is not None
@@ -184,18 +173,11 @@ class PaymentService:
         return client_secret_of(payment, lambda: self.gateway) if payment else None
 
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
-        """A webhook; whether it was acknowledged."""
-        events = self._events(self._reconciler(WEBHOOK_BOUNDS, report), report)
-        shown: Any = event  # As the SDK shows it.
-        receive: Callable[[Any], None] = partial(_handle, events)
-        receive = self.receiver(
-            events=events,
-            processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS),
-            instruments=self._instruments(report),
-            is_live=False,
-        )
+        """A webhook, in an execution environment of its own; whether it was acknowledged."""
         try:
-            receive(shown)
+            if parsed := parse_event(event):
+                NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
+                apply_event(parsed, self._reconcile_tools(WEBHOOK_BOUNDS, report))
         except OUTAGES:
             report("WebhookDeferred")
             return False
@@ -203,21 +185,16 @@ class PaymentService:
 
     def reconcile(self, report: Callable[[str], None], seconds_left: Callable[[], float]) -> None:
         """One scheduled run of the reconciler."""
-        bounds = replace(TimeBounds.of(STEP_SECONDS), lease_seconds=RECONCILE_BOUNDS.lease_seconds)
-        reconciler = self._reconciler(bounds, report)
-        run = ReconcileCharges(
-            store=self.store,
-            events=StripeEvents(self.gateway.client),
-            handler=self._events(reconciler, report),
-            is_processed=ProcessedEvents(self.dynamodb, STRIPE_EVENTS).contains,
-            checkpoints=CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint),
-            seconds_left=seconds_left,
-            step_seconds=STEP_SECONDS,
+        bounds = bounds_of(RECONCILE_BOUNDS.function_timeout_seconds)
+        ReconcileRun(
+            make_tools=lambda: self._reconcile_tools(bounds, report),
             instruments=self._instruments(report),
+            state=CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint),
+            received=CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received),
+            seconds_left=seconds_left,
             gauge=SILENT,
-            at_once=AT_ONCE,
-        )
-        run()
+            parallel=one_after_another,
+        ).run()
 
     def reconciler_has_run(self, at: int) -> None:
         """It did so before anything of the schedule happened, and so reads all of its events."""
@@ -225,38 +202,15 @@ class PaymentService:
         client: Any = MemoryDynamoDB(TABLES, tables=self.dynamodb.tables)
         CheckpointStore(client, PAYMENTS_STATE, ReconcileCheckpoint).write(checkpoint)
 
-    def forget_handled_events(self) -> None:
-        """Which events were handled may be forgotten: it only saves work."""
-        self.dynamodb.tables.pop(STRIPE_EVENTS, None)
-
     def _instruments(self, report: Callable[[str], None] = SILENT) -> Instruments:
         return Instruments(self.clock, SILENT, report)
 
     def _tools(self, bounds: TimeBounds, report: Callable[[str], None] = SILENT) -> ChargeTools:
         return charge_tools(self.store, self.gateway, self._instruments(report), bounds=bounds, steps=self.steps)
 
-    def _events(self, reconciler: Reconciler, report: Callable[[str], None]) -> StripeEventHandler:
-        instruments = self._instruments(report)
-        refunds = RefundStore(self.dynamodb, REFUNDS)
-        return StripeEventHandler(
-            reconciler=reconciler,
-            charges=ChargeEventHandler(store=self.store, gateway=self.gateway, instruments=instruments),
-            handle_refund=RefundEventHandler(refunds, StripeRefunds(self.gateway.client), instruments).handle,
-        )
+    def _reconcile_tools(self, bounds: TimeBounds, report: Callable[[str], None]) -> ReconcileTools:
+        def refund_canceled_order(*_: object) -> None:
+            report("CanceledOrderCharged")
 
-    def _reconciler(self, bounds: TimeBounds, report: Callable[[str], None]) -> Reconciler:
-        def refund_canceled_order(_: Payment, __: FoundIntent) -> None:
-            report("CanceledOrderRefunded")
-
-        return self.reconciler(
-            tools=self._tools(bounds, report),
-            requires_action_seconds=REQUIRES_ACTION_SECONDS,
-            bounds=bounds,
-            refund_canceled_order=refund_canceled_order,
-        )
-
-
-def _handle(events: StripeEventHandler, event: Any) -> None:
-    """What every receiver of an event does with it."""
-    if parsed := parse_event(event):
-        events.handle(parsed)
+        steps = replace(self.reconcile_steps, refund_canceled_order=refund_canceled_order)
+        return reconcile_tools(self._tools(bounds, report), RefundStore(self.dynamodb, REFUNDS), steps)

@@ -746,16 +746,15 @@ class World:
         return [intent for intent in self.stripe.intents if row_key_of_intent(intent) == key]
 
     def _stripe_sends(self, probability: float) -> bool:
-        """One of its events, whichever; whether it did. Which were handled may be forgotten: it only saves work."""
+        """One of its events, whichever, once or twice; whether it did. An event may be sent again at any time."""
         if not (self.scenario.webhooks and self.stripe.events and self.choices.happens(probability)):
             return False
-        if self.choices.happens(0.1):
-            self.service.forget_handled_events()
         event = self.stripe.events[self.choices.pick(len(self.stripe.events))]
         if event.seen_by:
             # The endpoint is one of our own account's.
             return False
-        self.send_webhook(event)
+        for _ in range(1 + self.choices.pick(2)):
+            self.send_webhook(event)
         return True
 
     def send_webhook(self, event: Event) -> None:

@@ -392,7 +392,7 @@ def test_a_changed_row_is_not_overwritten(store: PaymentStore) -> None:
     for change in (
         lambda: request_cancel(store),
         lambda: store.record_refunded(read(store), 1),
-        lambda: store.record_dispute(ORDER_ID, "needs_response"),
+        lambda: store.record_dispute(read(store), "needs_response", at=T0),
         lambda: store.reemit_outcome(read(store), now=T0),
     ):
         before = read(store)
@@ -435,15 +435,14 @@ def test_the_refunded_amount_is_written_on_the_revision_that_was_read(store: Pay
     assert read(store).amount_refunded_minor == 500
 
 
-@pytest.mark.parametrize("closed", ["won", "lost", "warning_closed"])
-def test_a_closed_dispute_stays_closed(store: PaymentStore, closed: str) -> None:
-    """Events arrive in any order and more than once."""
-    assert store.record_dispute(ORDER_ID, "needs_response") is None
-    finalized(store, PaymentState.SUCCEEDED)
-    statuses = ["needs_response", "needs_response", "under_review", closed, closed, "needs_response"]
-    results = [store.record_dispute(ORDER_ID, status) is not None for status in statuses]
-    assert results == [True, False, True, True, False, False]
-    assert item(store)["dispute_status"] == closed
+def test_a_dispute_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
+    """With the time of the event that says so; a later event is compared with it."""
+    before = finalized(store, PaymentState.SUCCEEDED)
+    assert (before.dispute_status, before.dispute_event_at) == (None, 0)
+    assert store.record_dispute(before, "needs_response", at=T0)
+    assert not store.record_dispute(before, "lost", at=T0 + 1)
+    payment = read(store)
+    assert (payment.dispute_status, payment.dispute_event_at) == ("needs_response", T0)
 
 
 def test_an_attempt_s_age_counts_from_its_first_claim(store: PaymentStore) -> None:

@@ -21,7 +21,7 @@ from onecharge.payments.charges.gateway import (
 )
 from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.stripe_events import ChargeEvent, StripeEvents
+from onecharge.payments.stripe_events import ChargeRefundedEvent, PaymentIntentEvent, list_events, retrieve_event
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS
 from onecharge.runtime.parallel import Threads
@@ -281,12 +281,11 @@ def test_a_lookup_is_bounded(gateway: StripeGateway, admin: StandInAdmin, monkey
 
 def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str | None, str]]:
     """Order ids and statuses of all events, oldest first."""
-    events = StripeEvents(gateway.client)
     seen: list[tuple[str | None, str]] = []
     after = None
     while True:
-        page = events.list_events(since=since, until=until, after=after)
-        seen += [(each.order_id, each.intent.status) for each in page.events]  # type: ignore[union-attr]  # PaymentIntents
+        page = list_events(gateway.client, since=since, until=until, after=after)
+        seen += [(each.order_id, each.intent.status) for each in page.events if isinstance(each, PaymentIntentEvent)]
         after = page.next
         if after is None:
             return seen[::-1]
@@ -311,13 +310,14 @@ def test_events_are_listed_page_by_page(gateway: StripeGateway, monkeypatch: pyt
 
 def test_events_of_charges_are_listed_and_retrieved(gateway: StripeGateway) -> None:
     """For a refund in the Dashboard the newest event is the charge's, with the order's id in its metadata."""
-    now, events = int(time.time()), StripeEvents(gateway.client)
+    now = int(time.time())
     row = claimed(gateway)
     gateway.confirm(row)
     gateway.client.v1.refunds.create({"payment_intent": str(row.payment_intent_id), "amount": 100})
-    newest = events.list_events(since=now - 300, until=now + 60, after=None).events[0]
-    assert isinstance(newest, ChargeEvent)
+    newest = list_events(gateway.client, since=now - 300, until=now + 60, after=None).events[0]
+    assert isinstance(newest, ChargeRefundedEvent)
     assert (newest.order_id, newest.payment_intent_id) == (row.request.order_id, row.payment_intent_id)
-    assert events.retrieve_event(newest.event_id) == newest
+    assert newest.amount_refunded_minor == gateway.amount_refunded(str(row.payment_intent_id)) == 100
+    assert retrieve_event(gateway.client, newest.event_id) == newest
     with pytest.raises(stripe.InvalidRequestError):
-        events.retrieve_event("evt_unknown")
+        retrieve_event(gateway.client, "evt_unknown")

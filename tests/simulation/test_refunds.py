@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.refunds.discrepancy import Discrepancy
-from onecharge.payments.refunds.event_handler import RefundEventHandler
+from onecharge.payments.apply_event import apply_event
+from onecharge.payments.reconcile import ReconcileTools
 from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund, RefundDecision, decide
 from onecharge.payments.refunds.refund import RefundSteps
-from onecharge.payments.stripe_events import RefundEvent
+from onecharge.payments.stripe_events import RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from testing.simulation.choices import SeededChoices
 from testing.simulation.refunds import HOUR, Break, RefundScenario, RefundWorld, Violation
@@ -161,22 +161,17 @@ def whoever_lost_its_lease_writes(world: RefundWorld) -> None:
 
 
 def an_event_does_not_touch_an_unfinished_row(world: RefundWorld) -> None:
-    class Patient(RefundEventHandler):
-        def handle(self, event: RefundEvent) -> Discrepancy | None:
-            refund = self.store.read(str(event.order_id), str(event.refund_id))
-            if refund is not None and refund.state is RefundState.PENDING:
-                return Discrepancy.NONE
-            return super().handle(event)
+    def patient(event: StripeEvent, tools: ReconcileTools) -> None:
+        refund_id = str(event.refund_id) if isinstance(event, RefundEvent) else ""
+        row = tools.refund.store.read(str(event.order_id), refund_id) if refund_id else None
+        if row is None or row.state is not RefundState.PENDING:
+            apply_event(event, tools)
 
-    world.handler = Patient
+    world.apply_event = patient
 
 
 def events_are_ignored(world: RefundWorld) -> None:
-    class Deaf(RefundEventHandler):
-        def handle(self, event: RefundEvent) -> Discrepancy | None:
-            return None
-
-    world.handler = Deaf
+    world.apply_event = lambda event, tools: None
 
 
 MUTANTS: Mapping[str, Break] = {

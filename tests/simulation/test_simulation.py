@@ -35,7 +35,7 @@ MET = {
     *("stripe retrieve: drop before", "stripe events: drop before", "lookup: out of time"),
     *("stripe answer: crossed", "a wait for a slot", "slot: none in time"),
     *("3-D Secure decided", "3-D Secure tried again", "client secret: handed out"),
-    *("reconciler: PaidAfterDecline", "reconciler: RowRecovered"),  # Rare without these parts.
+    *("reconciler: Discrepancy.PAID_LATE", "reconciler: Discrepancy.LOST_ROW"),  # Rare without these parts.
     *("client secret: none", "reconciler: Reconciled.SUCCEEDED", "reconciler: Reconciled.DECLINED"),
     *("reconciler: ReconcileInterrupted", "reconciler: ReconcileFailed", "webhook: WebhookDeferred"),
     "cancel: requested",

@@ -7,7 +7,6 @@ import pytest
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.discrepancy import Discrepancy, find_discrepancy
 from onecharge.payments.charges.protocol import (
     CHARGE_RULES,
     Cancel,
@@ -26,6 +25,7 @@ from onecharge.payments.charges.protocol import (
     decide_after_lookup,
     is_decline_of,
 )
+from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from testing.builders import ORDER_ID, REQUEST, T0, intent, order, payment

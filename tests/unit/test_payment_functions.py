@@ -16,7 +16,7 @@ RIGHTS = {
     "get_payment": {PAYMENTS: {"GetItem"}},
     "stripe_webhook": {
         PAYMENTS: {"GetItem", "UpdateItem", "PutItem"},
-        "GetAtt StripeEventsTable.Arn": {"GetItem", "PutItem"},
+        "GetAtt PaymentsStateTable.Arn": {"GetItem", "PutItem"},
         "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
     },
     "reconcile": {
@@ -24,7 +24,6 @@ RIGHTS = {
         "Sub ${PaymentsTable.Arn}/index/unfinished": {"Query"},
         "GetAtt PaymentsStateTable.Arn": {"GetItem", "PutItem"},
         "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
-        "GetAtt StripeEventsTable.Arn": {"GetItem"},
     },
 }
 """A lost row is put; nobody scans, and nobody deletes."""

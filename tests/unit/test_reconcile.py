@@ -10,27 +10,32 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import stripe
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.reconciler import UNATTENDED_SECONDS, Reconciler
-from onecharge.payments.event_handler import StripeEventHandler
-from onecharge.payments.stripe_events import StripeEvent
+from onecharge.payments.apply_event import apply_event
+from onecharge.payments.reconcile import UNATTENDED_SECONDS
+from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, NewestReceived, parse_event
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS, shard_of
 from onecharge.runtime.parallel import one_after_another
-from reconcile import reconcile as reconcile_module
+from reconcile import run as run_module
 from reconcile.app import Application
-from reconcile.reconcile import (
+from reconcile.run import (
     FAILED_ATTEMPTS_MAX,
     FINALIZING_SECONDS,
+    IN_PARALLEL,
     ROUND_OVERDUE_SECONDS,
+    SILENT_EVENTS,
+    STEP_SECONDS,
+    FailedEvent,
 )
 from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong_key
 from testing.harness import LambdaContext, Log
-from testing.payment_service import REQUIRES_ACTION_SECONDS, T0, PaymentService, order_id
-from testing.reconcile_harness import RUN_SECONDS, STEP_SECONDS, ReconcileHarness, reconcile_harness
+from testing.payment_service import REQUIRES_ACTION_SECONDS, PaymentService, order_id
+from testing.reconcile_harness import RUN_SECONDS, ReconcileHarness, reconcile_harness
 from testing.tools import Cancellation
 
 
@@ -42,6 +47,9 @@ def scheduled(aws: None, log: Log) -> ReconcileHarness:
 @pytest.fixture
 def payments(scheduled: ReconcileHarness) -> PaymentService:
     return scheduled.payments
+
+
+DISPUTE = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
 
 
 # ---------------------------------------------------------------- a row that nobody works on
@@ -197,7 +205,7 @@ def test_a_customer_who_still_has_time_is_no_abandoned_payment(
     scheduled: ReconcileHarness, payments: PaymentService
 ) -> None:
     """With a parameter of three days."""
-    payments.reconciler = replace(payments.reconciler, requires_action_seconds=3 * 24 * 3600)
+    payments.requires_action_seconds = 3 * 24 * 3600
     payments.charge(card=THREE_D_SECURE)
     counted = scheduled.run(after_seconds=OVERDUE_SECONDS + 1)
     assert "AbandonedPayment" not in counted
@@ -277,8 +285,8 @@ def test_only_unfinished_rows_are_visited(scheduled: ReconcileHarness, payments:
     assert "Scan" not in counted
     # DynamoDB may say only with one more page that a shard has no more rows.
     assert counted["Query"] in (SHARDS, SHARDS + 1)
-    # The checkpoint's, and that of the one row.
-    assert counted["GetItem"] == 2
+    # The checkpoint's, that of the one row, and how new the newest event is that was received.
+    assert counted["GetItem"] == 3
 
 
 def test_each_shard_is_visited_from_the_oldest_row_on(scheduled: ReconcileHarness, payments: PaymentService) -> None:
@@ -295,8 +303,9 @@ def test_each_shard_is_visited_from_the_oldest_row_on(scheduled: ReconcileHarnes
 
 def test_a_run_is_bounded_and_the_next_one_goes_on(scheduled: ReconcileHarness, payments: PaymentService) -> None:
     """Rows that take long do not keep a round from its end, and no row is visited twice in it."""
-    names = names_of(20)
-    for name in names:
+    scheduled.run()
+    started_at = payments.now
+    for name in names_of(20):
         payments.crash_before("confirm", name)
     payments.stripe.failing["retrieve"] = no_answer
     payments.now += UNATTENDED_SECONDS
@@ -306,12 +315,11 @@ def test_a_run_is_bounded_and_the_next_one_goes_on(scheduled: ReconcileHarness, 
     while not rounds or not scheduled.checkpoint.is_between_rounds:
         scheduled.run(after_seconds=300)
         rounds += 1
-        if not scheduled.checkpoint.is_between_rounds:
-            assert scheduled.gauges["RowsBehindSeconds"] == payments.now - T0
-    assert scheduled.gauges["RowsBehindSeconds"] == 0
+        behind = 0 if scheduled.checkpoint.is_between_rounds else payments.now - started_at
+        assert scheduled.gauges["RowsBehindSeconds"] == behind
     visited = Counter(each for each in payments.stripe.asked if each.startswith("retrieve"))
     assert (len(visited), set(visited.values())) == (20, {1})
-    assert rounds == 4
+    assert rounds > 2
 
 
 @dataclass
@@ -325,15 +333,14 @@ class Recorded:
         return one_after_another(call, self.together[-1])
 
 
-def test_rows_of_a_shard_are_visited_several_at_once(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_rows_of_a_shard_are_visited_in_parallel(scheduled: ReconcileHarness, payments: PaymentService) -> None:
     """A page of the index at a time; what a run leaves is the next run's, and nothing is skipped."""
     names = names_of(40)
     for name in names:
         payments.crash_after("confirm", name)
     payments.stripe.events.clear()
     payments.now += UNATTENDED_SECONDS
-    scheduled.at_once, scheduled.parallel = 3, Recorded()
-    scheduled.seconds_a_request = STEP_SECONDS / 2
+    scheduled.parallel, scheduled.seconds_a_request = Recorded(), STEP_SECONDS / 2
     runs = 0
     while not runs or not scheduled.checkpoint.is_between_rounds:
         scheduled.run(after_seconds=300)
@@ -341,77 +348,39 @@ def test_rows_of_a_shard_are_visited_several_at_once(scheduled: ReconcileHarness
     by_shard = [[order_id(name) for name in names if shard_of(order_id(name)) == shard] for shard in ALL_SHARDS]
     pages = [sorted(page) for page in scheduled.parallel.together if page]
     assert sorted(each for page in pages for each in page) == sorted(order_id(name) for name in names)
-    assert {len(page) for page in pages} >= {3}
+    assert max(len(page) for page in pages) == min(IN_PARALLEL, max(len(each) for each in by_shard))
     assert all(any({*page} <= {*of_shard} for of_shard in by_shard) for page in pages)
     assert {payments.state(name) for name in names} == {PaymentState.SUCCEEDED}
     assert runs > 1
 
 
-def test_events_of_one_order_are_never_handled_at_once(scheduled: ReconcileHarness, payments: PaymentService) -> None:
-    """Those of different orders are. A run that is cut off leaves the first that is not handled, and what follows."""
-    for name in "ab":
-        payments.charge(name, card=THREE_D_SECURE)
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    for name in "aabba":
-        payments.stripe.becomes(str(payments.row(name).payment_intent_id), "succeeded")
-    scheduled.at_once, scheduled.parallel = 5, Recorded()
-    # Enough for the list and one PaymentIntent of each order, not for the second event of the other one.
-    scheduled.seconds_a_request = RUN_SECONDS * 0.4
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    of_orders = [[event.order_id for event in of_order] for of_order in scheduled.parallel.together[-1]]
-    assert sorted(of_orders) == [[order_id("a")] * 3, [order_id("b")] * 2]
-    scheduled.seconds_a_request = 0
-    scheduled.run()
-    assert [payments.state(name) for name in "ab"] == [PaymentState.SUCCEEDED] * 2
-    assert scheduled.gauges["EventsBehindSeconds"] == FINALIZING_SECONDS
-
-
-@dataclass
-class Handled:
-    """Handles each event as the payment service does, takes time for it, and keeps its id."""
-
-    payments: PaymentService
-    handler: StripeEventHandler
-    ids: list[str] = field(default_factory=list)
-
-    @property
-    def reconciler(self) -> Reconciler:
-        return self.handler.reconciler
-
-    def handle(self, event: StripeEvent) -> None:
-        self.handler.handle(event)
-        self.payments.stripe.asked.append("handled")
-        self.ids.append(event.event_id)
-
-
 @pytest.mark.parametrize("orders", ["aaaaaaaa", "aabbaabb", "abcdef01"])
-def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_handled(
+def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_applied(
     scheduled: ReconcileHarness, payments: PaymentService, orders: str
 ) -> None:
-    """However few of a page's events a run has time for, those of one order included: none is skipped."""
+    """However few of a page's events a run has time for, those of one order in parallel included: none is skipped."""
     for name in sorted({*orders}):
         payments.charge(name, card=THREE_D_SECURE)
     scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    expected = {
-        str(payments.stripe.becomes(str(payments.row(name).payment_intent_id), "succeeded")["id"]) for name in orders
-    }
-    handled = Handled(payments, payments.events)
-    payments.events = handled  # type: ignore[assignment]  # What the run uses of it.
-    scheduled.at_once, scheduled.seconds_a_request = 8, RUN_SECONDS / 6
+    for name in orders:
+        payments.stripe.becomes(str(payments.row(name).payment_intent_id), "succeeded")
+    scheduled.parallel, scheduled.seconds_a_request = Recorded(), RUN_SECONDS
     payments.now += FINALIZING_SECONDS + 1
-    places = []
+    runs = 0
     while scheduled.checkpoint.since < payments.now - FINALIZING_SECONDS:
+        scheduled.seconds_a_request = RUN_SECONDS / 2 if runs else RUN_SECONDS
         scheduled.run()
-        places.append(scheduled.checkpoint.after_event)
-        assert len(places) <= len(orders)
-    assert {*handled.ids} == expected
-    assert len({*places}) == len(places)
+        runs += 1
+        assert runs <= len(orders)
+    applied = [event.event_id for page in scheduled.parallel.together for event in page if not isinstance(event, str)]
+    expected = [str(event["id"]) for event in payments.stripe.events if event["type"] == "payment_intent.succeeded"]
+    assert sorted(applied) == sorted(expected)
     assert {payments.state(name) for name in orders} == {PaymentState.SUCCEEDED}
 
 
 def test_no_round_for_an_hour_is_an_alarm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
     """What is stuck would be stuck unseen."""
-    for name in names_of(6):
+    for name in {shard_of(order_id(name)): name for name in names_of(20)}.values():
         payments.crash_before("confirm", name)
     scheduled.run(after_seconds=UNATTENDED_SECONDS)
     scheduled.seconds_a_request = 90
@@ -485,7 +454,7 @@ def test_a_lost_row_is_recovered_without_a_webhook(scheduled: ReconcileHarness, 
     payments.charge()
     payments.dynamodb.delete_item(TableName="payments", Key={"order_id": {"S": order_id("a")}})
     counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    assert (counted["RowRecovered"], counted["Alarm"]) == (1, 1)
+    assert (counted["Discrepancy.LOST_ROW"], counted["Alarm"]) == (1, 1)
     assert payments.state() is PaymentState.SUCCEEDED
 
 
@@ -516,8 +485,7 @@ def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(
     payments.stripe.refund("pi_0", 700)
     payments.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
     payments.stripe.refund_fails("re_1")
-    dispute = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
-    payments.stripe.emits("charge.dispute.created", dispute)
+    payments.stripe.emits("charge.dispute.created", DISPUTE)
     counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
     refund = payments.refund_store.read(order_id("a"), refund_id)
     assert refund is not None
@@ -527,70 +495,91 @@ def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(
     assert counted["ChargeDisputed"] == 1
 
 
-def test_a_dispute_is_one_alarm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
-    """The webhook has raised it already."""
-    payments.charge()
-    dispute = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
-    event = payments.stripe.emits("charge.dispute.created", dispute)
-    scheduled.processed.record(event["id"], now=payments.now)
-    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
+def received(scheduled: ReconcileHarness, event: dict[str, Any]) -> None:
+    """Stripe's webhook has delivered the event."""
+    parsed = parse_event(stripe.Event.construct_from(event, None))
+    assert parsed is not None
+    NewestReceived(scheduled.received).saw(parsed)
+    apply_event(parsed, scheduled.payments.reconcile_tools())
 
 
-def test_events_that_never_come_by_themselves_are_an_alarm(
+def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(
     scheduled: ReconcileHarness, payments: PaymentService
 ) -> None:
-    """Three in a row that reconcile has read at Stripe; of what is older than the stack none is expected."""
+    """Only a dispute has its order retrieved: the event does not name it."""
     payments.charge()
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    assert scheduled.checkpoint.missed_in_a_row == 0
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    for _ in range(2):
-        payments.stripe.becomes("pi_0", "succeeded")
-    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 0
-    payments.stripe.becomes("pi_0", "succeeded")
-    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    assert (counted["WebhookSilent"], counted["Alarm"]) == (1, 1)
+    payments.charge("b", card=THREE_D_SECURE)
+    received(scheduled, payments.stripe.becomes("pi_1", "succeeded"))
+    received(scheduled, payments.stripe.refund("pi_0", 700))
+    received(scheduled, payments.stripe.emits("charge.dispute.created", DISPUTE))
+    payments.stripe.asked.clear()
+    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
+    assert payments.stripe.asked == ["events", "retrieve pi_0"]
 
 
-def test_an_event_that_came_by_itself_ends_the_silence(scheduled: ReconcileHarness, payments: PaymentService) -> None:
-    """However many were missed before; the next alarm takes three again."""
+def test_a_silent_webhook_is_an_alarm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+    """Three events at Stripe are newer than all that were received; of what is older than the stack none is expected.
+    A newer one that is received ends the silence."""
+
+    def silent_after(*events: dict[str, Any]) -> int:
+        for event in events:
+            received(scheduled, event)
+        return scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"]
+
     payments.charge()
-    for _ in range(2):
-        scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    for _ in range(4):
+
+    def happens() -> dict[str, Any]:
+        return payments.stripe.becomes("pi_0", "succeeded")
+
+    for _ in range(SILENT_EVENTS):
+        happens()
+    assert [silent_after(), silent_after()] == [0, 0]
+    for number in range(1, SILENT_EVENTS + 1):
+        payments.now += RECEIVED_STEP_SECONDS + 1
+        happens()
+        assert silent_after() == (number == SILENT_EVENTS)
+    assert (silent_after(), silent_after(happens())) == (1, 0)
+    assert [silent_after() for _ in range(2)] == [0, 0]
+
+
+def test_events_of_the_minute_of_the_newest_one_are_no_silence(
+    scheduled: ReconcileHarness, payments: PaymentService
+) -> None:
+    """Their own times are not stored."""
+    payments.charge()
+    scheduled.run()
+    payments.now += RECEIVED_STEP_SECONDS
+    received(scheduled, payments.stripe.becomes("pi_0", "succeeded"))
+    payments.now += RECEIVED_STEP_SECONDS - 1
+    for _ in range(SILENT_EVENTS):
         payments.stripe.becomes("pi_0", "succeeded")
-    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 1
-    event = payments.stripe.becomes("pi_0", "succeeded")
-    scheduled.processed.record(event["id"], now=payments.now)
     assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 0
-    assert scheduled.checkpoint.missed_in_a_row == 0
 
 
 def test_what_the_webhook_left_to_a_worker_is_compared_again(
     scheduled: ReconcileHarness, payments: PaymentService
 ) -> None:
-    """Though it counts as processed: the worker may have crashed, and its message be lost."""
+    """The worker may have crashed, and its message be lost."""
     payments.crash_after("confirm")
-    scheduled.processed.record(payments.stripe.events[-1]["id"], now=payments.now)
+    received(scheduled, payments.stripe.events[-1])
     scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
     assert payments.state() is PaymentState.SUCCEEDED
 
 
-def test_after_a_restore_what_was_processed_before_is_handled_again(
+def test_after_a_restore_events_that_were_applied_before_are_applied_again(
     scheduled: ReconcileHarness, payments: PaymentService
 ) -> None:
-    """The rows may be older than the record that says so: no refund of theirs stays unknown."""
+    """The rows may be older than the restore: no refund and no dispute of theirs stays unknown."""
     payments.charge()
+    since, row = payments.now, payments.item()
+    payments.stripe.refund("pi_0", 700)
+    payments.stripe.emits("charge.dispute.created", DISPUTE)
     scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    since = scheduled.checkpoint.since
-    refunded = payments.stripe.emits("charge.refunded", {"id": "ch_1", "payment_intent": "pi_0", "metadata": {}})
-    scheduled.processed.record(refunded["id"], now=payments.now)
-    payments.stripe.failing["retrieve"] = no_answer  # Whoever handles the event asks Stripe.
-    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["ReconcileFailed"] == 0
-    scheduled.checkpoints.write(scheduled.checkpoint.again_since(since, now=payments.now))
-    assert scheduled.run(after_seconds=300)["ReconcileFailed"] == 1
-    assert [each.event_id for each in scheduled.checkpoint.failed] == [refunded["id"]]
-    assert scheduled.run(after_seconds=300)["ReconcileFailed"] == 1
+    applied = payments.item()
+    payments.dynamodb.put_item(TableName="payments", Item=row)
+    scheduled.checkpoints.write(scheduled.checkpoint.reading_since(since))
+    scheduled.run(after_seconds=300)
+    assert payments.item() == applied
 
 
 def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(
@@ -598,8 +587,7 @@ def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(
 ) -> None:
     """Only its id is kept; the alarm is raised when it is handled, and not before."""
     payments.charge()
-    dispute = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
-    event = payments.stripe.emits("charge.dispute.created", dispute)
+    event = payments.stripe.emits("charge.dispute.created", DISPUTE)
     payments.stripe.failing["retrieve"] = no_answer
     assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["ChargeDisputed"] == 0
     assert [each.event_id for each in scheduled.checkpoint.failed] == [event["id"]]
@@ -644,22 +632,22 @@ def test_if_too_many_events_fail_reading_waits(
     scheduled: ReconcileHarness, payments: PaymentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkpoint stays small, no event is passed over, and rows go on; then all are handled."""
-    monkeypatch.setattr(reconcile_module, "FAILED_MAX", 2)
-    for name in "abcd":
+    monkeypatch.setattr(run_module, "FAILED_MAX", 2)
+    for name in "abcdef":
         payments.charge(name, card=THREE_D_SECURE)
     for intent_id in payments.stripe.intents:
         payments.stripe.becomes(intent_id, "succeeded")
     payments.stripe.failing["retrieve"] = no_answer
     scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    assert len(scheduled.checkpoint.failed) == 2
-    payments.crash_after("confirm", "e")
+    assert len(scheduled.checkpoint.failed) == IN_PARALLEL
+    payments.crash_after("confirm", "9")
     payments.stripe.failing.clear()
     payments.stripe.failing |= {"pi_2": no_answer, "pi_3": no_answer}
     scheduled.run(after_seconds=UNATTENDED_SECONDS)
-    assert payments.state("e") is PaymentState.SUCCEEDED
+    assert payments.state("9") is PaymentState.SUCCEEDED
     payments.stripe.failing.clear()
     scheduled.run(after_seconds=300)
-    assert {payments.state(name) for name in "abcd"} == {PaymentState.SUCCEEDED}
+    assert {payments.state(name) for name in "abcdef"} == {PaymentState.SUCCEEDED}
 
 
 @pytest.mark.parametrize(("failure", "alarms"), [(no_answer, 0), (wrong_key, 1)])
@@ -736,19 +724,19 @@ def test_two_runs_at_once_do_no_harm(scheduled: ReconcileHarness, payments: Paym
     assert Counter(payments.counted)["ConcurrentRun"] == 1
 
 
-def test_the_checkpoint_is_read_as_it_was_written(scheduled: ReconcileHarness, payments: PaymentService) -> None:
-    """The cursor of the index and the failed events included."""
-    for name in of_one_shard(2):
-        payments.charge(name, card=THREE_D_SECURE)
-    payments.stripe.becomes("pi_0", "succeeded")
-    payments.stripe.failing["retrieve"] = no_answer
-    scheduled.seconds_a_request = 110
-    scheduled.run(after_seconds=UNATTENDED_SECONDS)
-    checkpoint = scheduled.checkpoint
-    assert checkpoint.after_row is not None
-    assert len(checkpoint.failed) == 1
-    written = scheduled.checkpoints.write(checkpoint)
-    assert scheduled.checkpoint == written == replace(checkpoint, version=checkpoint.version + 1)
+def test_the_checkpoint_is_read_as_it_was_written(scheduled: ReconcileHarness) -> None:
+    """The cursor of the index, the newest events and the failed ones included."""
+    scheduled.run()
+    written = scheduled.checkpoints.write(
+        replace(
+            scheduled.checkpoint,
+            shard=3,
+            after_row={"order_id": order_id("a"), "unfinished_claimed_at": 1},
+            newest_events=(1, 2, 3),
+            failed=(FailedEvent("evt_1", attempts=2),),
+        )
+    )
+    assert scheduled.checkpoint == written
 
 
 def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
@@ -759,7 +747,6 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
         {
             "PAYMENTS_TABLE": "payments",
             "REFUNDS_TABLE": "refunds",
-            "STRIPE_EVENTS_TABLE": "stripe-events",
             "PAYMENTS_STATE_TABLE": "payments-state",
             "REQUIRES_ACTION_SECONDS": "43200",
             "STRIPE_SECRET_ARN": "stripe",
@@ -771,8 +758,8 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
         }
     )
     application.reconcile(lambda_context)
-    capsys.readouterr()
     application.counts.flush()
-    interrupted, alarm = map(json.loads, capsys.readouterr().out.splitlines())
+    written = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    alarm, interrupted = (each for each in written if "_aws" in each)
+    assert (alarm["Alarm"], alarm["cause"]) == ([1], Cause.STRIPE_KEY_UNREADABLE)
     assert interrupted["ReconcileInterrupted"] == [1]
-    assert (alarm["Alarm"], alarm["cause"]) == (1, Cause.STRIPE_KEY_UNREADABLE)

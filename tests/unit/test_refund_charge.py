@@ -14,12 +14,12 @@ import stripe
 
 from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.contract.states import PaymentState
+from onecharge.payments.apply_event import RefundDiscrepancy, apply_event
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FoundIntent
 from onecharge.payments.charges.store import PaymentStore, payment_of
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
-from onecharge.payments.refunds.discrepancy import Discrepancy
-from onecharge.payments.refunds.event_handler import RefundEventHandler
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import (
     REFUND_RULES,
@@ -34,12 +34,13 @@ from onecharge.payments.refunds.protocol import (
 )
 from onecharge.payments.refunds.refund import RefundTools, refund
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_events import EventDeferred, RefundEvent, RefundEventType
+from onecharge.payments.stripe_events import EventDeferred, RefundEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, REFUSED_SECONDS, RETENTION_SECONDS
 from onecharge.payments.work import REEMIT_AFTER_SECONDS, Unfinished, work
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.dynamodb import from_item
+from onecharge.runtime.parallel import one_after_another
 from refund_charge.app import Application
 from refund_charge.refund import refund_charge
 from testing.harness import PROJECT, Log, Sample, load_template, number_of
@@ -59,7 +60,7 @@ from testing.simulation.refunds import (
     paid,
     requested,
 )
-from testing.tools import refund_tools
+from testing.tools import charge_tools, reconcile_tools, refund_tools
 
 REFUND_ID = requested(0, 400).data.refund_id
 
@@ -92,13 +93,25 @@ class Service:
         tools = self.tools(clock_differs=clock_differs)
         return refund_charge(event or self.event, tools, PaymentStore(self.dynamodb, PAYMENTS))
 
-    def happens(self, name: str = "failed", **changes: Any) -> Discrepancy | None:
-        """Stripe sends an event of the first refund."""
+    def happens(self, status: str = "failed", **changes: Any) -> RefundDiscrepancy | None:
+        """Stripe sends an event of the first refund; returns how its row differs, None if that is not asked."""
         event = RefundEvent(
-            "evt_1", RefundEventType.FAILED, "re_0", name, ORDER_ID, self.event.data.refund_id, PAYMENT_INTENT
+            event_id="evt_1",
+            type="refund.failed",
+            created=T0,
+            order_id=ORDER_ID,
+            payment_intent_id=PAYMENT_INTENT,
+            stripe_refund_id="re_0",
+            status=status,
+            refund_id=self.event.data.refund_id,
         )
-        tools = self.tools()
-        return RefundEventHandler(tools.store, tools.gateway, tools.instruments).handle(replace(event, **changes))
+        refund, payments = self.tools(), PaymentStore(self.dynamodb, PAYMENTS)
+        gateway = StripeGateway(self.stripe.client(), one_after_another)
+        tools = reconcile_tools(charge_tools(payments, gateway, refund.instruments), refund.store)
+        already = len(self.counted)
+        apply_event(replace(event, **changes), tools)
+        found = [each.partition(".")[2] for each in self.counted[already:] if each.startswith("RefundDiscrepancy")]
+        return RefundDiscrepancy[found[-1]] if found else None
 
     def loses_the_answer(self) -> None:
         """The refund is made, and this worker does not learn of it: the SDK does not send it again."""
@@ -681,7 +694,7 @@ def test_refund_failed_after_success(service: Service) -> None:
     """The row becomes FAILED with Stripe's reason, an alarm is raised, and the amount can be refunded again."""
     service.deliver()
     service.stripe.refunds[0].status = "failed"
-    assert service.happens() is Discrepancy.RETURNED
+    assert service.happens() is RefundDiscrepancy.RETURNED
     assert (service.row["state"], service.row["failure_code"]) == ("FAILED", "expired_or_canceled_card")
     assert service.row["stripe_refund_id"] == "re_0"
     assert {"Alarm", "RefundDiscrepancy.RETURNED"} <= set(service.counted)
@@ -690,15 +703,16 @@ def test_refund_failed_after_success(service: Service) -> None:
 
 
 def test_late_repeated_and_disordered_events_are_harmless(service: Service) -> None:
-    """What Stripe shows decides, not what an event says."""
+    """What Stripe shows decides, and it is asked if an event says something else than the row."""
     service.deliver()
-    assert service.happens("failed") is Discrepancy.NONE
+    assert service.happens("failed") is RefundDiscrepancy.NONE
     assert service.row["state"] == "SUCCEEDED"
     service.stripe.refunds[0].status = "failed"
-    assert service.happens("pending") is Discrepancy.RETURNED
+    assert service.happens("pending") is None
+    assert service.happens("failed") is RefundDiscrepancy.RETURNED
     revision = service.row["revision"]
-    for status in ("failed", "succeeded", "failed"):
-        assert service.happens(status) is Discrepancy.NONE
+    for status, asked in (("failed", None), ("succeeded", RefundDiscrepancy.NONE), ("failed", None)):
+        assert service.happens(status) is asked
     assert (service.row["state"], service.row["revision"]) == ("FAILED", revision)
     assert service.deliver() == Done()
     assert service.row["state"] == "FAILED"
@@ -709,7 +723,7 @@ def test_an_event_that_overtakes_its_worker(service: Service) -> None:
 
     def bank_returns() -> None:
         service.stripe.refunds[0].status = "failed"
-        assert service.happens() is Discrepancy.RETURNED
+        assert service.happens() is RefundDiscrepancy.RETURNED
 
     service.reached_through(At(9, bank_returns))
     assert service.deliver() == BackOff()
@@ -725,7 +739,7 @@ def test_a_worker_that_overtakes_an_event(service: Service) -> None:
     service.passes(BOUNDS.lease_seconds)
     service.stripe.refunds[0].status = "failed"
     service.reached_through(At("stripe list", lambda: assert_equal(service.deliver(), Done())))
-    assert service.happens() is Discrepancy.NONE
+    assert service.happens() is None
     assert service.row["state"] == "FAILED"
 
 
@@ -734,7 +748,7 @@ def test_a_refund_that_failed_and_has_no_row(service: Service) -> None:
     service.deliver()
     service.dynamodb.tables[REFUNDS].clear()
     service.stripe.refunds[0].status = "failed"
-    assert service.happens() is Discrepancy.LOST_ROW
+    assert service.happens() is RefundDiscrepancy.LOST_ROW
     row = service.row
     assert (row["state"], row["amount_minor"], row["currency"], row["attempt"]) == ("FAILED", 400, "EUR", 1)
     assert service.deliver() == Done()
@@ -759,7 +773,7 @@ def test_an_event_that_stripe_does_not_confirm_is_deferred(service: Service) -> 
         service.happens()
     assert service.row["state"] == "SUCCEEDED"
     service.stripe.is_other_account = False
-    assert service.happens() is Discrepancy.RETURNED
+    assert service.happens() is RefundDiscrepancy.RETURNED
 
 
 def test_a_refund_that_is_made_although_it_failed_is_an_alarm(service: Service) -> None:
@@ -769,7 +783,7 @@ def test_a_refund_that_is_made_although_it_failed_is_an_alarm(service: Service) 
     service.stripe.refunds[0].status = "failed"
     service.stripe.make(400, {"refund_id": REFUND_ID})
     service.counted.clear()
-    assert service.happens(stripe_refund_id="re_1") is Discrepancy.MADE_AFTER_FAILED
+    assert service.happens(stripe_refund_id="re_1") is RefundDiscrepancy.MADE_AFTER_FAILED
     assert (service.row["state"], "Alarm" in service.counted) == ("FAILED", True)
 
 
@@ -818,7 +832,7 @@ def test_an_internal_refund_that_has_no_row_is_recovered_as_internal(service: Se
     service.dynamodb.tables[REFUNDS].clear()
     service.stripe.refunds[0].status = "failed"
     refund_id = refund_id_of_canceled_order(ORDER_ID, PAYMENT_INTENT)
-    assert service.happens(refund_id=refund_id) is Discrepancy.LOST_ROW
+    assert service.happens(refund_id=refund_id) is RefundDiscrepancy.LOST_ROW
     assert service.row["is_internal"] is True
 
 

@@ -1,9 +1,8 @@
 """The payment service: what its functions share.
 
-charges/                protocol, rules, row, store, worker, gateway, event_handler, discrepancy
-refunds/                the same for refunds
-leases, worker, delivery                what is done with a row, a job and a message
-stripe_client, stripe_responses, stripe_events, event_handler           Stripe's side
-processed_events        the events that the webhook has processed
-service, reconciliation, instruments, time_bounds       how the parts are put together
+charges/, refunds/                   protocol (decisions), store (rows), gateway (Stripe), charge and refund (the page)
+leases, work                         what becomes of a row and of a message
+stripe_events, apply_event, reconcile          Stripe's events: parsed, applied, compared with a row
+stripe_client, stripe_rate, stripe_responses   Stripe's side
+service, instruments, time_bounds    how the parts are put together
 """

@@ -1,95 +1,136 @@
-"""Stripe's events: parsed alike, whether a webhook delivers them or a scheduled run lists them.
+"""Stripe's events, parsed alike whether a webhook delivers them or a scheduled run lists them.
 
-payment_intent.*         ─► PaymentIntentEvent   a PaymentIntent of ours changed
-charge.*                 ─► ChargeEvent          a charge was refunded or disputed
-refund.updated, .failed  ─► RefundEvent          a refund changed after it was made
+payment_intent.*          PaymentIntentEvent    a PaymentIntent of ours changed
+charge.refunded           ChargeRefundedEvent   a charge was refunded, in part or in full
+charge.dispute.*          DisputeEvent          a charge was disputed, or its dispute changed
+refund.updated, .failed   RefundEvent           a refund changed after it was made
 
+An event is a hint: it may come late, several times, out of order or never. apply_event.py says what follows from it.
 Source: Stripe documentation, "Types of events", "Connect webhooks", "List all events".
 """
 
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import stripe
 
 from onecharge.payments.charges.gateway import found_intent
 from onecharge.payments.charges.protocol import FoundIntent
 from onecharge.payments.stripe_responses import metadata_of, order_id_of
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
 if TYPE_CHECKING:
     from stripe.params import EventListParams
 
-_EVENTS = "/v1/events"
 _PAGE_SIZE = 100
-
-
-class EventDeferred(Exception):
-    """The event cannot be handled now: Stripe, or the scheduled run, is to deliver it again."""
-
-
-class ChargeEventType(StrEnum):
-    """What may happen to a charge after it was made, by the type of Stripe's event."""
-
-    REFUNDED = "charge.refunded"
-    DISPUTE_CREATED = "charge.dispute.created"
-    DISPUTE_UPDATED = "charge.dispute.updated"
-    DISPUTE_CLOSED = "charge.dispute.closed"
-
-
-class RefundEventType(StrEnum):
-    """What may happen to a refund after it was made."""
-
-    UPDATED = "refund.updated"
-    FAILED = "refund.failed"
-
-
 _LISTED_INTENT_TYPES = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
-_LISTED_TYPES = (*_LISTED_INTENT_TYPES, *ChargeEventType, *RefundEventType)
 _INTENT_TYPES = (*_LISTED_INTENT_TYPES, "payment_intent.requires_action")
-EVENT_TYPES = (*_INTENT_TYPES, *ChargeEventType, *RefundEventType)
+_CHARGE_REFUNDED = "charge.refunded"
+DISPUTE_CREATED = "charge.dispute.created"
+_DISPUTE_TYPES = (DISPUTE_CREATED, "charge.dispute.updated", "charge.dispute.closed")
+_REFUND_TYPES = ("refund.updated", "refund.failed")
+_LISTED_TYPES = (*_LISTED_INTENT_TYPES, _CHARGE_REFUNDED, *_DISPUTE_TYPES, *_REFUND_TYPES)
+EVENT_TYPES = (*_INTENT_TYPES, _CHARGE_REFUNDED, *_DISPUTE_TYPES, *_REFUND_TYPES)
 """Every type that concerns us."""
 
 
-@dataclass(frozen=True)
-class PaymentIntentEvent:
-    """A PaymentIntent of ours, as it was when Stripe created the event."""
+class EventDeferred(Exception):
+    """The event cannot be applied now: Stripe sends it again, or the scheduled run reads it again.
+
+    Args:
+        cause: why this does not resolve by itself, if so.
+    """
+
+    def __init__(self, why: str, *, cause: Cause | None = None) -> None:
+        super().__init__(why)
+        self.cause = cause
+
+
+# ---------------------------------------------------------------- what an event says
+
+
+@dataclass(frozen=True, kw_only=True)
+class StripeEvent:
+    """An event about one of our payments, or about a charge that may be one."""
 
     event_id: str
+    type: str
+    created: int
+    """Epoch seconds."""
+    order_id: str | None
+    """None if the event's object does not name it."""
+    payment_intent_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentIntentEvent(StripeEvent):
+    """A PaymentIntent of ours, as it was when Stripe created the event."""
+
     order_id: str
     intent: FoundIntent
 
-    @property
-    def payment_intent_id(self) -> str:
-        return self.intent.payment_intent_id
+
+@dataclass(frozen=True, kw_only=True)
+class ChargeRefundedEvent(StripeEvent):
+    """A charge was refunded."""
+
+    amount_refunded_minor: int
+    """The charge's refunds so far."""
 
 
-@dataclass(frozen=True)
-class ChargeEvent:
-    """A charge was refunded or disputed. `order_id` is None if the event's object does not name it."""
+@dataclass(frozen=True, kw_only=True)
+class DisputeEvent(StripeEvent):
+    """A charge was disputed, or its dispute changed."""
 
-    event_id: str
-    type: ChargeEventType
-    payment_intent_id: str | None
-    order_id: str | None
-    dispute_status: str | None = None
+    status: str
 
 
-@dataclass(frozen=True)
-class RefundEvent:
-    """A refund changed at Stripe. `refund_id` is ours, or None for a refund that was made by hand."""
+@dataclass(frozen=True, kw_only=True)
+class RefundEvent(StripeEvent):
+    """A refund changed after it was made."""
 
-    event_id: str
-    type: RefundEventType
     stripe_refund_id: str
     status: str
-    order_id: str | None
     refund_id: str | None
-    payment_intent_id: str | None
-    failure_reason: str | None = None
+    """Ours; None for a refund that was made by hand."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the money is back on Stripe's side."""
+        return self.status in ("failed", "canceled")
 
 
-StripeEvent = PaymentIntentEvent | ChargeEvent | RefundEvent
+def parse_event(event: Any) -> StripeEvent | None:
+    """What an event says; None if its type, its account or its PaymentIntent is not ours.
+
+    Args:
+        event: a stripe.Event from Stripe's API, or from a webhook whose signature has been verified.
+    """
+    # `account` is a connected account's (Stripe documentation, "Connect webhooks").
+    if event.type not in EVENT_TYPES or getattr(event, "account", None) is not None:
+        return None
+    made = event.data.object
+    about: dict[str, Any] = {
+        "event_id": event.id,
+        "type": event.type,
+        "created": event.created,
+        "order_id": order_id_of(made),
+        "payment_intent_id": getattr(made, "payment_intent", None),
+    }
+    if event.type in _INTENT_TYPES:
+        about |= {"payment_intent_id": made.id}
+        return PaymentIntentEvent(**about, intent=found_intent(made)) if about["order_id"] else None
+    if event.type == _CHARGE_REFUNDED:
+        return ChargeRefundedEvent(**about, amount_refunded_minor=made.amount_refunded)
+    if event.type in _DISPUTE_TYPES:
+        return DisputeEvent(**about, status=made.status)
+    refund_id = metadata_of(made).get("refund_id")
+    return RefundEvent(**about, stripe_refund_id=made.id, status=made.status or "none", refund_id=refund_id)
+
+
+# ---------------------------------------------------------------- Stripe's list of events
 
 
 @dataclass(frozen=True)
@@ -100,78 +141,60 @@ class EventPage:
     next: str | None
 
 
-@dataclass(frozen=True)
-class StripeEvents:
-    """Stripe's list of events, which it keeps for 30 days, through one StripeClient."""
+def list_events(client: stripe.StripeClient, *, since: int, until: int, after: str | None) -> EventPage:
+    """One page of the events that concern us, from `since` up to, not including, `until`.
 
-    client: stripe.StripeClient
+    Stripe keeps events for 30 days.
 
-    def list_events(self, *, since: int, until: int, after: str | None) -> EventPage:
-        """One page of the events that concern us, from `since` up to, not including, `until`.
-
-        Args:
-            since, until: epoch seconds.
-            after: the cursor, which is the id of the previous page's last event.
-        """
-        parameters: EventListParams = {
-            "types": list(_LISTED_TYPES),
-            "created": {"gte": since, "lt": until},
-            "limit": _PAGE_SIZE,
-        }
-        if after:
-            parameters["starting_after"] = after
-        page = self.client.v1.events.list(parameters)
-        parsed = [parse_event(event) for event in page.data]
-        return EventPage([event for event in parsed if event], page.data[-1].id if page.has_more else None)
-
-    def retrieve_event(self, event_id: str) -> StripeEvent | None:
-        """The event, as `parse_event` reads it."""
-        return parse_event(self.client.v1.events.retrieve(event_id))
-
-
-def parse_event(event: Any) -> StripeEvent | None:
-    """What an event says; None if its type, its account or its PaymentIntent is not ours.
-
-    `event` is a stripe.Event from Stripe's API, or from a webhook whose signature has been verified.
+    Args:
+        since, until: epoch seconds.
+        after: the cursor, which is the id of the previous page's last event.
     """
-    if getattr(event, "account", None) is not None:
-        # Of a connected account (Stripe documentation, "Connect webhooks").
-        return None
-    if event.type in _INTENT_TYPES:
-        return _payment_intent_event(event)
-    if event.type in list(ChargeEventType):
-        return _charge_event(event)
-    if event.type in list(RefundEventType):
-        return _refund_event(event)
-    return None
+    parameters: EventListParams = {
+        "types": list(_LISTED_TYPES),
+        "created": {"gte": since, "lt": until},
+        "limit": _PAGE_SIZE,
+    }
+    if after:
+        parameters["starting_after"] = after
+    page = client.v1.events.list(parameters)
+    parsed = [parse_event(event) for event in page.data]
+    return EventPage([event for event in parsed if event], page.data[-1].id if page.has_more else None)
 
 
-def _payment_intent_event(event: Any) -> PaymentIntentEvent | None:
-    order_id = order_id_of(event.data.object)
-    return PaymentIntentEvent(event.id, order_id, found_intent(event.data.object)) if order_id else None
+def retrieve_event(client: stripe.StripeClient, event_id: str) -> StripeEvent | None:
+    """The event, as `parse_event` reads it."""
+    return parse_event(client.v1.events.retrieve(event_id))
 
 
-def _charge_event(event: Any) -> ChargeEvent:
-    made = event.data.object
-    is_dispute = event.type != ChargeEventType.REFUNDED
-    return ChargeEvent(
-        event.id,
-        ChargeEventType(event.type),
-        payment_intent_id=getattr(made, "payment_intent", None),
-        order_id=order_id_of(made),
-        dispute_status=made.status if is_dispute else None,
-    )
+# ---------------------------------------------------------------- the newest event that was received
+
+RECEIVED_STEP_SECONDS = 60
+"""The stored time may be older than the newest event that was received, by this much at most."""
 
 
-def _refund_event(event: Any) -> RefundEvent:
-    made = event.data.object
-    return RefundEvent(
-        event.id,
-        RefundEventType(event.type),
-        stripe_refund_id=made.id,
-        status=made.status or "none",
-        order_id=order_id_of(made),
-        refund_id=metadata_of(made).get("refund_id"),
-        payment_intent_id=getattr(made, "payment_intent", None),
-        failure_reason=getattr(made, "failure_reason", None),
-    )
+@dataclass(frozen=True, kw_only=True)
+class Received(Checkpoint):
+    """How new the newest event is that webhooks have delivered: so the scheduled run notices that they are silent."""
+
+    job: ClassVar[str] = "webhook"
+
+    newest_event_at: int = 0
+
+
+class NewestReceived:
+    """Stores the time of the newest event, at most once a minute in each execution environment."""
+
+    def __init__(self, state: CheckpointStore[Received]) -> None:
+        self._state = state
+        self._stored_at = 0
+
+    def saw(self, event: StripeEvent) -> None:
+        """Store the event's time, unless one of the same minute is stored. Raises botocore's errors."""
+        if event.created < self._stored_at + RECEIVED_STEP_SECONDS:
+            return
+        received = self._state.read() or Received()
+        if received.newest_event_at < event.created:
+            with suppress(ConcurrentRun):  # Another environment stores its own: the next event tries again.
+                received = self._state.write(replace(received, newest_event_at=event.created))
+        self._stored_at = received.newest_event_at

@@ -6,7 +6,7 @@ A lease that outlives the function means that the former owner has ended when th
 save time and cost. No promise about money depends on them, except for the 22 hours.
 
 Elsewhere: RequiresActionSeconds (template.yaml), BACKOFF_CAP_SECONDS (runtime/consumer.py), REEMIT_AFTER_SECONDS
-(delivery.py), UNATTENDED_SECONDS (charges/reconciler.py).
+(work.py), UNATTENDED_SECONDS (reconcile.py).
 """
 
 from dataclasses import dataclass

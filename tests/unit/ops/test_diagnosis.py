@@ -21,7 +21,7 @@ from ops.explain import timeline
 from ops.facts import Facts, IntentFacts, RefundFacts, Source, StripeFacts
 from ops.failed_records import FailedRecord
 from ops.findings import Cause, Finding, Severity
-from reconcile.checkpoint import ReconcileCheckpoint
+from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 
 NOW = 1_800_000_000

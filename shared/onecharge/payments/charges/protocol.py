@@ -106,6 +106,9 @@ class Payment:
     refused_at: int | None = None
     """Since when Stripe refuses the request as invalid: a permanent failure."""
     amount_refunded_minor: int = 0
+    dispute_status: str | None = None
+    dispute_event_at: int = 0
+    """When Stripe created the event that says so, in epoch seconds."""
     correlation_id: str = ""
 
     @property

@@ -221,20 +221,14 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         changes = Changes({"amount_refunded_minor": ":refunded"}, {"refunded": amount_refunded_minor})
         return self._write_if_unchanged(payment, changes)
 
-    def record_dispute(self, order_id: str, status: str) -> Payment | None:
-        """Write the status of the charge's dispute; None if there is no such row, or it says so already."""
-        changes = Changes(
-            {"dispute_status": ":dispute", "revision": "revision + :one"},
-            {"dispute": status, "won": "won", "lost": "lost", "warning": "warning_closed", "one": 1},
-        )
-        # Events come in any order: a dispute that is closed does not open again.
-        is_new = "NOT dispute_status IN (:dispute, :won, :lost, :warning)"
-        only_if = f"attribute_exists(order_id) AND (attribute_not_exists(dispute_status) OR {is_new})"
-        try:
-            is_written, payment = self._write(_key(order_id), changes, only_if=only_if)
-        except NoSuchRow:
-            return None
-        return payment if is_written else None
+    def record_dispute(self, payment: Payment, status: str, *, at: int) -> bool:
+        """Write the status of the charge's dispute; False if the row has changed since.
+
+        Args:
+            at: when Stripe created the event that says so, in epoch seconds.
+        """
+        changes = Changes({"dispute_status": ":dispute", "dispute_event_at": ":at"}, {"dispute": status, "at": at})
+        return self._write_if_unchanged(payment, changes)
 
     def unfinished(
         self, shard: str, *, claimed_before: int, after: dict[str, Any] | None, limit: int
@@ -311,6 +305,8 @@ def payment_of(item: Mapping[str, Any]) -> Payment:
         last_emitted_at=values.get("last_emitted_at"),
         refused_at=values.get("refused_at"),
         amount_refunded_minor=values.get("amount_refunded_minor", 0),
+        dispute_status=values.get("dispute_status"),
+        dispute_event_at=values.get("dispute_event_at", 0),
         correlation_id=values["correlation_id"],
     )
 

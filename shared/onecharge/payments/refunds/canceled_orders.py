@@ -7,7 +7,6 @@ from onecharge.payments.refunds.refund import RefundTools, refund
 from onecharge.payments.stripe_events import EventDeferred
 from onecharge.payments.work import Unfinished, work
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.metrics import Alarm
 
 
 def refund_canceled_order(payment: Payment, intent: FoundIntent, tools: RefundTools) -> None:
@@ -38,8 +37,8 @@ def refund_canceled_order(payment: Payment, intent: FoundIntent, tools: RefundTo
     if isinstance(claim, HeldByAnother):
         raise EventDeferred("another worker refunds the canceled order")
     if isinstance(claim, Claimed):
-        instruments.count("CanceledOrderRefunded")
-        instruments.count(Alarm(Cause.MONEY_DIFFERS))
+        instruments.count("CanceledOrderCharged")
+        instruments.log("charged although canceled: refunded", alarm=Cause.MONEY_DIFFERS, **claim.row.log_fields)
         result = work(lambda row: refund(row, tools), claim.row, tools.store, instruments)
         if isinstance(result, Unfinished):
             raise EventDeferred(result.why)

@@ -1,0 +1,323 @@
+"""One scheduled run: reconciles rows with Stripe in both directions, step by step from a checkpoint.
+
+rows ─► Stripe      each unfinished row, shard by shard of their sparse index, the oldest first
+Stripe ─► rows      each event since the checkpoint, the newest first; events that failed, once more
+
+A row or an event that fails does not block the others: it is counted, logged, and retried by later runs. This module
+decides what is next, and reports how far behind it is; payments/reconcile.py and apply_event.py do the work.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import batched
+from typing import Any, ClassVar, Self
+
+import stripe
+
+from onecharge.payments.apply_event import apply_event
+from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.reconcile import OUTAGES, UNATTENDED_SECONDS, ReconcileTools, cause_of, reconcile_row
+from onecharge.payments.stripe_events import (
+    RECEIVED_STEP_SECONDS,
+    Received,
+    StripeEvent,
+    list_events,
+    retrieve_event,
+)
+from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
+from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS
+from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.parallel import Parallel
+
+IN_PARALLEL = 5
+"""Rows or events. Most of the time is Stripe's: with 200 to 300 ms for a PaymentIntent, five make 17 to 25 requests a
+second, and Stripe allows 25 of one kind by default."""
+
+STEP_SECONDS = 20
+"""How long a row, an event or a page takes at most: with less time left none is begun."""
+
+FIRST_RUN_SECONDS = 24 * 3600
+"""How far back the very first run reads Stripe's events."""
+
+EVENTS_KEPT_SECONDS = 29 * 24 * 3600
+"""Stripe keeps events for 30 days (Stripe documentation, "List all events"): a later run starts this far back."""
+
+FINALIZING_SECONDS = 300
+"""Events are read once they are this old: by then the charge's own worker has finalized the row, or never will."""
+
+ROUND_OVERDUE_SECONDS = 3600
+"""With rows or events this far behind, an order may be stuck without an alarm of its own: so this is one."""
+
+SILENT_EVENTS = 3
+"""With this many events at Stripe that are newer than all that were received, the webhook is silent: one or two may be
+on their way, or deferred."""
+
+FAILED_MAX = 100
+"""Failed events that are kept. With this many, all events seem to fail: none is read until some succeed."""
+
+FAILED_ATTEMPTS_MAX = 288
+"""A day of runs, one every five minutes: then an event is abandoned, with an alarm."""
+
+_ROWS_SHARE, _FAILED_SHARE = 0.5, 0.1
+"""Of a run's time, at most; new events have the rest."""
+
+
+@dataclass(frozen=True)
+class FailedEvent:
+    """An event that could not be applied. Stripe keeps events for 30 days: it is retrieved again."""
+
+    event_id: str
+    attempts: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconcileCheckpoint(Checkpoint):
+    """How far the runs have come, in both directions. Times are whole epoch seconds."""
+
+    job: ClassVar[str] = "reconcile"
+
+    since: int
+    """Stripe's events before this time have been read."""
+    until: int
+    """The events from `since` up to before this time are being read, the newest first; equal to it: none are."""
+    round_started_at: int
+    """When the present round through the unfinished rows began."""
+    round_completed_at: int
+    """When the last round was completed."""
+    webhooks_expected_since: int = 0
+    """When the first run was: an endpoint at Stripe is made with the stack, not before."""
+    after_event: str | None = None
+    """The last event that was read: the cursor of the list."""
+    newest_events: tuple[int, ...] = ()
+    """When Stripe created the newest events that were read, SILENT_EVENTS of them, the oldest first."""
+    failed: tuple[FailedEvent, ...] = ()
+    """Events that could not be applied, the least recently tried first."""
+    shard: int = 0
+    """The shard of the index that the present round is in."""
+    after_row: dict[str, Any] | None = None
+    """The index key of the shard's last row that was visited: the cursor; None to begin at its oldest."""
+
+    @property
+    def is_between_rounds(self) -> bool:
+        """Whether the last round is completed, and no row of the next was visited."""
+        return self.shard == 0 and self.after_row is None
+
+    def reading_since(self, since: int) -> Self:
+        """The same, with Stripe's events to be read from then on."""
+        return replace(self, since=since, until=since, after_event=None)
+
+    @classmethod
+    def first(cls, *, since: int, now: int) -> Self:
+        """Before the first run."""
+        return cls(since=since, until=since, round_started_at=now, round_completed_at=now, webhooks_expected_since=now)
+
+
+class ReconcileRun:
+    """One run, and how far it has come."""
+
+    def __init__(
+        self,
+        *,
+        make_tools: Callable[[], ReconcileTools],
+        instruments: Instruments,
+        state: CheckpointStore[ReconcileCheckpoint],
+        received: CheckpointStore[Received],
+        seconds_left: Callable[[], float],
+        gauge: Callable[[str, float], None],
+        parallel: Parallel,
+    ) -> None:
+        """Args:
+        make_tools: tools for one row or event, with a deadline from now. Raises SecretUnavailable.
+        seconds_left: of this invocation.
+        """
+        self._make_tools, self._instruments = make_tools, instruments
+        self._state, self._received = state, received
+        self._seconds_left, self._gauge, self._parallel = seconds_left, gauge, parallel
+
+    def run(self) -> None:
+        """Continue from the checkpoint. An outage ends the run, and the next one continues."""
+        try:
+            tools = self._make_tools().charge
+            self._store, self._client = tools.store, tools.gateway.client
+            self._checkpoint = self._read_checkpoint()
+            seconds = self._seconds_left()
+            self._visit_rows(reserve=seconds * (1 - _ROWS_SHARE))
+            self._retry_failed(reserve=seconds * (1 - _ROWS_SHARE - _FAILED_SHARE))
+            self._apply_events()
+            self._report_silence()
+            self._report_lag()
+        except ConcurrentRun:
+            self._instruments.count("ConcurrentRun")
+            self._instruments.log("concurrent run: the other one continues")
+        except OUTAGES as error:
+            self._report("ReconcileInterrupted", "interrupted: the next run continues", error)
+
+    def _read_checkpoint(self) -> ReconcileCheckpoint:
+        now = self._instruments.now()
+        checkpoint = self._state.read() or ReconcileCheckpoint.first(since=now - FIRST_RUN_SECONDS, now=now)
+        oldest = now - EVENTS_KEPT_SECONDS
+        if checkpoint.since < oldest:
+            return checkpoint.reading_since(oldest)
+        if checkpoint.since > now - FINALIZING_SECONDS:
+            # The clock of an earlier run was ahead: it skipped events that came later, which are read now.
+            return checkpoint.reading_since(now - FINALIZING_SECONDS - FUTURE_MAX_SECONDS)
+        return checkpoint
+
+    def _advance(self, **changes: Any) -> None:
+        self._checkpoint = replace(self._checkpoint, **changes)
+
+    def _write(self) -> None:
+        """Write the checkpoint. Raises ConcurrentRun if another run has written it since."""
+        self._checkpoint = self._state.write(self._checkpoint)
+
+    # ------------------------------------------------------------ rows ─► Stripe
+
+    def _visit_rows(self, *, reserve: float) -> None:
+        """Continue the present round, at most to its end."""
+        if self._checkpoint.is_between_rounds:
+            self._advance(round_started_at=self._instruments.now())
+        visited = 0
+        while self._has_time(reserve):
+            order_ids, after_row = self._store.unfinished(
+                ALL_SHARDS[self._checkpoint.shard],
+                claimed_before=self._checkpoint.round_started_at - UNATTENDED_SECONDS,
+                after=self._checkpoint.after_row,
+                limit=IN_PARALLEL,
+            )
+            self._parallel(self._visit_row, order_ids)
+            visited += len(order_ids)
+            shard = self._checkpoint.shard + (after_row is None)
+            self._advance(shard=shard % SHARDS, after_row=after_row)
+            if shard == SHARDS:
+                self._advance(round_completed_at=self._instruments.now())
+                break
+        self._instruments.log("rows visited", rows=visited, round_completed=self._checkpoint.is_between_rounds)
+        self._write()
+
+    def _visit_row(self, order_id: str) -> None:
+        payment: Payment | None = None
+        try:
+            payment = self._store.read(order_id)
+            if payment is None or reconcile_row(payment, self._make_tools()):
+                return
+        except Exception as error:  # A row that fails does not block the others.
+            self._report("ReconcileFailed", "row not reconciled: the next round retries", error, order_id=order_id)
+        if payment is not None and payment.is_overdue(self._instruments.now()):
+            self._instruments.count("AbandonedPayment")
+            message = "abandoned payment: unfinished for a day, and no message claims it"
+            self._instruments.log(message, alarm=Cause.OVERDUE, **payment.log_fields, state=payment.state)
+
+    # ------------------------------------------------------------ Stripe ─► rows
+
+    def _retry_failed(self, *, reserve: float) -> None:
+        """Retry the events that failed before."""
+        for failed in self._checkpoint.failed:
+            if not self._has_time(reserve):
+                break
+            others = tuple(each for each in self._checkpoint.failed if each != failed)
+            event: StripeEvent | None = None
+            try:
+                event = retrieve_event(self._client, failed.event_id)
+                error = self._try_to_apply(event) if event else None
+            except Exception as not_retrieved:  # It does not block the others.
+                error = not_retrieved
+            if error is None:
+                self._advance(failed=others)
+            elif failed.attempts < FAILED_ATTEMPTS_MAX:
+                self._report_failed(failed, event, error)
+                self._advance(failed=(*others, replace(failed, attempts=failed.attempts + 1)))
+            else:
+                self._instruments.count(Alarm(Cause.RECONCILE_BEHIND))
+                message = "event abandoned: find it at Stripe by its id"
+                self._report_failed(failed, event, error, "EventAbandoned", message)
+                self._advance(failed=others)
+
+    def _apply_events(self) -> None:
+        """Apply Stripe's next events; one that fails is kept, and retried by later runs."""
+        read_until = self._instruments.now() - FINALIZING_SECONDS
+        while self._has_time():
+            if self._checkpoint.since == self._checkpoint.until:
+                self._advance(until=max(self._checkpoint.since, read_until))
+            since, until = self._checkpoint.since, self._checkpoint.until
+            if since == until:
+                break
+            try:
+                page = list_events(self._client, since=since, until=until, after=self._checkpoint.after_event)
+            except stripe.StripeError as error:
+                self._report("ReconcileInterrupted", "events not listed: the next run continues", error)
+                break
+            for events in batched(page.events, IN_PARALLEL, strict=False):
+                if not self._has_time() or len(self._checkpoint.failed) >= FAILED_MAX:
+                    self._write()
+                    return
+                self._apply_in_parallel(events)
+            self._advance(since=since if page.next else until, after_event=page.next)
+            self._write()
+        self._write()
+
+    def _apply_in_parallel(self, events: tuple[StripeEvent, ...]) -> None:
+        failed = []
+        for event, error in zip(events, self._parallel(self._try_to_apply, events), strict=True):
+            if error is not None:
+                failed.append(FailedEvent(event.event_id))
+                self._report_failed(failed[-1], event, error)
+        newest = sorted((*self._checkpoint.newest_events, *(event.created for event in events)))[-SILENT_EVENTS:]
+        self._advance(
+            failed=(*self._checkpoint.failed, *failed), newest_events=tuple(newest), after_event=events[-1].event_id
+        )
+
+    def _try_to_apply(self, event: StripeEvent) -> Exception | None:
+        try:
+            apply_event(event, self._make_tools())
+        except Exception as error:  # An event that fails does not block the others.
+            return error
+        return None
+
+    # ------------------------------------------------------------ reports
+
+    def _report_silence(self) -> None:
+        received = self._received.read() or Received()
+        expected_since = max(received.newest_event_at + RECEIVED_STEP_SECONDS, self._checkpoint.webhooks_expected_since)
+        missed = [each for each in self._checkpoint.newest_events if each > expected_since]
+        if len(missed) >= SILENT_EVENTS:
+            self._instruments.count("WebhookSilent")
+            message = "Stripe has events that never came here: is there an endpoint, with our signing secret?"
+            self._instruments.log(message, alarm=Cause.WEBHOOK_SILENT, received_until=received.newest_event_at)
+
+    def _report_lag(self) -> None:
+        now = self._instruments.now()
+        rows_seconds, events_seconds = now - self._checkpoint.round_completed_at, now - self._checkpoint.since
+        self._gauge("RowsBehindSeconds", rows_seconds)
+        self._gauge("EventsBehindSeconds", events_seconds)
+        lag: dict[str, Any] = {"rows_behind_seconds": rows_seconds, "events_behind_seconds": events_seconds}
+        if max(lag.values()) > ROUND_OVERDUE_SECONDS:
+            self._instruments.count("ReconcileOverdue")
+            message = "reconciliation is behind: no round was completed for an hour"
+            self._instruments.log(message, alarm=Cause.RECONCILE_BEHIND, **lag)
+        self._instruments.log("reconciled", **lag, failed_events=len(self._checkpoint.failed))
+
+    def _report_failed(
+        self,
+        failed: FailedEvent,
+        event: StripeEvent | None,
+        error: Exception,
+        metric: str = "ReconcileFailed",
+        message: str = "event not applied: the next run retries",
+    ) -> None:
+        about = {"order_id": event.order_id, "payment_intent_id": event.payment_intent_id} if event else {}
+        self._report(metric, message, error, event_id=failed.event_id, attempts=failed.attempts, **about)
+
+    def _report(self, metric: str, message: str, error: Exception, **about: object) -> None:
+        self._instruments.count(metric)
+        cause = cause_of(error)
+        if cause:
+            self._instruments.count(Alarm(cause))
+        unexpected = None if isinstance(error, OUTAGES) else error
+        details = {**about, "error": type(error).__name__} | ({"cause": cause} if cause else {})
+        self._instruments.logger.warning(message, extra=details, exc_info=unexpected)
+
+    def _has_time(self, reserve: float = 0) -> bool:
+        return self._seconds_left() - reserve >= STEP_SECONDS

@@ -1,0 +1,253 @@
+"""Applies one of Stripe's events: compares it with our row, asks Stripe if they differ, and corrects the row.
+
+PaymentIntentEvent    the payment's state            reconcile.py
+ChargeRefundedEvent   the payment's refunded sum     also falls, when a refund fails
+DisputeEvent          the payment's dispute          the newest event counts
+RefundEvent           the refund's state             a bank may return a refund days later
+
+Idempotent, and independent of the order of events. An event that says what its row says costs no request to Stripe. So
+every event may be delivered several times, and the scheduled run reads each once more.
+
+An event whose row a worker has a lease on changes nothing. Nothing is lost: the worker's message is not acknowledged
+before the row is finalized, and the scheduled run reads the same event minutes later.
+"""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+
+from onecharge.contract.refunds import RefundState
+from onecharge.payments.charges.gateway import NoSuchPaymentIntent
+from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.reconcile import TRIES, ReconcileTools, reconcile_event
+from onecharge.payments.refunds.protocol import (
+    FinalizeRefund,
+    FoundRefund,
+    FrozenRefund,
+    Refund,
+    refund_id_of_canceled_order,
+)
+from onecharge.payments.stripe_events import (
+    DISPUTE_CREATED,
+    ChargeRefundedEvent,
+    DisputeEvent,
+    EventDeferred,
+    PaymentIntentEvent,
+    RefundEvent,
+    StripeEvent,
+)
+from onecharge.runtime.alarms import Cause
+
+REFUND_ID_PATTERN = r"rfd_[0-9a-f]{32}"
+
+
+def apply_event(event: StripeEvent, tools: ReconcileTools) -> None:
+    """Apply one event. Raises reconcile.OUTAGES: it has to be delivered again."""
+    match event:
+        case PaymentIntentEvent():
+            reconcile_event(event, tools)
+        case ChargeRefundedEvent():
+            _record_refunded(event, tools)
+        case DisputeEvent():
+            _record_dispute(event, tools)
+        case RefundEvent():
+            if event.has_failed:
+                # First: once the refund's own row says FAILED, nothing else lowers the sum.
+                _record_refunded(event, tools)
+            _correct_refund(event, tools)
+
+
+# ---------------------------------------------------------------- the payment's refunds and dispute
+
+
+def _record_refunded(event: ChargeRefundedEvent | RefundEvent, tools: ReconcileTools) -> None:
+    """Write the sum that Stripe shows as refunded.
+
+    It is read once more after each write: another event's handler may have read a newer sum meanwhile, and found
+    nothing to write.
+    """
+    order_id = _order_of(event, tools)
+    payment = _row_of(event, order_id, tools)
+    told = event.amount_refunded_minor if isinstance(event, ChargeRefundedEvent) else None
+    if payment and payment.amount_refunded_minor == told:
+        return
+    for _ in range(TRIES):
+        if payment is None:
+            return
+        # The row was read first: what Stripe shows is newer than the revision that it is written on.
+        amount_refunded_minor = tools.charge.gateway.amount_refunded(str(payment.payment_intent_id))
+        if amount_refunded_minor == payment.amount_refunded_minor:
+            return
+        if tools.charge.store.record_refunded(payment, amount_refunded_minor):
+            tools.charge.instruments.count("ChargeRefunded")
+        payment = _row_of(event, order_id, tools)
+    raise EventDeferred("the row kept changing")
+
+
+def _record_dispute(event: DisputeEvent, tools: ReconcileTools) -> None:
+    """Write the dispute's status, unless the row has it from a newer event. A new dispute raises an alarm."""
+    order_id = _order_of(event, tools)
+    for _ in range(TRIES):
+        payment = _row_of(event, order_id, tools)
+        if payment and not _is_news(event, payment):
+            return
+        is_first = event.type == DISPUTE_CREATED or (payment and payment.dispute_status is None)
+        if order_id and is_first:
+            tools.charge.instruments.count("ChargeDisputed")
+            about = _log_fields(event, order_id)
+            tools.charge.instruments.log("charge disputed: respond at Stripe", alarm=Cause.CHARGE_DISPUTED, **about)
+        if payment is None or tools.charge.store.record_dispute(payment, event.status, at=event.created):
+            return
+    raise EventDeferred("the row kept changing")
+
+
+def _is_news(event: DisputeEvent, payment: Payment) -> bool:
+    if event.created != payment.dispute_event_at:
+        return event.created > payment.dispute_event_at
+    # Of one second, the creation is the oldest.
+    return event.status != payment.dispute_status and event.type != DISPUTE_CREATED
+
+
+def _order_of(event: StripeEvent, tools: ReconcileTools) -> str | None:
+    """The order that the event is about; None if it is not ours."""
+    if event.order_id is None and event.payment_intent_id is not None:
+        # A dispute does not name its order, nor does a refund that was made by hand; the PaymentIntent does.
+        try:
+            order_id = tools.charge.gateway.order_of(event.payment_intent_id)
+        except NoSuchPaymentIntent:
+            # The API key may be another account's for a while.
+            tools.charge.instruments.count("EventUnknownToStripe")
+            raise EventDeferred("Stripe has no such PaymentIntent", cause=Cause.STRIPE_ACCOUNT) from None
+    else:
+        order_id = event.order_id
+    if order_id is None:
+        tools.charge.instruments.count("ChargeEventIgnored")
+    return order_id
+
+
+def _row_of(event: StripeEvent, order_id: str | None, tools: ReconcileTools) -> Payment | None:
+    """The order's row, if its PaymentIntent is the event's."""
+    if order_id is None:
+        return None
+    payment = tools.charge.store.read(order_id)
+    if payment is not None and payment.payment_intent_id == event.payment_intent_id:
+        return payment
+    # The order shows the refunds and the dispute of its own PaymentIntent only.
+    tools.charge.instruments.count("ChargeEventOfAnotherPaymentIntent")
+    message = "event ignored: the payment's row names another PaymentIntent"
+    tools.charge.instruments.logger.warning(message, extra=_log_fields(event, order_id))
+    return None
+
+
+def _log_fields(event: StripeEvent, order_id: str | None) -> dict[str, object]:
+    return {
+        "order_id": order_id,
+        "event_id": event.event_id,
+        "event_type": event.type,
+        "payment_intent_id": event.payment_intent_id,
+    }
+
+
+# ---------------------------------------------------------------- a refund
+
+
+class RefundDiscrepancy(StrEnum):
+    """How Stripe's refunds of one refund id differ from its row."""
+
+    NONE = "row and Stripe agree, or a worker will finalize the row"
+    RETURNED = "it failed, whatever the row says: the row becomes FAILED"
+    LOST_ROW = "it failed, and there is no row: the row is written again as FAILED"
+    MADE_AFTER_FAILED = "the row says FAILED, and Stripe shows a refund"
+    SEVERAL = "several refunds of one id"
+
+
+_REFUND_ALARMS = {
+    RefundDiscrepancy.RETURNED: Cause.REFUND_FAILED,
+    RefundDiscrepancy.LOST_ROW: Cause.ROW_LOST,
+    RefundDiscrepancy.MADE_AFTER_FAILED: Cause.MONEY_DIFFERS,
+    RefundDiscrepancy.SEVERAL: Cause.MONEY_DIFFERS,
+}
+
+
+def find_refund_discrepancy(refund: Refund | None, found: Sequence[FoundRefund]) -> RefundDiscrepancy:
+    """Compare the row with Stripe's refunds of its id: with all of them, so the order of events does not matter.
+
+    A PENDING row takes the failure as well: its worker may have read `pending` before, and would write SUCCEEDED after
+    the only event that says otherwise.
+    """
+    live = [each for each in found if each.status not in ("failed", "canceled")]
+    if len(found) > 1:
+        return RefundDiscrepancy.SEVERAL
+    if live:
+        is_failed = refund is not None and refund.state is RefundState.FAILED
+        return RefundDiscrepancy.MADE_AFTER_FAILED if is_failed else RefundDiscrepancy.NONE
+    if not found:
+        return RefundDiscrepancy.NONE
+    if refund is None:
+        return RefundDiscrepancy.LOST_ROW
+    is_unaware = refund.state in (RefundState.PENDING, RefundState.SUCCEEDED)
+    return RefundDiscrepancy.RETURNED if is_unaware else RefundDiscrepancy.NONE
+
+
+def _correct_refund(event: RefundEvent, tools: ReconcileTools) -> None:
+    """Correct the row of the event's refund by Stripe's list of refunds."""
+    order_id, refund_id = event.order_id, event.refund_id or ""
+    if order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
+        tools.charge.instruments.count("RefundEventIgnored")
+        return
+    for _ in range(TRIES):
+        refund = tools.refund.store.read(order_id, refund_id)
+        if refund and _says_the_same(refund, event):
+            return
+        found = _find(event, refund, tools)
+        discrepancy = find_refund_discrepancy(refund, found)
+        tools.charge.instruments.count(f"RefundDiscrepancy.{discrepancy.name}")
+        tools.charge.instruments.log(
+            f"refund event: {discrepancy}",
+            alarm=_REFUND_ALARMS.get(discrepancy),
+            refund_id=refund_id,
+            stripe_refund_id=event.stripe_refund_id,
+            **_log_fields(event, order_id),
+        )
+        if discrepancy not in (RefundDiscrepancy.RETURNED, RefundDiscrepancy.LOST_ROW):
+            return
+        if _write_failed(event, refund, found[0], tools):
+            return
+    raise EventDeferred("the row kept changing")
+
+
+def _says_the_same(refund: Refund, event: RefundEvent) -> bool:
+    state = RefundState.FAILED if event.has_failed else RefundState.SUCCEEDED
+    return (refund.state, refund.stripe_refund_id) == (state, event.stripe_refund_id)
+
+
+def _find(event: RefundEvent, refund: Refund | None, tools: ReconcileTools) -> list[FoundRefund]:
+    payment_intent_id = refund.request.payment_intent_id if refund else event.payment_intent_id
+    if payment_intent_id is None:
+        raise EventDeferred("neither the row nor the event names a PaymentIntent")
+    found = tools.refund.gateway.find_refunds(payment_intent_id, str(event.refund_id))
+    if event.stripe_refund_id not in [each.stripe_refund_id for each in found]:
+        # The API key may be another account's for a while.
+        raise EventDeferred("Stripe does not show the refund that the event names")
+    return found
+
+
+def _write_failed(event: RefundEvent, refund: Refund | None, returned: FoundRefund, tools: ReconcileTools) -> bool:
+    """Write the refund as FAILED; False if the row has changed since it was read."""
+    code = returned.failure_reason or returned.status
+    final = FinalizeRefund(RefundState.FAILED, returned.stripe_refund_id, code, alarm=Cause.REFUND_FAILED)
+    now = tools.charge.instruments.now()
+    if refund is not None:
+        return tools.refund.store.finalize_unclaimed(refund, final, now=now)
+    order_id, payment_intent_id = str(event.order_id), str(event.payment_intent_id)
+    request = FrozenRefund(
+        order_id=order_id,
+        refund_id=str(event.refund_id),
+        attempt=returned.attempt,
+        amount_minor=returned.amount_minor,
+        currency=returned.currency,
+        payment_intent_id=payment_intent_id,
+        requested_at=returned.created,
+    )
+    is_internal = request.refund_id == refund_id_of_canceled_order(order_id, payment_intent_id)
+    return tools.refund.store.recover(request, final, correlation_id=event.event_id, now=now, is_internal=is_internal)

@@ -1,0 +1,361 @@
+"""Compares one payment's row with its PaymentIntent at Stripe, and corrects the row: for webhooks and scheduled runs.
+
+an event of a PaymentIntent ─► reconcile_event ─┐  read the row, then Stripe, then write on the row's revision
+an unfinished row ───────────► reconcile_row ───┴─► find_discrepancy ─► write what Stripe says, cancel, or alarm
+
+What Stripe says later wins: a success is written over DECLINED, whoever has the lease. Nothing is confirmed here, and
+nothing is created except to finish a cancellation that was requested. An alarm is raised before the row is written:
+once the row says what Stripe says, another event of the same change raises none.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import stripe
+from botocore.exceptions import BotoCoreError, ClientError
+
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.cancel import finish_cancellation
+from onecharge.payments.charges.charge import ChargeTools
+from onecharge.payments.charges.gateway import StripeResponse
+from onecharge.payments.charges.protocol import (
+    CHARGE_RULES,
+    OTHER_MONEY,
+    UNPAID_STATES,
+    CancelReason,
+    ConfirmResult,
+    Finalize,
+    FoundIntent,
+    Payment,
+)
+from onecharge.payments.refunds.canceled_orders import refund_canceled_order
+from onecharge.payments.refunds.refund import RefundTools
+from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind, classify
+from onecharge.payments.work import count_money
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.secrets import SecretUnavailable
+
+REQUIRES_ACTION_EXPIRED = "requires_action_expired"
+"""The decline code of an attempt whose customer did not authenticate in time."""
+
+UNATTENDED_SECONDS = 1800
+"""A row that was claimed longer ago is unattended: a message backs off for 15 minutes at most."""
+
+_UNKNOWN = "Stripe has no such PaymentIntent"
+
+TRIES = 3
+"""How often an event is compared with a row that others keep writing, before it is deferred."""
+
+OUTAGES = (EventDeferred, LookupInconclusive, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
+"""What may stop the work on an event or a row halfway: it has to be done again."""
+
+
+def cause_of(error: Exception) -> Cause | None:
+    """Why what stopped the work does not resolve by itself, if so."""
+    if isinstance(error, EventDeferred):
+        return error.cause
+    if isinstance(error, stripe.StripeError):
+        return CHARGE_RULES[classify(error).kind].alarm
+    return None if isinstance(error, OUTAGES) else Cause.UNEXPECTED_ERROR
+
+
+class RowChanged(EventDeferred):
+    """Another worker has written the row since it was read: it is compared again."""
+
+
+# ---------------------------------------------------------------- how they differ: pure
+
+
+class Discrepancy(StrEnum):
+    """How a PaymentIntent that an event or a row names differs from the row of its order."""
+
+    NONE = "row and Stripe agree, or a worker will finalize the row"
+    LOST_ROW = "the PaymentIntent succeeded, and there is no row: the row is written again"
+    WITHOUT_ROW = "the PaymentIntent succeeded, there is no row, and it says too little to write one"
+    PAID = "the PaymentIntent succeeded: the row becomes SUCCEEDED"
+    PAID_LATE = "it succeeded after the attempt was declined: the row becomes SUCCEEDED"
+    PAID_TWICE = "another PaymentIntent of the same order succeeded as well: a person has to see it"
+    PAID_AFTER_CANCEL = "it succeeded although the order is canceled: it is refunded"
+    OTHER_MONEY = "it succeeded with another amount or currency than was frozen"
+    DECLINED = "the customer's bank declined: the row becomes DECLINED"
+    EXPIRED = "nobody acted in time: it is canceled, then the row becomes DECLINED"
+    CANCELED = "it was canceled for the customer: the row becomes CANCELED"
+    REVERSED = "the row says SUCCEEDED, and its PaymentIntent does not"
+
+
+_STATES = {
+    Discrepancy.PAID: PaymentState.SUCCEEDED,
+    Discrepancy.PAID_LATE: PaymentState.SUCCEEDED,
+    Discrepancy.OTHER_MONEY: PaymentState.NEEDS_REVIEW,
+    Discrepancy.DECLINED: PaymentState.DECLINED,
+    Discrepancy.CANCELED: PaymentState.CANCELED,
+}
+"""What the row becomes."""
+
+_CAUSES = {
+    Discrepancy.LOST_ROW: Cause.ROW_LOST,
+    Discrepancy.WITHOUT_ROW: Cause.ROW_LOST,
+    Discrepancy.PAID_LATE: Cause.PAID_AFTER_DECLINE,
+    Discrepancy.PAID_TWICE: Cause.MONEY_DIFFERS,
+    Discrepancy.OTHER_MONEY: Cause.MONEY_DIFFERS,
+    Discrepancy.REVERSED: Cause.MONEY_DIFFERS,
+}
+"""Of those that are an alarm. (The refund of PAID_AFTER_CANCEL raises its own.)"""
+
+
+def find_discrepancy(
+    payment: Payment | None, intent: FoundIntent, *, now: float, requires_action_seconds: int
+) -> Discrepancy:
+    """Compare the row, or its absence, with the PaymentIntent.
+
+    Args:
+        now: epoch seconds.
+        requires_action_seconds: how long the customer may take to authenticate.
+    """
+    is_paid = intent.status == "succeeded"
+    if payment is None:
+        lost = Discrepancy.WITHOUT_ROW if intent.placed_at is None else Discrepancy.LOST_ROW
+        return lost if is_paid else Discrepancy.NONE
+    if is_paid:
+        return _of_success(payment, intent, now)
+    is_own = intent.payment_intent_id == payment.payment_intent_id
+    if is_own and payment.state is PaymentState.SUCCEEDED:
+        return Discrepancy.REVERSED
+    if is_own and payment.state is PaymentState.REQUIRES_ACTION:
+        expired = now - (payment.finalized_at or payment.claimed_at) >= requires_action_seconds
+        return _of_requires_action(payment, intent, expired=expired)
+    return Discrepancy.NONE
+
+
+def _of_success(payment: Payment, intent: FoundIntent, now: float) -> Discrepancy:
+    is_own = intent.payment_intent_id == payment.payment_intent_id
+    if is_own and payment.state is PaymentState.PENDING and now < payment.lease_expires_at:
+        # The lease owner finalizes it; if it crashes, SQS delivers the message again.
+        return Discrepancy.NONE
+    if payment.state is PaymentState.SUCCEEDED:
+        return Discrepancy.NONE if is_own else Discrepancy.PAID_TWICE
+    if payment.state is PaymentState.CANCELED:
+        return Discrepancy.PAID_AFTER_CANCEL
+    if intent.has_other_money(payment.request):
+        return Discrepancy.NONE if payment.state is PaymentState.NEEDS_REVIEW else Discrepancy.OTHER_MONEY
+    return Discrepancy.PAID_LATE if payment.state is PaymentState.DECLINED else Discrepancy.PAID
+
+
+def _of_requires_action(payment: Payment, intent: FoundIntent, *, expired: bool) -> Discrepancy:
+    if intent.is_canceled_by_customer:
+        return Discrepancy.CANCELED
+    if payment.cancel_requested_at is not None:
+        # DECLINED would take the row out of the index of unfinished rows: `reconcile_row` finishes the cancellation.
+        return Discrepancy.NONE
+    if intent.status == "canceled":
+        return Discrepancy.DECLINED
+    if intent.requires_action:
+        return Discrepancy.EXPIRED if expired else Discrepancy.NONE
+    return Discrepancy.DECLINED if intent.status == "requires_payment_method" else Discrepancy.NONE
+
+
+# ---------------------------------------------------------------- an event, or a row
+
+
+def reconcile_event(event: PaymentIntentEvent, tools: "ReconcileTools") -> None:
+    """Correct the row of the event's order by what Stripe shows now. Raises OUTAGES.
+
+    The event shows what was: if the row says the same, or more, Stripe is not asked.
+    """
+    payment_intent_id = event.intent.payment_intent_id
+    for _ in range(TRIES):
+        payment = tools.charge.store.read(event.order_id)
+        if tools.compare(payment, event.intent) is Discrepancy.NONE:
+            return
+        intent = tools.steps.refresh(event.intent, tools)
+        if intent is None and payment is not None and payment.payment_intent_id == payment_intent_id:
+            # The event and the row name it: our API key belongs to another account.
+            raise EventDeferred(_UNKNOWN, cause=Cause.STRIPE_ACCOUNT)
+        if intent is None:
+            # No row names it: nothing can be corrected.
+            tools.report("EventUnknownToStripe", Cause.STRIPE_ACCOUNT, _UNKNOWN, payment, order_id=event.order_id)
+            return
+        try:
+            _correct(event.order_id, payment, intent, tools)
+        except RowChanged:
+            # Usually by the worker of the same charge, which has finalized the row by now.
+            continue
+        return
+    raise RowChanged("the row kept changing")
+
+
+def reconcile_row(payment: Payment, tools: "ReconcileTools") -> bool:
+    """Finish a row that no message's worker finishes. Raises OUTAGES.
+
+    Args:
+        payment: an unfinished row, as it was read just now.
+
+    Returns:
+        Whether it is, or will be, finished without a person.
+    """
+    if payment.state not in UNPAID_STATES:
+        return True
+    if payment.cancel_requested_at is not None:
+        return finish_cancellation(payment, tools.charge).state not in UNPAID_STATES
+    if payment.state is PaymentState.DECLINED or _is_attended(payment, tools):
+        return True
+    if payment.payment_intent_id is None:
+        # Nothing can be charged, and only a message's worker creates: the order service republishes it.
+        return False
+    intent = retrieve(payment.payment_intent_id, tools)
+    if intent is None:
+        tools.report("RowUnknownToStripe", Cause.STRIPE_ACCOUNT, _UNKNOWN, payment)
+        return False
+    if _correct(payment.request.order_id, payment, intent, tools):
+        return True
+    return _finish_unattended(payment, intent, tools)
+
+
+def _is_attended(payment: Payment, tools: "ReconcileTools") -> bool:
+    """Whether a worker has the lease, or a message will soon claim the row again."""
+    attended_until = max(payment.lease_expires_at, payment.claimed_at + UNATTENDED_SECONDS)
+    return payment.state is PaymentState.PENDING and tools.charge.instruments.clock() < attended_until
+
+
+def _finish_unattended(payment: Payment, intent: FoundIntent, tools: "ReconcileTools") -> bool:
+    """Finalize an unattended row if Stripe has decided its attempt; returns as `reconcile_row` does."""
+    if payment.state is not PaymentState.PENDING:
+        return payment.state is PaymentState.REQUIRES_ACTION
+    decision = tools.charge.steps.decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER)
+    if not isinstance(decision, Finalize):
+        # Only a message's worker confirms, or cancels for the next generation.
+        return False
+    if decision.alarm:
+        tools.report("UnattendedNeedsReview", decision.alarm, str(decision.code), payment, intent)
+    _write(payment, decision, tools)
+    return True
+
+
+# ---------------------------------------------------------------- one discrepancy
+
+
+def _correct(order_id: str, payment: Payment | None, intent: FoundIntent, tools: "ReconcileTools") -> bool:
+    """Act on the discrepancy; False if there is none."""
+    discrepancy = tools.compare(payment, intent)
+    if discrepancy is Discrepancy.NONE:
+        return False
+    if cause := _CAUSES.get(discrepancy):
+        tools.report(f"Discrepancy.{discrepancy.name}", cause, discrepancy, payment, intent, order_id=order_id)
+    match discrepancy:
+        case Discrepancy.LOST_ROW:
+            _recover(order_id, intent, tools)
+        case Discrepancy.EXPIRED if payment:
+            _expire(order_id, payment, intent, tools)
+        case Discrepancy.PAID_AFTER_CANCEL if payment:
+            tools.steps.refund_canceled_order(payment, intent, tools.refund)
+        case _ if payment and discrepancy in _STATES:
+            _write(payment, _final(_STATES[discrepancy], intent), tools)
+    return True
+
+
+def _expire(order_id: str, payment: Payment, intent: FoundIntent, tools: "ReconcileTools") -> None:
+    """Cancel the PaymentIntent first: the customer's page could still confirm it. Stripe decides the race."""
+    canceled = _intent_of(tools.charge.gateway.cancel(intent.payment_intent_id, CancelReason.ABANDONED))
+    if canceled is None or canceled.is_open:
+        raise EventDeferred("an expired PaymentIntent could not be canceled")
+    _correct(order_id, payment, canceled, tools)
+
+
+def _recover(order_id: str, intent: FoundIntent, tools: "ReconcileTools") -> None:
+    """Write a paid order's lost row again."""
+    now = tools.charge.instruments.now()
+    if not tools.charge.store.recover(order_id, intent, correlation_id="recovered", now=now):
+        raise RowChanged("there is a row by now")
+
+
+def _write(payment: Payment, final: Finalize, tools: "ReconcileTools") -> None:
+    instruments = tools.charge.instruments
+    if not tools.charge.store.finalize_unclaimed(payment, final, now=instruments.now()):
+        raise RowChanged("the row has changed since it was read")
+    instruments.count(f"Reconciled.{final.state}")
+    if final.state is PaymentState.SUCCEEDED:
+        count_money(instruments, payment.subject, payment.amount_minor, payment.currency)
+    about: dict[str, Any] = {**payment.log_fields, "payment_intent_id": final.payment_intent_id, "state": final.state}
+    instruments.log("payment finalized as Stripe shows it", **about)
+
+
+def _final(state: PaymentState, intent: FoundIntent) -> Finalize:
+    code = OTHER_MONEY if state is PaymentState.NEEDS_REVIEW else None
+    if state is not PaymentState.DECLINED:
+        return Finalize(state, intent.payment_intent_id, intent.generation, code=code)
+    # A PaymentIntent that requires action is canceled as abandoned only when it expires.
+    expired = intent.cancellation_reason == CancelReason.ABANDONED
+    return Finalize(
+        state,
+        intent.payment_intent_id,
+        intent.generation,
+        code=REQUIRES_ACTION_EXPIRED if expired else intent.error_code or intent.status,
+        advice_code=intent.advice_code,
+        declined_charge_id=intent.latest_charge,
+    )
+
+
+# ---------------------------------------------------------------- what they work with
+
+
+def retrieve(payment_intent_id: str, tools: "ReconcileTools") -> FoundIntent | None:
+    """The PaymentIntent as it is now; None if our Stripe account has none of that id."""
+    return _intent_of(tools.charge.gateway.retrieve(payment_intent_id))
+
+
+def refresh(shown: FoundIntent, tools: "ReconcileTools") -> FoundIntent | None:
+    """A PaymentIntent that an event shows, as it is now."""
+    return retrieve(shown.payment_intent_id, tools)
+
+
+def _intent_of(response: StripeResponse) -> FoundIntent | None:
+    if response.failure is None:
+        return response.intent
+    if response.failure.kind is ResponseKind.NOT_FOUND:
+        return None
+    raise EventDeferred(response.failure.kind, cause=CHARGE_RULES[response.failure.kind].alarm)
+
+
+@dataclass(frozen=True)
+class ReconcileSteps:
+    """The steps of reconciling, by name: the simulation replaces one to see that a broken protocol is caught."""
+
+    find_discrepancy: Callable[..., Discrepancy] = find_discrepancy
+    refresh: Callable[[FoundIntent, "ReconcileTools"], FoundIntent | None] = refresh
+    refund_canceled_order: Callable[[Payment, FoundIntent, RefundTools], object] = refund_canceled_order
+
+
+@dataclass(frozen=True)
+class ReconcileTools:
+    """What one event or one row is reconciled with."""
+
+    charge: ChargeTools
+    refund: RefundTools
+    requires_action_seconds: int
+    """How long a customer may take to authenticate."""
+    steps: ReconcileSteps = field(default_factory=ReconcileSteps)
+
+    def compare(self, payment: Payment | None, intent: FoundIntent) -> Discrepancy:
+        """How the row differs from the PaymentIntent at this moment."""
+        return self.steps.find_discrepancy(
+            payment,
+            intent,
+            now=self.charge.instruments.clock(),
+            requires_action_seconds=self.requires_action_seconds,
+        )
+
+    def report(
+        self, metric: str, cause: Cause, message: str, *about: Payment | FoundIntent | None, **details: object
+    ) -> None:
+        """Raise an alarm: something happened that should not, or that no rule can correct."""
+        for each in about:
+            match each:
+                case Payment():
+                    details |= {**each.log_fields, "state": each.state}
+                case FoundIntent():
+                    details |= {"payment_intent_id": each.payment_intent_id, "status_at_stripe": each.status}
+        self.charge.instruments.count(metric)
+        self.charge.instruments.log(message, alarm=cause, **details)
