@@ -7,10 +7,10 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import StringIO
-from typing import Any, Self
+from threading import RLock
+from typing import Any
 from uuid import uuid4
 
 import boto3
@@ -50,28 +50,33 @@ def _of_moto(service: str) -> Any:
     return boto3.client(service)  # type: ignore[call-overload]  # The service is not known before run time.
 
 
-@dataclass
-class Answers:
-    """Stands in for the clients that moto does not have as a stack's: CloudFormation's, and Lambda's mappings."""
+class Answers(list[dict[str, Any]]):
+    """Stands in for the clients that moto does not have as a stack's: answers whatever is asked with its pages."""
 
-    resources: Mapping[str, str] = field(default_factory=dict)
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    mappings: list[dict[str, Any]] = field(default_factory=list)
-
-    def get_paginator(self, operation: str) -> Self:
+    def get_paginator(self, operation: str) -> "Answers":
         return self
 
-    def paginate(self, **_: Any) -> list[dict[str, Any]]:
-        """Pages of one resource each."""
-        pages = [
-            {"StackResourceSummaries": [{"LogicalResourceId": name, "PhysicalResourceId": id_}]}
-            for name, id_ in self.resources.items()
-        ]
-        return pages or [{"EventSourceMappings": self.mappings}]
+    def paginate(self, **_: Any) -> "Answers":
+        return self
 
     def describe_stacks(self, **_: Any) -> dict[str, Any]:
-        found = [{"ParameterKey": name, "ParameterValue": value} for name, value in self.parameters.items()]
-        return {"Stacks": [{"Parameters": found}]}
+        return self[0]
+
+
+class Resources(dict[str, str]):
+    """The physical ids of template.yaml's resources; each is made when it is first asked for."""
+
+    def __init__(self, make: Callable[[str, Mapping[str, Any]], str]) -> None:
+        self._make, self._lock = make, RLock()
+
+    def __contains__(self, logical_id: object) -> bool:
+        return logical_id in load_template()["Resources"]
+
+    def __missing__(self, logical_id: str) -> str:
+        with self._lock:
+            if dict.get(self, logical_id) is None:
+                self[logical_id] = self._make(logical_id, load_template()["Resources"][logical_id])
+        return self[logical_id]
 
 
 class OperatedStack:
@@ -88,36 +93,37 @@ class OperatedStack:
         self._offset_seconds = 0.0
         self._fifo = fifo
         secret = clients("secretsmanager").create_secret(Name=self._name, SecretString=API_KEY)
-        parameters = {
-            "StripeApiBase": stripe_base,
-            "StripeSecretArn": secret["ARN"],
-            "RequiresActionSeconds": "43200",
+        parameters = {"StripeApiBase": stripe_base, "StripeSecretArn": secret["ARN"], "RequiresActionSeconds": "43200"}
+        described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
+        self.mappings: list[dict[str, Any]] = []
+        self._answers = {
+            "cloudformation": Answers([{"Stacks": [{"Parameters": described}]}]),
+            "lambda": Answers([{"EventSourceMappings": self.mappings}]),
         }
-        self.functions = Answers()
-        answers = {"cloudformation": Answers(dict(self._resources()), parameters), "lambda": self.functions}
-        self._answers, self._clients = answers, clients
+        self._clients = clients
         session: Any = self
         self.stack = Stack("shop", session, endpoint_url="http://moto")
+        self.stack.__dict__["_resources"] = Resources(self._make)
 
     def client(self, service: str, **_: Any) -> Any:
         """As boto3's session."""
         return self._answers.get(service) or self._clients(service)
 
-    def _resources(self) -> Iterator[tuple[str, str]]:
-        for logical_id, resource in load_template()["Resources"].items():
-            name = f"{self._name}-{logical_id}"
-            match resource["Type"]:
-                case "AWS::DynamoDB::Table":
-                    create_table(self.dynamodb, name, logical_id)
-                case "AWS::S3::Bucket":
-                    name = name.lower()
-                    self.s3.create_bucket(Bucket=name)
-                case "AWS::SQS::Queue":
-                    is_fifo = self._fifo and "FifoQueue" in str(resource["Properties"])
-                    attributes = {"FifoQueue": "true"} if is_fifo else {}
-                    queue = self.sqs.create_queue(QueueName=name + ".fifo" * is_fifo, Attributes=attributes)
-                    name = queue["QueueUrl"]
-            yield logical_id, name
+    def _make(self, logical_id: str, resource: Mapping[str, Any]) -> str:
+        name = f"{self._name}-{logical_id}"
+        match resource["Type"]:
+            case "AWS::DynamoDB::Table":
+                return create_table(self.dynamodb, name, logical_id)
+            case "AWS::S3::Bucket":
+                self.s3.create_bucket(Bucket=name.lower())
+                return name.lower()
+            case "AWS::SQS::Queue":
+                is_fifo = self._fifo and "FifoQueue" in str(resource["Properties"])
+                attributes = {"FifoQueue": "true"} if is_fifo else {}
+                queue = self.sqs.create_queue(QueueName=name + ".fifo" * is_fifo, Attributes=attributes)
+                return str(queue["QueueUrl"])
+            case _:
+                return name
 
     def ops(self, *words: str) -> tuple[int, dict[str, Any], str]:
         """Run a command: its exit status, its document, and what a person reads."""
@@ -177,9 +183,10 @@ class OperatedStack:
         )
         at = at or datetime.fromtimestamp(self.now(), UTC)
         order_id = changes.get("order_id", f"ord_{uuid4().hex}")
-        item = new_order_item(order_id, "cus_1", wanted, correlation_id="corr-1", now=at)
-        self.put("OrdersTable", **(from_item(item) | changes))
-        return self.set_status(self.order(order_id), OrderStatus(changes.get("status", "PENDING")))
+        item = from_item(new_order_item(order_id, "cus_1", wanted, correlation_id="corr-1", now=at)) | changes
+        shard = shard_of(order_id) if waits(item["status"]) else None
+        self.put("OrdersTable", **item | {"waiting_shard": shard})
+        return StoredOrder.model_validate(item)
 
     def order(self, order_id: str) -> StoredOrder:
         order = self.orders.find(order_id)
@@ -215,7 +222,8 @@ class OperatedStack:
             request, attempt=1, payment_method="pm_card_visa", correlation_id="c", owner="w", now=now, lease_seconds=35
         )
         assert isinstance(claim, Claimed)
-        self.set_payment(order_id, **changes)
+        if changes:
+            self.set_payment(order_id, **changes)
 
     def set_payment(self, order_id: str, **changes: Any) -> None:
         """Change attributes of the payment's row."""

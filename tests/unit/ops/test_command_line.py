@@ -16,7 +16,7 @@ from ops import command_line, connection
 from ops.connection import Stack, connect
 from ops.errors import ExitStatus, Problem, problem_of
 from ops.output import Report, Table, show
-from testing.operated_stack import API_KEY, OperatedStack
+from testing.operated_stack import API_KEY, Answers, OperatedStack
 
 DEPLOYED = ("--stack", "shop", "--region", "eu-west-1")
 
@@ -50,14 +50,21 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Any:
 # ---------------------------------------------------------------- which stack
 
 
-def test_a_deployed_stack_is_found_by_logical_ids(operated: OperatedStack) -> None:
+def test_a_deployed_stack_is_found_by_logical_ids() -> None:
     """Tables by name, queues by URL, on whichever page they are; a resource that the stack lacks is named."""
-    assert operated.stack.resource("PaymentsTable").endswith("-PaymentsTable")
-    assert operated.stack.resource("PaymentsQueue").startswith("https://")
-    with pytest.raises(Problem, match="stack shop has no resource OtherTable"):
-        operated.stack.resource("OtherTable")
-    with pytest.raises(Problem, match="stack shop has no parameter Other"):
-        operated.stack.parameter("Other")
+    ids = {"PaymentsQueue": "https://sqs/payments", "PaymentsTable": "shop-PaymentsTable-1"}
+    listed = [[{"LogicalResourceId": name, "PhysicalResourceId": physical}] for name, physical in ids.items()]
+    session: Any = SimpleNamespace(client=lambda *_, **__: Answers({"StackResourceSummaries": each} for each in listed))
+    stack = Stack("shop", session)
+    assert {name: stack.resource(name) for name in ids} == ids
+    with pytest.raises(Problem, match="stack shop has no resource RefundsTable"):
+        stack.resource("RefundsTable")
+
+
+def test_a_parameter_that_the_stack_lacks_is_named(operated: OperatedStack) -> None:
+    """As one of a template of another version."""
+    with pytest.raises(Problem, match="stack shop has no parameter Profile"):
+        operated.stack.parameter("Profile")
 
 
 def test_the_stripe_key_is_the_one_that_was_named(operated: OperatedStack) -> None:

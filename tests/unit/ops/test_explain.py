@@ -53,7 +53,7 @@ def test_a_disabled_mapping_is_found_by_its_table_and_its_queue(operated: Operat
     operated.place(order_id=ORDER_ID)
     arn = "arn:aws:dynamodb:us-east-1:1:table/{}/stream/2026"
     queue = operated.stack.resource("PaymentsQueue").rpartition("/")[2]
-    operated.functions.mappings = [
+    operated.mappings += [
         {"UUID": "u1", "EventSourceArn": arn.format(operated.stack.resource("OrdersTable")), "State": "Disabled"},
         {"UUID": "u2", "EventSourceArn": arn.format(operated.stack.resource("PaymentsTable")), "State": "Enabled"},
         {"UUID": "u3", "EventSourceArn": f"arn:aws:sqs:us-east-1:1:{queue}", "State": "Enabled"},
@@ -62,7 +62,7 @@ def test_a_disabled_mapping_is_found_by_its_table_and_its_queue(operated: Operat
     [finding] = operated.ops("explain", ORDER_ID)[1]["findings"]
     assert finding["cause"] == "NEVER_PUBLISHED"
     assert finding["fix"].endswith("--uuid u1 --enabled")
-    operated.functions.mappings[0]["State"], operated.functions.mappings[2]["State"] = "Enabled", "Disabled"
+    operated.mappings[0]["State"], operated.mappings[2]["State"] = "Enabled", "Disabled"
     assert causes(operated) == ["QUEUE_NOT_READ"]
 
 
