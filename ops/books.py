@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import batched
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,6 @@ from onecharge.runtime.dynamodb import expression_values, from_item, to_item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from stripe.params import BalanceTransactionListParams
 
 # ---------------------------------------------------------------- Stripe's side
 
@@ -109,14 +109,6 @@ def _id_of(expandable: Any) -> str | None:
     return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
 
 
-class Charged(StrEnum):
-    """Whether a PaymentIntent was charged within the time."""
-
-    WITHIN = "charged within the time, without the order in its metadata"
-    OUTSIDE = "charged at another time"
-    NOT = "not charged"
-
-
 @dataclass(frozen=True)
 class StripeBooks:
     """The books of one Stripe account. A request that Stripe does not answer is repeated for about a minute.
@@ -128,14 +120,9 @@ class StripeBooks:
 
     def pages(self, since: int, until: int) -> Iterator[list[Booked]]:
         """All transactions that were booked from `since` until before `until`, newest first; a hundred at a time."""
-        parameters: BalanceTransactionListParams = {
-            "created": {"gte": since, "lt": until},
-            "limit": PAGE_SIZE,
-            "expand": ["data.source"],
-        }
+        parameters: Any = {"created": {"gte": since, "lt": until}, "limit": PAGE_SIZE, "expand": ["data.source"]}
         while True:
-            given = dict(parameters)
-            page = _patiently(lambda given=given: self.client.v1.balance_transactions.list(given))  # type: ignore[misc]
+            page = _patiently(partial(self.client.v1.balance_transactions.list, parameters))
             yield [booked_of(each) for each in page.data]
             if not page.has_more:
                 return
@@ -155,15 +142,13 @@ class StripeBooks:
         except LookupInconclusive:
             return None
 
-    def charged(self, payment_intent_id: str, since: int, until: int) -> tuple[Charged, int, str]:
-        """Whether and when a PaymentIntent was charged, with its amount and currency."""
+    def charged(self, payment_intent_id: str) -> tuple[int, int, str] | None:
+        """When the charge of a PaymentIntent was booked, its amount and currency; None if it was not charged."""
         expand: Any = {"expand": ["latest_charge.balance_transaction"]}
         intent = _if_found(lambda: self.client.v1.payment_intents.retrieve(payment_intent_id, expand))
         if intent is None or intent.status != "succeeded":
-            return Charged.NOT, 0, ""
-        booked_at = intent.latest_charge.balance_transaction.created
-        when = Charged.WITHIN if since <= booked_at < until else Charged.OUTSIDE
-        return when, intent.amount, intent.currency.upper()
+            return None
+        return intent.latest_charge.balance_transaction.created, intent.amount, intent.currency.upper()
 
     def refund_booked_at(self, stripe_refund_id: str) -> int | None:
         """When a refund was booked; None if Stripe has no such refund."""

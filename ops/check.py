@@ -23,6 +23,7 @@ from uuid import uuid4
 import requests
 
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, Received
+from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
@@ -147,7 +148,7 @@ class Check:
         return self._until("PAID", status)
 
     def _charged(self) -> str:
-        row = self._item("PaymentsTable", order_id=self.order_id)
+        row = self.stack.item("PaymentsTable", order_id=self.order_id) or {}
         intent = self.stack.stripe.v1.payment_intents.retrieve(row["payment_intent_id"]["S"])
         self.payment_intent = intent
         seen = (intent.status, intent.amount_received, intent.currency, intent.livemode)
@@ -159,8 +160,9 @@ class Check:
         def seen() -> str:
             listed = self.stack.stripe.v1.events.list({"type": "payment_intent.succeeded", "limit": 20})
             ours = [each.created for each in listed.data if each.data.object["id"] == self.payment_intent.id]
-            received = int(self._item("PaymentsStateTable", name=Received.job).get("newest_event_at", {"N": "0"})["N"])
-            is_received = any(created <= received + RECEIVED_STEP_SECONDS for created in ours)
+            received = from_item(self.stack.item("PaymentsStateTable", name=Received.job) or {})
+            newest_at = received.get("newest_event_at", 0)
+            is_received = any(created <= newest_at + RECEIVED_STEP_SECONDS for created in ours)
             return "received" if is_received else "not received: is the endpoint there, with its signing secret?"
 
         return self._until("received", seen)
@@ -170,7 +172,7 @@ class Check:
         refund_id = str(self._post(f"orders/{self.order_id}/refunds", {}, token)["refund_id"])
 
         def status() -> str:
-            item = self._item("OrderRefundsTable", order_id=self.order_id, refund_id=refund_id)
+            item = self.stack.item("OrderRefundsTable", order_id=self.order_id, refund_id=refund_id) or {}
             return str(item["status"]["S"])
 
         waited = self._until("SUCCEEDED", status)
@@ -203,15 +205,6 @@ class Check:
         name = "ApproximateNumberOfMessages"
         answer = self.stack.sqs.get_queue_attributes(QueueUrl=self.stack.resource(dlq), AttributeNames=[name])  # type: ignore[list-item]
         return int(answer["Attributes"][name])  # type: ignore[index]
-
-    def _item(self, table: str, **key: str) -> Any:
-        """The item, empty if there is none."""
-        answer = self.stack.dynamodb.get_item(
-            TableName=self.stack.resource(table),
-            Key={name: {"S": value} for name, value in key.items()},
-            ConsistentRead=True,
-        )
-        return answer.get("Item", {})
 
     def _post(self, path: str, body: dict[str, Any], token: str) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": str(uuid4())}

@@ -21,6 +21,7 @@ from botocore.config import Config
 
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.dynamodb import to_item
 from ops.errors import Problem
 
 if TYPE_CHECKING:
@@ -86,6 +87,11 @@ class Stack:
     def functions(self) -> "LambdaClient":
         client: LambdaClient = self.client("lambda")
         return client
+
+    def item(self, table: str, **key: str) -> Mapping[str, Any] | None:
+        """An item of a table by its logical id, in DynamoDB's JSON, read consistently; None if there is none."""
+        name, given = self.resource(table), to_item(key)
+        return self.dynamodb.get_item(TableName=name, Key=given, ConsistentRead=True).get("Item")
 
     # ------------------------------------------------------------ what CloudFormation knows
 

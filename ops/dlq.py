@@ -9,14 +9,11 @@ hides it for a moment, and deletes nothing. Messages that SQS does not show, suc
 are counted.
 """
 
-import json
-import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +33,7 @@ from ops.dlq_letters import (
     reading,
 )
 from ops.errors import ExitStatus, Problem
-from ops.output import Report, Table, redacted
+from ops.output import Report, Table
 
 HELP = "list, redrive or discard the messages in the DLQs"
 
@@ -205,7 +202,6 @@ def _redrive(stack: Stack, arguments: Namespace, letter: DeadLetter, advice: Adv
         return _Result(letter, advice, True, f"would be redriven: {advice.why}")
     sent_as = stack.sqs.send_message(**message_to_send(stack, letter))["MessageId"]
     still = "" if opened.delete(letter) else "; still in the DLQ: its next redrive is a harmless duplicate"
-    _log("message redriven", letter, advice, sent_as=sent_as)
     return _Result(letter, advice, True, f"redriven: {advice.why}{still}", sent_as)
 
 
@@ -217,19 +213,10 @@ def _discard(stack: Stack, arguments: Namespace, letter: DeadLetter, advice: Adv
     if not arguments.yes:
         return _Result(letter, advice, True, f"would be discarded: {advice.why}")
     path = arguments.record or Path(f"dlq-discarded-{stack.name}.jsonl")
-    said = f"{advice.action}: {advice.why}"
-    because = arguments.because
-    append_record(path, stack, letter, because=because, advice=said, by=stack.caller, now=datetime.now(UTC))
+    append_record(path, stack, letter, because=arguments.because, advice=f"{advice.action}: {advice.why}")
     if not opened.delete(letter):
         return _Result(letter, advice, False, "recorded, and not deleted: somebody else reads it; try again")
-    _log("message discarded", letter, advice, because=because, recorded_in=str(path))
     return _Result(letter, advice, True, f"discarded: {advice.why}; recorded in {path}")
-
-
-def _log(message: str, letter: DeadLetter, advice: Advice, **details: str) -> None:
-    """One structured line for each message that was changed, beside the report."""
-    line = {"level": "INFO", "service": "ops", "message": message, "timestamp": datetime.now(UTC).isoformat()}
-    print(redacted(json.dumps({**line, **_described(letter), "advice": advice.why, **details})), file=sys.stderr)
 
 
 def _report(arguments: Namespace, results: Sequence[_Result], notes: Sequence[str]) -> Report:

@@ -40,7 +40,6 @@ from onecharge.payments.refunds.protocol import Refund
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from onecharge.runtime.dynamodb import to_item
 from ops.connection import Stack
 from ops.dlq_letters import DeadLetter, destination_of
 
@@ -148,12 +147,8 @@ def _order(stack: Stack, order_id: str | None) -> StoredOrder | None:
 
 
 def _stored_refund(stack: Stack, event: RefundRequestedEvent | RefundOutcomeEvent) -> StoredRefund | None:
-    answer = stack.dynamodb.get_item(
-        TableName=stack.resource("OrderRefundsTable"),
-        Key=to_item({"order_id": event.data.order_id, "refund_id": event.data.refund_id}),
-        ConsistentRead=True,
-    )
-    return StoredRefund.from_item(answer["Item"]) if "Item" in answer else None
+    item = stack.item("OrderRefundsTable", order_id=event.data.order_id, refund_id=event.data.refund_id)
+    return StoredRefund.from_item(item) if item else None
 
 
 def _is_in_future(event: Any) -> bool:

@@ -1,8 +1,7 @@
 """The messages in the DLQs: what they are, where each belongs, and how they are read, sent back and recorded.
 
-Reading a message hides it for a while, and deletes nothing. When a reading ends, its messages are made visible again;
-if that fails, or the program is killed, SQS does it when the visibility timeout ends. While a message is hidden, no
-other operator sees it, and no metric of visible messages counts it.
+Reading a message hides it for a while, from other operators and from metrics of visible messages, and deletes nothing.
+When a reading ends, its messages are made visible again; if that fails, SQS does it when the visibility timeout ends.
 
 Sending back is send, then delete. SQS cannot do this for us: StartMessageMoveTask moves whole queues, never by reason,
 and it refuses messages that were *sent* to a DLQ, as a function and SNS do, unless a destination is named (Amazon SQS
@@ -335,9 +334,7 @@ def message_to_send(stack: Stack, letter: DeadLetter) -> "SendMessageRequestType
 # ---------------------------------------------------------------- recording what is discarded
 
 
-def append_record(
-    path: Path, stack: Stack, letter: DeadLetter, *, because: str, advice: str, by: str, now: datetime
-) -> None:
+def append_record(path: Path, stack: Stack, letter: DeadLetter, *, because: str, advice: str) -> None:
     """Append a record of the message to the file, as a line of JSON that is on the disk when this returns.
 
     `send_again` is the request of SQS's SendMessage, which `aws sqs send-message --cli-input-json` takes. Secrets and
@@ -347,8 +344,8 @@ def append_record(
     attributes = {name: _without_secrets(value) for name, value in letter.attributes.items()}
     is_whole = (body, attributes) == (letter.body, letter.attributes)
     record = {
-        "discarded_at": now.astimezone(UTC).isoformat(),
-        "discarded_by": by,
+        "discarded_at": datetime.now(UTC).isoformat(),
+        "discarded_by": stack.caller,
         "because": because,
         "advice": advice,
         "dlq": letter.dlq,

@@ -17,9 +17,8 @@ from onecharge.payments.stripe_responses import metadata_of
 from ops.connection import Stack
 from ops.diagnosis import diagnose
 from ops.errors import ExitStatus
-from ops.facts import Facts, IntentFacts
+from ops.facts import Facts, IntentFacts, gather, order_id_of_reference, surroundings
 from ops.findings import Finding, Severity
-from ops.gather import gather, order_id_of_reference, surroundings
 from ops.output import Report, Table, duration_of, time_of
 from ops.resolver import RECORD
 
@@ -84,13 +83,12 @@ def _states(facts: Facts) -> Iterator[tuple[str, str, str]]:
 
 
 def _lines(finding: Finding, now: int, stack: Stack) -> tuple[str, str, str]:
-    cause = finding.cause.says + (f": {finding.detail}" if finding.detail else "")
     following = ""
     if finding.next is not None:
         until = finding.next.until
         when = f", by {time_of(until)} (in {duration_of(until - now)})" if until and until > now else ""
         following = f"{finding.next.mover}{when}"
-    return cause, following, _with_names(finding.fix or "", stack)
+    return finding.says, following, _with_names(finding.fix or "", stack)
 
 
 def _described(finding: Finding, stack: Stack) -> dict[str, Any]:

@@ -1,23 +1,49 @@
-"""What is known about one order at one moment: plain data. gather.py reads it, diagnosis.py judges it.
+"""What is known about one order at one moment, as plain data, and how it is read: it writes nothing.
 
-Times are epoch seconds, amounts minor units.
+Tables, DLQs, Stripe, checkpoints, mappings. Stripe is one of the facts: if it does not answer, the rest is still
+explained. Times are epoch seconds, amounts minor units. diagnosis.py judges the facts.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import stripe
+from pydantic import ValidationError
 
+from onecharge.contract.events import ORDER_ID_PATTERN, reason_of
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charges.protocol import FoundIntent, Payment
+from onecharge.payments.charges.gateway import StripeGateway, found_intent, list_refunds
+from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
+from onecharge.payments.charges.store import payment_of
+from onecharge.payments.refunds.gateway import found_refund
 from onecharge.payments.refunds.protocol import FoundRefund, Refund
-from onecharge.payments.stripe_responses import Failure
-from ops.dlq_letters import DeadLetter
-from ops.failed_records import FailedRecord
+from onecharge.payments.refunds.store import refund_of
+from onecharge.payments.stripe_responses import Failure, LookupInconclusive, classify, metadata_of, order_id_of
+from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.runtime.dynamodb import from_item, to_item
+from ops.connection import Stack
+from ops.dlq_letters import DLQS, DeadLetter, reading
+from ops.errors import ExitStatus, Problem
+from ops.failed_records import Bucket, FailedRecord
 from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
+
+SCAN_PAGES_MAX = 200
+"""Pages of 1 MB that are searched for a correlation id, which no index has."""
+MESSAGES_MAX = 1_000
+"""Messages that are read of each DLQ; with more in it, the facts are incomplete, and say so."""
+FAILED_RECORDS_MAX = 1_000
+"""Failed stream records that are read, of all orders."""
+_SOURCES = (
+    *("OrdersTable", "PaymentsTable", "OrderRefundsTable", "RefundsTable"),
+    *("PaymentsQueue", "OrderUpdatesQueue", "RefundsQueue"),
+)
+"""What functions read, by logical ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,3 +140,206 @@ class Facts(Surroundings):
     """The payment's row with all its attributes; `payment` has those that the protocol reads."""
     stripe: StripeFacts = StripeFacts()
     refunds: Sequence[RefundFacts] = ()
+
+
+# ---------------------------------------------------------------- which order
+
+
+def order_id_of_reference(stack: Stack, given: str) -> str:
+    """The order that an order id, a PaymentIntent's id or a correlation id means. Raises Problem."""
+    if re.match(ORDER_ID_PATTERN, given):
+        return given
+    if re.fullmatch(r"pi_\w+", given):
+        try:
+            found = order_id_of(stack.stripe.v1.payment_intents.retrieve(given))
+        except stripe.InvalidRequestError as error:
+            raise Problem(f"Stripe has no PaymentIntent {given}: {classify(error).kind}", ExitStatus.FOUND) from None
+        if found is None:
+            raise Problem(f"{given} is not of this application: its metadata names no order", ExitStatus.FOUND)
+        return found
+    return _order_of_correlation_id(stack, given)
+
+
+def _order_of_correlation_id(stack: Stack, correlation_id: str) -> str:
+    pages = stack.dynamodb.get_paginator("scan").paginate(
+        TableName=stack.resource("OrdersTable"),
+        FilterExpression="correlation_id = :id",
+        ExpressionAttributeValues=to_item({":id": correlation_id}),
+        ProjectionExpression="order_id",
+    )
+    for number, page in enumerate(pages, 1):
+        if page["Items"]:
+            return str(page["Items"][0]["order_id"]["S"])
+        if number >= SCAN_PAGES_MAX:
+            raise Problem(f"no order with correlation id {correlation_id} in the first {number} MB: use its order id")
+    raise Problem(
+        f"{correlation_id}: no order id (ord_…), PaymentIntent (pi_…), or correlation id of an order", ExitStatus.FOUND
+    )
+
+
+# ---------------------------------------------------------------- of every order
+
+
+def surroundings(stack: Stack, *, now: int) -> Surroundings:
+    """Read once, however many orders are explained."""
+    letters, is_complete = _letters(stack)
+    return Surroundings(
+        now=now,
+        dead_letters=letters,
+        are_dead_letters_complete=is_complete,
+        failed_records=list(islice(Bucket(stack).records(), FAILED_RECORDS_MAX)),
+        sources=list(_sources(stack)),
+        republish=CheckpointStore(stack.dynamodb, stack.resource("OrdersStateTable"), RepublishCheckpoint).read(),
+        reconcile=CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint).read(),
+        requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
+    )
+
+
+def _letters(stack: Stack) -> tuple[list[DeadLetter], bool]:
+    """What the DLQs hold, and whether that is all: each message is hidden for the moment of the read.
+
+    Source queues are not received from: that would raise the receive count, which ends at maxReceiveCount, and hide
+    the message from its function. A DLQ has no redrive policy.
+    """
+
+    def read(dlq: str) -> tuple[list[DeadLetter], bool]:
+        with reading(stack, dlq, limit=MESSAGES_MAX) as opened:
+            letters = [letter for batch in opened.batches() for letter in batch]
+        return letters, not opened.unseen
+
+    with ThreadPoolExecutor(len(DLQS)) as threads:  # Each waits a second for late messages.
+        found = list(threads.map(read, DLQS))
+    return [letter for letters, _ in found for letter in letters], all(is_all for _, is_all in found)
+
+
+def _sources(stack: Stack) -> Iterator[Source]:
+    """Mappings may be of an alias of the function: they are found by what they read."""
+    # The last part of a queue's URL is its name, as of its ARN; a stream's ARN has the table's name in it.
+    logical_ids = {stack.resource(name).split("/")[-1]: name for name in _SOURCES}
+    pages = stack.functions.get_paginator("list_event_source_mappings").paginate()
+    for mapping in (each for page in pages for each in page["EventSourceMappings"]):
+        parts = re.split(r"[:/]", mapping.get("EventSourceArn", ""))
+        logical_id = next((logical_ids[part] for part in parts if part in logical_ids), None)
+        if logical_id:
+            yield Source(
+                source=logical_id,
+                uuid=mapping["UUID"],
+                is_enabled=mapping.get("State", "Enabled") not in ("Disabled", "Disabling"),
+                last_result=mapping.get("LastProcessingResult", ""),
+            )
+
+
+# ---------------------------------------------------------------- of one order
+
+
+def gather(stack: Stack, order_id: str, around: Surroundings, *, asks_stripe: bool) -> Facts:
+    """All that is known about the order; without `asks_stripe`, all but what Stripe knows."""
+    order, order_error = _order(stack, order_id)
+    row = stack.item("PaymentsTable", order_id=order_id)
+    payment = payment_of(row) if row else None
+    at_stripe = stripe_facts(stack, order_id, order, payment, around.now) if asks_stripe else StripeFacts()
+    given: dict[str, Any] = {
+        **vars(around),
+        # A poison message may not be an event: every message that names the order is about it.
+        "dead_letters": [each for each in around.dead_letters if order_id in each.body],
+        "failed_records": [each for each in around.failed_records if each.item_key.get("order_id") == {"S": order_id}],
+    }
+    return Facts(
+        **given,
+        order_id=order_id,
+        order=order,
+        order_error=order_error,
+        payment=payment,
+        row=from_item(row) if row else {},
+        stripe=at_stripe,
+        refunds=_refunds(stack, order_id, at_stripe),
+    )
+
+
+def _order(stack: Stack, order_id: str) -> tuple[StoredOrder | None, str | None]:
+    item = stack.item("OrdersTable", order_id=order_id)
+    if item is None:
+        return None, None
+    try:
+        order = StoredOrder.from_item(item)
+        _ = order.present_attempt
+    except ValidationError as invalid:
+        return None, reason_of(invalid)
+    return order, None
+
+
+def _refunds(stack: Stack, order_id: str, at_stripe: StripeFacts) -> Sequence[RefundFacts]:
+    """Every refund that the tables or Stripe know by one of our ids."""
+    requested = {
+        each.refund_id: each for each in map(StoredRefund.from_item, _items(stack, "OrderRefundsTable", order_id))
+    }
+    rows = {row.request.refund_id: row for row in map(refund_of, _items(stack, "RefundsTable", order_id))}
+    made = [(metadata_of(each).get("refund_id"), each) for intent in at_stripe.intents for each in intent.refunds]
+    return [
+        RefundFacts(
+            refund_id=refund_id,
+            requested=requested.get(refund_id),
+            row=rows.get(refund_id),
+            found=[found_refund(each) for id_, each in made if id_ == refund_id],
+        )
+        for refund_id in sorted({*requested, *rows, *(id_ for id_, _ in made if id_)})
+    ]
+
+
+def _items(stack: Stack, table: str, order_id: str) -> list[Mapping[str, Any]]:
+    pages = stack.dynamodb.get_paginator("query").paginate(
+        TableName=stack.resource(table),
+        KeyConditionExpression="order_id = :order_id",
+        ExpressionAttributeValues=to_item({":order_id": order_id}),
+        ConsistentRead=True,
+    )
+    return [item for page in pages for item in page["Items"]]
+
+
+# ---------------------------------------------------------------- Stripe
+
+
+def stripe_facts(
+    stack: Stack, order_id: str, order: StoredOrder | None, payment: Payment | None, now: int
+) -> StripeFacts:
+    """Every PaymentIntent of the order, by the row's id and by a lookup."""
+    intents: dict[str, IntentFacts] = {}
+    is_complete, failure = True, None
+    try:
+        if payment and payment.payment_intent_id:
+            try:
+                intents[payment.payment_intent_id] = _intent_facts(stack.stripe, payment.payment_intent_id)
+            except stripe.InvalidRequestError as error:
+                if error.http_status != 404:
+                    raise
+        request = payment.request if payment else _request_of(order_id, order)
+        for each in StripeGateway(stack.stripe).find_payment_intents(request, now=now):
+            if each.payment_intent_id not in intents:
+                intents[each.payment_intent_id] = _intent_facts(stack.stripe, each.payment_intent_id)
+    except LookupInconclusive:
+        is_complete = False
+    except stripe.StripeError as error:
+        is_complete, failure = False, classify(error)
+    sorted_intents = sorted(intents.values(), key=lambda each: (each.created, each.intent.generation))
+    return StripeFacts(intents=sorted_intents, failure=failure, is_complete=is_complete)
+
+
+def _request_of(order_id: str, order: StoredOrder | None) -> FrozenRequest:
+    if order is not None:
+        return FrozenRequest.of(order.present_attempt)
+    # Only the id is known: everything of it is looked up.
+    return FrozenRequest(order_id=order_id, amount_minor=0, currency="", customer_id="", placed_at=0)
+
+
+def _intent_facts(client: stripe.StripeClient, payment_intent_id: str) -> IntentFacts:
+    made = client.v1.payment_intents.retrieve(payment_intent_id)
+    charges = client.v1.charges.list({"payment_intent": payment_intent_id, "limit": 100}).data
+    disputes = client.v1.disputes.list({"payment_intent": payment_intent_id, "limit": 100}).data
+    return IntentFacts(
+        intent=found_intent(made),
+        created=made.created,
+        canceled_at=getattr(made, "canceled_at", None),
+        charges=charges[::-1],
+        refunds=list(list_refunds(client, payment_intent_id)),
+        disputes=disputes,
+    )

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from botocore.exceptions import ClientError
-
-from onecharge.runtime.aws import error_code
 from ops.connection import Stack
 from ops.errors import ExitStatus
 from ops.output import Report, Table
@@ -136,16 +133,7 @@ class Bucket:
         )
         if "FunctionError" in invoked:
             return NOT_NOW
-        if self._exists(key_of(record)):
+        if self._s3.list_objects_v2(Bucket=self._name, Prefix=key_of(record))["KeyCount"]:
             self._s3.delete_object(Bucket=self._name, Key=key_of(record))  # The first record stays.
             return STILL_UNPUBLISHABLE
         return PUBLISHED
-
-    def _exists(self, key: str) -> bool:
-        try:
-            self._s3.head_object(Bucket=self._name, Key=key)
-        except ClientError as error:
-            if error_code(error) not in ("404", "NoSuchKey", "NotFound"):
-                raise
-            return False
-        return True

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from onecharge.contract.refunds import RefundState
 from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.store import PaymentStore
@@ -19,8 +18,8 @@ from onecharge.runtime.dynamodb import ALL_SHARDS
 from ops.connection import Stack
 from ops.diagnosis import diagnose
 from ops.errors import ExitStatus
+from ops.facts import gather, surroundings
 from ops.findings import Severity
-from ops.gather import gather, surroundings
 from ops.output import Report, Table, duration_of, time_of
 
 HELP = "list what waits for an outcome: since when, why, until when; the oldest first"
@@ -73,10 +72,9 @@ def run(stack: Stack, arguments: Namespace) -> Report:
             "next": first.next.mover if first.next else "you",
             "until": until,
         }
-        why = first.cause.says + (f": {first.detail}" if first.detail else "")
         waits_for = duration_of(now - waiter.since)
         documents.append(document)
-        rows.append((waiter.order_id, waiter.what, waits_for, why, document["next"], until))
+        rows.append((waiter.order_id, waiter.what, waits_for, first.says, document["next"], until))
         styles.append("red" if first.severity is Severity.BROKEN else None)
     title = f"{len(waiters)} wait" + (f", the oldest {len(rows)} of them" if len(rows) < len(waiters) else "")
     columns = ("order", "what", "waits for", "why", "what moves it next", "by")
@@ -86,7 +84,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
 
 def waiting(stack: Stack, *, until: float) -> list[Waiter]:
     """Everything that waits since then or longer, the oldest first; each order once for each thing that waits."""
-    found = [*_orders(stack, until), *_payments(stack, until), *_refunds(stack, until)]
+    found = [*_orders_and_refunds(stack, until), *_payments(stack, until)]
     by_name: dict[tuple[str, str], Waiter] = {}
     for each in sorted(found, key=lambda waiter: waiter.since):
         by_name.setdefault((each.order_id, each.what.split()[0]), each)
@@ -95,18 +93,13 @@ def waiting(stack: Stack, *, until: float) -> list[Waiter]:
     return [each for each in by_name.values() if not (each.what.startswith("payment") and each.order_id in ordered)]
 
 
-def _orders(stack: Stack, until: float) -> Iterator[Waiter]:
-    index = WaitingIndex(stack.dynamodb, stack.resource("OrdersTable"), "placed_at")
-    for entry in index.entries(until=until):
-        if entry["status"] in WAITING:
-            yield Waiter(entry["order_id"], _epoch(entry["placed_at"]), f"order {entry['status']}")
-
-
-def _refunds(stack: Stack, until: float) -> Iterator[Waiter]:
-    index = WaitingIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), "requested_at")
-    for entry in index.entries(until=until):
-        if entry["status"] == RefundState.PENDING:
-            yield Waiter(entry["order_id"], _epoch(entry["requested_at"]), f"refund {entry['refund_id']}")
+def _orders_and_refunds(stack: Stack, until: float) -> Iterator[Waiter]:
+    """What the index `waiting` has, without what waits for a person."""
+    for table, age in (("OrdersTable", "placed_at"), ("OrderRefundsTable", "requested_at")):
+        for entry in WaitingIndex(stack.dynamodb, stack.resource(table), age).entries(until=until):
+            if entry["status"] in WAITING:
+                what = f"refund {entry['refund_id']}" if "refund_id" in entry else f"order {entry['status']}"
+                yield Waiter(entry["order_id"], datetime.fromisoformat(entry[age]).timestamp(), what)
 
 
 def _payments(stack: Stack, until: float) -> Iterator[Waiter]:
@@ -122,7 +115,3 @@ def _payments(stack: Stack, until: float) -> Iterator[Waiter]:
                     yield Waiter(order_id, payment.attempt_claimed_at, f"payment {payment.state}")
             if after is None:
                 break
-
-
-def _epoch(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()

@@ -41,6 +41,7 @@ from onecharge.payments.stripe_events import EventDeferred
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem, stripe_line
 from ops.output import Report, Table, time_of
@@ -86,7 +87,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     try:
         if arguments.resolution in list(RefundResolution):
             return _resolve_refund(stack, arguments, reason)
-        done, what = _resolve(stack, arguments, reason) if arguments.yes else (False, _dry_run(stack, arguments))
+        done, what = _resolve(stack, arguments, reason)
     except LookupInconclusive:
         raise Problem("Stripe has more to show than was read: run this again later", ExitStatus.FOUND) from None
     return _report({"order_id": arguments.order, "resolution": arguments.resolution, "reason": reason}, what, done=done)
@@ -137,13 +138,14 @@ def _reviewed(index: WaitingIndex, status: str) -> list[dict[str, Any]]:
 
 
 def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any]:
-    item = stack.dynamodb.get_item(
-        TableName=stack.resource("PaymentsTable"), Key={"order_id": {"S": order_id}}, ConsistentRead=True
-    ).get("Item", {})
-    reason = item.get("decline_code", {}).get("S", "no reason is stored")
-    document: dict[str, Any] = {"order_id": order_id, "reason": reason, "since": "", "stripe": [], "possible": []}
-    if "finalized_at" in item:
-        document["since"] = time_of(int(item["finalized_at"]["N"]))
+    row = from_item(stack.item("PaymentsTable", order_id=order_id) or {})
+    document: dict[str, Any] = {
+        "order_id": order_id,
+        "reason": row.get("decline_code", "no reason is stored"),
+        "since": time_of(row["finalized_at"]) if "finalized_at" in row else "",
+        "stripe": [],
+        "possible": [],
+    }
     try:
         seen = resolver.look_up(order_id)
     except LookupInconclusive:
@@ -160,29 +162,20 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
 # ---------------------------------------------------------------- resolve a payment
 
 
-def _dry_run(stack: Stack, arguments: Namespace) -> str:
-    resolver = resolver_of(stack)
-    half_done = _half_done(stack, resolver, arguments)
-    if half_done is not None:
-        moves = f"emit the outcome of the row again, which is {half_done.state}"
-        if _moves_the_order(half_done):
-            moves = "move the order to PENDING, which its stream publishes"
-        return f"would {moves}; --yes does it"
-    seen = resolver.look_up(arguments.order)
-    decision = decide_resolution(Resolution(arguments.resolution), seen, chosen=arguments.payment_intent)
-    if isinstance(decision, Refused):
-        return f"refused: {decision.why}"
-    return f"would {_what(decision, seen.payment)}; --yes does it"
-
-
 def _resolve(stack: Stack, arguments: Namespace, reason: str) -> tuple[bool, str]:
-    """Whether it is done, and what is."""
-    resolver, resolution = resolver_of(stack), Resolution(arguments.resolution)
+    """Whether it is done, and what is; without --yes what would be."""
+    resolver, resolution, chosen = resolver_of(stack), Resolution(arguments.resolution), arguments.payment_intent
     half_done = _half_done(stack, resolver, arguments)
     if half_done is not None:
-        return _finish(stack, resolver, half_done)
-    review = Review(resolution, stack.caller, reason, int(time.time()), arguments.payment_intent)
-    outcome = resolver.resolve(arguments.order, resolution, review, chosen=arguments.payment_intent)
+        return _finish(stack, resolver, half_done, is_dry_run=not arguments.yes)
+    if not arguments.yes:
+        seen = resolver.look_up(arguments.order)
+        decision = decide_resolution(resolution, seen, chosen=chosen)
+        if isinstance(decision, Refused):
+            return False, f"refused: {decision.why}"
+        return False, f"would {_what(decision, seen.payment)}; --yes does it"
+    review = Review(resolution, stack.caller, reason, int(time.time()), chosen)
+    outcome = resolver.resolve(arguments.order, resolution, review, chosen=chosen)
     if isinstance(outcome, Refused):
         return False, f"refused: {outcome.why}"
     if outcome.decision == Reopen(cancel=False):
@@ -229,14 +222,14 @@ def _half_done(stack: Stack, resolver: Resolver, arguments: Namespace) -> Paymen
     return payment if is_late or order.status is OrderStatus.NEEDS_REVIEW else None
 
 
-def _moves_the_order(payment: Payment) -> bool:
-    """Whether the order has to be PENDING first: in review it ignores the row's outcome."""
-    return payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
-
-
-def _finish(stack: Stack, resolver: Resolver, payment: Payment) -> tuple[bool, str]:
-    if _moves_the_order(payment):
+def _finish(stack: Stack, resolver: Resolver, payment: Payment, *, is_dry_run: bool) -> tuple[bool, str]:
+    if payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION):
+        # In review the order ignores the row's outcome: it has to be PENDING first.
+        if is_dry_run:
+            return False, "would move the order to PENDING, which its stream publishes; --yes does it"
         return _publish_again(stack, payment.request.order_id)
+    if is_dry_run:
+        return False, f"would emit the outcome of the row again, which is {payment.state}; --yes does it"
     if not resolver.store.reemit_outcome(payment, now=int(time.time())):
         return False, "refused: the row has changed since it was read: check again"
     return True, f"done: the row is {payment.state}; its outcome moves the order"

@@ -5,7 +5,7 @@ from onecharge.payments.reconcile import UNATTENDED_SECONDS
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
 from republish.republish import RepublishCheckpoint
-from republish.waiting import DAY_SECONDS, republications_due
+from republish.waiting import DAY_SECONDS, FIRST_WAIT_SECONDS, republications_due
 
 REPUBLISH_EVERY_SECONDS = 15 * 60
 RECONCILE_EVERY_SECONDS = 5 * 60
@@ -24,13 +24,9 @@ def next_republication(since: float, *, now: int, checkpoint: RepublishCheckpoin
         # It became due after the last round began: the next one publishes it.
         return max(now, checkpoint.round_at) + REPUBLISH_EVERY_SECONDS
     waited = int(now - since)
-    done, due = waited, waited + 2 * DAY_SECONDS
-    while due - done > 1:  # republications_due only grows.
-        middle = (done + due) // 2
-        if republications_due(middle) > republications_due(waited):
-            due = middle
-        else:
-            done = middle
+    doubled = [FIRST_WAIT_SECONDS << times for times in range(7)]
+    tomorrow = (waited // DAY_SECONDS + 1) * DAY_SECONDS
+    due = next(each for each in [*doubled, tomorrow] if republications_due(each) > republications_due(waited))
     return int(since) + due + REPUBLISH_EVERY_SECONDS
 
 

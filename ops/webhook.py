@@ -22,7 +22,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import requests
 import stripe
@@ -32,9 +32,6 @@ from onecharge.payments.stripe_events import EVENT_TYPES
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report
-
-if TYPE_CHECKING:
-    from stripe.params import WebhookEndpointCreateParams, WebhookEndpointUpdateParams
 
 HELP = "make, check or rotate the webhook endpoint at Stripe"
 PATIENCE_SECONDS = 90
@@ -81,8 +78,7 @@ class Webhook:
             "api_version": STRIPE_VERSION,
             "description": f"{self.stack.name}, made by `python -m ops`",
         }
-        parameters: WebhookEndpointCreateParams = wanted
-        made = endpoints.create(parameters)
+        made = endpoints.create(wanted)
         if not made.secret:  # Only this response has it.
             raise Problem(f"Stripe has returned no secret for {made.id}: nothing was stored")
         try:
@@ -94,8 +90,7 @@ class Webhook:
         return made
 
     def update(self, endpoint: stripe.WebhookEndpoint, **changes: Any) -> None:
-        wanted: Any = changes
-        parameters: WebhookEndpointUpdateParams = wanted
+        parameters: Any = changes
         self.stack.stripe.v1.webhook_endpoints.update(endpoint.id, parameters)
 
     @property

@@ -74,7 +74,7 @@ class Resources(dict[str, str]):
 
     def __missing__(self, logical_id: str) -> str:
         with self._lock:
-            if dict.get(self, logical_id) is None:
+            if self.get(logical_id) is None:
                 self[logical_id] = self._make(logical_id, load_template()["Resources"][logical_id])
         return self[logical_id]
 
@@ -184,7 +184,7 @@ class OperatedStack:
         at = at or datetime.fromtimestamp(self.now(), UTC)
         order_id = changes.get("order_id", f"ord_{uuid4().hex}")
         item = from_item(new_order_item(order_id, "cus_1", wanted, correlation_id="corr-1", now=at)) | changes
-        shard = shard_of(order_id) if waits(item["status"]) else None
+        shard = shard_of(order_id) if waits(OrderStatus(item["status"])) else None
         self.put("OrdersTable", **item | {"waiting_shard": shard})
         return StoredOrder.model_validate(item)
 

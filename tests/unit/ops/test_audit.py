@@ -14,7 +14,7 @@ from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore
-from ops.auditor import DIFFERENCES_MAX, Audited, compare
+from ops.audit import DIFFERENCES_MAX, Audited, compare
 from ops.books import Booked, Kind, StripeBooks, booked_of
 from refund_charge.refund import refund_charge
 from testing.operated_stack import OperatedStack

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ops import dlq_letters, gather
+from ops import dlq_letters, facts
 from ops.errors import Problem
 from testing.operated_stack import API_KEY, FINAL, FREE, OperatedStack
 
@@ -122,7 +122,7 @@ def test_a_record_that_could_not_be_published_is_found(operated: OperatedStack) 
 def test_messages_that_were_not_read_are_reported(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more of this order may be among them."""
     operated.place(order_id=ORDER_ID, status="PAID")
-    monkeypatch.setattr(gather, "MESSAGES_MAX", 1)
+    monkeypatch.setattr(facts, "MESSAGES_MAX", 1)
     for _ in range(2):
         operated.send("OrderUpdatesDlq", "x")
     assert "more messages than were read" in operated.ops("explain", ORDER_ID)[2]
