@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import boto3
 
@@ -10,47 +9,49 @@ from onecharge.payments.stripe_events import Received
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.parallel import Parallel, one_after_another
 from reconcile.run import ReconcileCheckpoint, ReconcileRun
+from testing.fake_stripe import THREE_D_SECURE
 from testing.harness import Log, create_table
 from testing.payment_service import PaymentService
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 RUN_SECONDS = 240.0
 
 
 @dataclass
-class ReconcileHarness:
+class Reconciled(PaymentService):
     """The payment service, and its scheduled run."""
 
-    payments: PaymentService
-    checkpoints: CheckpointStore[ReconcileCheckpoint]
-    received: CheckpointStore[Received]
-    log: Log
+    log: Log = field(kw_only=True)
     gauges: dict[str, float] = field(default_factory=dict)
     seconds_a_request: float = 0
     """What each request to Stripe takes of the invocation's time."""
     parallel: Parallel = one_after_another
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.checkpoints = CheckpointStore(self.dynamodb, "payments-state", ReconcileCheckpoint)
+        self.received = CheckpointStore(self.dynamodb, "payments-state", Received)
+
     def run(self, *, after_seconds: int = 0) -> Counter[str]:
         """One run so much later; returns what it has counted."""
-        self.payments.now += after_seconds
-        self.payments.counted.clear()
-        already = len(self.payments.stripe.asked)
-
-        def seconds_left() -> float:
-            return RUN_SECONDS - (len(self.payments.stripe.asked) - already) * self.seconds_a_request
-
+        self.now += after_seconds
+        self.counted.clear()
+        already = len(self.stripe.asked)
         ReconcileRun(
-            make_tools=self.payments.reconcile_tools,
-            instruments=self.payments.instruments,
+            make_tools=self.reconcile_tools,
+            instruments=self.instruments,
             state=self.checkpoints,
             received=self.received,
-            seconds_left=seconds_left,
+            seconds_left=lambda: RUN_SECONDS - (len(self.stripe.asked) - already) * self.seconds_a_request,
             gauge=self.gauges.__setitem__,
             parallel=self.parallel,
         ).run()
-        return Counter(self.payments.counted)
+        return Counter(self.counted)
+
+    def pay_at_the_bank(self, names: str) -> None:
+        """The customers of these orders authenticate: Stripe has an event of each, which no row shows."""
+        for name in names:
+            self.charge(name, card=THREE_D_SECURE)
+            self.stripe.becomes(str(self.row(name).payment_intent_id), "succeeded")
 
     @property
     def checkpoint(self) -> ReconcileCheckpoint:
@@ -59,15 +60,10 @@ class ReconcileHarness:
         return checkpoint
 
 
-def reconcile_harness(log: Log) -> ReconcileHarness:
-    """Over the AWS that boto3's clients reach: create the tables first."""
-    dynamodb: DynamoDBClient = boto3.client("dynamodb")
-    create_table(dynamodb, "payments", "PaymentsTable")
-    create_table(dynamodb, "refunds", "RefundsTable")
-    create_table(dynamodb, "payments-state", "PaymentsStateTable")
-    return ReconcileHarness(
-        PaymentService(dynamodb, log.logger),
-        CheckpointStore(dynamodb, "payments-state", ReconcileCheckpoint),
-        CheckpointStore(dynamodb, "payments-state", Received),
-        log,
-    )
+def reconciled(log: Log) -> Reconciled:
+    """Over the AWS that boto3's clients reach, with its tables."""
+    dynamodb = boto3.client("dynamodb")
+    tables = {"payments": "PaymentsTable", "refunds": "RefundsTable", "payments-state": "PaymentsStateTable"}
+    for name, logical_id in tables.items():
+        create_table(dynamodb, name, logical_id)
+    return Reconciled(dynamodb, log.logger, log=log)

@@ -14,7 +14,7 @@ from testing.charge_harness import ChargeHarness
 from testing.due_orders import TODAY, Calendar
 from testing.fake_gateway import refused
 from testing.harness import Log, Sample
-from testing.reconcile_harness import reconcile_harness
+from testing.reconcile_harness import reconciled
 from testing.simulation.dynamodb import MemoryDynamoDB
 from testing.tools import Cancellation
 from testing.webhook_harness import WebhookHarness
@@ -191,20 +191,8 @@ def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sa
     endpoint = WebhookHarness(log, sample)
     endpoint.paid()
     intents, endpoint.stripe.intents = endpoint.stripe.intents, {}
-    dispute = {
-        "id": "evt_dispute",
-        "object": "event",
-        "type": "charge.dispute.created",
-        "data": {
-            "object": {
-                "id": "dp_1",
-                "object": "dispute",
-                "payment_intent": "pi_0",
-                "metadata": {},
-                "status": "needs_response",
-            }
-        },
-    }
+    thing = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
+    dispute = endpoint.stripe.emits("charge.dispute.created", thing)
     endpoint.send(dispute)
     assert "Alarm" in endpoint.counted
     endpoint.stripe.intents = intents
@@ -216,16 +204,15 @@ def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sa
 
 def test_a_run_whose_clock_was_ahead_skips_no_event(aws: None, log: Log) -> None:
     """Late truth wins: one run's clock was ahead by less than an hour, and a webhook of the time after it is lost."""
-    scheduled = reconcile_harness(log)
-    service = scheduled.payments
+    service = reconciled(log)
     service.charge(card="pm_card_threeDSecure2Required")
     service.stripe.becomes("pi_0", "requires_payment_method", last_payment_error={"code": "authentication_failed"})
-    scheduled.run(after_seconds=600)
+    service.run(after_seconds=600)
     assert service.row().state == "DECLINED"
-    scheduled.run(after_seconds=HOUR - 60)
+    service.run(after_seconds=HOUR - 60)
     service.now -= HOUR - 60
     service.now += 600
     service.stripe.becomes("pi_0", "succeeded")  # The customer's page tried another card.
     for _ in range(30):
-        scheduled.run(after_seconds=300)
+        service.run(after_seconds=300)
     assert service.row().state == "SUCCEEDED"

@@ -34,102 +34,85 @@ from reconcile.run import (
 )
 from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong_key
 from testing.harness import LambdaContext, Log
-from testing.payment_service import REQUIRES_ACTION_SECONDS, PaymentService, order_id
-from testing.reconcile_harness import RUN_SECONDS, ReconcileHarness, reconcile_harness
+from testing.payment_service import REQUIRES_ACTION_SECONDS, order_id
+from testing.reconcile_harness import RUN_SECONDS, Reconciled, reconciled
 from testing.tools import Cancellation
 
 
 @pytest.fixture
-def scheduled(aws: None, log: Log) -> ReconcileHarness:
-    return reconcile_harness(log)
+def payments(aws: None, log: Log) -> Reconciled:
+    return reconciled(log)
 
 
-@pytest.fixture
-def payments(scheduled: ReconcileHarness) -> PaymentService:
-    return scheduled.payments
-
-
+CANCELED_BY_HAND = {"status": "canceled", "cancellation_reason": "requested_by_customer"}
 DISPUTE = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
 
 
 # ---------------------------------------------------------------- a row that nobody works on
 
 
-def test_a_charge_whose_worker_crashed_is_finalized(scheduled: ReconcileHarness, payments: PaymentService) -> None:
-    """Its message is lost, too, and Stripe's events of it as well: the row's own turn finds it."""
-    payments.crash_after("confirm")
-    payments.stripe.events.clear()
-    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["Reconciled.SUCCEEDED"] == 1
-    assert payments.state() is PaymentState.SUCCEEDED
+DECIDED: dict[str, tuple[str, dict[str, Any], PaymentState]] = {
+    "paid": (VISA, {}, PaymentState.SUCCEEDED),
+    "declined": (DECLINED, {}, PaymentState.DECLINED),
+    "waits for the customer": (THREE_D_SECURE, {}, PaymentState.REQUIRES_ACTION),
+    "canceled for the customer": ("", CANCELED_BY_HAND, PaymentState.CANCELED),
+    "another amount": ("", {"amount": 1}, PaymentState.NEEDS_REVIEW),
+}
 
 
-@pytest.mark.parametrize(
-    ("card", "state"),
-    [(DECLINED, PaymentState.DECLINED), (THREE_D_SECURE, PaymentState.REQUIRES_ACTION)],
-)
+@pytest.mark.parametrize(("card", "changes", "state"), DECIDED.values(), ids=DECIDED.keys())
 def test_what_stripe_has_decided_is_finalized(
-    scheduled: ReconcileHarness, payments: PaymentService, card: str, state: PaymentState
+    payments: Reconciled, card: str, changes: dict[str, Any], state: PaymentState
 ) -> None:
-    """By the same rules as the worker's; the next card may be tried."""
-    payments.crash_after("confirm", card=card)
-    scheduled.run(after_seconds=UNATTENDED_SECONDS)
-    assert payments.state() is state
-    payments.charge(attempt=2)
-    assert payments.state() is PaymentState.SUCCEEDED
-
-
-def test_canceled_for_the_customer_is_canceled(scheduled: ReconcileHarness, payments: PaymentService) -> None:
-    """By hand at Stripe: the trace of a cancellation, whoever has left it."""
-    payments.crash_before("confirm")
-    payments.stripe.becomes("pi_0", "canceled", cancellation_reason="requested_by_customer")
-    scheduled.run(after_seconds=UNATTENDED_SECONDS)
-    assert payments.state() is PaymentState.CANCELED
+    """By the same rules as the worker's. Its message is lost, and Stripe's events as well: the row's turn finds it."""
+    if card:
+        payments.crash_after("confirm", card=card)
+    else:
+        payments.crash_before("confirm")
+    payments.stripe.intents["pi_0"] |= changes
+    payments.stripe.events.clear()
+    counted = payments.run(after_seconds=UNATTENDED_SECONDS)
+    assert (payments.state(), counted[f"Reconciled.{state}"]) == (state, 1)
+    assert counted["Alarm"] == (state is PaymentState.NEEDS_REVIEW)
+    if state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
+        payments.charge(attempt=2)
+        assert payments.state() is PaymentState.SUCCEEDED
 
 
 @pytest.mark.parametrize("status", ["requires_payment_method", "canceled", "processing"])
-def test_nothing_is_confirmed_and_nothing_created(
-    scheduled: ReconcileHarness, payments: PaymentService, status: str
-) -> None:
+def test_nothing_is_confirmed_and_nothing_created(payments: Reconciled, status: str) -> None:
     """What Stripe has not decided waits for a message's worker; after a day nobody comes, and it is an alarm."""
     payments.crash_before("confirm")
     payments.stripe.becomes("pi_0", status)
     payments.stripe.asked.clear()
-    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
-    assert scheduled.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
+    assert payments.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
+    assert payments.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
     assert payments.state() is PaymentState.PENDING
     assert {each.split()[0] for each in payments.stripe.asked} == {"retrieve", "events"}
 
 
-def test_a_decline_of_the_attempt_before_decides_nothing(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_a_decline_of_the_attempt_before_decides_nothing(payments: Reconciled) -> None:
     """The PaymentIntent still shows it; the present attempt was never confirmed."""
     payments.charge(card=DECLINED)
     payments.crash_before("confirm", card=VISA, attempt=2)
-    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    payments.run(after_seconds=UNATTENDED_SECONDS)
     assert payments.state() is PaymentState.PENDING
 
 
-def test_another_amount_at_stripe_needs_review(scheduled: ReconcileHarness, payments: PaymentService) -> None:
-    """Whatever its status: an alarm, and a person."""
-    payments.crash_before("confirm")
-    payments.stripe.intents["pi_0"]["amount"] = 1
-    counted = scheduled.run(after_seconds=UNATTENDED_SECONDS)
-    assert (payments.state(), counted["Alarm"]) == (PaymentState.NEEDS_REVIEW, 1)
-
-
-def test_a_row_that_is_worked_on_is_left_alone(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_a_row_that_is_worked_on_is_left_alone(payments: Reconciled) -> None:
     """Its message claims it again within 15 minutes, each time the lease is free."""
     payments.crash_before("confirm")
     payments.stripe.asked.clear()
-    scheduled.run(after_seconds=UNATTENDED_SECONDS - 1)
+    payments.run(after_seconds=UNATTENDED_SECONDS - 1)
     assert payments.stripe.asked == ["events"]
     payments.stripe.failing["confirm"] = no_answer
     payments.charge()
     payments.stripe.asked.clear()
-    scheduled.run(after_seconds=UNATTENDED_SECONDS - 1)
+    payments.run(after_seconds=UNATTENDED_SECONDS - 1)
     assert payments.stripe.asked == ["events"]
 
 
-def test_a_row_that_is_claimed_since_the_index_was_read_is_left_alone(payments: PaymentService) -> None:
+def test_a_row_that_is_claimed_since_the_index_was_read_is_left_alone(payments: Reconciled) -> None:
     """The index is eventually consistent: the row itself says that somebody works on it."""
     payments.crash_after("confirm", card=DECLINED)
     payments.stripe.asked.clear()
@@ -138,38 +121,34 @@ def test_a_row_that_is_claimed_since_the_index_was_read_is_left_alone(payments: 
     assert (payments.state(), payments.stripe.asked) == (PaymentState.PENDING, [])
 
 
-def test_a_payment_intent_that_stripe_does_not_have_is_an_alarm(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_a_payment_intent_that_stripe_does_not_have_is_an_alarm(payments: Reconciled) -> None:
     """As with the key of another account: nothing is written."""
     payments.crash_before("confirm")
     payments.stripe.intents.clear()
-    counted = scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    counted = payments.run(after_seconds=UNATTENDED_SECONDS)
     assert (counted["RowUnknownToStripe"], counted["Alarm"]) == (1, 1)
     assert payments.state() is PaymentState.PENDING
 
 
-def test_what_a_dead_canceler_left_is_finished(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_what_a_dead_canceler_left_is_finished(payments: Reconciled) -> None:
     """Even of an order that was never sent: a PaymentIntent is created to leave the trace, and never confirmed."""
     assert payments.request_cancel() is Cancellation.CANCELING
-    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    payments.run(after_seconds=UNATTENDED_SECONDS)
     assert payments.state() is PaymentState.CANCELED
     [intent] = payments.stripe.intents.values()
     assert intent["cancellation_reason"] == "requested_by_customer"
     assert payments.stripe.asked_for("confirm") == 0
 
 
-# ---------------------------------------------------------------- issue 8, "REQUIRES_ACTION never ends"
+# ---------------------------------------------------------------- REQUIRES_ACTION ends
 
 
-def test_after_the_parameters_time_it_is_canceled_as_abandoned(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_after_the_parameters_time_it_is_canceled_as_abandoned(payments: Reconciled) -> None:
     """Then the attempt is DECLINED with a code of its own, and another card is tried on the next generation."""
     payments.charge(card=THREE_D_SECURE)
-    scheduled.run(after_seconds=REQUIRES_ACTION_SECONDS - 1)
+    payments.run(after_seconds=REQUIRES_ACTION_SECONDS - 1)
     assert payments.state() is PaymentState.REQUIRES_ACTION
-    scheduled.run(after_seconds=1)
+    payments.run(after_seconds=1)
     assert payments.stripe.intents["pi_0"]["cancellation_reason"] == "abandoned"
     assert payments.item()["decline_code"] == {"S": "requires_action_expired"}
     assert payments.state() is PaymentState.DECLINED
@@ -178,7 +157,7 @@ def test_after_the_parameters_time_it_is_canceled_as_abandoned(
     assert (row.state, row.generation, row.payment_intent_id) == (PaymentState.SUCCEEDED, 1, "pi_1")
 
 
-def test_who_authenticates_at_the_last_moment_has_paid(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_who_authenticates_at_the_last_moment_has_paid(payments: Reconciled) -> None:
     """Stripe decides the race."""
     payments.charge(card=THREE_D_SECURE)
 
@@ -187,38 +166,29 @@ def test_who_authenticates_at_the_last_moment_has_paid(scheduled: ReconcileHarne
             payments.stripe.becomes("pi_0", "succeeded")
 
     payments.stripe.before = authenticates
-    scheduled.run(after_seconds=REQUIRES_ACTION_SECONDS)
+    payments.run(after_seconds=REQUIRES_ACTION_SECONDS)
     assert payments.state() is PaymentState.SUCCEEDED
 
 
-def test_a_run_that_crashes_after_the_cancel_is_gone_on_with(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_a_run_that_crashes_after_the_cancel_is_gone_on_with(payments: Reconciled) -> None:
     """The next one finds it canceled as abandoned: the same code."""
     payments.charge(card=THREE_D_SECURE)
-    payments.stripe.becomes("pi_0", "canceled", cancellation_reason="abandoned")
-    scheduled.run(after_seconds=REQUIRES_ACTION_SECONDS)
+    payments.stripe.intents["pi_0"] |= {"status": "canceled", "cancellation_reason": "abandoned"}
+    payments.run(after_seconds=REQUIRES_ACTION_SECONDS)
     assert payments.item()["decline_code"] == {"S": "requires_action_expired"}
 
 
-def test_a_customer_who_still_has_time_is_no_abandoned_payment(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_a_customer_who_still_has_time_is_no_abandoned_payment(payments: Reconciled) -> None:
     """With a parameter of three days."""
     payments.requires_action_seconds = 3 * 24 * 3600
     payments.charge(card=THREE_D_SECURE)
-    counted = scheduled.run(after_seconds=OVERDUE_SECONDS + 1)
-    assert "AbandonedPayment" not in counted
+    assert payments.run(after_seconds=OVERDUE_SECONDS + 1)["AbandonedPayment"] == 0
 
 
-# ------------------------------------------------------ issue 8, "3-D Secure succeeded, that one stream record lost"
-
-
-def test_a_late_duplicate_re_emits_the_outcome(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_a_late_duplicate_re_emits_the_outcome(payments: Reconciled) -> None:
     """The order service asks again about an order that waits: its outcome goes through the stream once more."""
-    payments.charge(card=THREE_D_SECURE)
-    payments.stripe.becomes("pi_0", "succeeded")
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    payments.pay_at_the_bank("a")
+    payments.run(after_seconds=FINALIZING_SECONDS + 1)
     emitted = payments.row()
     assert emitted.state is PaymentState.SUCCEEDED
     payments.charge(card=THREE_D_SECURE)
@@ -229,7 +199,7 @@ def test_a_late_duplicate_re_emits_the_outcome(scheduled: ReconcileHarness, paym
     assert payments.stripe.charges == ["pi_0"]
 
 
-# ---------------------------------------------------------------- issue 8, "Reconciler": rows
+# ---------------------------------------------------------------- rows
 
 
 def names_of(count: int) -> list[str]:
@@ -241,7 +211,7 @@ def of_one_shard(count: int) -> list[str]:
     return [name for name in names_of(100) if shard_of(order_id(name)) == shard][:count]
 
 
-def test_one_row_that_fails_blocks_no_other(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_one_row_that_fails_blocks_no_other(payments: Reconciled) -> None:
     """Neither one that Stripe does not answer for, nor one that cannot be read; both are tried again on every run."""
     names = names_of(12)
     for name in names:
@@ -249,28 +219,20 @@ def test_one_row_that_fails_blocks_no_other(scheduled: ReconcileHarness, payment
     payments.stripe.events.clear()
     ill, malformed, *others = names
     payments.stripe.failing[str(payments.row(ill).payment_intent_id)] = no_answer
-    key = {"order_id": {"S": order_id(malformed)}}
-    payments.dynamodb.update_item(
-        TableName="payments",
-        Key=key,
-        UpdateExpression="SET #state = :unknown",
-        ExpressionAttributeNames={"#state": "state"},
-        ExpressionAttributeValues={":unknown": {"S": "?"}},
-    )
+    payments.dynamodb.put_item(TableName="payments", Item=payments.item(malformed) | {"state": {"S": "?"}})
     for _ in range(2):
-        counted = scheduled.run(after_seconds=UNATTENDED_SECONDS)
-        assert counted["ReconcileFailed"] == 2
+        counted = payments.run(after_seconds=UNATTENDED_SECONDS)
         # What no outage explains needs a person.
-        assert counted["Alarm"] == 1
+        assert (counted["ReconcileFailed"], counted["Alarm"]) == (2, 1)
     assert {payments.state(name) for name in others} == {PaymentState.SUCCEEDED}
-    failed = {line["order_id"] for line in scheduled.log.lines if "not reconciled" in line["message"]}
+    failed = {line["order_id"] for line in payments.log.lines if "not reconciled" in line["message"]}
     assert failed == {order_id(ill), order_id(malformed)}
     payments.stripe.failing.clear()
-    scheduled.run(after_seconds=300)
+    payments.run(after_seconds=300)
     assert payments.state(ill) is PaymentState.SUCCEEDED
 
 
-def test_only_unfinished_rows_are_visited(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_only_unfinished_rows_are_visited(payments: Reconciled) -> None:
     """By the index, not by a scan; a finished row costs nothing."""
     for name in names_of(12):
         payments.charge(name)
@@ -280,7 +242,7 @@ def test_only_unfinished_rows_are_visited(scheduled: ReconcileHarness, payments:
     payments.dynamodb.meta.events.register(
         "before-call.dynamodb", lambda model, **_: asked.append(model.name), unique_id="watch"
     )
-    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    payments.run(after_seconds=UNATTENDED_SECONDS)
     counted = Counter(asked)
     assert "Scan" not in counted
     # DynamoDB may say only with one more page that a shard has no more rows.
@@ -289,34 +251,34 @@ def test_only_unfinished_rows_are_visited(scheduled: ReconcileHarness, payments:
     assert counted["GetItem"] == 3
 
 
-def test_each_shard_is_visited_from_the_oldest_row_on(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_each_shard_is_visited_from_the_oldest_row_on(payments: Reconciled) -> None:
     """Whoever has waited longest is first."""
     names = of_one_shard(4)
     for name in reversed(names):
         payments.crash_before("confirm", name)
         payments.now += 60
     payments.stripe.asked.clear()
-    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    payments.run(after_seconds=UNATTENDED_SECONDS)
     visited = [each.split()[1] for each in payments.stripe.asked if each.startswith("retrieve")]
     assert visited == [payments.row(name).payment_intent_id for name in reversed(names)]
 
 
-def test_a_run_is_bounded_and_the_next_one_goes_on(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_a_run_is_bounded_and_the_next_one_goes_on(payments: Reconciled) -> None:
     """Rows that take long do not keep a round from its end, and no row is visited twice in it."""
-    scheduled.run()
+    payments.run()
     started_at = payments.now
     for name in names_of(20):
         payments.crash_before("confirm", name)
     payments.stripe.failing["retrieve"] = no_answer
     payments.now += UNATTENDED_SECONDS
     payments.stripe.asked.clear()
-    scheduled.seconds_a_request = STEP_SECONDS
+    payments.seconds_a_request = STEP_SECONDS
     rounds = 0
-    while not rounds or not scheduled.checkpoint.is_between_rounds:
-        scheduled.run(after_seconds=300)
+    while not rounds or not payments.checkpoint.is_between_rounds:
+        payments.run(after_seconds=300)
         rounds += 1
-        behind = 0 if scheduled.checkpoint.is_between_rounds else payments.now - started_at
-        assert scheduled.gauges["RowsBehindSeconds"] == behind
+        behind = 0 if payments.checkpoint.is_between_rounds else payments.now - started_at
+        assert payments.gauges["RowsBehindSeconds"] == behind
     visited = Counter(each for each in payments.stripe.asked if each.startswith("retrieve"))
     assert (len(visited), set(visited.values())) == (20, {1})
     assert rounds > 2
@@ -333,20 +295,20 @@ class Recorded:
         return one_after_another(call, self.together[-1])
 
 
-def test_rows_of_a_shard_are_visited_in_parallel(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_rows_of_a_shard_are_visited_in_parallel(payments: Reconciled) -> None:
     """A page of the index at a time; what a run leaves is the next run's, and nothing is skipped."""
     names = names_of(40)
     for name in names:
         payments.crash_after("confirm", name)
     payments.stripe.events.clear()
     payments.now += UNATTENDED_SECONDS
-    scheduled.parallel, scheduled.seconds_a_request = Recorded(), STEP_SECONDS / 2
+    payments.parallel, payments.seconds_a_request = Recorded(), STEP_SECONDS / 2
     runs = 0
-    while not runs or not scheduled.checkpoint.is_between_rounds:
-        scheduled.run(after_seconds=300)
+    while not runs or not payments.checkpoint.is_between_rounds:
+        payments.run(after_seconds=300)
         runs += 1
     by_shard = [[order_id(name) for name in names if shard_of(order_id(name)) == shard] for shard in ALL_SHARDS]
-    pages = [sorted(page) for page in scheduled.parallel.together if page]
+    pages = [sorted(page) for page in payments.parallel.together if page]
     assert sorted(each for page in pages for each in page) == sorted(order_id(name) for name in names)
     assert max(len(page) for page in pages) == min(IN_PARALLEL, max(len(each) for each in by_shard))
     assert all(any({*page} <= {*of_shard} for of_shard in by_shard) for page in pages)
@@ -355,55 +317,51 @@ def test_rows_of_a_shard_are_visited_in_parallel(scheduled: ReconcileHarness, pa
 
 
 @pytest.mark.parametrize("orders", ["aaaaaaaa", "aabbaabb", "abcdef01"])
-def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_applied(
-    scheduled: ReconcileHarness, payments: PaymentService, orders: str
-) -> None:
+def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_applied(payments: Reconciled, orders: str) -> None:
     """However few of a page's events a run has time for, those of one order in parallel included: none is skipped."""
     for name in sorted({*orders}):
         payments.charge(name, card=THREE_D_SECURE)
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    payments.run(after_seconds=FINALIZING_SECONDS + 1)
     for name in orders:
         payments.stripe.becomes(str(payments.row(name).payment_intent_id), "succeeded")
-    scheduled.parallel, scheduled.seconds_a_request = Recorded(), RUN_SECONDS
+    payments.parallel, payments.seconds_a_request = Recorded(), RUN_SECONDS
     payments.now += FINALIZING_SECONDS + 1
     runs = 0
-    while scheduled.checkpoint.since < payments.now - FINALIZING_SECONDS:
-        scheduled.seconds_a_request = RUN_SECONDS / 2 if runs else RUN_SECONDS
-        scheduled.run()
+    while payments.checkpoint.since < payments.now - FINALIZING_SECONDS:
+        payments.seconds_a_request = RUN_SECONDS / 2 if runs else RUN_SECONDS
+        payments.run()
         runs += 1
         assert runs <= len(orders)
-    applied = [event.event_id for page in scheduled.parallel.together for event in page if not isinstance(event, str)]
+    applied = [event.event_id for page in payments.parallel.together for event in page if not isinstance(event, str)]
     expected = [str(event["id"]) for event in payments.stripe.events if event["type"] == "payment_intent.succeeded"]
     assert sorted(applied) == sorted(expected)
     assert {payments.state(name) for name in orders} == {PaymentState.SUCCEEDED}
 
 
-def test_no_round_for_an_hour_is_an_alarm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_no_round_for_an_hour_is_an_alarm(payments: Reconciled) -> None:
     """What is stuck would be stuck unseen."""
     for name in {shard_of(order_id(name)): name for name in names_of(20)}.values():
         payments.crash_before("confirm", name)
-    scheduled.run(after_seconds=UNATTENDED_SECONDS)
-    scheduled.seconds_a_request = 90
-    assert scheduled.run(after_seconds=ROUND_OVERDUE_SECONDS)["ReconcileOverdue"] == 0
-    counted = scheduled.run(after_seconds=1)
+    payments.run(after_seconds=UNATTENDED_SECONDS)
+    payments.seconds_a_request = 90
+    assert payments.run(after_seconds=ROUND_OVERDUE_SECONDS)["ReconcileOverdue"] == 0
+    counted = payments.run(after_seconds=1)
     assert (counted["ReconcileOverdue"], counted["Alarm"]) == (1, 1)
 
 
-def test_an_abandoned_payment_is_an_alarm_on_every_run(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_an_abandoned_payment_is_an_alarm_on_every_run(payments: Reconciled) -> None:
     """An order without a PaymentIntent, of which no message comes any more."""
     payments.crash_before("create")
-    assert scheduled.run(after_seconds=OVERDUE_SECONDS - 1)["AbandonedPayment"] == 0
+    assert payments.run(after_seconds=OVERDUE_SECONDS - 1)["AbandonedPayment"] == 0
     for _ in range(2):
-        counted = scheduled.run(after_seconds=300)
+        counted = payments.run(after_seconds=300)
         assert (counted["AbandonedPayment"], counted["Alarm"]) == (1, 1)
     # A redriven message can still claim it.
     payments.charge()
     assert payments.state() is PaymentState.SUCCEEDED
 
 
-def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(payments: Reconciled) -> None:
     """Its last claim is young, the attempt is not: the worker says so, and the run once nobody claims it any more."""
     payments.charge(card=DECLINED)
     payments.now += 3 * OVERDUE_SECONDS
@@ -417,68 +375,59 @@ def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(
     payments.charge(attempt=2)
     assert [each for each in payments.counted if "Payment" not in each] == ["Alarm"]
     assert "PaymentOverdue" in payments.counted
-    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 1
+    assert payments.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 1
 
 
-def test_a_late_cancellation_is_not_as_old_as_its_attempt(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_a_late_cancellation_is_not_as_old_as_its_attempt(payments: Reconciled) -> None:
     """It has a day of its own."""
     payments.charge(card=DECLINED)
     payments.now += 3 * OVERDUE_SECONDS
     payments.request_cancel(card=DECLINED)
     payments.stripe.failing["cancel"] = no_answer
-    assert scheduled.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
-    assert scheduled.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
+    assert payments.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
+    assert payments.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
 
 
-# ---------------------------------------------------------------- issue 8, "Reconciler": events
+# ---------------------------------------------------------------- events
 
 
-def test_what_has_just_happened_is_left_to_whoever_does_it(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_what_has_just_happened_is_left_to_whoever_does_it(payments: Reconciled) -> None:
     """Events are read when they are old enough for it to be finalized; and then they are read."""
     payments.charge(card=THREE_D_SECURE)
-    scheduled.run()
+    payments.run()
     payments.stripe.becomes("pi_0", "succeeded")
-    scheduled.run(after_seconds=FINALIZING_SECONDS)
+    payments.run(after_seconds=FINALIZING_SECONDS)
     assert payments.state() is PaymentState.REQUIRES_ACTION
-    scheduled.run(after_seconds=1)
+    payments.run(after_seconds=1)
     assert payments.state() is PaymentState.SUCCEEDED
-    assert scheduled.gauges["EventsBehindSeconds"] == FINALIZING_SECONDS
+    assert payments.gauges["EventsBehindSeconds"] == FINALIZING_SECONDS
 
 
-def test_a_lost_row_is_recovered_without_a_webhook(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_a_lost_row_is_recovered_without_a_webhook(payments: Reconciled) -> None:
     """From Stripe's list of events."""
     payments.charge()
     payments.dynamodb.delete_item(TableName="payments", Key={"order_id": {"S": order_id("a")}})
-    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert (counted["Discrepancy.LOST_ROW"], counted["Alarm"]) == (1, 1)
     assert payments.state() is PaymentState.SUCCEEDED
 
 
-def test_one_event_that_fails_blocks_no_other(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_one_event_that_fails_blocks_no_other(payments: Reconciled) -> None:
     """It is kept in the checkpoint, and handled by a later run."""
-    for name in "abc":
-        payments.charge(name, card=THREE_D_SECURE)
-    for intent_id in payments.stripe.intents:
-        payments.stripe.becomes(intent_id, "succeeded")
+    payments.pay_at_the_bank("abc")
     payments.stripe.failing["pi_1"] = no_answer
-    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert (counted["ReconcileFailed"], counted["Alarm"]) == (1, 0)
     assert [payments.state(name) for name in "abc"] == ["SUCCEEDED", "REQUIRES_ACTION", "SUCCEEDED"]
-    assert scheduled.run(after_seconds=300)["ReconcileFailed"] == 1
-    [failed] = scheduled.checkpoint.failed
-    assert (failed.event_id, failed.attempts) == (payments.stripe.events[-2]["id"], 2)
+    assert payments.run(after_seconds=300)["ReconcileFailed"] == 1
+    [failed] = payments.checkpoint.failed
+    assert (failed.event_id, failed.attempts) == (payments.stripe.events[3]["id"], 2)
     payments.stripe.failing.clear()
-    scheduled.run(after_seconds=300)
-    assert (payments.state("b"), scheduled.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
+    payments.run(after_seconds=300)
+    assert (payments.state("b"), payments.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
 
 
-def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(payments: Reconciled) -> None:
     """From the same list as those of PaymentIntents, by the same rules."""
     payments.charge()
     refund_id = f"rfd_{'1' * 32}"
@@ -486,7 +435,7 @@ def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(
     payments.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
     payments.stripe.refund_fails("re_1")
     payments.stripe.emits("charge.dispute.created", DISPUTE)
-    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
     refund = payments.refund_store.read(order_id("a"), refund_id)
     assert refund is not None
     assert (refund.state, counted["RefundDiscrepancy.LOST_ROW"]) == (RefundState.FAILED, 1)
@@ -495,42 +444,39 @@ def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(
     assert counted["ChargeDisputed"] == 1
 
 
-def received(scheduled: ReconcileHarness, event: dict[str, Any]) -> None:
+def received(payments: Reconciled, event: dict[str, Any]) -> None:
     """Stripe's webhook has delivered the event."""
     parsed = parse_event(stripe.Event.construct_from(event, None))
     assert parsed is not None
-    NewestReceived(scheduled.received).saw(parsed)
-    apply_event(parsed, scheduled.payments.reconcile_tools())
+    NewestReceived(payments.received).saw(parsed)
+    apply_event(parsed, payments.reconcile_tools())
 
 
-def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(payments: Reconciled) -> None:
     """Only a dispute has its order retrieved: the event does not name it."""
     payments.charge()
     payments.charge("b", card=THREE_D_SECURE)
-    received(scheduled, payments.stripe.becomes("pi_1", "succeeded"))
-    received(scheduled, payments.stripe.refund("pi_0", 700))
-    received(scheduled, payments.stripe.emits("charge.dispute.created", DISPUTE))
+    received(payments, payments.stripe.becomes("pi_1", "succeeded"))
+    received(payments, payments.stripe.refund("pi_0", 700))
+    received(payments, payments.stripe.emits("charge.dispute.created", DISPUTE))
     payments.stripe.asked.clear()
-    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
+    assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
     assert payments.stripe.asked == ["events", "retrieve pi_0"]
 
 
-def test_a_silent_webhook_is_an_alarm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_a_silent_webhook_is_an_alarm(payments: Reconciled) -> None:
     """Three events at Stripe are newer than all that were received; of what is older than the stack none is expected.
     A newer one that is received ends the silence."""
 
     def silent_after(*events: dict[str, Any]) -> int:
         for event in events:
-            received(scheduled, event)
-        return scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"]
-
-    payments.charge()
+            received(payments, event)
+        return payments.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"]
 
     def happens() -> dict[str, Any]:
         return payments.stripe.becomes("pi_0", "succeeded")
 
+    payments.charge()
     for _ in range(SILENT_EVENTS):
         happens()
     assert [silent_after(), silent_after()] == [0, 0]
@@ -542,140 +488,118 @@ def test_a_silent_webhook_is_an_alarm(scheduled: ReconcileHarness, payments: Pay
     assert [silent_after() for _ in range(2)] == [0, 0]
 
 
-def test_events_of_the_minute_of_the_newest_one_are_no_silence(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_events_of_the_minute_of_the_newest_one_are_no_silence(payments: Reconciled) -> None:
     """Their own times are not stored."""
     payments.charge()
-    scheduled.run()
+    payments.run()
     payments.now += RECEIVED_STEP_SECONDS
-    received(scheduled, payments.stripe.becomes("pi_0", "succeeded"))
+    received(payments, payments.stripe.becomes("pi_0", "succeeded"))
     payments.now += RECEIVED_STEP_SECONDS - 1
     for _ in range(SILENT_EVENTS):
         payments.stripe.becomes("pi_0", "succeeded")
-    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 0
+    assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 0
 
 
-def test_what_the_webhook_left_to_a_worker_is_compared_again(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_what_the_webhook_left_to_a_worker_is_compared_again(payments: Reconciled) -> None:
     """The worker may have crashed, and its message be lost."""
     payments.crash_after("confirm")
-    received(scheduled, payments.stripe.events[-1])
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    received(payments, payments.stripe.events[-1])
+    payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert payments.state() is PaymentState.SUCCEEDED
 
 
-def test_after_a_restore_events_that_were_applied_before_are_applied_again(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_after_a_restore_events_that_were_applied_before_are_applied_again(payments: Reconciled) -> None:
     """The rows may be older than the restore: no refund and no dispute of theirs stays unknown."""
     payments.charge()
     since, row = payments.now, payments.item()
     payments.stripe.refund("pi_0", 700)
     payments.stripe.emits("charge.dispute.created", DISPUTE)
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    payments.run(after_seconds=FINALIZING_SECONDS + 1)
     applied = payments.item()
     payments.dynamodb.put_item(TableName="payments", Item=row)
-    scheduled.checkpoints.write(scheduled.checkpoint.reading_since(since))
-    scheduled.run(after_seconds=300)
+    payments.checkpoints.write(payments.checkpoint.reading_since(since))
+    payments.run(after_seconds=300)
     assert payments.item() == applied
 
 
-def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(payments: Reconciled) -> None:
     """Only its id is kept; the alarm is raised when it is handled, and not before."""
     payments.charge()
     event = payments.stripe.emits("charge.dispute.created", DISPUTE)
     payments.stripe.failing["retrieve"] = no_answer
-    assert scheduled.run(after_seconds=FINALIZING_SECONDS + 1)["ChargeDisputed"] == 0
-    assert [each.event_id for each in scheduled.checkpoint.failed] == [event["id"]]
+    assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["ChargeDisputed"] == 0
+    assert [each.event_id for each in payments.checkpoint.failed] == [event["id"]]
     payments.stripe.failing.clear()
-    assert scheduled.run(after_seconds=300)["ChargeDisputed"] == 1
-    assert (scheduled.checkpoint.failed, scheduled.run(after_seconds=300)["ChargeDisputed"]) == ((), 0)
+    assert payments.run(after_seconds=300)["ChargeDisputed"] == 1
+    assert (payments.checkpoint.failed, payments.run(after_seconds=300)["ChargeDisputed"]) == ((), 0)
 
 
-def test_a_failed_event_that_cannot_be_retrieved_is_kept(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_a_failed_event_that_cannot_be_retrieved_is_kept(payments: Reconciled) -> None:
     """It counts as one more attempt; a key of another account, to which it is unknown, is an alarm."""
-    payments.charge(card=THREE_D_SECURE)
-    payments.stripe.becomes("pi_0", "succeeded")
+    payments.pay_at_the_bank("a")
     payments.stripe.failing["retrieve"] = no_answer
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    payments.run(after_seconds=FINALIZING_SECONDS + 1)
     payments.stripe.failing["event"] = wrong_key
-    assert scheduled.run(after_seconds=300)["Alarm"] == 1
-    assert [each.attempts for each in scheduled.checkpoint.failed] == [2]
+    assert payments.run(after_seconds=300)["Alarm"] == 1
+    assert [each.attempts for each in payments.checkpoint.failed] == [2]
     payments.stripe.failing.clear()
-    scheduled.run(after_seconds=300)
-    assert (payments.state(), scheduled.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
+    payments.run(after_seconds=300)
+    assert (payments.state(), payments.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
 
 
-def test_an_event_that_fails_for_a_day_is_abandoned_with_an_alarm(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_an_event_that_fails_for_a_day_is_abandoned_with_an_alarm(payments: Reconciled) -> None:
     """With its order and PaymentIntent in the log."""
-    payments.charge(card=THREE_D_SECURE)
-    payments.stripe.becomes("pi_0", "succeeded")
+    payments.pay_at_the_bank("a")
     payments.stripe.failing["pi_0"] = no_answer
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    checkpoint = scheduled.checkpoint
-    [failed] = checkpoint.failed
-    scheduled.checkpoints.write(replace(checkpoint, failed=(replace(failed, attempts=FAILED_ATTEMPTS_MAX),)))
-    counted = scheduled.run(after_seconds=300)
+    payments.run(after_seconds=FINALIZING_SECONDS + 1)
+    [failed] = payments.checkpoint.failed
+    last_try = (replace(failed, attempts=FAILED_ATTEMPTS_MAX),)
+    payments.checkpoints.write(replace(payments.checkpoint, failed=last_try))
+    counted = payments.run(after_seconds=300)
     assert (counted["EventAbandoned"], counted["Alarm"]) == (1, 1)
-    assert scheduled.checkpoint.failed == ()
-    [line] = [line for line in scheduled.log.lines if "event abandoned" in line["message"]]
+    assert payments.checkpoint.failed == ()
+    [line] = [line for line in payments.log.lines if "event abandoned" in line["message"]]
     assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
 
 
-def test_if_too_many_events_fail_reading_waits(
-    scheduled: ReconcileHarness, payments: PaymentService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_too_many_events_fail_reading_waits(payments: Reconciled, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint stays small, no event is passed over, and rows go on; then all are handled."""
     monkeypatch.setattr(run_module, "FAILED_MAX", 2)
-    for name in "abcdef":
-        payments.charge(name, card=THREE_D_SECURE)
-    for intent_id in payments.stripe.intents:
-        payments.stripe.becomes(intent_id, "succeeded")
+    payments.pay_at_the_bank("abcdef")
     payments.stripe.failing["retrieve"] = no_answer
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
-    assert len(scheduled.checkpoint.failed) == IN_PARALLEL
+    payments.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert len(payments.checkpoint.failed) == IN_PARALLEL
     payments.crash_after("confirm", "9")
     payments.stripe.failing.clear()
     payments.stripe.failing |= {"pi_2": no_answer, "pi_3": no_answer}
-    scheduled.run(after_seconds=UNATTENDED_SECONDS)
+    payments.run(after_seconds=UNATTENDED_SECONDS)
     assert payments.state("9") is PaymentState.SUCCEEDED
     payments.stripe.failing.clear()
-    scheduled.run(after_seconds=300)
+    payments.run(after_seconds=300)
     assert {payments.state(name) for name in "abcdef"} == {PaymentState.SUCCEEDED}
 
 
 @pytest.mark.parametrize(("failure", "alarms"), [(no_answer, 0), (wrong_key, 1)])
-def test_an_outage_loses_nothing(
-    scheduled: ReconcileHarness, payments: PaymentService, failure: Any, alarms: int
-) -> None:
+def test_an_outage_loses_nothing(payments: Reconciled, failure: Any, alarms: int) -> None:
     """The next run reads the same events; a key that Stripe refuses is an alarm."""
-    payments.charge(card=THREE_D_SECURE)
-    payments.stripe.becomes("pi_0", "succeeded")
+    payments.pay_at_the_bank("a")
     payments.stripe.failing["events"] = failure
-    counted = scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert (counted["ReconcileInterrupted"], counted["Alarm"] - counted["ReconcileOverdue"]) == (1, alarms)
     payments.stripe.failing.clear()
-    scheduled.run(after_seconds=300)
+    payments.run(after_seconds=300)
     assert payments.state() is PaymentState.SUCCEEDED
 
 
-def test_events_that_cannot_be_listed_for_an_hour_are_an_alarm(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_events_that_cannot_be_listed_for_an_hour_are_an_alarm(payments: Reconciled) -> None:
     """The first run is at most that far behind."""
-    scheduled.run()
+    payments.run()
     payments.stripe.failing["events"] = no_answer
-    assert scheduled.run(after_seconds=ROUND_OVERDUE_SECONDS - FINALIZING_SECONDS)["ReconcileOverdue"] == 0
-    assert scheduled.run(after_seconds=1)["ReconcileOverdue"] == 1
+    assert payments.run(after_seconds=ROUND_OVERDUE_SECONDS - FINALIZING_SECONDS)["ReconcileOverdue"] == 0
+    assert payments.run(after_seconds=1)["ReconcileOverdue"] == 1
 
 
-def test_many_events_are_read_page_by_page(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_many_events_are_read_page_by_page(payments: Reconciled) -> None:
     """And gone on with by the next run if time is short."""
     payments.charge(card=THREE_D_SECURE)
     for _ in range(205):
@@ -683,60 +607,57 @@ def test_many_events_are_read_page_by_page(scheduled: ReconcileHarness, payments
     payments.stripe.becomes("pi_0", "succeeded")
     payments.now += FINALIZING_SECONDS + 1
     payments.stripe.asked.clear()
-    scheduled.seconds_a_request = 90
-    while scheduled.run(after_seconds=1) and scheduled.checkpoint.since != scheduled.checkpoint.until:
+    payments.seconds_a_request = 90
+    while payments.run(after_seconds=1) and payments.checkpoint.since != payments.checkpoint.until:
         pass
-    scheduled.run()
+    payments.run()
     assert payments.state() is PaymentState.SUCCEEDED
     assert payments.stripe.asked_for("events") >= 3
 
 
-def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_events(
-    scheduled: ReconcileHarness, payments: PaymentService
-) -> None:
+def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_events(payments: Reconciled) -> None:
     """What it missed, the rows' own turn finds."""
     payments.charge(card=THREE_D_SECURE)
-    scheduled.run()
+    payments.run()
     payments.stripe.becomes("pi_0", "succeeded")
     payments.stripe.events.clear()
-    scheduled.run(after_seconds=90 * 24 * 3600)
+    payments.run(after_seconds=90 * 24 * 3600)
     assert payments.state() is PaymentState.SUCCEEDED
-    assert scheduled.checkpoint.since == payments.now - FINALIZING_SECONDS
+    assert payments.checkpoint.since == payments.now - FINALIZING_SECONDS
 
 
 # ---------------------------------------------------------------- runs
 
 
-def test_two_runs_at_once_do_no_harm(scheduled: ReconcileHarness, payments: PaymentService) -> None:
+def test_two_runs_at_once_do_no_harm(payments: Reconciled) -> None:
     """One of them notices that the other has written the checkpoint, and stops."""
-    payments.charge(card=THREE_D_SECURE)
-    payments.stripe.becomes("pi_0", "succeeded")
+    payments.pay_at_the_bank("a")
     started: list[bool] = []
 
     def run_too(reached: str) -> None:
         if reached == "events" and not started:
             started.append(True)
-            scheduled.run()
+            payments.run()
 
     payments.stripe.before = run_too
-    scheduled.run(after_seconds=FINALIZING_SECONDS + 1)
+    payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert payments.state() is PaymentState.SUCCEEDED
     assert Counter(payments.counted)["ConcurrentRun"] == 1
 
 
-def test_the_checkpoint_is_read_as_it_was_written(scheduled: ReconcileHarness) -> None:
+def test_the_checkpoint_is_read_as_it_was_written(payments: Reconciled) -> None:
     """The cursor of the index, the newest events and the failed ones included."""
-    scheduled.run()
-    written = scheduled.checkpoints.write(
+    payments.run()
+    written = payments.checkpoints.write(
         replace(
-            scheduled.checkpoint,
+            payments.checkpoint,
             shard=3,
             after_row={"order_id": order_id("a"), "unfinished_claimed_at": 1},
             newest_events=(1, 2, 3),
             failed=(FailedEvent("evt_1", attempts=2),),
         )
     )
-    assert scheduled.checkpoint == written
+    assert payments.checkpoint == written
 
 
 def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
