@@ -47,7 +47,7 @@ class SigningSecrets:
     def with_previous(self) -> tuple[str, ...]:
         return self.cached
 
-    def read_anew(self) -> bool:
+    def read_again(self) -> bool:
         self.read += 1
         is_other = self.cached != self.actual
         self.cached = self.actual

@@ -35,7 +35,7 @@ class SigningSecrets(Protocol):
     def with_previous(self) -> tuple[str, ...]:
         """Every secret that Stripe may sign with now."""
 
-    def read_anew(self) -> bool:
+    def read_again(self) -> bool:
         """Read it once more, unless that was done a short time ago; returns whether there are others now."""
 
 
@@ -97,7 +97,7 @@ class WebhookRoute:
         try:
             return verified(body, header, self._secret.with_previous())
         except NotFromStripe:
-            if not self._secret.read_anew():
+            if not self._secret.read_again():
                 raise
             return verified(body, header, self._secret.with_previous())
 

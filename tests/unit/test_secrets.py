@@ -60,19 +60,19 @@ def test_a_refused_secret_is_read_again(manager: SecretsManager) -> None:
     secret = manager.secret()
     assert secret.current() == "first"
     manager.put("second")
-    assert (secret.read_anew(), secret.current()) == (True, "second")
+    assert (secret.read_again(), secret.current()) == (True, "second")
     manager.now += REREAD_SECONDS
-    assert (secret.read_anew(), secret.current()) == (False, "second")
+    assert (secret.read_again(), secret.current()) == (False, "second")
 
 
 def test_a_thousand_refusals_read_a_secret_once(manager: SecretsManager) -> None:
     """In half a minute: forged signatures do not cost a request each."""
     secret = manager.secret()
     secret.current()
-    assert not any(secret.read_anew() for _ in range(1000))
+    assert not any(secret.read_again() for _ in range(1000))
     assert manager.read == 2
     manager.now += REREAD_SECONDS
-    secret.read_anew()
+    secret.read_again()
     assert manager.read == 3
 
 
@@ -81,7 +81,7 @@ def test_the_previous_version_is_accepted_for_a_day(manager: SecretsManager) -> 
     secret = manager.secret()
     assert secret.with_previous() == ("first",)
     manager.put("second")
-    assert secret.read_anew()
+    assert secret.read_again()
     assert secret.with_previous() == ("second", "first")
     a_day_after = manager.current_created_at() + PREVIOUS_SECONDS
     manager.now = a_day_after - MAX_AGE_SECONDS

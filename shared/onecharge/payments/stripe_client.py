@@ -129,7 +129,7 @@ class StripeAccount:
         """Whether the secret holds another key than the one that Stripe has refused."""
         try:
             if self._key() == api_key:
-                self._secret.read_anew()
+                self._secret.read_again()
             return self._key() != api_key
         except SecretUnavailable:
             return False

@@ -2,7 +2,7 @@
 
 current()        at most MAX_AGE_SECONDS old
 with_previous()  for what others signed: the previous version is accepted for a day after a rotation
-read_anew()      immediately, when it is refused; at most once in REREAD_SECONDS, whatever strangers send
+read_again()     immediately, when it is refused; at most once in REREAD_SECONDS, whatever strangers send
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Secret:
         read = self._read()
         return (read.current,) if read.previous is None else (read.current, read.previous)
 
-    def read_anew(self) -> bool:
+    def read_again(self) -> bool:
         """Whether reading it again has found other values; False if it was read again a short time ago.
 
         Raises SecretUnavailable.
