@@ -1,4 +1,4 @@
-"""charge_order in one process: deliveries and cancellations of one order, over fakes at the boundary."""
+"""charge_order in one process: deliveries and cancellations of one order, over DynamoDB and Stripe in memory."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,47 +7,53 @@ from charge_order.app import handle
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.payments.charges.cancel import cancel_payment
 from onecharge.payments.charges.charge import ChargeTools
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.dynamodb import from_item
-from testing.builders import ORDER_ID, T0, order
-from testing.fake_gateway import FakeGateway
+from testing.builders import BOUNDS, ORDER_ID, REQUEST, T0, order
+from testing.scripted_stripe import ScriptedStripe
 from testing.silent import SILENT
-from testing.simulation.dynamodb import MemoryDynamoDB
+from testing.simulation.dynamodb import Faults, MemoryDynamoDB
 from testing.tools import Cancellation, cancellation_of, charge_tools
 
 
 @dataclass
 class ChargeHarness:
-    """charge_order's parts over a DynamoDB in memory and a fake gateway, with a clock that the test sets."""
+    """charge_order's parts, with a clock that the test sets."""
 
-    stripe: FakeGateway = field(default_factory=FakeGateway)
-    now: float = T0 + 1
-    client: Any = field(default_factory=lambda: MemoryDynamoDB(keys={"payments": ("order_id",)}))
     logger: Any = SILENT
     counted: list[str] = field(default_factory=list)
-    ahead: float = 0
+    ahead: int = 0
     """How many seconds the next worker's clock is ahead."""
-    look_up_placed_before: float = 0
+    look_up_placed_before: int = 0
     """What LookUpOrdersPlacedBefore is set to, as after a restore."""
 
-    @property
-    def gateway(self) -> Any:
-        return self.stripe
+    def __post_init__(self) -> None:
+        self.io = Faults(T0 + 1)
+        self.dynamodb = MemoryDynamoDB(keys={"payments": ("order_id",)}, io=self.io)
+        self.store = PaymentStore(self.dynamodb, "payments")  # type: ignore[arg-type]  # Its methods, in memory.
+        self.stripe = ScriptedStripe(io=self.io)
+        self.gateway = StripeGateway(self.stripe.client())
 
     @property
-    def store(self) -> PaymentStore:
-        return PaymentStore(self.client, "payments")
+    def now(self) -> int:
+        return self.io.time
 
-    def tools(self, gateway: Any = None) -> ChargeTools:
-        """What the next worker charges with."""
-        look_up = int(self.look_up_placed_before)
-        return charge_tools(self.store, gateway or self.gateway, self.instruments(), look_up_placed_before=look_up)
+    @now.setter
+    def now(self, now: float) -> None:
+        self.io.time = int(now)
 
-    def instruments(self) -> Instruments:
+    def passes(self, seconds: int = BOUNDS.lease_seconds) -> None:
+        """So much time goes by: if not said otherwise, a lease expires."""
+        self.io.time += seconds
+
+    def tools(self) -> ChargeTools:
+        """What a worker that begins now charges with."""
         ahead = self.ahead
-        return Instruments(lambda: self.now + ahead, self.logger, self.counted.append)
+        instruments = Instruments(lambda: self.now + ahead, self.logger, self.counted.append)
+        return charge_tools(self.store, self.gateway, instruments, look_up_placed_before=self.look_up_placed_before)
 
     def deliver(self, event: OrderPlacedEvent | CancelRequestedEvent | None = None, **changes: Any) -> Disposition:
         """One delivery of the order's message, with these changes of the order's data; or of another event."""
@@ -55,14 +61,37 @@ class ChargeHarness:
 
     def cancel(self, **changes: Any) -> Cancellation:
         """The customer's cancellation, while the customer waits."""
-        payment = cancel_payment(order(**changes), self.tools(), correlation_id="c")
-        return cancellation_of(payment)
+        return cancellation_of(cancel_payment(order(**changes), self.tools(), correlation_id="c"))
+
+    def made_before(self, status: str | None = None, *, key: str | None = None, **changes: Any) -> str:
+        """Stripe has a PaymentIntent of the order that no row names; returns its id."""
+        key = key or f"another key {len(self.stripe.intents)}"
+        metadata = {"order_id": ORDER_ID, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"}
+        money = {"amount": REQUEST.amount_minor, "currency": REQUEST.currency.lower()}
+        made = self.stripe.create({**money, "metadata": metadata}, key)
+        self.stripe.show(made.id, status, **changes)
+        return made.id
+
+    # ------------------------------------------------------------ the row
 
     @property
     def row(self) -> dict[str, Any]:
         """The order's item, as it is stored."""
-        [item] = self.client.scan(TableName="payments")["Items"]
+        [item] = self.dynamodb.scan(TableName="payments")["Items"]
         return from_item(item)
 
+    @property
+    def outcome(self) -> tuple[str, str | None]:
+        """The row's state, and its PaymentIntent."""
+        return self.row["state"], self.row.get("payment_intent_id")
+
     def lose_row(self) -> None:
-        self.client.delete_item(TableName="payments", Key={"order_id": {"S": ORDER_ID}})
+        self.dynamodb.delete_item(TableName="payments", Key={"order_id": {"S": ORDER_ID}})
+
+    def saved(self) -> dict[str, Any]:
+        """The item, to be restored later."""
+        [item] = self.dynamodb.scan(TableName="payments")["Items"]
+        return dict(item)
+
+    def restore(self, item: dict[str, Any]) -> None:
+        self.dynamodb.put_item(TableName="payments", Item=item)

@@ -7,16 +7,14 @@ import pytest
 
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
-from onecharge.payments.stripe_responses import ResponseKind
 from orders_api.place_order import OrderRequest, store_order
 from testing.builders import T0
 from testing.charge_harness import ChargeHarness
 from testing.due_orders import TODAY, Calendar
-from testing.fake_gateway import refused
 from testing.harness import Log, Sample
 from testing.reconcile_harness import reconciled
+from testing.scripted_stripe import NO_ANSWER, NO_FUNDS
 from testing.simulation.dynamodb import MemoryDynamoDB
-from testing.tools import Cancellation
 from testing.webhook_harness import WebhookHarness
 
 HOUR, DAY = 3600, 24 * 3600
@@ -43,7 +41,7 @@ def placed_anew_after_a_restore(service: ChargeHarness, *, twice_lost: bool = Fa
         assert is_new
         service.deliver(order.placed_event())
         if lost:
-            service.client.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})
+            service.dynamodb.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})
             service.stripe.forget_keys()
             service.now += 26 * HOUR
 
@@ -54,7 +52,7 @@ def test_an_order_placed_anew_after_a_restore_is_not_charged_again(twice_lost: b
     service = ChargeHarness()
     service.look_up_placed_before = service.now + 10 * DAY
     placed_anew_after_a_restore(service, twice_lost=twice_lost)
-    assert len(service.stripe.successes) == 1
+    assert len(service.stripe.charged) == 1
     assert service.row["state"] == "SUCCEEDED"
 
 
@@ -65,7 +63,7 @@ def test_an_order_placed_anew_after_a_restore_is_not_charged_again(twice_lost: b
         ({"status": "processing"}, "PENDING", 0),
         ({"status": "requires_capture"}, "NEEDS_REVIEW", 0),
         ({"status": "requires_action"}, "SUCCEEDED", 1),
-        ({"status": "requires_payment_method", "error_code": "stolen_card"}, "SUCCEEDED", 1),
+        ({"status": "requires_payment_method", "latest_charge": "ch_declined"}, "SUCCEEDED", 1),
         ({"status": "canceled", "cancellation_reason": "abandoned"}, "SUCCEEDED", 1),
     ],
 )
@@ -73,20 +71,16 @@ def test_whatever_became_of_it_before_the_restore_holds(at_stripe: dict[str, Any
     """CANCELED said means never charged, and at most one success: every open one is canceled before the new is used."""
     service = ChargeHarness()
     service.look_up_placed_before = service.now + 10 * DAY
-    service.stripe.next("confirm", refused(ResponseKind.NO_ANSWER))
+    service.stripe.next("confirm", NO_ANSWER)
     service.deliver()
     service.stripe.show("pi_0", **at_stripe)
     service.lose_row()
     service.stripe.forget_keys()
     service.now += 26 * HOUR
     service.deliver(placed_at=datetime.fromtimestamp(service.now, UTC))
-    assert (service.row["state"], len(service.stripe.successes)) == (state, successes)
-    others = [
-        each
-        for each in service.stripe.intents.values()
-        if each.payment_intent_id != service.row.get("payment_intent_id")
-    ]
-    assert not any(each.is_open for each in others) or state in ("PENDING", "NEEDS_REVIEW", "CANCELED")
+    assert (service.row["state"], len(service.stripe.charged)) == (state, successes)
+    statuses = {each.status for each in service.stripe.intents if each.id != service.row.get("payment_intent_id")}
+    assert statuses <= {"succeeded", "canceled"} or state in ("PENDING", "NEEDS_REVIEW", "CANCELED")
 
 
 @pytest.mark.xfail(reason="known limit, docs/protocol.md: a restore takes the order out of both services' tables")
@@ -94,7 +88,7 @@ def test_without_the_parameter_it_would_be_charged_again() -> None:
     """At most once: the same, and nobody has followed the runbook."""
     service = ChargeHarness()
     placed_anew_after_a_restore(service)
-    assert len(service.stripe.successes) == 1
+    assert len(service.stripe.charged) == 1
 
 
 def test_the_parameter_costs_an_order_that_is_new_no_charge() -> None:
@@ -102,7 +96,7 @@ def test_the_parameter_costs_an_order_that_is_new_no_charge() -> None:
     service = ChargeHarness()
     service.look_up_placed_before = service.now + DAY
     service.deliver()
-    assert (len(service.stripe.successes), service.row["state"]) == (1, "SUCCEEDED")
+    assert (len(service.stripe.charged), service.row["state"]) == (1, "SUCCEEDED")
 
 
 def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: Log) -> None:
@@ -115,9 +109,9 @@ def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: L
         [order] = map(StoredOrder.from_item, calendar.dynamodb.tables["Orders"].values())
         service.now = calendar.now.timestamp() + 1
         service.deliver(order.placed_event())
-        service.client.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})
+        service.dynamodb.delete_item(TableName="payments", Key={"order_id": {"S": order.order_id}})
         service.stripe.forget_keys()
-    assert len(service.stripe.successes) == 1
+    assert len(service.stripe.charged) == 1
 
 
 def test_two_clocks_that_were_wrong_in_opposite_directions_a_day_apart() -> None:
@@ -131,19 +125,7 @@ def test_two_clocks_that_were_wrong_in_opposite_directions_a_day_apart() -> None
     service.stripe.forget_keys()
     service.ahead = -wrong
     service.deliver(placed_at=placed_at)
-    assert len(service.stripe.successes) == 1
-
-
-# ---------------------------------------------------------------- CANCELED said means never charged
-
-
-def test_what_we_may_mend_is_not_said_to_be_canceled() -> None:
-    """CANCELED said means never charged: Stripe refused to create, which passes with our next deploy."""
-    service = ChargeHarness()
-    service.stripe.next("create", refused(ResponseKind.INVALID))
-    assert service.cancel() is Cancellation.CANCELING
-    service.deliver()
-    assert (service.row["state"], service.stripe.successes) == ("CANCELED", [])
+    assert len(service.stripe.charged) == 1
 
 
 # ---------------------------------------------------------------- no valid order is lost
@@ -151,8 +133,7 @@ def test_what_we_may_mend_is_not_said_to_be_canceled() -> None:
 
 def declined_once() -> ChargeHarness:
     service = ChargeHarness()
-    service.stripe.banks["pm_card_bad"] = "insufficient_funds"
-    service.deliver(payment_method="pm_card_bad")
+    service.deliver(payment_method=NO_FUNDS)
     assert service.row["state"] == "DECLINED"
     return service
 
@@ -160,7 +141,7 @@ def declined_once() -> ChargeHarness:
 def test_a_page_of_the_attempt_before_declines_no_other_card() -> None:
     """No valid order is lost: an open page tries a card that is declined, before the next attempt's worker starts."""
     service = declined_once()
-    service.stripe.show("pi_0", latest_charge="ch_page", error_code="stolen_card")
+    service.stripe.decline("pi_0", "stolen_card", charge="ch_page")
     service.deliver(attempt=2)
     assert (service.row["state"], service.row.get("decline_code")) == ("SUCCEEDED", None)
 
@@ -176,9 +157,9 @@ def test_a_lost_row_declines_no_other_card() -> None:
 def test_an_older_row_declines_no_other_card() -> None:
     """The same, of a row that is restored to the attempt before the last one."""
     service = declined_once()
-    [older] = service.client.scan(TableName="payments")["Items"]
-    service.deliver(attempt=2, payment_method="pm_card_bad")
-    service.client.put_item(TableName="payments", Item=older)
+    older = service.saved()
+    service.deliver(attempt=2, payment_method=NO_FUNDS)
+    service.restore(older)
     service.deliver(attempt=3)
     assert service.row["state"] == "SUCCEEDED"
 
