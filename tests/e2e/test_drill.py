@@ -1,4 +1,4 @@
-"""The drill: alarms go off for their real causes, and what the runbook prints mends them.
+"""The drill: alarms go off for their real causes, and what the runbook prints fixes them.
 
 local/alarms.py evaluates the deployed alarms with shortened periods. An outage of Stripe needs no command: it passes,
 and so does the alarm.
