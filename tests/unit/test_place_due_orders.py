@@ -4,7 +4,8 @@ DynamoDB is in memory here, held to the others' behaviour by tests/contract.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,12 +28,6 @@ TOKEN_WITH_CARD = f"pm_{CARD}"
 @pytest.fixture
 def calendar(log: Log) -> Calendar:
     return Calendar(log)
-
-
-@pytest.fixture
-def new_calendar(log: Log) -> Callable[[], Calendar]:
-    """A calendar for each schedule that a test tries."""
-    return lambda: Calendar(log)
 
 
 def days_ago(days: int) -> str:
@@ -93,52 +88,54 @@ def test_no_customer_can_choose_the_order_id_of_a_document(calendar: Calendar) -
 # ---------------------------------------------------------------- retries, double starts, crashes
 
 
-def boundaries_of(calendar: Calendar) -> int:
-    """At how many boundaries a run without faults can be interrupted."""
-    calendar.run()
-    return calendar.io.boundaries
-
-
 def three_documents(calendar: Calendar) -> Calendar:
     for number in range(3):
         calendar.enter(f"inv-{number}")
     return calendar
 
 
+def at_each_boundary(log: Log, happens: Callable[[Calendar], object]) -> Iterator[Calendar]:
+    """Run over three documents, once for each boundary before or after a request, at which something happens."""
+    undisturbed = three_documents(Calendar(log))
+    undisturbed.run()
+    for boundary in range(1, undisturbed.io.boundaries + 1):
+        calendar = three_documents(Calendar(log))
+
+        def reached(number: int, _: str, boundary: int = boundary, calendar: Calendar = calendar) -> None:
+            if number == boundary:
+                happens(calendar)
+
+        calendar.io.at = reached
+        with suppress(Crash):
+            calendar.run()
+        yield calendar
+
+
 ONCE_EACH = {"inv-0": 1, "inv-1": 1, "inv-2": 1}
 
 
-def test_a_second_run_at_any_point_orders_nothing_twice(new_calendar: Callable[[], Calendar]) -> None:
+def test_a_second_run_at_any_point_orders_nothing_twice(log: Log) -> None:
     """At every boundary before and after every request."""
-    for boundary in range(1, boundaries_of(three_documents(new_calendar())) + 1):
-        calendar = three_documents(new_calendar())
-
-        def start_second(number: int, _: str, boundary: int = boundary, calendar: Calendar = calendar) -> None:
-            if number == boundary:
-                calendar.run()
-
-        calendar.io.at = start_second
-        calendar.run()
-        assert calendar.ordered() == ONCE_EACH, boundary
-        assert calendar.states() == {"ORDERED": 3}, boundary
+    for calendar in at_each_boundary(log, Calendar.run):
+        assert calendar.ordered() == ONCE_EACH
+        assert calendar.states() == {"ORDERED": 3}
         assert set(calendar.counted) <= {"DueOrderPlaced", "DueDocumentChanged"}
 
 
-def test_a_run_killed_at_any_point_is_continued_by_the_next(new_calendar: Callable[[], Calendar]) -> None:
+def test_a_run_killed_at_any_point_is_continued_by_the_next(log: Log) -> None:
     """Before or after any request: no document is left, and none ordered twice."""
-    for boundary in range(1, boundaries_of(three_documents(new_calendar())) + 1):
-        calendar = three_documents(new_calendar())
+    killed = 0
 
-        def kill(number: int, _: str, boundary: int = boundary) -> None:
-            if number == boundary:
-                raise Crash
+    def kill(_: Calendar) -> None:
+        nonlocal killed
+        killed += 1
+        raise Crash
 
-        calendar.io.at = kill
-        with pytest.raises(Crash):
-            calendar.run()
+    for number, calendar in enumerate(at_each_boundary(log, kill), start=1):
+        assert killed == number
         calendar.run()
-        assert calendar.ordered() == ONCE_EACH, boundary
-        assert calendar.states() == {"ORDERED": 3}, boundary
+        assert calendar.ordered() == ONCE_EACH
+        assert calendar.states() == {"ORDERED": 3}
 
 
 def test_a_lost_response_loses_and_repeats_no_order(calendar: Calendar) -> None:
@@ -172,74 +169,39 @@ def test_a_transaction_conflict_is_retried_by_the_next_run(calendar: Calendar) -
 # ---------------------------------------------------------------- the owner of the document
 
 
-def test_a_document_is_withdrawn_or_ordered_never_both(new_calendar: Callable[[], Calendar]) -> None:
+def test_a_document_is_withdrawn_or_ordered_never_both(log: Log) -> None:
     """Whenever its owner withdraws it, the condition that it is DUE decides which of the two it is."""
-    outcomes = set()
-    for boundary in range(1, boundaries_of(three_documents(new_calendar())) + 1):
-        calendar = three_documents(new_calendar())
-        withdrawn: list[bool] = []
-
-        def withdraw(
-            number: int,
-            _: str,
-            boundary: int = boundary,
-            calendar: Calendar = calendar,
-            withdrawn: list[bool] = withdrawn,
-        ) -> None:
-            if number == boundary:
-                withdrawn.append(calendar.owner_sets("inv-1", state="WITHDRAWN"))
-
-        calendar.io.at = withdraw
-        calendar.run()
-        assert calendar.ordered()["inv-1"] == (0 if withdrawn == [True] else 1), boundary
-        assert calendar.document("inv-1")["state"] == ("WITHDRAWN" if withdrawn == [True] else "ORDERED")
-        outcomes.add(withdrawn[0])
-    assert outcomes == {True, False}
+    withdrawn: list[bool] = []
+    for calendar in at_each_boundary(
+        log, lambda calendar: withdrawn.append(calendar.owner_sets("inv-1", state="WITHDRAWN"))
+    ):
+        assert calendar.ordered()["inv-1"] == (0 if withdrawn[-1] else 1)
+        assert calendar.document("inv-1")["state"] == ("WITHDRAWN" if withdrawn[-1] else "ORDERED")
+    assert {*withdrawn} == {True, False}
 
 
-def test_the_order_has_the_amount_of_the_document(new_calendar: Callable[[], Calendar]) -> None:
+def test_the_order_has_the_amount_of_the_document(log: Log) -> None:
     """Whenever its owner changes the amount, the order has the amount that the document keeps."""
     amounts = set()
-    for boundary in range(1, boundaries_of(three_documents(new_calendar())) + 1):
-        calendar = three_documents(new_calendar())
-
-        def change(number: int, _: str, boundary: int = boundary, calendar: Calendar = calendar) -> None:
-            if number == boundary:
-                calendar.owner_sets("inv-1", amount_minor=500)
-
-        calendar.io.at = change
+    for calendar in at_each_boundary(log, lambda calendar: calendar.owner_sets("inv-1", amount_minor=500)):
         calendar.run()
-        calendar.run()
-        assert calendar.ordered()["inv-1"] == 1, boundary
+        assert calendar.ordered()["inv-1"] == 1
         document = calendar.document("inv-1")
         order = from_item(calendar.dynamodb.tables["Orders"][document["order_id"],])
-        assert order["amount_minor"] == document["amount_minor"], boundary
+        assert order["amount_minor"] == document["amount_minor"]
         amounts.add(order["amount_minor"])
     assert amounts == {1099, 500}
 
 
 def test_a_document_entered_again_keeps_its_order(calendar: Calendar) -> None:
-    """As after a restore of the table: no second order, and the document names the first."""
-    calendar.enter()
-    calendar.run()
-    calendar.enter()
-    calendar.run()
-    assert calendar.ordered() == {"inv-1": 1}
-    assert calendar.document()["state"] == "ORDERED"
-    assert calendar.counted == ["DueOrderPlaced", "DueOrderReplayed"]
-
-
-def test_a_document_entered_again_with_another_amount_is_invalid(calendar: Calendar) -> None:
-    """Its order was placed for the first amount: a person has to decide."""
-    calendar.enter()
-    calendar.run()
-    calendar.enter(amount_minor=1098)
-    calendar.run()
-    calendar.run()
+    """As after a restore of the table: no second order. With another amount it is invalid, and a person decides."""
+    for amount_minor in (1099, 1099, 1098):
+        calendar.enter(amount_minor=amount_minor)
+        calendar.run()
     assert calendar.ordered() == {"inv-1": 1}
     document = calendar.document()
     assert (document["state"], document["reason"]) == ("INVALID", "document: ordered_before_with_other_content")
-    assert calendar.counted == ["DueOrderPlaced", "DueDocumentInvalid", "Alarm"]
+    assert calendar.counted == ["DueOrderPlaced", "DueOrderReplayed", "DueDocumentInvalid", "Alarm"]
 
 
 # ---------------------------------------------------------------- many documents, little time
@@ -280,12 +242,12 @@ def test_a_step_fits_into_the_function() -> None:
 # ---------------------------------------------------------------- days
 
 
-@pytest.mark.parametrize("days", range(CATCH_UP_DAYS + 1))
-def test_a_missed_day_is_caught_up(calendar: Calendar, days: int) -> None:
-    """For a week."""
-    calendar.enter("inv-1", days_ago(days))
+def test_missed_days_are_caught_up(calendar: Calendar) -> None:
+    """For a week, the oldest day first: it is the next to be too old."""
+    for days in range(CATCH_UP_DAYS + 1):
+        calendar.enter(f"inv-{days}", days_ago(days))
     calendar.run()
-    assert calendar.ordered() == {"inv-1": 1}
+    assert list(calendar.ordered()) == [f"inv-{days}" for days in range(CATCH_UP_DAYS, -1, -1)]
 
 
 @pytest.mark.parametrize("days", [CATCH_UP_DAYS + 1, REPORTED_DAYS])
@@ -298,14 +260,6 @@ def test_a_document_due_too_long_ago_is_reported_and_not_ordered(calendar: Calen
     calendar.enter("inv-1", days_ago(days), state="WITHDRAWN")
     calendar.run()
     assert calendar.counted == ["DueDateMissed", "Alarm"]
-
-
-def test_the_oldest_day_comes_first(calendar: Calendar) -> None:
-    """It is the next to be too old."""
-    for days in (0, 3, CATCH_UP_DAYS):
-        calendar.enter(f"inv-{days}", days_ago(days))
-    calendar.run()
-    assert list(calendar.ordered()) == [f"inv-{CATCH_UP_DAYS}", "inv-3", "inv-0"]
 
 
 def test_a_day_begins_at_midnight_utc(calendar: Calendar) -> None:

@@ -1,18 +1,14 @@
-"""republish: publishes again what waits for an outcome, and nothing else. The tables are moto's."""
+"""republish: publishes again what waits for an outcome, and nothing else. The tables are in memory."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import batched, pairwise
 from typing import Any
 
-import boto3
 import pytest
-from botocore.exceptions import EndpointConnectionError
 
-from onecharge.contract.events import ORDER_SERVICE, CancelRequestedEvent, Event, OrderPlacedEvent, event_adapter
-from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.contract.events import ORDER_SERVICE, OrderPlacedEvent
 from onecharge.orders.waiting import INDEX
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import ALL_SHARDS, shard_of, to_item
@@ -30,7 +26,8 @@ from republish.waiting import (
     waiting_orders,
     waiting_refunds,
 )
-from testing.harness import Log, create_table, load_template
+from testing.fake_sns import FakeSns
+from testing.harness import Log, load_template
 from testing.silent import SILENT
 from testing.simulation.dynamodb import MemoryDynamoDB
 
@@ -38,34 +35,6 @@ T0 = 1_800_000_000
 HOUR = 3600
 EVERY_SECONDS = 900
 """The schedule in template.yaml."""
-
-ORDER_EVENT = event_adapter(
-    OrderPlacedEvent,
-    CancelRequestedEvent,
-    RefundRequestedEvent,
-)
-
-
-class Sns:
-    """PublishBatch, which accepts every event but those that the test refuses."""
-
-    def __init__(self) -> None:
-        self.published: list[Event] = []
-        self.refuses: Callable[[Event], bool] = lambda event: False
-        self.code, self.is_down = "Throttled", False
-
-    def publish_batch(self, *, TopicArn: str, PublishBatchRequestEntries: list[dict[str, Any]]) -> dict[str, Any]:
-        if self.is_down:
-            raise EndpointConnectionError(endpoint_url="https://sns")
-        answer: dict[str, Any] = {"Successful": [], "Failed": []}
-        for entry in PublishBatchRequestEntries:
-            event = ORDER_EVENT.validate_json(entry["Message"])
-            if self.refuses(event):
-                answer["Failed"].append({"Id": entry["Id"], "Code": self.code, "SenderFault": True})
-            else:
-                self.published.append(event)
-                answer["Successful"].append({"Id": entry["Id"], "MessageId": "m"})
-        return answer
 
 
 def order_id(number: int) -> str:
@@ -84,7 +53,7 @@ class Shop:
     dynamodb: Any
     now: float = T0
     pages_left: int = 10**6
-    sns: Sns = field(default_factory=Sns)
+    sns: FakeSns = field(default_factory=FakeSns)
     counted: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -161,17 +130,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(aws: None, log: Log) -> Shop:
-    dynamodb = boto3.client("dynamodb")
-    create_table(dynamodb, "orders", "OrdersTable")
-    create_table(dynamodb, "order-refunds", "OrderRefundsTable")
-    create_table(dynamodb, "orders-state", "OrdersStateTable")
-    return Shop(log, dynamodb)
-
-
-@pytest.fixture
-def shop_in_memory(log: Log) -> Shop:
-    """For hundreds of runs: its DynamoDB is the simulation's, which takes a fraction of moto's time."""
+def shop(log: Log) -> Shop:
     keys = {"orders": ("order_id",), "order-refunds": ("order_id", "refund_id"), "orders-state": ("name",)}
     indexes = {
         "orders": {INDEX: ("waiting_shard", "placed_at")},
@@ -225,9 +184,8 @@ def test_a_later_attempt_waits_since_it_was_made(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
-def test_an_order_is_published_again_ever_more_rarely(shop_in_memory: Shop) -> None:
+def test_an_order_is_published_again_ever_more_rarely(shop: Shop) -> None:
     """After 15 and 30 minutes, 1, 2, 4, 8 and 16 hours, then daily: an outage at Stripe causes no flood of requests."""
-    shop = shop_in_memory
     shop.place()
     published = [(shop.now - T0) / HOUR for _ in range(3 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48, 72]
@@ -261,9 +219,8 @@ def test_a_run_is_bounded_and_the_next_continues(shop: Shop, monkeypatch: pytest
     assert runs == [*pages, pages[0]]
 
 
-def test_only_what_may_be_due_is_read(shop_in_memory: Shop) -> None:
+def test_only_what_may_be_due_is_read(shop: Shop) -> None:
     """The index shows since when an order waits: a round in which nothing is due reads no item, however many wait."""
-    shop = shop_in_memory
     for number in range(300):
         shop.place(number)
     shop.republish(seconds_later=FIRST_WAIT_SECONDS)
@@ -276,9 +233,8 @@ def test_only_what_may_be_due_is_read(shop_in_memory: Shop) -> None:
     assert requests["dynamodb BatchGetItem"] == len(ALL_SHARDS)
 
 
-def test_what_dynamodb_leaves_out_of_an_answer_is_read_again(shop_in_memory: Shop) -> None:
+def test_what_dynamodb_leaves_out_of_an_answer_is_read_again(shop: Shop) -> None:
     """As when it throttles. If it goes on, the next run begins with the same page."""
-    shop = shop_in_memory
     for number in range(30):
         shop.place(number)
     left_out = iter([True] * 5)
@@ -323,9 +279,8 @@ def test_a_cancellation_waits_since_it_was_requested(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
-def test_a_refund_that_stays_pending_is_published_again(shop_in_memory: Shop) -> None:
+def test_a_refund_that_stays_pending_is_published_again(shop: Shop) -> None:
     """With the id that its stream record has given it, ever more rarely, with an alarm after a day."""
-    shop = shop_in_memory
     shop.request_refund()
     published = [(shop.now - T0) / HOUR for _ in range(2 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48]
@@ -390,10 +345,10 @@ def test_what_sns_does_not_accept_stays_due(shop: Shop) -> None:
     shop.place()
     shop.sns.refuses = lambda event: True
     shop.republish(seconds_later=FIRST_WAIT_SECONDS)
-    shop.sns.is_down = True
+    shop.sns.down = {"orders-topic"}
     shop.republish(seconds_later=60)
     assert shop.counted == {"RepublishInterrupted": 2}
-    shop.sns.is_down, shop.sns.refuses = False, lambda event: False
+    shop.sns.down, shop.sns.refuses = set(), lambda event: False
     assert shop.republish(seconds_later=60) == [1]
     assert shop.republish(seconds_later=60) == []
 
@@ -410,12 +365,12 @@ def test_a_permanent_publish_failure_does_not_block_the_others(shop: Shop) -> No
 def test_an_order_is_published_although_its_stream_record_is_lost(shop: Shop) -> None:
     """SNS is down for longer than a stream keeps its records."""
     record = shop.place()
-    shop.sns.is_down = True
+    shop.sns.down = {"orders-topic"}
     while shop.now < T0 + DAY_SECONDS + HOUR:
         with pytest.raises(NotPublished, match="EndpointConnectionError"):
             shop.publish(record)
         assert shop.republish(seconds_later=EVERY_SECONDS) == []
-    shop.sns.is_down = False
+    shop.sns.down = set()
     assert shop.republish(seconds_later=EVERY_SECONDS) == [1]
     shop.republish(seconds_later=2 * DAY_SECONDS)
     shop.publish(record)

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from onecharge.contract.events import ATTEMPTS_MAX
 from testing.orders_api import Client
 
@@ -124,22 +122,17 @@ def test_a_customers_orders_are_paged(client: Client) -> None:
     assert sorted(seen) == sorted(mine)
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"customer_id": "cus_2"},
-        {"limit": "1,2"},  # As API Gateway joins a parameter that is repeated.
-        {"limit": "0"},
-        {"limit": "51"},
-        {"limit": "many"},
-        {"cursor": "x"},
-        {"cursor": "bnVsbA=="},
-        {"cursor": "\u00e9"},
-        {"colour": "red"},
-    ],
-    ids=str,
-)
-def test_an_invalid_query_is_refused(client: Client, query: dict[str, str]) -> None:
+BAD_QUERIES = [
+    {"customer_id": "cus_2"},
+    {"limit": "1,2"},  # As API Gateway joins a parameter that is repeated.
+    *({"limit": limit} for limit in ("0", "51", "many")),
+    *({"cursor": cursor} for cursor in ("x", "bnVsbA==", "\u00e9")),
+    {"colour": "red"},
+]
+
+
+def test_an_invalid_query_is_refused(client: Client) -> None:
     """400 as problem+json that says where."""
-    status, problem, _ = client.get("/orders", **query)
-    assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
+    for query in BAD_QUERIES:
+        status, problem, _ = client.get("/orders", **query)
+        assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request"), query

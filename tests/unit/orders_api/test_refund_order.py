@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from onecharge.contract.states import OrderStatus
 from testing.orders_api import Client, order
 
 
@@ -82,24 +83,23 @@ def test_a_dashboard_refund_since_the_read_is_noticed(client: Client) -> None:
     assert client.get(f"/orders/{order_id}")[1]["amount_refunded"] == 2000
 
 
-@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "REQUIRES_ACTION", "NEEDS_REVIEW", "CANCELED"])
-def test_only_a_paid_order_is_refunded(client: Client, status: str) -> None:
+def test_only_a_paid_order_is_refunded(client: Client) -> None:
     """409 that names the order's status."""
     order_id = client.paid()
-    client.set_status(order_id, status)
-    answer, problem, _ = client.to(f"{order_id}/refunds", {"amount": 1})
-    assert (answer, problem["type"]) == (409, "urn:onecharge:problem:not-paid")
-    assert status in problem["detail"]
+    for status in {*OrderStatus} - {OrderStatus.PAID}:
+        client.set_status(order_id, status)
+        answer, problem, _ = client.to(f"{order_id}/refunds", {"amount": 1})
+        assert (answer, problem["type"]) == (409, "urn:onecharge:problem:not-paid")
+        assert status in problem["detail"]
 
 
-BAD_REFUNDS = [{"amount": 0}, {"amount": -1}, {"amount": 10.5}, {"amount": "10"}, {"sum": 10}, [10]]
-
-
-@pytest.mark.parametrize("body", BAD_REFUNDS, ids=str)
-def test_a_bad_refund_is_refused(client: Client, body: Any) -> None:
+def test_a_bad_refund_is_refused(client: Client) -> None:
     """400 that says where and how."""
-    status, problem, _ = client.to(f"{client.paid()}/refunds", body)
-    assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
+    bodies: list[Any] = [{"amount": 0}, {"amount": -1}, {"amount": 10.5}, {"amount": "10"}, {"sum": 10}, [10]]
+    order_id = client.paid()
+    for body in bodies:
+        status, problem, _ = client.to(f"{order_id}/refunds", body)
+        assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request"), body
 
 
 def test_a_refund_of_three_decimals_ends_with_a_zero(client: Client) -> None:

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -25,10 +26,6 @@ BODIES: Mapping[str, Any] = {
     "refund_order": {"amount": 100},
 }
 """A body that would be accepted, for each route that takes one."""
-
-
-def named(routes: list[Route]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("route", routes, ids=[route.name for route in routes])
 
 
 def request(client: Client, route: Route, order_id: str = UNKNOWN) -> dict[str, Any]:
@@ -61,7 +58,10 @@ def ready(client: Client, route: Route, customer: str = "cus_1") -> str:
 # ---------------------------------------------------------------- nobody
 
 
-NOBODY: dict[str, Callable[[dict[str, Any]], object]] = {
+Change = Callable[[dict[str, Any]], object]
+"""Changes the context of a request, which API Gateway writes."""
+
+NOBODY: dict[str, Change] = {
     "no authorizer": lambda context: context.pop("authorizer"),
     "an authorizer that is null": lambda context: context.update(authorizer=None),
     "no claims": lambda context: context.update(authorizer={"jwt": {"claims": {}, "scopes": ["any"]}}),
@@ -72,50 +72,52 @@ NOBODY: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@named(list(ROUTES))
-@pytest.mark.parametrize("forget", NOBODY.values(), ids=NOBODY.keys())
-def test_nobody_is_served_without_claims(client: Client, route: Route, forget: Callable[[Any], object]) -> None:
+def answers(client: Client, routes: Sequence[Route], changes: Mapping[str, Change]) -> dict[str, tuple[int, str]]:
+    """The status and the kind of problem with which each route answers each changed request, before it reads or
+    writes anything."""
+    given = {}
+    for route in routes:
+        order_id = ready(client, route)
+        before = client.stored()
+        for name, change in changes.items():
+            event = request(client, route, order_id)
+            # A header is the client's own text, whatever it says.
+            event["headers"] |= {"authorization": "Bearer e30.eyJzdWIiOiJjdXNfMSJ9.", "x-customer-id": "cus_1"}
+            change(event["requestContext"])
+            client.requested = []
+            status, problem, headers = client.send(event)
+            assert headers["Content-Type"] == "application/problem+json"
+            given[f"{route.name}: {name}"] = status, problem["type"].rpartition(":")[2]
+            assert client.requested == []
+        assert client.stored() == before
+    return given
+
+
+def test_nobody_is_served_without_claims(client: Client) -> None:
     """401 and an alarm, before anything is read: a route without its authorizer is not an open one."""
-    order_id = ready(client, route)
-    before, client.requested = client.stored(), []
-    event = request(client, route, order_id)
-    # A header is the client's own text, whatever it says.
-    event["headers"] |= {"authorization": "Bearer e30.eyJzdWIiOiJjdXNfMSJ9.", "x-customer-id": "cus_1"}
-    forget(event["requestContext"])
-    status, problem, headers = client.send(event)
-    assert (status, problem["type"]) == (401, "urn:onecharge:problem:unauthenticated")
-    assert headers["Content-Type"] == "application/problem+json"
-    assert client.requested == []
-    assert client.stored() == before
-    assert (client.counted["Unauthenticated"], client.counted["Alarm"]) == (1, 1)
+    given = answers(client, ROUTES, NOBODY)
+    assert [each for each, answer in given.items() if answer != (401, "unauthenticated")] == []
+    assert client.counted["Unauthenticated"] == client.counted["Alarm"] == len(given) == len(ROUTES) * len(NOBODY)
 
 
-@named(list(ROUTES))
-@pytest.mark.parametrize("sub", [None, "", "a b", "[a b]", "é", "a" * 256, "cus_1\n", 7, ["cus_1"]], ids=repr)
-def test_a_subject_that_is_no_customer_is_refused(client: Client, route: Route, sub: Any) -> None:
+def claim(name: str, value: Any) -> Change:
+    return lambda context: context["authorizer"]["jwt"]["claims"].update({name: value})
+
+
+def test_a_subject_that_is_no_customer_is_refused(client: Client) -> None:
     """403, before anything is read."""
-    order_id = ready(client, route)
-    client.requested = []
-    event = request(client, route, order_id)
-    claims_in(event)["sub"] = sub
-    status, problem, _ = client.send(event)
-    assert (status, problem["type"]) == (403, "urn:onecharge:problem:forbidden")
-    assert client.requested == []
+    subjects = (None, "", "a b", "[a b]", "é", "a" * 256, "cus_1\n", 7, ["cus_1"])
+    given = answers(client, ROUTES, {repr(sub): claim("sub", sub) for sub in subjects})
+    assert [each for each, answer in given.items() if answer != (403, "forbidden")] == []
 
 
-@named(list(ROUTES))
-@pytest.mark.parametrize("token_use", ["id", "refresh", "", 7], ids=repr)
-def test_an_id_token_is_no_access_token(client: Client, route: Route, token_use: Any) -> None:
+def test_an_id_token_is_no_access_token(client: Client) -> None:
     """403, before anything is read: an ID token is for the page that signs its customer in, and is shown to others."""
-    order_id = ready(client, route)
-    client.requested = []
-    event = request(client, route, order_id)
-    claims_in(event)["token_use"] = token_use
-    status, problem, _ = client.send(event)
-    assert (status, problem["type"]) == (403, "urn:onecharge:problem:forbidden")
-    assert client.requested == []
-    claims_in(event)["token_use"] = "access"
-    assert client.send(event)[0] in (200, 202)
+    given = answers(client, ROUTES, {repr(use): claim("token_use", use) for use in ("id", "refresh", "", 7)})
+    assert [each for each, answer in given.items() if answer != (403, "forbidden")] == []
+    event = request(client, ROUTES[0])
+    claim("token_use", "access")(event["requestContext"])
+    assert client.send(event)[0] == 202
 
 
 SUBJECTS = (
@@ -130,72 +132,70 @@ SUBJECTS = (
 )
 
 
-@pytest.mark.parametrize("sub", SUBJECTS)
-def test_the_subjects_of_usual_issuers_are_customers(client: Client, sub: str) -> None:
+def test_the_subjects_of_usual_issuers_are_customers(client: Client) -> None:
     """From the request to the event that is charged."""
-    client.customer = sub
-    assert client.post(order())[0] == 202
-    [stored] = client.stored()
-    assert StoredOrder.from_item(stored).placed_event().data.customer_id == sub
-    assert len(client.get("/orders")[1]["orders"]) == 1
+    for sub in SUBJECTS:
+        client.customer = sub
+        assert client.post(order())[0] == 202
+        [stored] = [item for item in client.stored() if item["customer_id"]["S"] == sub]
+        assert StoredOrder.from_item(stored).placed_event().data.customer_id == sub
+        assert len(client.get("/orders")[1]["orders"]) == 1
 
 
 # ---------------------------------------------------------------- another customer
 
 
-@named(FOR_CUSTOMERS)
-def test_another_customers_order_is_as_if_it_were_not_there(client: Client, route: Route) -> None:
+def test_another_customers_order_is_as_if_it_were_not_there(client: Client) -> None:
     """The 404 of an unknown id: the same response, after the same requests to DynamoDB; nothing changes."""
-    order_id = ready(client, route)
-    before = client.stored()
-    client.customer = "cus_2"
-    answers, requested = [], []
-    for each in (order_id, UNKNOWN):
-        client.requested = []
-        answers.append(client.send(request(client, route, each)))
-        requested.append(client.requested)
-    assert answers[0] == answers[1]
-    assert answers[0][0] == 404
-    assert requested[0] == requested[1]
-    assert len(requested[0]) == 1
-    assert client.stored() == before
+    for route in FOR_CUSTOMERS:
+        order_id = ready(client, route)
+        before = client.stored()
+        client.customer = "cus_2"
+        seen = []
+        for each in (order_id, UNKNOWN):
+            client.requested = []
+            seen.append((client.send(request(client, route, each)), client.requested))
+        assert seen[0] == seen[1]
+        (status, *_), requested = seen[0]
+        assert (status, len(requested)) == (404, 1), route.name
+        assert client.stored() == before
 
 
-@named(FOR_CUSTOMERS)
-def test_another_customers_broken_order_is_not_there_either(client: Client, route: Route) -> None:
+def test_another_customers_broken_order_is_not_there_either(client: Client) -> None:
     """One that nobody can read: 500 for its customer alone."""
-    order_id = ready(client, route)
-    client.set_attributes(order_id, attempt=101, amount_minor="many")
-    assert client.send(request(client, route, order_id))[0] == 500
-    client.customer = "cus_2"
-    assert client.send(request(client, route, order_id))[0] == 404
+    for route in FOR_CUSTOMERS:
+        order_id = ready(client, route)
+        client.set_attributes(order_id, attempt=101, amount_minor="many")
+        statuses = []
+        for client.customer in ("cus_1", "cus_2"):
+            statuses.append(client.send(request(client, route, order_id))[0])
+        assert statuses == [500, 404], route.name
 
 
-@named(ABOUT_AN_ORDER)
-def test_whoever_may_is_served(client: Client, route: Route) -> None:
+def test_whoever_may_is_served(client: Client) -> None:
     """The requests above are refused for their caller alone."""
-    order_id = ready(client, route)
-    status, shown, _ = client.send(request(client, route, order_id))
-    assert status in (200, 202)
-    assert shown["order_id"] == order_id
+    for route in ABOUT_AN_ORDER:
+        order_id = ready(client, route)
+        status, shown, _ = client.send(request(client, route, order_id))
+        assert (status in (200, 202), shown["order_id"]) == (True, order_id), route.name
 
 
-@pytest.mark.parametrize("where", ["body", "query"])
-@named([route for route in ROUTES if route.scope is None])
-def test_nothing_that_is_sent_names_the_customer(client: Client, route: Route, where: str) -> None:
+def test_nothing_that_is_sent_names_the_customer(client: Client) -> None:
     """Refused, or ignored: never served for the customer that a body or a query names."""
-    order_id = ready(client, route, "cus_2")
-    client.customer = "cus_1"
-    event = request(client, route, order_id)
-    event["body"] = json.dumps({**BODIES.get(route.name, {}), **({"customer_id": "cus_2"} if where == "body" else {})})
-    if where == "query":
-        event["rawQueryString"], event["queryStringParameters"] = "customer_id=cus_2", {"customer_id": "cus_2"}
-    status, shown, _ = client.send(event)
-    assert status in (400, 404) or shown.get("orders") == [] or route.name == "place_order"
-    assert {item["customer_id"]["S"] for item in client.stored()} <= {"cus_1", "cus_2"}
-    assert [item["status"]["S"] for item in client.stored() if item["customer_id"]["S"] == "cus_2"] == [
-        STATUSES.get(route.name, "REQUIRES_ACTION")
-    ]
+    for route in [route for route in ROUTES if route.scope is None]:
+        for body, query in (({"customer_id": "cus_2"}, {}), ({}, {"customer_id": "cus_2"})):
+            order_id = ready(client, route, "cus_2")
+            client.customer = "cus_1"
+            event = request(client, route, order_id)
+            event["body"] = json.dumps({**BODIES.get(route.name, {}), **body})
+            event["rawQueryString"], event["queryStringParameters"] = urlencode(query), query
+            status, shown, _ = client.send(event)
+            theirs = [item for item in client.stored() if item["customer_id"]["S"] == "cus_2"]
+            listed = {each["order_id"] for each in shown.get("orders", [])}
+            assert status in (400, 404) or route.name in ("place_order", "list_orders"), route.name
+            assert listed.isdisjoint(item["order_id"]["S"] for item in theirs)
+            statuses = {item["order_id"]["S"]: item["status"]["S"] for item in theirs}
+            assert statuses[order_id] == STATUSES.get(route.name, "REQUIRES_ACTION")
 
 
 def test_a_cursor_of_another_customer_shows_nothing_of_theirs(client: Client) -> None:
@@ -211,18 +211,19 @@ def test_a_cursor_of_another_customer_shows_nothing_of_theirs(client: Client) ->
 # ---------------------------------------------------------------- the staff
 
 
-@pytest.mark.parametrize("scopes", [None, "", "openid", "onecharge", "onecharge/refund2"], ids=repr)
-@named(FOR_STAFF)
-def test_a_token_without_the_scope_is_refused(client: Client, route: Route, scopes: str | None) -> None:
+def test_a_token_without_the_scope_is_refused(client: Client) -> None:
     """403, of one's own order, too, before anything is read; API Gateway's word for it is not enough."""
-    order_id = ready(client, route)
-    client.requested = []
-    event = request(client, route, order_id)
-    event["requestContext"]["authorizer"]["jwt"]["scopes"] = [route.scope]
-    claims_in(event)["scope"] = scopes
-    status, problem, _ = client.send(event)
-    assert (status, problem["type"]) == (403, "urn:onecharge:problem:forbidden")
-    assert client.requested == []
+    scopes = (None, "", "openid", "onecharge", "onecharge/refund2")
+
+    def with_scope(scope: str | None) -> Change:
+        def change(context: dict[str, Any]) -> None:
+            context["authorizer"]["jwt"]["scopes"] = [REFUND_SCOPE]
+            claim("scope", scope)(context)
+
+        return change
+
+    given = answers(client, FOR_STAFF, {repr(scope): with_scope(scope) for scope in scopes})
+    assert [each for each, answer in given.items() if answer != (403, "forbidden")] == []
 
 
 @pytest.mark.parametrize(
