@@ -14,7 +14,7 @@ from onecharge.payments.reconcile import ReconcileTools
 from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund, RefundDecision, decide
 from onecharge.payments.refunds.refund import RefundSteps
-from onecharge.payments.stripe_events import RefundEvent, StripeEvent
+from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from testing.simulation.choices import SeededChoices
 from testing.simulation.refunds import HOUR, Break, RefundScenario, RefundWorld, Violation
@@ -174,6 +174,18 @@ def events_are_ignored(world: RefundWorld) -> None:
     world.apply_event = lambda event, tools: None
 
 
+def the_sum_of_an_event_is_believed(world: RefundWorld) -> None:
+    def believing(event: StripeEvent, tools: ReconcileTools) -> None:
+        if isinstance(event, ChargeRefundedEvent):
+            payment = tools.charge.store.read(str(event.order_id))
+            assert payment is not None
+            tools.charge.store.record_refunded(payment, event.amount_refunded_minor)
+        else:
+            apply_event(event, tools)
+
+    world.apply_event = believing
+
+
 MUTANTS: Mapping[str, Break] = {
     "key with a random part": key_with_a_random_part,
     "a new key after a stored failure": a_new_key_after_a_stored_failure,
@@ -185,11 +197,12 @@ MUTANTS: Mapping[str, Break] = {
     "whoever lost its lease writes": whoever_lost_its_lease_writes,
     "an event does not touch an unfinished row": an_event_does_not_touch_an_unfinished_row,
     "events are ignored": events_are_ignored,
+    "the sum of an event is believed": the_sum_of_an_event_is_believed,
 }
 
 
-CAUGHT_AFTER = {"open claims do not count": 1_500, "whoever lost its lease writes": 1_500}
-"""Where the search begins, for mutants that take many schedules: the first to catch these are 1,578 and 1,563."""
+CAUGHT_AFTER = {"open claims do not count": 2_200, "whoever lost its lease writes": 1_700}
+"""Where the search begins, for mutants that take many schedules: the first to catch these are 2,263 and 1,793."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
