@@ -250,7 +250,7 @@ def _no_decline_ends_an_attempt(payment: Payment, intent: FoundIntent, confirm_r
     """A decline is tried again, with what Stripe stores under the key or not."""
     decision = decide(payment, intent, confirm_result)
     declined = isinstance(decision, Finalize) and decision.state is PaymentState.DECLINED
-    return Cancel(CancelReason.ABANDONED) if declined else decision
+    return Cancel(CancelReason.ABANDONED, intent.payment_intent_id) if declined else decision
 
 
 def _looks_up_for_new_rows(row: Payment, created: FoundIntent | Finalize, tools: ChargeTools) -> Finalize | None:
@@ -260,7 +260,7 @@ def _looks_up_for_new_rows(row: Payment, created: FoundIntent | Finalize, tools:
 def _adopts(row: Payment, generation: int, tools: ChargeTools) -> FoundIntent | SpentKey | Finalize:
     """What a lookup has found is confirmed."""
     created = create(row, generation, tools)
-    if not isinstance(created, FoundIntent) or not tools.must_look_up(row):
+    if not isinstance(created, FoundIntent) or not tools.keys_may_be_forgotten(row):
         return created
     found = tools.gateway.find_payment_intents(row.request, now=tools.instruments.now())
     others = (each for each in found if each.is_open and each.payment_intent_id != created.payment_intent_id)

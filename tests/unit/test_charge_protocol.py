@@ -124,7 +124,7 @@ def test_what_is_open_and_untried_is_confirmed(status: str) -> None:
 @pytest.mark.parametrize("confirm_result", [ConfirmResult.ANSWERED, ConfirmResult.KEY_SPENT])
 def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str, confirm_result: ConfirmResult) -> None:
     """There is never a second confirm key for the same attempt and PaymentIntent."""
-    assert decide(payment(), intent(status), confirm_result=confirm_result) == Cancel(CancelReason.ABANDONED)
+    assert decide(payment(), intent(status), confirm_result=confirm_result) == Cancel(CancelReason.ABANDONED, "pi_1")
 
 
 @pytest.mark.parametrize("reason", ["abandoned", "automatic", None])
@@ -151,7 +151,7 @@ def test_an_open_one_is_canceled_once_that_is_requested(status: str, confirm_res
     """For the customer, and never confirmed, whatever was declined before."""
     shown = intent(status, error_code="lost_card", latest_charge="ch_1")
     decision = decide(payment(cancel_requested_at=T0), shown, confirm_result=confirm_result)
-    assert decision == Cancel(CancelReason.BY_CUSTOMER)
+    assert decision == Cancel(CancelReason.BY_CUSTOMER, "pi_1")
 
 
 def test_a_success_stays_a_success_though_a_cancellation_is_requested() -> None:
@@ -165,7 +165,7 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
     """It waits for another attempt's card: this attempt takes the next generation."""
     shown = intent("requires_action", payment_method="pm_of_attempt_1")
     row = payment(attempt=2, payment_method="pm_of_attempt_2")
-    assert decide(row, shown) == Cancel(CancelReason.ABANDONED)
+    assert decide(row, shown) == Cancel(CancelReason.ABANDONED, "pi_1")
     assert decided_state(decide(row, shown, confirm_result=ConfirmResult.ANSWERED)) is PaymentState.REQUIRES_ACTION
 
 
@@ -198,7 +198,9 @@ def test_whose_decline_it_is(
     if is_own:
         assert decided_state(decision) is PaymentState.DECLINED
     else:
-        assert decision == (Confirm() if confirm_result is ConfirmResult.UNANSWERED else Cancel(CancelReason.ABANDONED))
+        assert decision == (
+            Confirm() if confirm_result is ConfirmResult.UNANSWERED else Cancel(CancelReason.ABANDONED, "pi_1")
+        )
 
 
 def test_whoever_waits_is_known_to_the_attempt_after_it() -> None:

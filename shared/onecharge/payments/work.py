@@ -123,7 +123,7 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
 def work[Row: LeasedRow, Final: Outcome](
     job: Callable[[Row], Final], row: Row, store: LeasedTable[Row, Final], instruments: Instruments
 ) -> Row | Unfinished:
-    """Work on a claimed row: finalize it as the job says, or release its lease.
+    """Run the job on a claimed row, then store its result; on Release, give up the lease.
 
     Args:
         job: returns what to finalize the row as. Raises Release if it cannot be finalized now, or WriteRefused.
@@ -137,8 +137,8 @@ def work[Row: LeasedRow, Final: Outcome](
     except Release as release:
         return _release(row, release, store, instruments)
     except WriteRefused:
-        # The present owner sends the same requests under the same keys, and finalizes what Stripe answers. After a
-        # cancellation request this worker is still the owner: the next claim, once its lease has expired, cancels.
+        # Another owner sends the same requests under the same keys, and finalizes what Stripe answers. If a cancellation
+        # was requested, our lease stays until it expires, and the next claim cancels.
         instruments.count("WriteRefused")
         _log(row, "write refused: lease lost, or cancellation requested", instruments)
         return Unfinished("lease lost, or cancellation requested")

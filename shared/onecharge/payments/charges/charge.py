@@ -4,8 +4,8 @@
        ├── a replay ──► retrieve the PaymentIntent: its status decides
        └── 22 hours old ──► look up all others, cancel those that are open ──► store the id, …
 
-Only this module sends requests that move money. protocol.py says what follows from what Stripe shows, as pure
-functions; payments/work.py finalizes the row as `charge` says, or releases its lease.
+Only this module confirms, which is the one request that charges. protocol.py says what follows from what Stripe shows,
+as pure functions; payments/work.py finalizes the row as `charge` says, or releases its lease.
 """
 
 from collections.abc import Callable
@@ -52,28 +52,28 @@ def charge(row: Payment, tools: "ChargeTools") -> Finalize:
         WriteRefused: another worker has claimed the row, or has stored another PaymentIntent.
     """
     steps = tools.steps
-    must_look_up = False
-    confirmed = ConfirmResult.UNANSWERED
+    key_was_misused = False
+    confirm_result = ConfirmResult.UNANSWERED
     intent = steps.retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None
     for _ in range(STEPS_MAX):
-        match steps.decide(row, intent, confirmed):
+        match steps.decide(row, intent, confirm_result):
             case Finalize() as final:
                 return final
             case Wait():
                 raise Release("Stripe is processing it")
-            case Cancel(reason) if intent:
-                intent = steps.cancel(intent.payment_intent_id, reason, tools)
+            case Cancel(reason, payment_intent_id):
+                intent = steps.cancel(payment_intent_id, reason, tools)
             case Confirm():
-                intent, confirmed, refused = steps.confirm(row, tools)
-                if refused and intent.is_open:
-                    return refused
+                intent, confirm_result, refusal = steps.confirm(row, tools)
+                if refusal and intent.is_open:
+                    return refusal
             case Create(generation):
                 created = steps.create(row, generation, tools)
                 if isinstance(created, SpentKey):
-                    must_look_up |= created.has_other_parameters
+                    key_was_misused |= created.has_other_parameters
                     row, intent = replace(row, generation=generation + 1), None
                     continue
-                if must_look_up or tools.must_look_up(row):
+                if key_was_misused or tools.keys_may_be_forgotten(row):
                     found = steps.look_up(row, created, tools)
                     if found:
                         return found
@@ -81,9 +81,9 @@ def charge(row: Payment, tools: "ChargeTools") -> Finalize:
                     return created
                 # Stored before any money can move: every other worker finds this PaymentIntent, and confirms it only.
                 row = tools.store.write_payment_intent(row, created.payment_intent_id, generation)
-                intent, confirmed = created, ConfirmResult.UNANSWERED
-    # A generation is kept only if no lookup has to precede it: the next delivery starts from what the row says.
-    kept = {} if must_look_up else {"generation": row.generation}
+                intent, confirm_result = created, ConfirmResult.UNANSWERED
+    # While a lookup is due, the new generation is not stored: the next delivery meets the same key, and looks up again.
+    kept = {} if key_was_misused else {"generation": row.generation}
     raise Release("too many PaymentIntents in one delivery", alarm=Cause.STRIPE_INCONCLUSIVE, kept=kept)
 
 
@@ -127,22 +127,22 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[FoundIntent, ConfirmRes
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.gateway.confirm(row)
     failure = response.failure
-    refused = None
+    refusal = None
     if failure:
         match CHARGE_RULES[failure.kind].action:
             case ChargeAction.RETRY:
                 raise _retry(failure)
             case ChargeAction.DECLINE | ChargeAction.REFUSE:
                 # A payment method may be consumed because this PaymentIntent succeeded with it.
-                refused = _refusal(row, failure, tools)
+                refusal = _refusal(row, failure, tools)
             case ChargeAction.LOOK_UP:
-                # The key is this attempt's, so its confirm was already sent, with another payment method.
+                # The key belongs to this attempt: an earlier worker confirmed, with another payment method.
                 tools.raise_alarm(row, failure)
     # Also after an error: the PaymentIntent decides whether it was a decline.
-    is_current = response.intent and not response.is_replay and not refused
+    is_current = response.intent and not response.is_replay and not refusal
     intent = response.intent if is_current else None
     intent = intent or retrieve(str(row.payment_intent_id), tools)
-    return intent, ConfirmResult.UNANSWERED if refused else _proved_by(failure), refused
+    return intent, ConfirmResult.UNANSWERED if refusal else _proved_by(failure), refusal
 
 
 def look_up(row: Payment, created: FoundIntent | Finalize, tools: "ChargeTools") -> Finalize | None:
@@ -234,7 +234,7 @@ class ChargeTools:
             raise Release("Stripe's rate limit is reached")
         self.require_time()
 
-    def must_look_up(self, row: Payment) -> bool:
+    def keys_may_be_forgotten(self, row: Payment) -> bool:
         """Whether the order may have a PaymentIntent that its idempotency keys do not lead to."""
         return row.request.placed_at < self.look_up_placed_before or row.request.is_old(self.instruments.now())
 
@@ -259,7 +259,7 @@ def _retry(failure: Failure) -> Release:
 
 
 def _refusal(row: Payment, failure: Failure, tools: ChargeTools) -> Finalize:
-    """What to finalize a refused row as. Raises Release for an hour if our request is at fault: a deploy may help."""
+    """What to finalize a refused row as. Our own request at fault: Release for an hour, which a deploy may fix."""
     state = PaymentState.DECLINED
     if CHARGE_RULES[failure.kind].action is ChargeAction.REFUSE:
         state, now = PaymentState.NEEDS_REVIEW, tools.instruments.now()

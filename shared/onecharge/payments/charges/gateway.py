@@ -243,7 +243,7 @@ def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterato
 def parts_of(since: int, until: int, parts: int) -> list[tuple[int, int]]:
     """The time from `since` up to, not including, `until` (epoch seconds) in at most so many parts, without gaps.
 
-    None if there is no such time.
+    Empty if `until` is not after `since`.
     """
     if until <= since:
         return []

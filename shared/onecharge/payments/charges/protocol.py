@@ -277,6 +277,7 @@ class Cancel:
     """Cancel the PaymentIntent, then decide by its final status: Stripe decides the race with a confirm."""
 
     reason: CancelReason
+    payment_intent_id: str
 
 
 @dataclass(frozen=True)
@@ -324,6 +325,7 @@ def decide(
         return _review(intent, OTHER_MONEY)
     # Whether the 3-D Secure challenge that the PaymentIntent may wait for is this attempt's.
     is_own_action = confirm_result is ConfirmResult.ANSWERED or intent.payment_method in (None, payment.payment_method)
+    abandon = Cancel(CancelReason.ABANDONED, intent.payment_intent_id)
     match intent.status:
         case "succeeded":
             return _finalize(PaymentState.SUCCEEDED, intent)
@@ -337,15 +339,15 @@ def decide(
         case status if not intent.is_open:
             return _review(intent, f"unexpected status {status}")
         case _ if payment.cancel_requested_at is not None:
-            return Cancel(CancelReason.BY_CUSTOMER)
+            return Cancel(CancelReason.BY_CUSTOMER, intent.payment_intent_id)
         case "requires_action":
-            return _finalize(PaymentState.REQUIRES_ACTION, intent) if is_own_action else Cancel(CancelReason.ABANDONED)
+            return _finalize(PaymentState.REQUIRES_ACTION, intent) if is_own_action else abandon
         case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirm_result):
             state = PaymentState.REQUIRES_ACTION if intent.requires_action else PaymentState.DECLINED
             return _finalize(state, intent)
         case _:
             # Undecided: confirm. If the confirm cannot be sent (again), replace the PaymentIntent.
-            return Confirm() if confirm_result is ConfirmResult.UNANSWERED else Cancel(CancelReason.ABANDONED)
+            return Confirm() if confirm_result is ConfirmResult.UNANSWERED else abandon
 
 
 def is_decline_of(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> bool:

@@ -1,8 +1,8 @@
 """The Payments table: one row for each order, the payment service's own state of it.
 
 claim                   one conditional write: a new row, a PENDING attempt whose lease is free, or a later attempt
-write_payment_intent    on the lease owner, and on the id that it replaces: before any money can move
-finalize                on the lease owner, the attempt, and PENDING
+write_payment_intent    if lease_owner is ours and state PENDING, and on the id that it replaces: before money can move
+finalize                if lease_owner is ours and state PENDING, and on the attempt
 finalize_unclaimed      on the revision that was read: for webhooks and scheduled runs, which claim nothing
 
          claim              write_payment_intent   finalize
