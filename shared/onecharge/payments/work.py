@@ -137,7 +137,7 @@ def work[Row: LeasedRow, Final: Outcome](
     except Release as release:
         return _release(row, release, store, instruments)
     except WriteRefused:
-        # Another owner sends the same requests under the same keys, and finalizes what Stripe answers. If a cancellation
+        # Another owner sends the same requests under the same keys, and finalizes the answers. If a cancellation
         # was requested, our lease stays until it expires, and the next claim cancels.
         instruments.count("WriteRefused")
         _log(row, "write refused: lease lost, or cancellation requested", instruments)
