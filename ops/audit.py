@@ -31,7 +31,6 @@ from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
 
-HELP = "compare Stripe's balance transactions with our rows, to the cent"
 DIFFERENCES_MAX = 1_000
 """How many differences are kept to be listed; all are counted, and all count in the totals."""
 
@@ -336,79 +335,43 @@ def _refund_is_ours_only(books: StripeBooks, row: Row, since: int, until: int, f
 
 
 def _report(found: Audited, since: datetime, until: datetime, notes: list[str]) -> Report:
+    totals = [
+        {"what": kind, "currency": currency, **asdict(total), "difference_minor": total.difference_minor}
+        for (kind, currency), total in sorted(found.totals.items())
+    ]
+    differences = [
+        asdict(each)
+        | {"difference_minor": each.difference_minor}
+        | {"command": f"python -m ops explain {each.order_id}" if each.order_id else None}
+        for each in found.differences
+    ]
+    not_ours = [
+        {"type": type_, "currency": currency, "number": number, "minor": found.foreign_minor[type_, currency]}
+        for (type_, currency), number in sorted(found.foreign.items())
+    ]
     elsewhen = sum(total.elsewhen for total in found.totals.values())
-    parts = [_totals_table(found, since, until)]
-    if found.different:
-        parts.append(_differences_table(found))
     if elsewhen:
-        notes = [
-            f"{elsewhen} of our rows were finalized within this time, and are booked at Stripe at another",
-            *notes,
-        ]
-    if found.foreign:
-        parts.append(_foreign_table(found))
-    verdict = f"{found.different} differences" if found.different else "balanced to the cent"
+        notes = [f"{elsewhen} of our rows were finalized within this time, and are booked at Stripe at another", *notes]
+    last = until - timedelta(days=1)
+    days = f"{since:%Y-%m-%d}" + (f" to {last:%Y-%m-%d}" if last > since else "")
+    title = f"{days}, UTC: {found.transactions:,} transactions of Stripe; sums in minor units"
+    names = "what currency matched stripe_only ours_only differing at_stripe_minor ours_minor difference_minor"
+    parts: list[Table | str] = [Table.of(title, names, totals)]
+    if differences:
+        names = "where kind order_id stripe_id at_stripe_minor ours_minor currency why command"
+        more = f", the first {len(differences):,} of {found.different:,}" if found.different > len(differences) else ""
+        parts.append(Table.of(f"differences{more}", names, differences))
+    if not_ours:
+        parts.append(Table.of("not ours, and not a difference", "type currency number minor", not_ours))
+    parts += [*notes, f"{found.different} differences" if found.different else "balanced to the cent"]
     document = {
         "from": since.isoformat(),
         "until": until.isoformat(),
         "transactions": found.transactions,
         "different": found.different,
-        "totals": [
-            {"what": kind, "currency": currency, **asdict(total), "difference_minor": total.difference_minor}
-            for (kind, currency), total in sorted(found.totals.items())
-        ],
-        "differences": [
-            {**asdict(each), "difference_minor": each.difference_minor, "command": _command(each)}
-            for each in found.differences
-        ],
-        "not_ours": [
-            {"type": type_, "currency": currency, "number": number, "minor": found.foreign_minor[type_, currency]}
-            for (type_, currency), number in sorted(found.foreign.items())
-        ],
+        "totals": totals,
+        "differences": differences,
+        "not_ours": not_ours,
         "notes": notes,
     }
-    return Report(document, [*parts, *notes, verdict], ExitStatus.FOUND if found.different else ExitStatus.OK)
-
-
-def _totals_table(found: Audited, since: datetime, until: datetime) -> Table:
-    columns = ("what", "matched", "at Stripe only", "ours only", "differ", "Stripe's sum", "our sum", "difference")
-    rows = [
-        (
-            *(kind, total.matched, total.stripe_only, total.ours_only, total.differing),
-            f"{total.at_stripe_minor} {currency}",
-            f"{total.ours_minor} {currency}",
-            f"{total.difference_minor} {currency}",
-        )
-        for (kind, currency), total in sorted(found.totals.items())
-    ]
-    last = until - timedelta(days=1)
-    days = f"{since:%Y-%m-%d}" + (f" to {last:%Y-%m-%d}" if last > since else "")
-    title = f"{days}, UTC: {found.transactions:,} transactions of Stripe; sums in minor units"
-    return Table(title, columns, rows)
-
-
-def _differences_table(found: Audited) -> Table:
-    columns = ("where", "what", "order", "at Stripe", "Stripe's amount", "our amount", "why", "command")
-    rows = [
-        (
-            *(each.where, each.kind, each.order_id, each.stripe_id),
-            f"{each.at_stripe_minor} {each.currency}",
-            f"{each.ours_minor} {each.currency}",
-            *(each.why, _command(each)),
-        )
-        for each in found.differences
-    ]
-    more = f", the first {len(rows):,} of {found.different:,}" if found.different > len(rows) else ""
-    return Table(f"differences{more}", columns, rows)
-
-
-def _foreign_table(found: Audited) -> Table:
-    rows = [
-        (type_, number, f"{found.foreign_minor[type_, currency]} {currency}")
-        for (type_, currency), number in sorted(found.foreign.items())
-    ]
-    return Table("not ours, and not a difference", ("Stripe's type", "transactions", "sum"), rows)
-
-
-def _command(each: Difference) -> str | None:
-    return f"python -m ops explain {each.order_id}" if each.order_id else None
+    return Report(document, parts, ExitStatus.FOUND if found.different else ExitStatus.OK)

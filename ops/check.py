@@ -1,4 +1,4 @@
-"""`check`: does this deployment work? A signed-in order in Stripe's test mode: paid, refunded, compared with Stripe.
+"""Does this deployment work? A signed-in order in Stripe's test mode is paid, refunded, and compared with Stripe.
 
     ops --stack NAME check --token-command "./token.sh" --yes
 
@@ -25,10 +25,9 @@ import requests
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, Received
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
+from ops.dlq_letters import DLQS
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
-
-HELP = "place, pay and refund one order in test mode: does this deployment work?"
 
 CUSTOMER = "check"
 REFUND_SCOPE = "onecharge/refund"
@@ -193,18 +192,17 @@ class Check:
         return "docs/runbook.md has an entry for each"
 
     def _dlqs(self) -> str:
-        dlqs = [name for name in self.stack.logical_ids() if name.endswith("Dlq")]
-        counts = {name: self._messages(name) for name in dlqs}
+        counts = {dlq: self._messages(dlq) for dlq in DLQS}
         if any(counts.values()):
-            raise NotWell(", ".join(f"{name}: {count}" for name, count in counts.items() if count))
-        return ", ".join(dlqs)
+            raise NotWell(", ".join(f"{dlq}: {count}" for dlq, count in counts.items() if count))
+        return ", ".join(DLQS)
 
     # ------------------------------------------------------------ how
 
     def _messages(self, dlq: str) -> int:
-        name = "ApproximateNumberOfMessages"
-        answer = self.stack.sqs.get_queue_attributes(QueueUrl=self.stack.resource(dlq), AttributeNames=[name])  # type: ignore[list-item]
-        return int(answer["Attributes"][name])  # type: ignore[index]
+        url = self.stack.resource(dlq)
+        answer = self.stack.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
+        return int(answer["Attributes"]["ApproximateNumberOfMessages"])
 
     def _post(self, path: str, body: dict[str, Any], token: str) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": str(uuid4())}

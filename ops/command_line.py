@@ -19,10 +19,9 @@ from ops.output import Report, redacted, show
 
 
 class Command(Protocol):
-    """What the module of a command has."""
+    """What the module of a command has; its docstring is the command's help."""
 
-    HELP: str
-    """One line for `python -m ops --help`."""
+    __doc__: str | None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add its arguments, or its subcommands."""
@@ -74,8 +73,9 @@ def parser() -> argparse.ArgumentParser:
     made.set_defaults(stack=None, profile=None, region=None, stripe_key_secret=None, json=False, yes=False)
     subparsers = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
+        described = command.__doc__ or ""
         each = subparsers.add_parser(
-            name, help=command.HELP, description=command.__doc__ or "", formatter_class=formatter
+            name, help=described.partition("\n")[0], description=described, formatter_class=formatter
         )
         command.add_arguments(each)
         for leaf in _leaves(each):

@@ -26,7 +26,6 @@ from ops.errors import Problem
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_sqs import SQSClient
 
 STACK_JSON = Path(__file__).resolve().parent.parent / ".local" / "stack.json"
@@ -83,11 +82,6 @@ class Stack:
         client: SQSClient = self.client("sqs")
         return client
 
-    @cached_property
-    def functions(self) -> "LambdaClient":
-        client: LambdaClient = self.client("lambda")
-        return client
-
     def item(self, table: str, **key: str) -> Mapping[str, Any] | None:
         """An item of a table by its logical id, in DynamoDB's JSON, read consistently; None if there is none."""
         name, given = self.resource(table), to_item(key)
@@ -98,13 +92,6 @@ class Stack:
     def resource(self, logical_id: str) -> str:
         """The physical id of a resource of template.yaml, such as a table's name or a queue's URL. Raises Problem."""
         return self._named("resource", logical_id, self._resources)
-
-    def has_resource(self, logical_id: str) -> bool:
-        return logical_id in self._resources
-
-    def logical_ids(self) -> list[str]:
-        """Of every resource, sorted."""
-        return sorted(self._resources)
 
     def parameter(self, name: str) -> str:
         """The value of a parameter of template.yaml. Raises Problem if the stack has no such parameter."""

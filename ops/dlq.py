@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,6 @@ from ops.dlq_letters import (
 )
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
-
-HELP = "list, redrive or discard the messages in the DLQs"
 
 _THREADS = 10
 
@@ -122,27 +121,23 @@ def _list(stack: Stack, arguments: Namespace) -> Report:
         letters += [letter for batch in opened.batches() for letter in batch if _is_chosen(letter, arguments)]
         notes += _unseen(opened)
     letters.sort(key=lambda letter: (letter.dlq, letter.reason, letter.sent_at))
-    columns = ("dlq", "reason", "messages", "oldest", "types")
-    groups = Counter((letter.dlq, letter.reason) for letter in letters)
-    rows = [(dlq, reason, count, *_oldest_and_types(letters, dlq, reason)) for (dlq, reason), count in groups.items()]
-    parts: list[Table | str] = [Table("messages in the DLQs", columns, rows)]
+    reasons = []
+    for (dlq, reason), found in groupby(letters, lambda letter: (letter.dlq, letter.reason)):
+        group = list(found)
+        oldest, types = (
+            group[0].sent_at.isoformat(timespec="seconds"),
+            sorted({each.event_type or "?" for each in group}),
+        )
+        reasons.append({"dlq": dlq, "reason": reason, "messages": len(group), "oldest": oldest, "types": types})
+    messages = [_described(letter) for letter in letters]
+    parts: list[Table | str] = [Table.of("messages in the DLQs", "dlq reason messages oldest types", reasons)]
     if arguments.messages:
-        shown = ("message_id", "dlq", "reason", "order_id", "attempt", "event_type", "sent_at", "receive_count")
-        parts.append(Table("each message", shown, [[_described(each)[name] for name in shown] for each in letters]))
+        names = "message_id dlq reason order_id attempt event_type sent_at receive_count"
+        parts.append(Table.of("each message", names, messages))
     if not letters and not notes:
         parts = ["no message with this reason" if arguments.reason else "the DLQs are empty"]
-    document = {
-        "reasons": [dict(zip(columns, row, strict=True)) for row in rows],
-        "messages": [_described(letter) for letter in letters],
-        "notes": notes,
-    }
+    document = {"reasons": reasons, "messages": messages, "notes": notes}
     return Report(document, [*parts, *notes], ExitStatus.FOUND if letters or notes else ExitStatus.OK)
-
-
-def _oldest_and_types(letters: Sequence[DeadLetter], dlq: str, reason: str) -> tuple[str, str]:
-    """Of those with this DLQ and reason, the oldest first."""
-    group = [letter for letter in letters if (letter.dlq, letter.reason) == (dlq, reason)]
-    return f"{group[0].sent_at:%Y-%m-%d %H:%M:%S}", ", ".join(sorted({each.event_type or "?" for each in group}))
 
 
 # ---------------------------------------------------------------- redrive and discard
@@ -228,21 +223,13 @@ def _report(arguments: Namespace, results: Sequence[_Result], notes: Sequence[st
     summary += [f"left in the DLQ: {count}, {why}" for why, count in left.most_common()]
     if done and not arguments.yes:
         summary.append("nothing was changed: --yes does it")
-    document = {
-        "dry_run": not arguments.yes,
-        changed: done,
-        "left": len(results) - done,
-        "messages": [
-            {**_described(each.letter), "action": each.advice.action, changed: each.is_done}
-            | {"why": each.advice.why, "outcome": each.outcome}
-            for each in results
-        ],
-        "notes": list(notes),
-    }
-    rows = [
-        (each.letter.message_id, each.letter.dlq, each.letter.order_id, each.letter.attempt, each.outcome)
+    messages = [
+        {**_described(each.letter), "action": each.advice.action, changed: each.is_done}
+        | {"why": each.advice.why, "outcome": each.outcome}
         for each in results
     ]
-    table = Table("messages", ("message", "DLQ", "order", "attempt", "what"), rows)
+    counts = {"dry_run": not arguments.yes, changed: done, "left": len(results) - done}
+    document = counts | {"messages": messages, "notes": list(notes)}
+    table = Table.of("messages", "message_id dlq order_id attempt outcome", messages)
     is_finished = not notes and (not results or (arguments.yes and done == len(results)))
     return Report(document, [table, *summary, *notes], ExitStatus.OK if is_finished else ExitStatus.FOUND)

@@ -22,7 +22,6 @@ from ops.findings import Finding, Severity
 from ops.output import Report, Table, duration_of, time_of
 from ops.resolver import RECORD
 
-HELP = "say what happened to an order, what it waits for, what is broken, and what fixes it"
 _STYLES = {Severity.BROKEN: "red", Severity.WAITS: "yellow", Severity.FINE: "green"}
 
 
@@ -36,24 +35,21 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     findings, moments, states = diagnose(facts), timeline(facts), list(_states(facts))
     customer = f", customer {facts.order.customer_id}" if facts.order else ""
     correlation = f", correlation id {facts.order.correlation_id}" if facts.order else ""
-    happened = [(time_of(each.at), each.where, each.what) for each in moments]
+    happened = [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in moments]
+    found = [_described(each, facts.now, stack) for each in findings]
+    styles = [_STYLES[each.severity] for each in findings]
     parts: list[Table | str] = [
         Table(f"{order_id}{customer}{correlation}", ("where", "state", ""), states),
-        Table("what happened (UTC)", ("when", "where", "what"), happened),
-        Table(
-            "what is found",
-            ("", "cause", "next", "what fixes it"),
-            [(each.severity.name, *_lines(each, facts.now, stack)) for each in findings],
-            [_STYLES[each.severity] for each in findings],
-        ),
+        Table.of("what happened (UTC)", "at where what", happened),
+        Table.of("what is found", "severity says detail moves fix", found, styles),
     ]
     if not facts.are_dead_letters_complete:
         parts.append("The DLQs hold more messages than were read: one more of this order may be among them.")
     document = {
         "order_id": order_id,
         "states": {where: state for where, state, _ in states},
-        "findings": [_described(each, stack) for each in findings],
-        "timeline": [dict(zip(("at", "where", "what"), each, strict=True)) for each in happened],
+        "findings": found,
+        "timeline": happened,
     }
     is_broken = any(each.severity is Severity.BROKEN for each in findings)
     return Report(document, parts, ExitStatus.FOUND if is_broken else ExitStatus.OK)
@@ -82,24 +78,16 @@ def _states(facts: Facts) -> Iterator[tuple[str, str, str]]:
         yield refund.refund_id, str(refund.row.state) if refund.row else "no row", f"requested: {requested}"
 
 
-def _lines(finding: Finding, now: int, stack: Stack) -> tuple[str, str, str]:
-    following = ""
-    if finding.next is not None:
-        until = finding.next.until
-        when = f", by {time_of(until)} (in {duration_of(until - now)})" if until and until > now else ""
-        following = f"{finding.next.mover}{when}"
-    return finding.says, following, _with_names(finding.fix or "", stack)
-
-
-def _described(finding: Finding, stack: Stack) -> dict[str, Any]:
-    until = finding.next.until if finding.next else None
+def _described(finding: Finding, now: int, stack: Stack) -> dict[str, Any]:
+    mover, until = (finding.next.mover, finding.next.until) if finding.next else (None, None)
+    by = f", by {time_of(until)} (in {duration_of(until - now)})" if until and until > now else ""
     return {
         "cause": finding.cause.name,
         "says": finding.cause.says,
         "severity": finding.severity.name,
         "detail": finding.detail,
         "next": asdict(finding.next) if finding.next else None,
-        "until": time_of(until) if until else None,
+        "moves": f"{mover}{by}" if mover else None,
         "fix": _with_names(finding.fix, stack) if finding.fix else None,
     }
 

@@ -216,7 +216,7 @@ def _sources(stack: Stack) -> Iterator[Source]:
     """Mappings may be of an alias of the function: they are found by what they read."""
     # The last part of a queue's URL is its name, as of its ARN; a stream's ARN has the table's name in it.
     logical_ids = {stack.resource(name).split("/")[-1]: name for name in _SOURCES}
-    pages = stack.functions.get_paginator("list_event_source_mappings").paginate()
+    pages = stack.client("lambda").get_paginator("list_event_source_mappings").paginate()
     for mapping in (each for page in pages for each in page["EventSourceMappings"]):
         parts = re.split(r"[:/]", mapping.get("EventSourceArn", ""))
         logical_id = next((logical_ids[part] for part in parts if part in logical_ids), None)

@@ -19,7 +19,6 @@ from ops.errors import ExitStatus
 from ops.output import Report, Table
 from publish_events.failed_records import key_of
 
-HELP = "list the stream records that could not be published; publish their items after a fix"
 TABLES = ("OrdersTable", "OrderRefundsTable", "PaymentsTable", "RefundsTable")
 """The tables whose streams are published, by logical id."""
 
@@ -68,18 +67,15 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     records = [each for each in bucket.records() if not chosen or each.key in chosen]
     is_change = arguments.subcommand == "republish"
     results = bucket.republish(records) if is_change and arguments.yes else [""] * len(records)
-    rows = [
-        (each.key, each.table, each.item, each.since, each.reason, result)
+    found = [
+        {"key": each.key, "table": each.table, "item": each.item, "since": each.since, "reason": each.reason}
+        | {"result": result}
         for each, result in zip(records, results, strict=True)
     ]
-    names = ("key", "table", "item", "since", "reason", "result")
+    table = Table.of(f"failed records of stack {stack.name}", "key table item since reason result", found)
     is_done = all(result == PUBLISHED for result in results)
     hint = ["dry run: --yes publishes these items"] if is_change and not arguments.yes and not is_done else []
-    return Report(
-        {"failed_records": [dict(zip(names, row, strict=True)) for row in rows]},
-        [Table(f"failed records of stack {stack.name}", names, rows), *hint],
-        ExitStatus.OK if is_done else ExitStatus.FOUND,
-    )
+    return Report({"failed_records": found}, [table, *hint], ExitStatus.OK if is_done else ExitStatus.FOUND)
 
 
 class Bucket:
@@ -127,10 +123,9 @@ class Bucket:
             "eventName": "MODIFY",
             "dynamodb": {"Keys": failed.item_key, "NewImage": answer["Item"]},
         }
-        invoked = self._stack.functions.invoke(
-            FunctionName=self._stack.resource("PublishEventsFunction"),
-            Payload=json.dumps({"Records": [record]}).encode(),
-        )
+        function = self._stack.resource("PublishEventsFunction")
+        payload = json.dumps({"Records": [record]}).encode()
+        invoked = self._stack.client("lambda").invoke(FunctionName=function, Payload=payload)
         if "FunctionError" in invoked:
             return NOT_NOW
         if self._s3.list_objects_v2(Bucket=self._name, Prefix=key_of(record))["KeyCount"]:

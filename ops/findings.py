@@ -171,10 +171,6 @@ class Finding:
     fix: str | None = None
     """The command that fixes it, or what a person does."""
 
-    @property
-    def says(self) -> str:
-        return self.cause.says + (f": {self.detail}" if self.detail else "")
-
 
 def waits(cause: Cause, detail: str, move: Move) -> Finding:
     """It ends by itself."""

@@ -37,6 +37,15 @@ class Table:
     styles: Sequence[str | None] = ()
     """The color of each row, as rich names it; none if there are fewer."""
 
+    @classmethod
+    def of(
+        cls, title: str, names: str, documents: Sequence[Mapping[str, Any]], styles: Sequence[str | None] = ()
+    ) -> "Table":
+        """The values of these names, separated by spaces, from each of a document's parts."""
+        columns = names.split()
+        rows = [[_cell(each[name]) for name in columns] for each in documents]
+        return cls(title, [column.replace("_", " ") for column in columns], rows, styles)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -85,6 +94,10 @@ def duration_of(seconds: float) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def _cell(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _redacted_values(value: Any) -> Any:

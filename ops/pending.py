@@ -22,7 +22,6 @@ from ops.facts import gather, surroundings
 from ops.findings import Severity
 from ops.output import Report, Table, duration_of, time_of
 
-HELP = "list what waits for an outcome: since when, why, until when; the oldest first"
 LIMIT = 100
 _PAGE = 100
 
@@ -50,7 +49,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     # What was placed within this second counts as older than 0 minutes.
     waiters = waiting(stack, until=now + 1 - arguments.older_than * 60)
     around = surroundings(stack, now=now)
-    documents, rows, styles = [], [], []
+    documents, styles = [], []
     is_broken = False
     for waiter in waiters[: arguments.limit]:
         facts = gather(stack, waiter.order_id, around, asks_stripe=False)
@@ -62,24 +61,24 @@ def run(stack: Stack, arguments: Namespace) -> Report:
             "order_id": waiter.order_id,
             "what": waiter.what,
             "since": time_of(waiter.since),
-            "waiting_seconds": int(now - waiter.since),
+            "waits_for": duration_of(now - waiter.since),
             "states": {
                 "orders": facts.order.status if facts.order else None,
                 "payments": facts.payment.state if facts.payment else None,
             },
             "cause": first.cause.name,
+            "says": first.cause.says,
             "detail": first.detail,
             "next": first.next.mover if first.next else "you",
             "until": until,
         }
-        waits_for = duration_of(now - waiter.since)
         documents.append(document)
-        rows.append((waiter.order_id, waiter.what, waits_for, first.says, document["next"], until))
         styles.append("red" if first.severity is Severity.BROKEN else None)
-    title = f"{len(waiters)} wait" + (f", the oldest {len(rows)} of them" if len(rows) < len(waiters) else "")
-    columns = ("order", "what", "waits for", "why", "what moves it next", "by")
+    shown = len(documents)
+    title = f"{len(waiters)} wait" + (f", the oldest {shown} of them" if shown < len(waiters) else "")
+    table = Table.of(title, "order_id what waits_for says detail next until", documents, styles)
     status = ExitStatus.FOUND if is_broken else ExitStatus.OK
-    return Report({"total": len(waiters), "pending": documents}, [Table(title, columns, rows, styles)], status)
+    return Report({"total": len(waiters), "pending": documents}, [table], status)
 
 
 def waiting(stack: Stack, *, until: float) -> list[Waiter]:

@@ -1,4 +1,4 @@
-"""Restores what was lost. docs/runbook.md, "Restore a table", has the whole procedure.
+"""Restore what was lost. docs/runbook.md, "Restore a table", has the whole procedure.
 
 rows      copy the rows that a table lacks from the table that DynamoDB restored. A row that exists is never
           touched: it was written since. Can be repeated, and continued after an interruption.
@@ -20,8 +20,6 @@ from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
 from reconcile.run import ReconcileCheckpoint
-
-HELP = "copy the rows that a table has lost from a restored table; read Stripe's events again"
 
 TABLES = ("PaymentsTable", "RefundsTable", "OrdersTable", "OrderRefundsTable", "DueDocumentsTable")
 """The tables that hold orders and payments."""
@@ -88,22 +86,18 @@ def copied(
     stack: Stack, target: str, key: list[str], items: Iterable[Item], *, is_dry_run: bool
 ) -> list[tuple[Item, str]]:
     """Each item with the result of its copy to the target."""
-    items, copy = list(items), _look if is_dry_run else _copy
+    items = list(items)
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(zip(items, threads.map(partial(copy, stack, target, key), items), strict=True))
+        return list(zip(items, threads.map(partial(_copy, stack, target, key, is_dry_run), items), strict=True))
 
 
-def _look(stack: Stack, target: str, key: list[str], item: Item) -> str:
-    if _is_expired(item):
-        return EXPIRED
-    key_of_item = {name: item[name] for name in key}
-    existing = stack.dynamodb.get_item(TableName=target, Key=key_of_item, ConsistentRead=True).get("Item")
-    return MISSING if existing is None else _compared(existing, item)
-
-
-def _copy(stack: Stack, target: str, key: list[str], item: Item) -> str:
-    if _is_expired(item):
-        return EXPIRED
+def _copy(stack: Stack, target: str, key: list[str], is_dry_run: bool, item: Item) -> str:
+    if "expires_at" in item and int(item["expires_at"]["N"]) <= time.time():
+        return EXPIRED  # DynamoDB would delete it again.
+    if is_dry_run:
+        key_of_item = {name: item[name] for name in key}
+        existing = stack.dynamodb.get_item(TableName=target, Key=key_of_item, ConsistentRead=True).get("Item")
+        return MISSING if existing is None else _compared(existing, item)
     try:
         stack.dynamodb.put_item(
             TableName=target,
@@ -115,11 +109,6 @@ def _copy(stack: Stack, target: str, key: list[str], item: Item) -> str:
     except stack.dynamodb.exceptions.ConditionalCheckFailedException as refused:
         return _compared(refused.response["Item"], item)  # type: ignore[typeddict-item]  # As asked for.
     return COPIED
-
-
-def _is_expired(item: Item) -> bool:
-    """DynamoDB would delete it again."""
-    return "expires_at" in item and int(item["expires_at"]["N"]) <= time.time()
 
 
 def _compared(existing: Item, item: Item) -> str:

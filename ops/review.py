@@ -59,8 +59,8 @@ from ops.resolutions import (
 )
 from ops.resolver import RefundReviewStore, Resolver, Review, ReviewStore
 
-HELP = "list what a person has to decide, and resolve it"
 REASON_MAX = 500
+_LISTED = "order_id reason since stripe possible"
 _REFUND_SECONDS = 30
 """As long as a function would take for a refund."""
 
@@ -119,13 +119,9 @@ def _list(stack: Stack) -> Report:
         {"order_id": each["order_id"], "refund_id": each["refund_id"]}
         for each in _reviewed(index, RefundState.NEEDS_REVIEW)
     ]
-    rows = [
-        (each["order_id"], each["reason"], each["since"], ", ".join(each["stripe"]), ", ".join(each["possible"]))
-        for each in payments
-    ]
     parts = [
-        Table("payments", ("order", "reason", "since", "at Stripe", "can be resolved as"), rows),
-        Table("refunds: `explain ORDER` says why", ("order", "refund"), [tuple(each.values()) for each in refunds]),
+        Table.of("payments: `review resolve ORDER --as` one of what is possible", _LISTED, payments),
+        Table.of("refunds: `explain ORDER` says why", "order_id refund_id", refunds),
     ]
     status = ExitStatus.FOUND if payments or refunds else ExitStatus.OK
     return Report({"payments": payments, "refunds": refunds}, parts, status)

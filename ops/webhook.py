@@ -33,7 +33,6 @@ from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report
 
-HELP = "make, check or rotate the webhook endpoint at Stripe"
 PATIENCE_SECONDS = 90
 """Longer than a function keeps a secret that was refused (runtime/secrets.py, REREAD_SECONDS)."""
 _PAUSE_SECONDS = 3
@@ -94,14 +93,12 @@ class Webhook:
         self.stack.stripe.v1.webhook_endpoints.update(endpoint.id, parameters)
 
     @property
-    def is_secret_stored(self) -> bool:
-        """Whether the secret is a signing secret: a stack is deployed with a placeholder first."""
-        return self.stack.secret(self.stack.parameter("StripeWebhookSecretArn")).startswith("whsec_")
+    def secret_id(self) -> str:
+        return self.stack.parameter("StripeWebhookSecretArn")
 
     def store(self, secret: str) -> None:
         """The previous value becomes AWSPREVIOUS, which the functions accept for a day."""
-        secret_id = self.stack.parameter("StripeWebhookSecretArn")
-        self.stack.client("secretsmanager").put_secret_value(SecretId=secret_id, SecretString=secret)
+        self.stack.client("secretsmanager").put_secret_value(SecretId=self.secret_id, SecretString=secret)
 
     def report(self, action: str, line: str, *, is_done: bool, **also: Any) -> Report:
         status = ExitStatus.OK if is_done else ExitStatus.FOUND
@@ -118,7 +115,8 @@ def _create(webhook: Webhook, arguments: Namespace) -> Report:
         return _create_first(webhook, arguments)
     endpoint = next((each for each in present if each.status == "enabled"), present[0])
     has_our_version = endpoint.api_version == STRIPE_VERSION
-    if not has_our_version or not webhook.is_secret_stored:
+    # A stack is deployed with a placeholder first.
+    if not has_our_version or not webhook.stack.secret(webhook.secret_id).startswith("whsec_"):
         # The API version of an endpoint cannot be changed (Stripe API reference).
         why = "has a secret that is not stored" if has_our_version else "has another API version"
         return webhook.report("replace", f"{endpoint.id} {why}: `webhook rotate` replaces it", is_done=False)

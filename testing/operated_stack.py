@@ -96,7 +96,7 @@ class OperatedStack:
         parameters = {"StripeApiBase": stripe_base, "StripeSecretArn": secret["ARN"], "RequiresActionSeconds": "43200"}
         described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
         self.mappings: list[dict[str, Any]] = []
-        self._answers = {
+        self.answers: dict[str, Any] = {
             "cloudformation": Answers([{"Stacks": [{"Parameters": described}]}]),
             "lambda": Answers([{"EventSourceMappings": self.mappings}]),
         }
@@ -107,7 +107,7 @@ class OperatedStack:
 
     def client(self, service: str, **_: Any) -> Any:
         """As boto3's session."""
-        return self._answers.get(service) or self._clients(service)
+        return self.answers.get(service) or self._clients(service)
 
     def _make(self, logical_id: str, resource: Mapping[str, Any]) -> str:
         name = f"{self._name}-{logical_id}"

@@ -42,7 +42,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Any:
         assert isinstance(made.answer, Report)
         return made.answer
 
-    made = SimpleNamespace(HELP="tries", add_arguments=lambda _: None, run=answering, answer=Report({}, []), seen=None)
+    made = SimpleNamespace(add_arguments=lambda _: None, run=answering, answer=Report({}, []), seen=None)
     monkeypatch.setitem(command_line.COMMANDS, "try", made)
     return made
 

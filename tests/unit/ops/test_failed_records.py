@@ -53,7 +53,7 @@ def _logical_id(variable: str) -> str:
 @pytest.fixture
 def functions(operated: OperatedStack, log: Log) -> Functions:
     made = Functions(operated, log)
-    operated.stack.__dict__["functions"] = made
+    operated.answers["lambda"] = made
     return made
 
 
