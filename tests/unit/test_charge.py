@@ -738,18 +738,21 @@ def test_an_older_row_leads_to_the_charge(service: ChargeHarness) -> None:
 # ---------------------------------------------------------------- time, and the log
 
 
-@pytest.mark.parametrize(("late_after", "sent"), [("claim", []), ("create", ["create"]), ("retrieve", ["retrieve"])])
-def test_no_request_begins_after_the_deadline(service: ChargeHarness, late_after: str, sent: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("has_intent", "late_after", "sent"),
+    [(False, None, []), (False, "create", ["create"]), (True, None, []), (True, "retrieve", ["retrieve"])],
+)
+def test_no_request_begins_after_the_deadline(
+    service: ChargeHarness, has_intent: bool, late_after: str | None, sent: list[str]
+) -> None:
     """The row is released for the next delivery."""
-    if late_after == "retrieve":
+    if has_intent:
         service.stripe.next("confirm", NO_ANSWER)
         service.deliver()
         service.stripe.requests.clear()
-    deadline = service.now + 50
-    if late_after == "claim":
-        service.passes(50)
-    else:
+    if late_after:
         service.stripe.next(late_after, afterwards(lambda: service.passes(100)))
+    deadline = service.now + (50 if late_after else 0)
     assert worked(service, deadline=deadline) == Unfinished("too little time left")
     assert service.stripe.operations == sent
     assert service.row["lease_expires_at"] == 0
