@@ -1,0 +1,289 @@
+"""A claimed refund is made once: each path of `refund`, over DynamoDB and Stripe in memory."""
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FrozenRefund
+from onecharge.payments.stripe_responses import LookupInconclusive
+from onecharge.payments.time_bounds import REFUSED_SECONDS
+from onecharge.runtime.consumer import BackOff, Done
+from testing.refund_harness import EVENT, REFUND_ID, RefundHarness, crash, requested_with
+from testing.simulation.refunds import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, MemoryRefunds, error
+
+
+@pytest.fixture
+def service() -> RefundHarness:
+    return RefundHarness()
+
+
+def raises(failure: Exception) -> Callable[[], NoReturn]:
+    def fails() -> NoReturn:
+        raise failure
+
+    return fails
+
+
+# ---------------------------------------------------------------- refund twice
+
+
+def test_a_lost_answer_and_then_another_accounts_404_refund_once(service: RefundHarness) -> None:
+    """For five minutes the secret is another account's. Each delivery raises an alarm, and nothing has FAILED."""
+    service.loses_the_answer()
+    service.stripe.is_other_account = True
+    for _ in range(5):
+        service.passes(60)
+        assert service.deliver() == BackOff()
+    assert (service.row["state"], service.counted.count("Alarm")) == ("PENDING", 5)
+    service.stripe.is_other_account = False
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
+
+
+@pytest.mark.parametrize("shows_nothing", [True, False])
+def test_a_404_of_the_payment_intent_is_retried_with_an_alarm(service: RefundHarness, *, shows_nothing: bool) -> None:
+    """The other account's list is empty, or answers 404, too."""
+    service.stripe.is_other_account = True
+    service.io.will_happen = shows_nothing
+    assert service.deliver() == BackOff()
+    assert (service.row["state"], "Alarm" in service.counted) == ("PENDING", True)
+
+
+@pytest.mark.parametrize("lost", ["answer", "row", "key", "row and key"])
+def test_a_refund_that_was_made_is_found_before_it_is_sent_again(service: RefundHarness, lost: str) -> None:
+    """Stripe's list has it, whatever was lost."""
+    service.loses_the_answer()
+    if "row" in lost:
+        service.lose_row()
+    if "key" in lost:
+        service.passes(25 * HOUR)
+        assert service.stripe.keys == {}
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
+
+
+def test_two_workers_that_both_find_nothing_make_one_refund(service: RefundHarness) -> None:
+    """Every key is forgotten and their clocks differ by five minutes: both send the same key."""
+    service.passes(25 * HOUR)
+    second: list[Any] = []
+    service.io.at["stripe refund"] = lambda: second.append(service.deliver(clock_differs=299))
+    assert service.deliver() == BackOff()
+    assert second == [Done()]
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
+
+
+@pytest.mark.parametrize("kind", ["drop before", "429", "503", "401", "502 unstored", "500 after", "drop after"])
+def test_a_refund_is_made_once_whatever_stripe_answers(service: RefundHarness, kind: str) -> None:
+    """The next delivery looks it up, and sends the same key if there is none."""
+    for _ in range(2):
+        service.io.faults["stripe_refund"] = kind
+        service.deliver()
+    service.io.faults.clear()
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
+
+
+def test_a_stored_500_that_is_executed_late_is_made_once(service: RefundHarness) -> None:
+    """Its key is spent: nothing is sent anymore, and the lookup finds the refund."""
+    service.io.faults["stripe_refund"] = "500 later"
+    assert [service.deliver(), service.deliver()] == [BackOff(), BackOff()]
+    assert service.row["key_spent_at"] == service.io.time
+    for _ in range(19):
+        service.passes(HOUR)
+        assert service.deliver() == BackOff()
+    assert service.refunded == []
+    service.passes(HOUR)
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
+
+
+def test_a_stored_500_that_is_never_executed_needs_a_person_after_a_day(service: RefundHarness) -> None:
+    """Each delivery raises an alarm, and none sends a request beside which the first might be executed."""
+    service.io.faults["stripe_refund"] = "500 never"
+    assert [service.deliver(), service.deliver()] == [BackOff(), BackOff()]
+    service.io.at["stripe refund"] = crash
+    for seconds, disposition in ((1, BackOff()), (SPENT_KEY_SECONDS - 2, BackOff()), (1, Done())):
+        service.passes(seconds)
+        assert service.deliver() == disposition
+    assert service.outcome == ("NEEDS_REVIEW", [])
+    assert service.counted.count("Alarm") == 4
+
+
+def test_a_500_whose_key_may_be_forgotten_is_not_sent_again(service: RefundHarness) -> None:
+    """No delivery came for a day: Stripe may still execute the earlier request beside a new one."""
+    service.io.faults["stripe_refund"] = "500 later"
+    service.stripe.late_seconds = 30 * HOUR
+    assert service.deliver() == BackOff()
+    service.passes(25 * HOUR)
+    assert (service.stripe.keys, service.deliver(), service.refunded) == ({}, BackOff(), [])
+    service.passes(5 * HOUR)
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
+
+
+def test_a_replayed_success_is_looked_up(service: RefundHarness) -> None:
+    """Another worker has made the refund, and the bank has returned it: the stored answer still says `pending`."""
+
+    def made_and_returned() -> None:
+        request = FrozenRefund.of(EVENT.data, PAYMENT_INTENT)
+        assert StripeRefunds(service.stripe.client()).create(request).refund
+        service.stripe.refunds[0].status = "failed"
+
+    service.io.at["stripe refund"] = made_and_returned
+    assert service.deliver() == Done()
+    assert service.outcome == ("FAILED", [])
+
+
+def test_an_answer_with_other_metadata_is_not_the_refund(service: RefundHarness) -> None:
+    """Ours may have been made all the same: an alarm is raised, and it is looked up before it is sent again."""
+
+    class Crossed(MemoryRefunds):
+        def _create(self, parameters: Mapping[str, Any], key: str, is_other: bool) -> Any:
+            metadata = SimpleNamespace(to_dict=lambda: {"order_id": "ord_" + "b" * 32, "refund_id": REFUND_ID})
+            made = vars(super()._create(parameters, key, is_other))
+            return SimpleNamespace(**{**made, "id": "re_9", "status": "failed", "metadata": metadata})
+
+    service.stripe = Crossed(service.io)
+    assert service.deliver() == BackOff()
+    assert (service.row["state"], service.row["unanswered_at"]) == ("PENDING", service.io.time)
+    assert "Alarm" in service.counted
+    assert service.deliver() == Done()
+    assert service.row["stripe_refund_id"] == "re_0"
+    assert service.outcome == ("SUCCEEDED", [400])
+
+
+# ---------------------------------------------------------------- lookups and time
+
+
+def test_a_failed_lookup_sends_nothing(service: RefundHarness) -> None:
+    """The next delivery looks up again."""
+    service.io.faults["stripe_list"] = "429"
+    assert service.deliver() == BackOff()
+    assert service.stripe.keys == {}
+    assert service.deliver() == Done()
+    assert service.refunded == [400]
+
+
+def test_an_incomplete_lookup_sends_nothing(service: RefundHarness) -> None:
+    """Stripe lists more refunds than are read: an alarm is raised."""
+    service.io.at["stripe list"] = raises(LookupInconclusive())
+    assert service.deliver() == BackOff()
+    assert (service.stripe.keys, "Alarm" in service.counted) == ({}, True)
+
+
+def test_no_request_begins_after_the_deadline(service: RefundHarness) -> None:
+    """The lookup took all of the time: the next delivery looks up again."""
+    service.io.at["stripe list answered"] = lambda: service.passes(20)
+    assert service.deliver() == BackOff()
+    assert (service.refunded, service.row["lease_expires_at"]) == ([], 0)
+    assert service.deliver() == Done()
+
+
+@pytest.mark.parametrize(("hours", "overdue"), [(23, 0), (25, 1)])
+def test_a_refund_that_is_unfinished_for_a_day_raises_an_alarm(
+    service: RefundHarness, hours: int, overdue: int
+) -> None:
+    """An outage alone raises none."""
+    service.io.faults["stripe_refund"] = "503"
+    service.passes(hours * HOUR)
+    assert service.deliver() == BackOff()
+    assert (service.counted.count("RefundOverdue"), service.counted.count("Alarm")) == (overdue, overdue)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def test_a_refund_of_money_that_was_refunded_by_hand_has_failed(service: RefundHarness) -> None:
+    """No more is refunded than was paid. The code says why, an alarm is raised, and the amount is free again."""
+    service.made_by_hand(AMOUNT_MINOR)
+    assert service.deliver() == Done()
+    assert service.outcome == ("FAILED", [AMOUNT_MINOR])
+    assert (service.row["failure_code"], "Alarm" in service.counted) == ("charge_already_refunded", True)
+
+
+def test_a_refusal_after_a_released_lease_is_a_failure(service: RefundHarness) -> None:
+    """A worker that has released its lease sends nothing anymore."""
+    service.io.faults["stripe_refund"] = "401"
+    assert service.deliver() == BackOff()
+    service.made_by_hand(AMOUNT_MINOR)
+    assert service.deliver() == Done()
+    assert service.row["state"] == "FAILED"
+
+
+def test_a_refusal_is_looked_up_before_it_is_a_failure(service: RefundHarness) -> None:
+    """The reason may be this very refund, made meanwhile, whose key was forgotten."""
+    made = {"refund_id": REFUND_ID, "order_id": ORDER_ID}
+    service.io.at["stripe refund"] = lambda: service.made_by_hand(AMOUNT_MINOR, **made)
+    assert service.deliver(requested_with(amount_minor=AMOUNT_MINOR)) == Done()
+    assert service.outcome == ("SUCCEEDED", [AMOUNT_MINOR])
+
+
+def test_a_refusal_is_not_a_failure_while_an_earlier_worker_may_send(service: RefundHarness) -> None:
+    """It has looked up and not yet sent. Another worker is refused, and then there is money left again."""
+
+    def another_is_refused() -> None:
+        by_hand = service.made_by_hand(AMOUNT_MINOR)
+        assert service.deliver(clock_differs=299) == Done()
+        assert service.row["state"] == "NEEDS_REVIEW"
+        by_hand.status = "failed"
+
+    service.io.at["stripe refund"] = another_is_refused
+    service.deliver()
+    assert service.outcome == ("NEEDS_REVIEW", [400])
+
+
+def test_a_refusal_is_not_a_failure_while_an_earlier_request_may_be_executed(service: RefundHarness) -> None:
+    """A gateway answered 502 and passed the request on. The next one is refused, and then there is money left again."""
+    service.io.faults["stripe_refund"] = "502 later"
+    assert service.deliver() == BackOff()
+    assert service.row["unanswered_at"] == service.io.time
+    by_hand = service.made_by_hand(AMOUNT_MINOR)
+    assert service.deliver() == Done()
+    by_hand.status = "failed"
+    service.passes(DAY)
+    assert service.outcome == ("NEEDS_REVIEW", [400])
+
+
+def test_a_refused_request_waits_an_hour_then_for_a_person(service: RefundHarness) -> None:
+    """The row has Stripe's message."""
+    refusal = raises(error(400, type="invalid_request_error", code="parameter_unknown", message="no such parameter"))
+    service.io.at["stripe refund"] = refusal
+    assert service.deliver() == BackOff()
+    assert (service.row["refused_at"], service.row["stripe_message"]) == (service.io.time, "no such parameter")
+    service.passes(REFUSED_SECONDS)
+    service.io.at["stripe refund"] = refusal
+    assert service.deliver() == Done()
+    assert (service.row["state"], service.row["failure_code"]) == ("NEEDS_REVIEW", "parameter_unknown")
+
+
+# ---------------------------------------------------------------- what a lookup finds
+
+
+def test_two_refunds_of_one_id_need_a_person(service: RefundHarness) -> None:
+    """No third one is made."""
+    for _ in range(2):
+        service.made_by_hand(400, refund_id=REFUND_ID)
+    assert service.deliver() == Done()
+    assert service.outcome == ("NEEDS_REVIEW", [400, 400])
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("succeeded", "SUCCEEDED"),
+        ("pending", "SUCCEEDED"),
+        ("failed", "FAILED"),
+        ("canceled", "FAILED"),
+        ("requires_action", "NEEDS_REVIEW"),
+        ("something new", "NEEDS_REVIEW"),
+    ],
+)
+def test_each_status_of_a_refund_at_stripe(service: RefundHarness, status: str, state: str) -> None:
+    """Stripe documents all but the last."""
+    service.made_by_hand(400, refund_id=REFUND_ID).status = status
+    assert service.deliver() == Done()
+    assert (service.row["state"], service.row["stripe_refund_id"]) == (state, "re_0")

@@ -1,0 +1,166 @@
+"""Events of refunds are hints: Stripe is asked, and its answer is written. A canceled order's charge is refunded."""
+
+import pytest
+import stripe
+
+from onecharge.contract.refunds import RefundState
+from onecharge.payments.apply_event import RefundDiscrepancy
+from onecharge.payments.charges.protocol import FoundIntent
+from onecharge.payments.charges.store import payment_of
+from onecharge.payments.refunds.canceled_orders import refund_canceled_order
+from onecharge.payments.refunds.protocol import refund_id_of_canceled_order
+from onecharge.payments.stripe_events import EventDeferred
+from onecharge.runtime.consumer import BackOff, Done
+from testing.refund_harness import OTHER_REFUND_ID, REFUND_ID, RefundHarness, crash, requested_with
+from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, paid
+
+INTENT = FoundIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")
+
+
+@pytest.fixture
+def service() -> RefundHarness:
+    return RefundHarness()
+
+
+def bank_returns(service: RefundHarness) -> None:
+    service.stripe.refunds[0].status = "failed"
+
+
+# ---------------------------------------------------------------- refund.failed after success
+
+
+def test_a_refund_that_fails_after_success_is_failed(service: RefundHarness) -> None:
+    """The row has Stripe's reason, an alarm is raised, and the amount can be refunded again."""
+    service.deliver()
+    bank_returns(service)
+    assert service.happens() is RefundDiscrepancy.RETURNED
+    assert (service.row["state"], service.row["failure_code"]) == ("FAILED", "expired_or_canceled_card")
+    assert service.row["stripe_refund_id"] == "re_0"
+    assert {"Alarm", "RefundDiscrepancy.RETURNED"} <= set(service.counted)
+    assert service.deliver(requested_with(refund_id=OTHER_REFUND_ID)) == Done()
+    assert service.refunded == [400]
+
+
+def test_late_repeated_and_disordered_events_are_harmless(service: RefundHarness) -> None:
+    """Stripe is asked if an event says something else than the row, and its answer decides."""
+    service.deliver()
+    assert service.happens("failed") is RefundDiscrepancy.NONE
+    assert service.row["state"] == "SUCCEEDED"
+    bank_returns(service)
+    assert service.happens("pending") is None
+    assert service.happens("failed") is RefundDiscrepancy.RETURNED
+    revision = service.row["revision"]
+    for status, asked in (("failed", None), ("succeeded", RefundDiscrepancy.NONE), ("failed", None)):
+        assert service.happens(status) is asked
+    assert (service.row["state"], service.row["revision"]) == ("FAILED", revision)
+    assert service.deliver() == Done()
+    assert service.row["state"] == "FAILED"
+
+
+def test_an_event_may_overtake_the_worker(service: RefundHarness) -> None:
+    """The worker was answered `pending` and would write SUCCEEDED; its write is refused."""
+
+    def bank_returns_before_the_write() -> None:
+        bank_returns(service)
+        assert service.happens() is RefundDiscrepancy.RETURNED
+
+    service.io.at[9] = bank_returns_before_the_write
+    assert service.deliver() == BackOff()
+    assert service.deliver() == Done()
+    assert (service.row["state"], "WriteRefused" in service.counted) == ("FAILED", True)
+
+
+def test_a_worker_may_overtake_the_event(service: RefundHarness) -> None:
+    """The row changes between the event's read and its write, so the event reads it again."""
+    service.io.at["stripe refund answered"] = crash
+    with pytest.raises(KeyboardInterrupt):
+        service.deliver()
+    service.passes()
+    bank_returns(service)
+    service.io.at["stripe list"] = service.deliver
+    assert service.happens() is None
+    assert service.row["state"] == "FAILED"
+
+
+def test_a_failed_refund_without_a_row_gets_one(service: RefundHarness) -> None:
+    """The order service receives the outcome through it."""
+    service.deliver()
+    service.lose_row()
+    bank_returns(service)
+    assert service.happens() is RefundDiscrepancy.LOST_ROW
+    row = service.row
+    assert (row["state"], row["amount_minor"], row["currency"], row["attempt"]) == ("FAILED", 400, "EUR", 1)
+    assert service.deliver() == Done()
+    assert service.refunded == []
+
+
+@pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1"])
+def test_a_refund_by_hand_is_ignored(service: RefundHarness, refund_id: str | None) -> None:
+    """It has no refund id, or another system's. The charge's event counts it."""
+    service.made_by_hand(1)
+    bank_returns(service)
+    assert service.happens(refund_id=refund_id) is None
+    assert service.rows == []
+
+
+def test_an_event_that_stripe_does_not_confirm_is_deferred(service: RefundHarness) -> None:
+    """The secret may be another account's. Stripe delivers the event again."""
+    service.deliver()
+    bank_returns(service)
+    service.stripe.is_other_account = True
+    with pytest.raises((EventDeferred, stripe.StripeError)):
+        service.happens()
+    assert service.row["state"] == "SUCCEEDED"
+    service.stripe.is_other_account = False
+    assert service.happens() is RefundDiscrepancy.RETURNED
+
+
+def test_a_refund_that_is_made_after_it_failed_raises_an_alarm(service: RefundHarness) -> None:
+    """The rules exclude it; if it happens, a person has to see it."""
+    by_hand = service.made_by_hand(AMOUNT_MINOR)
+    service.deliver()
+    by_hand.status = "failed"
+    service.made_by_hand(400, refund_id=REFUND_ID)
+    service.counted.clear()
+    assert service.happens(stripe_refund_id="re_1") is RefundDiscrepancy.MADE_AFTER_FAILED
+    assert (service.row["state"], "Alarm" in service.counted) == ("FAILED", True)
+
+
+# ---------------------------------------------------------------- a canceled order that is charged
+
+
+def refund_canceled(service: RefundHarness) -> str:
+    """Refund it; returns the refund's state."""
+    refund_canceled_order(payment_of(paid()), INTENT, service.tools())
+    return str(service.row["state"])
+
+
+def test_a_canceled_order_that_is_charged_is_refunded(service: RefundHarness) -> None:
+    """All of it, once, with an alarm. The order service does not know this refund, and is not told its outcome."""
+    for _ in range(3):
+        assert refund_canceled(service) == RefundState.SUCCEEDED
+    assert service.refunded == [AMOUNT_MINOR]
+    assert (service.row["is_internal"], "Alarm" in service.counted) == (True, True)
+    assert service.row["refund_id"] == refund_id_of_canceled_order(ORDER_ID, PAYMENT_INTENT)
+
+
+def test_a_canceled_orders_refund_continues(service: RefundHarness) -> None:
+    """While a worker has the lease, the event is deferred; Stripe delivers it again."""
+    service.io.at["stripe refund answered"] = crash
+    with pytest.raises(KeyboardInterrupt):
+        refund_canceled(service)
+    with pytest.raises(EventDeferred):
+        refund_canceled(service)
+    service.passes()
+    assert refund_canceled(service) == RefundState.SUCCEEDED
+    assert service.refunded == [AMOUNT_MINOR]
+
+
+def test_an_internal_refund_without_a_row_gets_an_internal_one(service: RefundHarness) -> None:
+    """The order service is not told its outcome, either."""
+    refund_canceled(service)
+    service.lose_row()
+    bank_returns(service)
+    refund_id = refund_id_of_canceled_order(ORDER_ID, PAYMENT_INTENT)
+    assert service.happens(refund_id=refund_id) is RefundDiscrepancy.LOST_ROW
+    assert service.row["is_internal"] is True
