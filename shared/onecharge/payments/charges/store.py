@@ -10,7 +10,7 @@ PENDING ──┤═══════════ lease ═══════�
           └ crashed worker: the lease expires, and the next delivery claims the row
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,13 +204,6 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
     def read(self, order_id: str) -> Payment | None:
         """The row of the order, strongly consistent."""
         return self._read(_key(order_id))
-
-    def read_batch(self, order_ids: Collection[str]) -> dict[str, Payment]:
-        """The rows of so many orders (1 to 100), strongly consistent. DynamoDB may leave out some, when busy."""
-        keys = [to_item(_key(order_id)) for order_id in dict.fromkeys(order_ids)]
-        answer = self.client.batch_get_item(RequestItems={self.table: {"Keys": keys, "ConsistentRead": True}})
-        rows = [payment_of(item) for items in answer["Responses"].values() for item in items]
-        return {row.request.order_id: row for row in rows}
 
     def recover(self, order_id: str, intent: FoundIntent, *, correlation_id: str, now: int) -> bool:
         """Write a lost row anew, from its PaymentIntent that succeeded; False if there is a row by now."""
