@@ -92,7 +92,7 @@ class ReconcileCheckpoint(Checkpoint):
     after_event: str | None = None
     """The last event that was read: the cursor of the list."""
     newest_events: tuple[int, ...] = ()
-    """When Stripe created the newest events that were read, SILENT_EVENTS of them, the oldest first."""
+    """When Stripe created the newest events that were read: SILENT_EVENTS distinct times, the oldest first."""
     failed: tuple[FailedEvent, ...] = ()
     """Events that could not be applied, the least recently tried first."""
     shard: int = 0
@@ -264,7 +264,8 @@ class ReconcileRun:
             if error is not None:
                 failed.append(FailedEvent(event.event_id))
                 self._report_failed(failed[-1], event, error)
-        newest = sorted((*self._checkpoint.newest_events, *(event.created for event in events)))[-SILENT_EVENTS:]
+        # Distinct times: after a restore the same events are read again.
+        newest = sorted({*self._checkpoint.newest_events, *(event.created for event in events)})[-SILENT_EVENTS:]
         self._advance(
             failed=(*self._checkpoint.failed, *failed), newest_events=tuple(newest), after_event=events[-1].event_id
         )

@@ -126,7 +126,12 @@ class WebhookRoute:
             self._instruments.count(Alarm(cause))
         self._instruments.logger.warning(
             "webhook deferred: Stripe sends it again",
-            extra={"error": type(error).__name__, "cause": cause, "correlation_id": self._correlation_id()},
+            extra={
+                "error": type(error).__name__,
+                "why": str(error) if isinstance(error, EventDeferred) else None,
+                "cause": cause,
+                "correlation_id": self._correlation_id(),
+            },
         )
         return self._problem(HTTPStatus.SERVICE_UNAVAILABLE, "try-again", "The event was not applied. Send it again.")
 

@@ -484,6 +484,8 @@ def test_a_silent_webhook_is_an_alarm(payments: Reconciled) -> None:
         payments.now += RECEIVED_STEP_SECONDS + 1
         happens()
         assert silent_after() == (number == SILENT_EVENTS)
+        # Read again, as after a restore, an event is none more.
+        payments.checkpoints.write(payments.checkpoint.reading_since(payments.now - 1000))
     assert (silent_after(), silent_after(happens())) == (1, 0)
     assert [silent_after() for _ in range(2)] == [0, 0]
 

@@ -5,11 +5,11 @@ ChargeRefundedEvent   the payment's refunded sum     also falls, when a refund f
 DisputeEvent          the payment's dispute          the newest event counts
 RefundEvent           the refund's state             a bank may return a refund days later
 
-Idempotent, and independent of the order of events. An event that says what its row says costs no request to Stripe. So
-every event may be delivered several times, and the scheduled run reads each once more.
+Applying is idempotent, and independent of the order of events. An event that says what its row says already costs no
+request to Stripe. So each may be delivered several times, and the scheduled run reads all of them once more.
 
-An event whose row a worker has a lease on changes nothing. Nothing is lost: the worker's message is not acknowledged
-before the row is finalized, and the scheduled run reads the same event minutes later.
+While a worker has the row's lease, an event of its PaymentIntent changes nothing. Nothing is lost: the worker's message
+is not acknowledged before the row is finalized, and the scheduled run reads the same event minutes later.
 """
 
 import re
