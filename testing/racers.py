@@ -1,4 +1,4 @@
-"""A process that claims orders: 16 threads, each claims all 200 orders. A test runs several such processes."""
+"""A process that claims orders: 16 threads, each of which claims all orders. A test runs several such processes."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import Claimed, new_lease_owner
 
 THREADS = 16
-CLAIMS_PER_RACER = 200
+CLAIMS_PER_RACER = 50
 
 
 def race(store: PaymentStore, racer: int) -> list[str]:

@@ -1,7 +1,7 @@
 """DynamoDB in memory, behind boto3's client: the stores above it are the deployed ones, expressions included.
 
 It knows the operations and the expressions that are used here, and refuses all others. tests/contract holds it to the
-same behaviour as moto, ministack and DynamoDB Local. `Io` is how the simulation gets in between.
+same behaviour as DynamoDB Local. `Io` is how the simulation gets in between.
 """
 
 import re
@@ -147,10 +147,12 @@ def _refuse_what_is_unused(given: Mapping[str, Any]) -> None:
 class MemoryDynamoDB:
     """`boto3.client("dynamodb")` with tables in memory; `keys` names the key attributes of each table."""
 
-    keys: Mapping[str, tuple[str, ...]]
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     io: Io = field(default_factory=NoFaults)
     indexes: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """For each table its global secondary indexes, with their key attributes; an item without them is not in it."""
+    projections: dict[tuple[str, str | None], set[str]] = field(default_factory=dict)
+    """The attributes that an index has, if not all."""
     tables: dict[str, dict[tuple[str, ...], Item]] = field(default_factory=dict)
     ignored_conditions: list[str] = field(default_factory=list)
     """Parts of conditions that are left out: how the simulation breaks the protocol on purpose."""
@@ -162,6 +164,19 @@ class MemoryDynamoDB:
     )
 
     # ------------------------------------------------------------ the client
+
+    def create_table(self, *, TableName: str, KeySchema: Any, GlobalSecondaryIndexes: Any = (), **_: Any) -> None:
+        def names(schema: Any) -> tuple[str, ...]:
+            return tuple(each["AttributeName"] for each in schema)
+
+        keys = names(KeySchema)
+        self.keys = {**self.keys, TableName: keys}
+        indexes = {each["IndexName"]: names(each["KeySchema"]) for each in GlobalSecondaryIndexes}
+        self.indexes = {**self.indexes, TableName: indexes}
+        for each in GlobalSecondaryIndexes:
+            if each["Projection"]["ProjectionType"] != "ALL":
+                others = each["Projection"].get("NonKeyAttributes", ())
+                self.projections[TableName, each["IndexName"]] = {*keys, *indexes[each["IndexName"]], *others}
 
     def get_item(self, **given: Any) -> dict[str, Any]:
         self._before("GetItem")
@@ -213,9 +228,10 @@ class MemoryDynamoDB:
             start = _order_of(given["ExclusiveStartKey"], by)
             items = [each for each in items if (each[0] < start if backwards else each[0] > start)]
         read = [item for _, item in items[: given.get("Limit")]]
-        shown = read
+        visible = self.projections.get((name, index))
+        shown = [{at: item[at] for at in item.keys() & visible} for item in read] if visible else read
         if "FilterExpression" in given:
-            shown = [item for item in read if _condition(given["FilterExpression"])(item, *expressions)]
+            shown = [item for item in shown if _condition(given["FilterExpression"])(item, *expressions)]
         answer: dict[str, Any] = {
             "Items": [_projected(item, given) for item in shown],
             "Count": len(shown),

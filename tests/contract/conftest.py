@@ -1,17 +1,14 @@
-"""Each DynamoDB for the contract tests: the simulation's in memory, moto, ministack, DynamoDB Local."""
+"""The DynamoDBs of the contract tests: the simulation's, in memory, and DynamoDB Local, which is AWS's own."""
 
 import os
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import boto3
 import pytest
 
 from local.emulator import CREDENTIALS, running_emulator
-from onecharge.payments.charges.store import UNFINISHED
 from testing.dynamodb_local import NotInstalled, dynamodb_client, running_dynamodb_local
 from testing.harness import PROJECT, create_table
 from testing.simulation.dynamodb import MemoryDynamoDB
@@ -51,21 +48,18 @@ def dynamodb_local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoin
         pytest.skip(str(reason))
 
 
-@pytest.fixture(params=["ministack", "dynamodb_local"])
+@pytest.fixture(params=["dynamodb_local"])
 def endpoint(request: pytest.FixtureRequest) -> Endpoint:
-    """Each DynamoDB that several processes can use at once."""
+    """The DynamoDB that several processes and threads can use in parallel."""
     endpoint: Endpoint = request.getfixturevalue(request.param)
     return endpoint
 
 
-@pytest.fixture(params=["memory", "moto", "ministack", "dynamodb_local"])
+@pytest.fixture(params=["memory", "dynamodb_local"])
 def dynamodb(request: pytest.FixtureRequest) -> Any:
-    """A client of each DynamoDB. The simulation's, in memory, creates a table on its first use."""
+    """A client of each DynamoDB."""
     if request.param == "memory":
-        return MemoryDynamoDB(keys=defaultdict(lambda: ("order_id", "attempt")))
-    if request.param == "moto":
-        request.getfixturevalue("aws")
-        return boto3.client("dynamodb")
+        return MemoryDynamoDB()
     endpoint: Endpoint = request.getfixturevalue(request.param)
     return endpoint.client()
 
@@ -73,19 +67,4 @@ def dynamodb(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def payments(dynamodb: Any) -> str:
     """An empty Payments table, as template.yaml declares it."""
-    name = f"payments-{uuid4()}"
-    if isinstance(dynamodb, MemoryDynamoDB):
-        dynamodb.keys = {name: ("order_id",)}
-        dynamodb.indexes = {name: {UNFINISHED: ("unfinished_shard", "unfinished_claimed_at")}}
-        return name
-    return create_table(dynamodb, name, "PaymentsTable")
-
-
-@pytest.fixture(params=["moto", "ministack", "dynamodb_local"])
-def order_dynamodb(request: pytest.FixtureRequest) -> Any:
-    """A client of each DynamoDB in turn. The simulation's is not among them: it has neither maps nor lists."""
-    if request.param == "moto":
-        request.getfixturevalue("aws")
-        return boto3.client("dynamodb")
-    endpoint: Endpoint = request.getfixturevalue(request.param)
-    return endpoint.client()
+    return create_table(dynamodb, f"payments-{uuid4()}", "PaymentsTable")

@@ -17,7 +17,7 @@ from tests.contract.conftest import Endpoint
 PROCESSES = 4
 
 
-@pytest.mark.parametrize(("orders", "deliveries_of_each"), [(1, 1000), (100, 12)])
+@pytest.mark.parametrize(("orders", "deliveries_of_each"), [(1, 400), (50, 8)])
 def test_concurrent_deliveries_make_one_charge_for_each_order(
     endpoint: Endpoint, orders: int, deliveries_of_each: int
 ) -> None:

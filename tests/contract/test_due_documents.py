@@ -1,4 +1,4 @@
-"""A due document becomes an order in one conditional transaction, on every DynamoDB."""
+"""A due document becomes an order in one conditional transaction, on DynamoDB Local and in the simulation."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

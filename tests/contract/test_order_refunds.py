@@ -1,4 +1,4 @@
-"""The transactions of refunds, on every DynamoDB that we can run: request, reservation, outcome."""
+"""The transactions of refunds, on both DynamoDBs: request, reservation, outcome."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -95,9 +95,9 @@ class RefundShop(Shop):
 
 
 @pytest.fixture
-def shop(order_dynamodb: Any) -> RefundShop:
+def shop(dynamodb: Any) -> RefundShop:
     """A PAID order."""
-    return RefundShop.on(order_dynamodb)
+    return RefundShop.on(dynamodb)
 
 
 def test_a_refund_and_its_reservation_are_stored_together(shop: RefundShop) -> None:

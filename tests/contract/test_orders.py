@@ -1,4 +1,4 @@
-"""The order service's conditional writes, on every DynamoDB that we can run: attempts, cancellations, outcomes."""
+"""The order service's conditional writes, on both DynamoDBs: attempts, cancellations, outcomes."""
 
 import threading
 from collections.abc import Callable
@@ -28,9 +28,9 @@ UNKNOWN = "ord_" + "0" * 32
 
 
 @pytest.fixture
-def declined(order_dynamodb: Any) -> Shop:
+def declined(dynamodb: Any) -> Shop:
     """A PAYMENT_DECLINED order."""
-    shop = Shop.on(order_dynamodb)
+    shop = Shop.on(dynamodb)
     shop.payment(EventType.PAYMENT_DECLINED, decline_code="expired_card")
     return shop
 
@@ -171,10 +171,10 @@ def test_an_order_that_waits_is_found_in_its_shard(
     assert (waiting.event.type, waiting.since) == (event_type, since)
 
 
-def test_each_move_puts_an_order_into_the_index_or_takes_it_out(order_dynamodb: Any) -> None:
+def test_each_move_puts_an_order_into_the_index_or_takes_it_out(dynamodb: Any) -> None:
     """An order that waits is in the index and is kept, any other one is not and expires: whatever moves it from which
     status, and whichever of the two attributes it has."""
-    shop = Shop.on(order_dynamodb)
+    shop = Shop.on(dynamodb)
     assert {"waiting_shard", "expires_at"} & shop.item.keys() == {"waiting_shard"}
     index, seen = WaitingIndex(shop.client, shop.table, "placed_at"), set()
     for transition in MOVES:

@@ -1,6 +1,5 @@
-"""The refund store's conditional writes follow the protocol, on every DynamoDB."""
+"""The refund store's conditional writes follow the protocol, on DynamoDB Local and in the simulation."""
 
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,6 @@ from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import from_item, to_item
 from testing.harness import create_table
-from testing.simulation.dynamodb import MemoryDynamoDB
 from tests.contract.conftest import Endpoint
 
 T0 = 1_800_000_000
@@ -28,9 +26,6 @@ FAILED = FinalizeRefund(RefundState.FAILED, "re_1", "lost_or_stolen_card", alarm
 
 @pytest.fixture
 def store(dynamodb: Any) -> RefundStore:
-    if isinstance(dynamodb, MemoryDynamoDB):
-        dynamodb.keys = defaultdict(lambda: ("order_id", "refund_id"))
-        return RefundStore(dynamodb, "refunds")  # type: ignore[arg-type]  # A fake of it.
     return RefundStore(dynamodb, create_table(dynamodb, f"refunds-{uuid4()}", "RefundsTable"))
 
 

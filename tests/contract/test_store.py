@@ -1,4 +1,4 @@
-"""The payment store's conditional writes follow the protocol, on every DynamoDB."""
+"""The payment store's conditional writes follow the protocol, on DynamoDB Local and in the simulation."""
 
 import json
 import subprocess
@@ -541,7 +541,7 @@ def test_every_method_makes_one_request(store: PaymentStore) -> None:
 
 
 def test_concurrent_processes_claim_each_order_once(endpoint: Endpoint) -> None:
-    """Two processes of 16 threads claim the same 200 orders."""
+    """Two processes of 16 threads claim the same 50 orders."""
     table = create_table(endpoint.client(), f"race-{uuid4()}", "PaymentsTable")
     processes = [
         subprocess.Popen(
@@ -558,6 +558,6 @@ def test_concurrent_processes_claim_each_order_once(endpoint: Endpoint) -> None:
     ]
     outputs = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
     winners = Counter(order_id for output in outputs for order_id in output["won"])
-    assert sum(output["tried"] for output in outputs) == 2 * THREADS * CLAIMS_PER_RACER == 6400
+    assert sum(output["tried"] for output in outputs) == 2 * THREADS * CLAIMS_PER_RACER
     assert len(winners) == CLAIMS_PER_RACER
     assert set(winners.values()) == {1}
