@@ -1,14 +1,14 @@
-"""Whoever operates a stack: runs `python -m ops` as a program, as from a terminal, and reads its JSON."""
+"""An operator: runs the commands of `python -m ops` in this process, and reads their JSON."""
 
 import json
-import subprocess
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from local.stack import Stack
-from testing.harness import PROJECT
+from ops.command_line import main
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,18 @@ class Operator:
 
     def run(self, *words: str) -> Answer:
         """Run one command with --json."""
-        done = self._run("--json", *words)
-        return Answer(done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr)
+        status, out, err = self._run("--json", *words)
+        return Answer(status, json.loads(out) if out else None, err)
 
     def text(self, *words: str) -> str:
         """What the command prints for a person."""
-        return self._run(*words).stdout
+        return self._run(*words)[1]
 
     def explain(self, reference: str) -> Answer:
         return self.run("explain", reference)
 
-    def _run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "ops", "--stack", str(self._stack_json), *words]
-        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
+    def _run(self, *words: str) -> tuple[int, str, str]:
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            status = main(["--stack", str(self._stack_json), *words])
+        return status, out.getvalue(), err.getvalue()

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import stripe
@@ -33,9 +32,8 @@ def charged(document: Mapping[str, Any]) -> int:
     return sum(each["matched_minor"] for each in document["totals"] if each["what"] == "charge")
 
 
-def test_faults_leave_no_difference_and_tampering_does(shop: Shop, stack: Stack, tmp_path: Path) -> None:
+def test_faults_leave_no_difference_and_tampering_does(shop: Shop, stack: Stack, operator: Operator) -> None:
     """Lost responses, a stored 500, a decline, a refund: balanced. A charge by hand and a changed row: found."""
-    operator = Operator(stack, tmp_path)
     before = charged(audit(operator))
     for fault in (Fault.DROP_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_BEFORE):
         shop.stripe.add_fault(fault, path="/v1/payment_intents/*/confirm")

@@ -33,10 +33,9 @@ def send_to_dlq(stack: Stack, body: str, group: str) -> None:
 
 
 @on_both
-def test_poison_is_listed_sent_back_and_discarded(shop: Shop, stack: Stack, tmp_path: Path) -> None:
+def test_poison_is_listed_sent_back_and_discarded(shop: Shop, stack: Stack, operator: Operator, tmp_path: Path) -> None:
     """It stays poison: a forced redrive leads back to the DLQ, with a reason; it is recorded before it is discarded."""
     forget_dead_letters(stack)
-    operator = Operator(stack, tmp_path)
     shop.deliver('{"specversion": "1.0"}')
     listed = eventually(lambda: operator.run("dlq", "list", "--messages"), lambda answer: is_listed(answer, POISON))
     [message] = [each for each in listed.document["messages"] if each["reason"] == POISON]
@@ -54,10 +53,9 @@ def test_poison_is_listed_sent_back_and_discarded(shop: Shop, stack: Stack, tmp_
 
 
 @on_both
-def test_a_redriven_order_whose_row_was_lost_is_charged_once(shop: Shop, stack: Stack, tmp_path: Path) -> None:
+def test_a_redriven_order_whose_row_was_lost_is_charged_once(shop: Shop, stack: Stack, operator: Operator) -> None:
     """A paid order is left; once its row is lost and its status too, the redrive restores both, with one charge."""
     forget_dead_letters(stack)
-    operator = Operator(stack, tmp_path)
     order_id = str(shop.order().json()["order_id"])
     assert shop.decided_status(order_id) == "PAID"
     send_to_dlq(stack, message_of(order_id, stack), order_id)

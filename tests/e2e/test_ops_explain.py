@@ -4,10 +4,8 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
 import requests
 
 from local.given_stripe import STRIPE_API_KEY
@@ -17,11 +15,6 @@ from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
 from testing.stacks import own_stack
 
 pytestmark = own_stack
-
-
-@pytest.fixture
-def operator(stack: Stack, tmp_path: Path) -> Operator:
-    return Operator(stack, tmp_path)
 
 
 @contextmanager
@@ -152,36 +145,6 @@ def test_a_row_that_is_lost(shop: Shop, stack: Stack, operator: Operator) -> Non
     dynamodb.put_item(TableName=stack.charges_table, Item=lost)
 
 
-def test_a_worker_that_died_with_the_lease(shop: Shop, stack: Stack, operator: Operator) -> None:
-    """The lease has expired, and the row is still its owner's."""
-    with unread(stack, queue_name(stack.payments_queue_url)):
-        order_id = str(shop.order().json()["order_id"])
-        item = {
-            "order_id": {"S": order_id},
-            "state": {"S": "PENDING"},
-            "payment_method_1": {"S": "pm_card_visa"},
-            "currency": {"S": "EUR"},
-            "customer_id": {"S": "cus_e2e"},
-            "correlation_id": {"S": "c"},
-            "lease_owner": {"S": "a-dead-worker"},
-            **{
-                name: {"N": str(value)}
-                for name, value in {
-                    "attempt": 1,
-                    "amount_minor": 2500,
-                    "generation": 0,
-                    "revision": 1,
-                    "placed_at": int(time.time()),
-                    "claimed_at": int(time.time()) - 30,
-                    "lease_expires_at": int(time.time()) - 10,
-                }.items()
-            },
-        }
-        stack.aws.client("dynamodb").put_item(TableName=stack.charges_table, Item=item)
-        assert "LEASE_OF_DEAD_WORKER" in operator.explain(order_id).causes
-    assert shop.decided_status(order_id) == "PAID"
-
-
 def test_a_success_without_an_event_and_a_cancellation_by_hand(shop: Shop, operator: Operator) -> None:
     """The stand-in delivers no webhook by itself: the customer has paid, and the row does not know."""
     paid, canceled = (shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION") for _ in range(2))
@@ -191,34 +154,6 @@ def test_a_success_without_an_event_and_a_cancellation_by_hand(shop: Shop, opera
     answer = operator.explain(canceled)
     assert answer.causes[0] == "CANCELED_AT_STRIPE"
     assert "fraudulent" in answer.document["findings"][0]["detail"]
-
-
-def test_two_payments_of_one_order_and_a_dispute(shop: Shop, operator: Operator) -> None:
-    """Somebody charged the order by hand, beside the application; the customer disputes the first charge."""
-    order_id = shop.placed("pm_card_visa", "PAID")
-    body = {"amount": 2500, "currency": "eur", "payment_method": "pm_card_visa", "confirm": "true"}
-    metadata = {"metadata[order_id]": order_id, "metadata[placed_at]": str(int(time.time()))}
-    own = intent_of(shop, order_id)
-    second = at_stripe(shop, "payment_intents", **body, **metadata, **{"allowed_payment_method_types[]": "card"})["id"]
-    answer = operator.explain(order_id)
-    assert answer.causes[0] == "PAID_TWICE"
-    assert {own, second} <= set(answer.document["findings"][0]["detail"].split(", "))
-    shop.stripe.open_dispute(own)
-    assert "DISPUTED" in operator.explain(order_id).causes
-
-
-def test_a_stripe_key_that_is_refused(shop: Shop, operator: Operator) -> None:
-    """The rest is explained all the same, and no key is printed."""
-    order_id = shop.placed("pm_card_visa", "PAID")
-    shop.stripe.assign_api_key(STRIPE_API_KEY, None)
-    try:
-        answer = operator.explain(order_id)
-        printed = operator.text("explain", order_id)
-    finally:
-        shop.stripe.assign_api_key(STRIPE_API_KEY)
-    assert (answer.status, answer.causes[0]) == (1, "STRIPE_KEY_REFUSED")
-    assert answer.document["states"]["orders"] == "PAID"
-    assert STRIPE_API_KEY not in printed
 
 
 def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:
@@ -234,15 +169,3 @@ def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:
     found = operator.explain(order_id)
     assert "REFUND_RETURNED" in found.causes
     assert found.status == 1
-
-
-def test_an_unknown_stack_is_one_line(stack: Stack, tmp_path: Path) -> None:
-    """As CloudFormation answers it."""
-    (tmp_path / "other").mkdir()
-    stack_json = json.loads(stack.as_json()) | {"stack_name": "no-such-stack"}
-    operator = Operator(stack, tmp_path / "other")
-    (tmp_path / "other/stack.json").write_text(json.dumps(stack_json))
-    answer = operator.run("pending")
-    assert answer.status == 2
-    assert "no-such-stack" in answer.stderr
-    assert answer.stderr.count("\n") == 1

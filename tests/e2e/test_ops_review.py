@@ -1,10 +1,8 @@
 """On the deployed stack: orders that need review for real, and `python -m ops review` resolves each."""
 
 import time
-from pathlib import Path
 from typing import Any
 
-import pytest
 import requests
 
 from local.given_stripe import STRIPE_API_KEY
@@ -17,11 +15,6 @@ from testing.stacks import own_stack
 pytestmark = own_stack
 
 INVALID = {"type": "invalid_request_error", "code": "parameter_unknown", "message": "Received unknown parameter: x"}
-
-
-@pytest.fixture
-def operator(stack: Stack, tmp_path: Path) -> Operator:
-    return Operator(stack, tmp_path)
 
 
 def in_review(shop: Shop, stack: Stack) -> str:

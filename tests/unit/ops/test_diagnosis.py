@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -111,35 +112,35 @@ DISPUTE: Any = stripe.Dispute.construct_from(
 PUT_ASIDE = FailedRecord("k", "2026-11-21", "ValidationError", "OrdersTable", {"dynamodb": {"Keys": {}}})
 LATE = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW - DAY, round_completed_at=NOW - 2 * HOUR)
 
+stored = partial(case, Status.PENDING, None)
+pending = partial(case, Status.PENDING, S.PENDING)
+outcome = partial(case, Status.PENDING, S.SUCCEEDED, DONE)
+paid = partial(case, Status.PAID, S.SUCCEEDED)
+authenticating = partial(case, Status.REQUIRES_ACTION, S.REQUIRES_ACTION)
+
 HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
-    "paid": (case(Status.PAID, S.SUCCEEDED, DONE), Cause.ENDED, FINE),
+    "paid": (paid(DONE), Cause.ENDED, FINE),
     "canceled": (
         case(Status.CANCELED, S.CANCELED, intent("canceled", cancellation_reason="requested_by_customer")),
-        *(Cause.ENDED, FINE),
+        Cause.ENDED,
+        FINE,
     ),
     "declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED), Cause.DECLINED, FINE),
-    "just stored": (case(Status.PENDING, None, age=5), Cause.NOT_CLAIMED_YET, WAITS),
-    "a worker has it": (case(Status.PENDING, S.PENDING, OPEN, age=5, of_row=LEASED), Cause.IN_PROGRESS, WAITS),
-    "it backs off": (case(Status.PENDING, S.PENDING, OPEN, age=MINUTE, of_row=FREE), Cause.BACKING_OFF, WAITS),
+    "just stored": (stored(age=5), Cause.NOT_CLAIMED_YET, WAITS),
+    "a worker has it": (pending(OPEN, age=5, of_row=LEASED), Cause.IN_PROGRESS, WAITS),
+    "it backs off": (pending(OPEN, age=MINUTE, of_row=FREE), Cause.BACKING_OFF, WAITS),
     "a second attempt is on its way": (
         case(Status.PENDING, S.DECLINED, DECLINED, of_order=SECOND, of_row={"declined_charge_id": "ch_1"}),
-        *(Cause.NOT_CLAIMED_YET, WAITS),
+        Cause.NOT_CLAIMED_YET,
+        WAITS,
     ),
-    "Stripe is processing": (
-        case(Status.PENDING, S.PENDING, intent("processing"), age=MINUTE, of_row=FREE),
-        *(Cause.STRIPE_PROCESSING, WAITS),
-    ),
-    "the customer authenticates": (
-        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, AUTHENTICATES),
-        *(Cause.AUTHENTICATION_AWAITED, WAITS),
-    ),
-    "the outcome is on its way": (
-        case(Status.PENDING, S.SUCCEEDED, DONE, of_row={"finalized_at": NOW - 5}),
-        *(Cause.OUTCOME_ON_ITS_WAY, WAITS),
-    ),
+    "Stripe is processing": (pending(intent("processing"), age=MINUTE, of_row=FREE), Cause.STRIPE_PROCESSING, WAITS),
+    "the customer authenticates": (authenticating(AUTHENTICATES), Cause.AUTHENTICATION_AWAITED, WAITS),
+    "the outcome is on its way": (outcome(of_row={"finalized_at": NOW - 5}), Cause.OUTCOME_ON_ITS_WAY, WAITS),
     "a person has it canceled": (
         case(Status.NEEDS_REVIEW, S.PENDING, OPEN, of_row={"cancel_requested_at": NOW - MINUTE}),
-        *(Cause.CANCELING, WAITS),
+        Cause.CANCELING,
+        WAITS,
     ),
     "it is being canceled": (
         case(
@@ -156,71 +157,38 @@ SICK: dict[str, tuple[Facts, Cause]] = {
     "the order was lost": (case(None, S.SUCCEEDED, DONE), Cause.ORDER_LOST),
     "its item breaks the schema": (case(None, None, order_error="amount_minor: missing"), Cause.ORDER_UNREADABLE),
     "its message is poison": (
-        case(Status.PENDING, None, dead_letters=letter("PaymentsDlq", reason="data.currency: unknown")),
+        stored(dead_letters=letter("PaymentsDlq", reason="data.currency: unknown")),
         Cause.POISON,
     ),
-    "its record could not be published": (
-        case(Status.PENDING, None, failed_records=[PUT_ASIDE]),
-        Cause.UNPUBLISHABLE,
-    ),
-    "its message was received too often": (
-        case(Status.PENDING, S.PENDING, OPEN, dead_letters=letter("PaymentsDlq")),
-        Cause.UNDELIVERED,
-    ),
-    "its row was lost": (case(Status.PENDING, None, OPEN), Cause.ROW_LOST),
+    "its record could not be published": (stored(failed_records=[PUT_ASIDE]), Cause.UNPUBLISHABLE),
+    "its message was received too often": (pending(OPEN, dead_letters=letter("PaymentsDlq")), Cause.UNDELIVERED),
+    "its row was lost": (stored(OPEN), Cause.ROW_LOST),
     "its row was lost after it was paid": (case(Status.PAID, None, DONE), Cause.ROW_LOST),
-    "it was never published": (case(Status.PENDING, None, sources=unread("OrdersTable")), Cause.NEVER_PUBLISHED),
-    "the queue is not read": (case(Status.PENDING, None, sources=unread("PaymentsQueue")), Cause.QUEUE_NOT_READ),
-    "no worker has claimed it": (case(Status.PENDING, None), Cause.NOT_CLAIMED),
-    "a worker died with the lease": (
-        case(Status.PENDING, S.PENDING, OPEN, age=2 * MINUTE, of_row=DEAD),
-        Cause.LEASE_OF_DEAD_WORKER,
-    ),
-    "a worker died long ago": (
-        case(Status.PENDING, S.PENDING, OPEN, of_row={**DEAD, "claimed_at": NOW - HOUR}),
-        Cause.LEASE_OF_DEAD_WORKER,
-    ),
-    "no message claims it": (case(Status.PENDING, S.PENDING, OPEN, of_row=FREE), Cause.ABANDONED),
-    "it is unfinished for a day": (case(Status.PENDING, S.PENDING, OPEN, age=DAY + 1, of_row=FREE), Cause.OVERDUE),
+    "it was never published": (stored(sources=unread("OrdersTable")), Cause.NEVER_PUBLISHED),
+    "the queue is not read": (stored(sources=unread("PaymentsQueue")), Cause.QUEUE_NOT_READ),
+    "no worker has claimed it": (stored(), Cause.NOT_CLAIMED),
+    "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Cause.LEASE_OF_DEAD_WORKER),
+    "a worker died long ago": (pending(OPEN, of_row={**DEAD, "claimed_at": NOW - HOUR}), Cause.LEASE_OF_DEAD_WORKER),
+    "no message claims it": (pending(OPEN, of_row=FREE), Cause.ABANDONED),
+    "it is unfinished for a day": (pending(OPEN, age=DAY + 1, of_row=FREE), Cause.OVERDUE),
     "Stripe refuses the request": (
-        case(Status.PENDING, S.PENDING, OPEN, age=MINUTE, of_row={"refused_at": NOW - MINUTE}),
+        pending(OPEN, age=MINUTE, of_row={"refused_at": NOW - MINUTE}),
         Cause.REQUEST_REFUSED,
     ),
-    "Stripe refuses the key": (
-        case(Status.PENDING, S.PENDING, of_row=FREE, stripe=unknown(ResponseKind.ACCOUNT)),
-        Cause.STRIPE_KEY_REFUSED,
-    ),
-    "Stripe does not answer": (
-        case(Status.PENDING, S.PENDING, of_row=FREE, stripe=unknown(ResponseKind.NO_ANSWER)),
-        Cause.STRIPE_UNAVAILABLE,
-    ),
+    "Stripe refuses the key": (pending(of_row=FREE, stripe=unknown(ResponseKind.ACCOUNT)), Cause.STRIPE_KEY_REFUSED),
+    "Stripe does not answer": (pending(of_row=FREE, stripe=unknown(ResponseKind.NO_ANSWER)), Cause.STRIPE_UNAVAILABLE),
     "Stripe has more than was read": (
-        case(Status.PAID, S.SUCCEEDED, stripe=StripeFacts(intents=(DONE,), is_complete=False)),
+        paid(stripe=StripeFacts(intents=(DONE,), is_complete=False)),
         Cause.LOOKUP_INCOMPLETE,
     ),
-    "it succeeded, and the row is unfinished": (
-        case(Status.PENDING, S.PENDING, DONE, of_row=FREE),
-        Cause.PAID_AT_STRIPE,
-    ),
-    "it succeeded after 3-D Secure": (case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, DONE), Cause.PAID_AT_STRIPE),
+    "it succeeded, and the row is unfinished": (pending(DONE, of_row=FREE), Cause.PAID_AT_STRIPE),
+    "it succeeded after 3-D Secure": (authenticating(DONE), Cause.PAID_AT_STRIPE),
     "it succeeded after it was declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DONE), Cause.PAID_LATE),
-    "the outcome is in the DLQ": (
-        case(Status.PENDING, S.SUCCEEDED, DONE, dead_letters=letter("OrderUpdatesDlq")),
-        Cause.OUTCOME_NOT_APPLIED,
-    ),
-    "the outcome is nowhere": (case(Status.PENDING, S.SUCCEEDED, DONE), Cause.OUTCOME_NOT_APPLIED),
-    "the outcome was never published": (
-        case(Status.PENDING, S.SUCCEEDED, DONE, sources=unread("PaymentsTable")),
-        Cause.OUTCOME_NOT_PUBLISHED,
-    ),
-    "the outcome is not read": (
-        case(Status.PENDING, S.SUCCEEDED, DONE, sources=unread("OrderUpdatesQueue")),
-        Cause.OUTCOME_NOT_READ,
-    ),
-    "two PaymentIntents succeeded": (
-        case(Status.PAID, S.SUCCEEDED, DONE, intent("succeeded", "pi_2")),
-        Cause.PAID_TWICE,
-    ),
+    "the outcome is in the DLQ": (outcome(dead_letters=letter("OrderUpdatesDlq")), Cause.OUTCOME_NOT_APPLIED),
+    "the outcome is nowhere": (outcome(), Cause.OUTCOME_NOT_APPLIED),
+    "the outcome was never published": (outcome(sources=unread("PaymentsTable")), Cause.OUTCOME_NOT_PUBLISHED),
+    "the outcome is not read": (outcome(sources=unread("OrderUpdatesQueue")), Cause.OUTCOME_NOT_READ),
+    "two PaymentIntents succeeded": (paid(DONE, intent("succeeded", "pi_2")), Cause.PAID_TWICE),
     "a canceled order was charged": (
         case(Status.CANCELED, S.CANCELED, intent("succeeded", "pi_2")),
         Cause.PAID_AFTER_CANCEL,
@@ -229,47 +197,32 @@ SICK: dict[str, tuple[Facts, Cause]] = {
         case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, intent("succeeded", amount_minor=9)),
         Cause.OTHER_MONEY,
     ),
-    "the row says more than Stripe": (case(Status.PAID, S.SUCCEEDED, OPEN), Cause.REVERSED),
+    "the row says more than Stripe": (paid(OPEN), Cause.REVERSED),
     "it was canceled at Stripe by hand": (
-        case(Status.PENDING, S.PENDING, intent("canceled", cancellation_reason="fraudulent"), of_row=FREE),
+        pending(intent("canceled", cancellation_reason="fraudulent"), of_row=FREE),
         Cause.CANCELED_AT_STRIPE,
     ),
     "it was canceled by hand during 3-D Secure": (
-        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, intent("canceled", cancellation_reason="duplicate")),
+        authenticating(intent("canceled", cancellation_reason="duplicate")),
         Cause.CANCELED_AT_STRIPE,
     ),
-    "the bank declined after 3-D Secure": (
-        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, DECLINED),
-        Cause.DECIDED_AT_STRIPE,
-    ),
-    "a decline that was not written": (
-        case(Status.PENDING, S.PENDING, DECLINED, of_row=FREE),
-        Cause.DECIDED_AT_STRIPE,
-    ),
+    "the bank declined after 3-D Secure": (authenticating(DECLINED), Cause.DECIDED_AT_STRIPE),
+    "a decline that was not written": (pending(DECLINED, of_row=FREE), Cause.DECIDED_AT_STRIPE),
     "the customer did not authenticate in time": (
-        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, AUTHENTICATES, age=13 * HOUR),
+        authenticating(AUTHENTICATES, age=13 * HOUR),
         Cause.AUTHENTICATION_OVERDUE,
     ),
     "a person has to decide": (
         case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, OPEN, row={"decline_code": "unexpected status requires_capture"}),
         Cause.NEEDS_REVIEW,
     ),
-    "the charge is disputed": (
-        case(Status.PAID, S.SUCCEEDED, intent("succeeded", disputes=[DISPUTE])),
-        Cause.DISPUTED,
-    ),
-    "the row knows of a dispute": (
-        case(Status.PAID, S.SUCCEEDED, DONE, row={"dispute_status": "needs_response"}),
-        Cause.DISPUTED,
-    ),
+    "the charge is disputed": (paid(intent("succeeded", disputes=[DISPUTE])), Cause.DISPUTED),
+    "the row knows of a dispute": (paid(DONE, row={"dispute_status": "needs_response"}), Cause.DISPUTED),
     "republish does not run": (
-        case(Status.PENDING, None, republish=RepublishCheckpoint(round_at=NOW - 2 * HOUR, part=99)),
+        stored(republish=RepublishCheckpoint(round_at=NOW - 2 * HOUR, part=99)),
         Cause.JOB_STOPPED,
     ),
-    "reconcile does not run": (
-        case(Status.REQUIRES_ACTION, S.REQUIRES_ACTION, AUTHENTICATES, reconcile=LATE),
-        Cause.JOB_STOPPED,
-    ),
+    "reconcile does not run": (authenticating(AUTHENTICATES, reconcile=LATE), Cause.JOB_STOPPED),
 }
 
 
