@@ -1,4 +1,4 @@
-"""The command of whoever operates a stack: what is wrong with an order, what waits, and what mends it.
+"""The operator's command: what is wrong with an order, what waits, and what fixes it.
 
 __main__ ─► command_line ─► one module a command ─► output
                  └─► connection: the stack's resources by their logical ids, its Stripe account

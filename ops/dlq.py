@@ -210,7 +210,7 @@ def _discard(stack: Stack, arguments: Namespace, letter: DeadLetter, advice: Adv
     path = arguments.record or Path(f"dlq-discarded-{stack.name}.jsonl")
     append_record(path, stack, letter, because=arguments.because, advice=f"{advice.action}: {advice.why}")
     if not opened.delete(letter):
-        return _Result(letter, advice, False, "recorded, and not deleted: somebody else reads it; try again")
+        return _Result(letter, advice, False, "recorded, and not deleted: another reader has it; try again")
     return _Result(letter, advice, True, f"discarded: {advice.why}; recorded in {path}")
 
 

@@ -74,7 +74,7 @@ def keep(why: str, *, can_be_forced: bool = False) -> Advice:
     return Advice(Action.KEEP, why, can_be_forced)
 
 
-NO_SUCH_ORDER = keep("the order service has no such order: was its table restored? Charging it would serve nobody")
+NO_SUCH_ORDER = keep("the order service has no such order: was its table restored? Charging it would pay for nothing")
 NO_SUCH_REFUND = keep("the order service has no such refund: was its table restored? It was never requested")
 BY_REVIEW = keep("a person decides about the order: `python -m ops review list`")
 DIFFERS = keep("it differs from what is stored: who has sent it?")

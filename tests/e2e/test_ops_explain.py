@@ -19,7 +19,7 @@ pytestmark = own_stack
 
 @contextmanager
 def unread(stack: Stack, source: str) -> Iterator[None]:
-    """Nobody reads this stream or queue, for as long as the block lasts."""
+    """Disables the reader of this stream or queue for as long as the block lasts."""
     client = stack.aws.client("lambda")
     mappings = client.list_event_source_mappings()["EventSourceMappings"]
     [mapping] = [each for each in mappings if source in each["EventSourceArn"]]
@@ -45,7 +45,7 @@ def intent_of(shop: Shop, order_id: str) -> str:
 
 
 def at_stripe(shop: Shop, path: str, **body: Any) -> dict[str, Any]:
-    """A request to Stripe by hand, as somebody with the key makes it."""
+    """A request to Stripe by hand, with the stack's key."""
     url = f"{shop.stack.stripe_api_base}/v1/{path}"
     response = requests.post(url, data=body, auth=(STRIPE_API_KEY, ""), timeout=30)
     response.raise_for_status()
@@ -115,7 +115,7 @@ def test_an_order_that_is_never_published_and_one_that_is_poison(shop: Shop, sta
             assert "POISON" in operator.explain(order_id).causes
 
 
-def test_a_payments_queue_that_nobody_reads(shop: Shop, stack: Stack, operator: Operator) -> None:
+def test_a_payments_queue_that_is_not_read(shop: Shop, stack: Stack, operator: Operator) -> None:
     """The order was published, and no worker gets it."""
     with unread(stack, queue_name(stack.payments_queue_url)):
         order_id = str(shop.order().json()["order_id"])
@@ -123,7 +123,7 @@ def test_a_payments_queue_that_nobody_reads(shop: Shop, stack: Stack, operator: 
     assert shop.decided_status(order_id) == "PAID"
 
 
-def test_an_outcome_that_nobody_reads(shop: Shop, stack: Stack, operator: Operator) -> None:
+def test_an_outcome_that_is_not_read(shop: Shop, stack: Stack, operator: Operator) -> None:
     """The row is SUCCEEDED, the order is PENDING."""
     with unread(stack, queue_name(stack.order_updates_queue_url)):
         order_id = str(shop.order().json()["order_id"])

@@ -78,7 +78,7 @@ def test_a_cancellation_is_finished_at_stripe(shop: Shop, stack: Stack, operator
 
 
 def test_the_second_payment_of_an_order_is_refunded_once(shop: Shop, operator: Operator) -> None:
-    """Somebody charged it by hand: explain names the command, and the command's second run finds nothing to do."""
+    """It was charged by hand, too: explain names the command, and the command's second run finds nothing to do."""
     order_id = shop.placed("pm_card_visa", "PAID")
     body = {"amount": 2500, "currency": "eur", "payment_method": "pm_card_visa", "confirm": "true"}
     ours = {"metadata[order_id]": order_id, "allowed_payment_method_types[]": "card"}

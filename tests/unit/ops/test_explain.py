@@ -39,7 +39,7 @@ def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
 
 
 def test_another_reference_says_so(operated: OperatedStack) -> None:
-    """An unknown order, PaymentIntent and correlation id; a PaymentIntent of somebody else."""
+    """An unknown order, PaymentIntent and correlation id; a PaymentIntent of another application."""
     status, document, _ = operated.ops("explain", ORDER_ID)
     assert (status, [each["cause"] for each in document["findings"]]) == (1, ["NO_SUCH_ORDER"])
     foreign = operated.intent(ORDER_ID, metadata={"order_id": "of-another-application"})
@@ -88,7 +88,7 @@ def test_an_item_that_breaks_its_schema_is_named(operated: OperatedStack) -> Non
 
 
 def test_a_message_in_a_dlq_is_seen_and_stays(operated: OperatedStack) -> None:
-    """With its reason; visible at once afterwards; also one that is not an event; others' are not shown."""
+    """With its reason; visible again afterwards; also one that is not an event; other orders' are not shown."""
     operated.place(order_id=ORDER_ID)
     operated.send("PaymentsDlq", f"no JSON, {ORDER_ID}", reason="data.currency: unknown")
     operated.send("PaymentsDlq", json.dumps([ORDER_ID]))

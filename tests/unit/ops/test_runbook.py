@@ -1,4 +1,4 @@
-"""docs/runbook.md prints commands that exist, with options that they have: nobody looks them up at night."""
+"""docs/runbook.md prints commands that exist, with options that they have: at night they are copied."""
 
 import re
 import shlex

@@ -166,7 +166,7 @@ def test_an_endpoint_of_another_api_version_is_replaced(shop: Shop) -> None:
     assert enabled.api_version == STRIPE_VERSION
 
 
-def test_the_endpoint_of_somebody_else_is_left_alone(shop: Shop) -> None:
+def test_another_endpoint_of_the_account_is_left_alone(shop: Shop) -> None:
     """The account may have others."""
     other: Any = {"url": "https://other.example/hook", "enabled_events": ["*"]}
     theirs = shop.stack.stripe.v1.webhook_endpoints.create(other)
