@@ -24,7 +24,7 @@ export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := -m pip install --quiet --require-hashes -r
 
-.PHONY: help install demo local unit test e2e deployed-check deep check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements new clean
+.PHONY: help install demo local unit test e2e deployed-check nightly check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements new clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -105,12 +105,17 @@ local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BA
 # processes more than cores.
 PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
 
-unit: $(VENV)/.dev ## Run the unit tests: no SAM CLI, no emulator, no npm [PYTEST_ARGS=…].
-	@$(PY) -m pytest -q $(PARALLEL) tests/unit $(PYTEST_ARGS)
+UNIT := $(PY) -m pytest -q $(PARALLEL) tests/unit
+unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines: no emulator, no npm [PYTEST_ARGS=…].
+	@$(UNIT) $(or $(PYTEST_ARGS),--cov)
 
-# Coverage is of all tests, so it is measured unless PYTEST_ARGS choose some.
-test: install $(VENV)/opt/.openapi $(VENV)/opt/.dynamodb-local $(VENV)/opt/.stripe-types ## Run all tests, and measure the coverage [PYTEST_ARGS=…].
-	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--cov)
+TEST_TOOLS := $(addprefix $(VENV)/opt/,.openapi .dynamodb-local .stripe-types)
+test: install $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
+	@$(if $(PYTEST_ARGS),,$(UNIT) --cov)
+	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--ignore=tests/unit)
+
+nightly: install $(TEST_TOOLS) ## Run what `make test` has no time for as well, and measure the coverage of branches.
+	@$(PY) -m pytest -q $(PARALLEL) --nightly --cov --cov-config=testing/branches.toml
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
 STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-deployed-stack"; exit 1; }
@@ -123,9 +128,6 @@ deployed-check: $(VENV)/.dev ## Does a deployed stack work? An order in test mod
 	$(STACK_NEEDED)
 	@$(PY) -m ops --stack "$(STACK)" check --yes
 
-deep: $(VENV)/.dev ## Explore more than `make test`: more schedules, each mutant in all scenarios.
-	@$(PY) -m pytest -q $(PARALLEL) --deep tests/simulation
-
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
 	@$(PY) -m testing.specification $(call option,BOUNDS,bounds)
 
@@ -133,8 +135,9 @@ simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=
 	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(call option,PROCESSES,processes)
 
-mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: after how many schedules is it caught? [SEED=…]
-	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation --mutants $(call option,SEED,seed)
+mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: when is it caught? [SEED=…]; WRITE=1 stores the schedules.
+	@$(if $(WRITE),STORE_SCHEDULES=1 $(PY) -m pytest -q tests/simulation -k is_caught,PYTHONPATH=functions:shared:. \
+	  $(PY) -m testing.simulation --mutants $(call option,SEED,seed))
 
 check: lint types validate scan test ## The whole gate: format, lint, types, template, scanners, tests.
 

@@ -7,15 +7,12 @@ FIFO = "fifo"
 OPERATED = "operated"
 """The standard template once more, for the tests marked `own_stack`; so both halves run side by side."""
 
-STACKS = [
-    STANDARD,
-    FIFO,
-]
-"""Those that a test marked `on_both` runs on."""
+STACKS = [STANDARD, pytest.param(FIFO, marks=pytest.mark.nightly)]
+"""Those that a test marked `on_both` runs on. Of FIFO the template's tests and those of the consumer have to do."""
 
 own_stack = pytest.mark.own_stack
 """Does to its stack what nobody else may see: stops a queue's or a stream's reader, edits a row, empties a DLQ. Not on
 a deployed stack (make e2e STACK=…), which others use."""
 
 on_both = pytest.mark.parametrize("stack", STACKS, indirect=True)
-on_fifo = pytest.mark.parametrize("stack", [FIFO], indirect=True)
+on_fifo = pytest.mark.parametrize("stack", STACKS[1:], indirect=True)

@@ -17,34 +17,35 @@ from local.stack import Stack, running_stack
 from testing.aws_in_process import SharedClients
 from testing.deployed import CannotRun, deployed_stack
 from testing.harness import PROJECT, LambdaContext, Log, Sample, create_table
-from testing.stacks import FIFO, OPERATED, STACKS, STANDARD
+from testing.stacks import FIFO, OPERATED, STANDARD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--deep", action="store_true", help="explore as many schedules as `make deep` does")
+    parser.addoption("--nightly", action="store_true", help="also what `make test` has no time for")
     parser.addoption("--stack", metavar="NAME", help="run the e2e tests against this deployed stack")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """No account of the shell's, before anything makes a client: its profile may not exist. But a stack has one."""
     config.addinivalue_line("markers", "own_stack: not on a deployed stack, which others use")
+    config.addinivalue_line("markers", "nightly: for `make nightly` alone")
     if not config.getoption("--stack"):
         forget_aws_account(os.environ)
 
 
-_SERVERS = (*STACKS, OPERATED, "ministack", "dynamodb_local")
+_SERVERS = (STANDARD, FIFO, OPERATED, "dynamodb_local")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --deep only those tests run that explore more then; with --stack only those of a stack that is there."""
+    """Without --nightly its tests do not run; with --stack only those run that can on a stack that others use."""
     if config.getoption("--stack"):
         for item in items:
             if reason := _why_not_deployed(item):
                 item.add_marker(pytest.mark.skip(reason=reason))
-    if config.getoption("--deep"):
-        shallow = [item for item in items if "is_deep" not in getattr(item, "fixturenames", ())]
-        config.hook.pytest_deselected(items=shallow)
-        items[:] = [item for item in items if item not in shallow]
+    if not config.getoption("--nightly"):
+        deselected = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in deselected]
 
 
 def _why_not_deployed(item: pytest.Item) -> str:
@@ -77,8 +78,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class OneProcessForEachServer(LoadScopeScheduling):  # type: ignore[misc]  # It has no types.
         def _split_scope(self, nodeid: str) -> str:
-            if "tests/compatibility/" in nodeid:  # Two processes of ours for all tests of a module.
-                return nodeid.partition("::")[0]
             parameters = set() if "tests/unit/" in nodeid else set(nodeid.partition("[")[2].rstrip("]").split("-"))
             return next((server for server in _SERVERS if server in parameters), nodeid)
 
@@ -86,9 +85,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture
-def is_deep(pytestconfig: pytest.Config) -> bool:
-    """Whether the simulation has time: `make test` explores less than `make deep`."""
-    return bool(pytestconfig.getoption("--deep"))
+def is_nightly(pytestconfig: pytest.Config) -> bool:
+    """Whether there is time: `make test` explores less than `make nightly`."""
+    return bool(pytestconfig.getoption("--nightly"))
 
 
 @pytest.fixture
