@@ -20,7 +20,6 @@ from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
 from testing.builders import ORDER_ID, REQUEST, T0, intent
 from testing.harness import PROJECT, create_table
 from testing.racers import CLAIMS_PER_RACER, THREADS
-from testing.simulation.dynamodb import MemoryDynamoDB
 from tests.contract.conftest import Endpoint
 
 LEASE_SECONDS = 35
@@ -29,13 +28,12 @@ OTHER_REQUEST = replace(REQUEST, amount_minor=1, currency="USD", customer_id="cu
 PAID = Finalize(PaymentState.SUCCEEDED, "pi_1", 0)
 DECLINED = Finalize(PaymentState.DECLINED, "pi_1", 0, code="lost_card", declined_charge_id="ch_1")
 REQUIRES_ACTION = Finalize(PaymentState.REQUIRES_ACTION, "pi_1", 0)
-FINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
+CLOSED = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
 UNPAID = (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION)
 
 
 @pytest.fixture
 def store(dynamodb: Any, payments: str) -> PaymentStore:
-    """A store on each DynamoDB, the simulation's included."""
     return PaymentStore(dynamodb, payments)
 
 
@@ -93,7 +91,7 @@ def item(store: PaymentStore) -> dict[str, Any]:
 
 
 def test_the_first_claim_creates_the_row(store: PaymentStore) -> None:
-    """With a lease, its owner, generation 0 and the frozen request; without a time to live."""
+    """It has a lease, generation 0 and the frozen request, and no time to live."""
     payment = claimed(store)
     assert payment == Payment(
         request=REQUEST,
@@ -112,7 +110,7 @@ def test_the_first_claim_creates_the_row(store: PaymentStore) -> None:
 
 
 def test_a_refused_claim_returns_the_end_of_the_lease(store: PaymentStore) -> None:
-    """From the failed condition's ALL_OLD, without a read."""
+    """The failed condition returns the row, so no read is needed."""
     claimed(store)
     assert claim(store, owner="two", at=LATER - 1) == HeldByAnother(LATER)
 
@@ -125,25 +123,19 @@ def test_an_expired_lease_is_taken_over(store: PaymentStore) -> None:
     assert (payment.lease_owner, payment.lease_expires_at, payment.revision) == ("two", LATER + LEASE_SECONDS, 2)
 
 
-@pytest.mark.parametrize("state", FINAL)
-@pytest.mark.parametrize("attempt", [1, 2])
-def test_a_final_payment_is_never_claimed(store: PaymentStore, state: PaymentState, attempt: int) -> None:
-    """At any time, by any attempt; the refused claim returns the final row."""
+@pytest.mark.parametrize(
+    ("state", "attempt"), [*((state, 1) for state in (*CLOSED, *UNPAID)), *((state, 2) for state in CLOSED)]
+)
+def test_an_ended_attempt_is_never_claimed(store: PaymentStore, state: PaymentState, attempt: int) -> None:
+    """A closed order is never claimed for a later one, either. The refused claim returns the row."""
     final = finalized(store, state)
     assert claim(store, attempt=attempt, at=T0 + 10**7) == AlreadyEnded(final)
     assert read(store) == final
 
 
 @pytest.mark.parametrize("state", UNPAID)
-def test_a_finished_attempt_is_never_claimed_again(store: PaymentStore, state: PaymentState) -> None:
-    """DECLINED waits for another attempt, REQUIRES_ACTION for the customer."""
-    final = finalized(store, state)
-    assert claim(store, at=T0 + 10**7) == AlreadyEnded(final)
-
-
-@pytest.mark.parametrize("state", UNPAID)
 def test_a_later_attempt_takes_over_an_unpaid_row(store: PaymentStore, state: PaymentState) -> None:
-    """With the same PaymentIntent and frozen request, and its own payment method."""
+    """PaymentIntent and frozen request stay; the payment method is its own."""
     finalized(store, state)
     payment = claimed(store, request=OTHER_REQUEST, attempt=2, payment_method="pm_second", owner="two")
     assert (payment.attempt, payment.payment_method, payment.state) == (2, "pm_second", PaymentState.PENDING)
@@ -152,14 +144,14 @@ def test_a_later_attempt_takes_over_an_unpaid_row(store: PaymentStore, state: Pa
 
 
 def test_a_later_attempt_takes_over_an_unfinished_one_after_its_lease(store: PaymentStore) -> None:
-    """Until then it is refused."""
+    """Before that it is refused."""
     claimed(store)
     assert claim(store, attempt=2, owner="two", at=LATER - 1) == HeldByAnother(LATER)
     assert claimed(store, attempt=2, owner="two", at=LATER).attempt == 2
 
 
 def test_a_lower_attempt_is_superseded(store: PaymentStore) -> None:
-    """Whether the later attempt is claimed, released, declined or requires action."""
+    """The later attempt may be claimed, released, declined, or require action."""
     finalized(store, PaymentState.DECLINED)
     held = claimed(store, attempt=2, at=LATER)
     assert claim(store, at=LATER) == Superseded(held)
@@ -170,7 +162,7 @@ def test_a_lower_attempt_is_superseded(store: PaymentStore) -> None:
         assert claim(store, attempt=attempt - 1, at=T0 + 10**7) == Superseded(final)
 
 
-def test_the_first_claim_freezes_an_attempt_s_payment_method(store: PaymentStore) -> None:
+def test_the_first_claim_freezes_the_attempts_payment_method(store: PaymentStore) -> None:
     """A duplicate of the message with another card does not change it."""
     finalized(store, PaymentState.DECLINED)
     store.release_lease(claimed(store, attempt=2, payment_method="pm_second"))
@@ -178,7 +170,7 @@ def test_the_first_claim_freezes_an_attempt_s_payment_method(store: PaymentStore
 
 
 def test_the_next_attempt_knows_the_declined_charge(store: PaymentStore) -> None:
-    """It distinguishes its own decline by it. The decline code of the attempt before is removed."""
+    """It distinguishes its own decline by it. The previous attempt's decline code is removed."""
     store.finalize(claimed(store), DECLINED, now=T0)
     assert claimed(store, attempt=2).declined_charge_id == "ch_1"
     assert "decline_code" not in item(store)
@@ -196,8 +188,8 @@ def test_the_declined_charge_belongs_to_the_current_payment_intent(store: Paymen
 # ---------------------------------------------------------------- writes of the lease owner
 
 
-def test_the_lease_owner_writes_the_payment_intent_s_id(store: PaymentStore) -> None:
-    """With its generation. Replacing it requires the lease and the id that is replaced."""
+def test_the_lease_owner_writes_the_payment_intents_id(store: PaymentStore) -> None:
+    """Its generation is written, too. Replacing it requires the lease and the id that is replaced."""
     first = claimed(store)
     written = store.write_payment_intent(first, "pi_0", 0)
     assert (written.payment_intent_id, written.generation, written.revision) == ("pi_0", 0, 2)
@@ -210,13 +202,13 @@ def test_the_lease_owner_writes_the_payment_intent_s_id(store: PaymentStore) -> 
 
 
 def test_writing_the_id_returns_a_cancellation_request(store: PaymentStore) -> None:
-    """One that arrived after the claim: the lease owner does not confirm."""
+    """It arrived after the claim: the lease owner does not confirm."""
     payment = claimed(store)
     request_cancel(store, at=T0 + 5)
     assert store.write_payment_intent(payment, "pi_0", 0).cancel_requested_at == T0 + 5
 
 
-def test_a_released_row_can_be_claimed_at_once(store: PaymentStore) -> None:
+def test_a_released_row_can_be_claimed_immediately(store: PaymentStore) -> None:
     """The release stores what Stripe responded."""
     store.release_lease(claimed(store), generation=3, refused_at=T0 + 2, stripe_request_id="req_1")
     assert "lease_owner" not in item(store)
@@ -224,7 +216,7 @@ def test_a_released_row_can_be_claimed_at_once(store: PaymentStore) -> None:
     assert (payment.lease_owner, payment.generation, payment.refused_at) == ("two", 3, T0 + 2)
 
 
-@pytest.mark.parametrize("state", [*FINAL, *UNPAID])
+@pytest.mark.parametrize("state", [*CLOSED, *UNPAID])
 def test_finalize_stores_the_outcome(store: PaymentStore, state: PaymentState) -> None:
     """The lease ends. Only a terminal row expires, after the retention time; one that requires action is unfinished."""
     final = replace(DECLINED, state=state, advice_code="a", stripe_message="m", stripe_request_id="req_1")
@@ -241,23 +233,24 @@ def test_finalize_stores_the_outcome(store: PaymentStore, state: PaymentState) -
 
 
 def test_no_lease_owner_writes_to_a_final_row(store: PaymentStore) -> None:
-    """Not even the one that finalized it."""
+    """The one that finalized it does not, either."""
     payment = claimed(store)
     store.finalize(payment, PAID, now=T0)
     before = read(store)
-    for write in writes_of(store, payment):
-        with pytest.raises(WriteRefused):
-            write()
+    assert_no_write(store, payment)
     assert read(store) == before
 
 
-def writes_of(store: PaymentStore, payment: Payment) -> list[Callable[[], object]]:
-    """Every write that requires the lease."""
-    return [
+def assert_no_write(store: PaymentStore, payment: Payment) -> None:
+    """Every write that requires the lease is refused."""
+    writes: list[Callable[[], object]] = [
         lambda: store.write_payment_intent(payment, "pi_x", 9),
         lambda: store.finalize(payment, DECLINED, now=T0),
         lambda: store.release_lease(payment),
     ]
+    for write in writes:
+        with pytest.raises(WriteRefused):
+            write()
 
 
 def test_a_worker_without_its_lease_writes_nothing(store: PaymentStore) -> None:
@@ -265,9 +258,7 @@ def test_a_worker_without_its_lease_writes_nothing(store: PaymentStore) -> None:
     slow = claimed(store)
     for attempt, at in ((1, LATER), (2, LATER + LEASE_SECONDS)):
         fast = claimed(store, owner=f"owner {attempt}", attempt=attempt, at=at)
-        for write in writes_of(store, slow):
-            with pytest.raises(WriteRefused):
-                write()
+        assert_no_write(store, slow)
         assert read(store) == fast
     store.release_lease(fast)
     with pytest.raises(WriteRefused):
@@ -275,17 +266,13 @@ def test_a_worker_without_its_lease_writes_nothing(store: PaymentStore) -> None:
 
 
 def test_a_lost_row_ends_its_lease(store: PaymentStore) -> None:
-    """While it is missing and after a new claim: lease owners are random, so none is used twice."""
+    """Neither the missing row nor the one that is claimed next can be written: lease owners are random."""
     before = claimed(store, owner="before")
     store.client.delete_item(TableName=store.table, Key=to_item({"order_id": ORDER_ID}))
-    for write in writes_of(store, before):
-        with pytest.raises(WriteRefused):
-            write()
+    assert_no_write(store, before)
     assert store.read(ORDER_ID) is None
     anew = claimed(store, owner="anew")
-    for write in writes_of(store, before):
-        with pytest.raises(WriteRefused):
-            write()
+    assert_no_write(store, before)
     assert read(store) == anew
 
 
@@ -313,7 +300,7 @@ def test_a_canceling_order_is_not_finalized_as_unpaid(store: PaymentStore, final
 
 
 def test_a_cancellation_before_any_claim_creates_the_row(store: PaymentStore) -> None:
-    """With the frozen request, without a lease, in the index of unfinished rows."""
+    """It has the frozen request and no lease, and is in the index of unfinished rows."""
     payment = request_cancel(store)
     assert (payment.request, payment.state, payment.cancel_requested_at) == (REQUEST, PaymentState.PENDING, T0)
     assert (payment.lease_owner, payment.lease_expires_at, payment.revision) == (None, 0, 1)
@@ -343,7 +330,7 @@ def test_a_cancellation_needs_no_lease(store: PaymentStore) -> None:
     assert isinstance(claim_to_cancel(store, at=LATER), Claimed)
 
 
-@pytest.mark.parametrize("state", FINAL)
+@pytest.mark.parametrize("state", CLOSED)
 def test_a_cancellation_of_a_final_row_changes_nothing(store: PaymentStore, state: PaymentState) -> None:
     """It returns the final row."""
     final = finalized(store, state)
@@ -352,7 +339,7 @@ def test_a_cancellation_of_a_final_row_changes_nothing(store: PaymentStore, stat
 
 
 def test_only_a_canceling_row_is_claimed_to_cancel(store: PaymentStore) -> None:
-    """Not a missing row, which is not created, nor one that requires action."""
+    """A missing row is not created, and one that requires action is not claimed."""
     assert claim_to_cancel(store) == HeldByAnother(T0)
     assert store.read(ORDER_ID) is None
     finalized(store, PaymentState.REQUIRES_ACTION)
@@ -361,7 +348,7 @@ def test_only_a_canceling_row_is_claimed_to_cancel(store: PaymentStore) -> None:
 
 
 def test_a_row_claimed_to_cancel_keeps_its_attempt(store: PaymentStore) -> None:
-    """And is finalized for it."""
+    """It is finalized for that attempt."""
     finalized(store, PaymentState.DECLINED)
     store.finalize(claimed(store, attempt=2), DECLINED, now=T0)
     request_cancel(store)
@@ -374,7 +361,7 @@ def test_a_row_claimed_to_cancel_keeps_its_attempt(store: PaymentStore) -> None:
 
 
 def test_a_reconciled_outcome_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
-    """Without a lease; the worker that has one loses it."""
+    """It needs no lease, and a worker that has one loses it."""
     held = claimed(store)
     assert store.finalize_unclaimed(held, PAID, now=T0 + 9)
     with pytest.raises(WriteRefused):
@@ -385,7 +372,7 @@ def test_a_reconciled_outcome_is_written_on_the_revision_that_was_read(store: Pa
 
 
 def test_a_changed_row_is_not_overwritten(store: PaymentStore) -> None:
-    """After any write, of a worker, a cancellation, a refund, a dispute, a re-emission; nor a missing row."""
+    """A worker, a cancellation, a refund, a dispute or a re-emission may have changed it. A lost one stays lost."""
     stale = claimed(store)
     store.write_payment_intent(stale, "pi_0", 0)
     assert not store.finalize_unclaimed(stale, PAID, now=T0)
@@ -413,7 +400,7 @@ def test_a_late_success_overwrites_a_decline(store: PaymentStore) -> None:
 
 
 def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
-    """From the PaymentIntent's metadata; never over an existing row."""
+    """The PaymentIntent's metadata have what it needs. An existing row is never overwritten."""
     found = intent(generation=2)
     assert store.recover(ORDER_ID, found, correlation_id="recovered", now=T0 + 9)
     payment = read(store)
@@ -436,7 +423,7 @@ def test_the_refunded_amount_is_written_on_the_revision_that_was_read(store: Pay
 
 
 def test_a_dispute_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
-    """With the time of the event that says so; a later event is compared with it."""
+    """The row keeps the time of the event, with which a later event is compared."""
     before = finalized(store, PaymentState.SUCCEEDED)
     assert (before.dispute_status, before.dispute_event_at) == (None, 0)
     assert store.record_dispute(before, "needs_response", at=T0)
@@ -445,8 +432,8 @@ def test_a_dispute_is_written_on_the_revision_that_was_read(store: PaymentStore)
     assert (payment.dispute_status, payment.dispute_event_at) == ("needs_response", T0)
 
 
-def test_an_attempt_s_age_counts_from_its_first_claim(store: PaymentStore) -> None:
-    """Another claim of it does not change its age, nor does a cancellation; the next attempt starts anew."""
+def test_an_attempts_age_counts_from_its_first_claim(store: PaymentStore) -> None:
+    """Neither another claim nor a cancellation changes it. The next attempt has its own."""
     ages = []
     for attempt, at in ((1, T0), (1, LATER), (2, LATER + LATER - T0)):
         payment = claimed(store, attempt=attempt, at=at)
@@ -457,24 +444,10 @@ def test_an_attempt_s_age_counts_from_its_first_claim(store: PaymentStore) -> No
 
 
 def test_reemit_increases_only_the_revision(store: PaymentStore) -> None:
-    """And last_emitted_at: the write makes the stream carry the outcome again."""
+    """It also writes last_emitted_at. The stream carries the outcome again."""
     final = finalized(store, PaymentState.SUCCEEDED)
     assert store.reemit_outcome(final, now=T0 + 9)
     assert read(store) == replace(final, last_emitted_at=T0 + 9, revision=final.revision + 1)
-
-
-def test_reads_are_strongly_consistent(store: PaymentStore) -> None:
-    """A decision on a stale revision would be refused."""
-    assert store.read(ORDER_ID) is None
-    if isinstance(store.client, MemoryDynamoDB):
-        return  # Always consistent.
-    given: list[dict[str, Any]] = []
-    store.client.meta.events.register(
-        "provide-client-params.dynamodb.GetItem", lambda params, **_: given.append(params)
-    )
-    claimed(store)
-    read(store)
-    assert [each["ConsistentRead"] for each in given] == [True]
 
 
 # ---------------------------------------------------------------- the index of unfinished rows
@@ -495,7 +468,7 @@ def unfinished(store: PaymentStore, *, claimed_before: int, limit: int = 100) ->
 
 
 def test_the_index_contains_unfinished_rows_only(store: PaymentStore) -> None:
-    """PENDING, REQUIRES_ACTION, or with a cancellation to finish; a final row leaves it."""
+    """They are PENDING, REQUIRES_ACTION, or have a cancellation to finish. A final row leaves the index."""
     ends: dict[str, Callable[[Payment], object]] = {
         "pending": lambda _: None,
         "released": store.release_lease,
@@ -514,7 +487,7 @@ def test_the_index_contains_unfinished_rows_only(store: PaymentStore) -> None:
 
 
 def test_the_index_is_paged_oldest_first(store: PaymentStore) -> None:
-    """Each row once."""
+    """Each row is read once."""
     for number in range(30):
         claim(store, request=replace(REQUEST, order_id=f"ord_{number:032x}"), at=T0 - number)
     found = unfinished(store, claimed_before=T0, limit=2)
@@ -527,17 +500,19 @@ def test_the_index_is_paged_oldest_first(store: PaymentStore) -> None:
 # ---------------------------------------------------------------- costs and races
 
 
-def test_every_method_makes_one_request(store: PaymentStore) -> None:
-    """A new order costs three writes and no read, a duplicate one write."""
-    if isinstance(store.client, MemoryDynamoDB):
-        return  # No HTTP requests to count.
-    sent: list[str] = []
-    store.client.meta.events.register(
-        "before-call.dynamodb", lambda model, **_: sent.append(model.name), unique_id=str(uuid4())
+def test_every_method_makes_one_request(endpoint: Endpoint) -> None:
+    """A new order costs three writes and no read, a duplicate one write; the reconciler's read is consistent."""
+    client = endpoint.client()
+    store = PaymentStore(client, create_table(client, f"payments-{uuid4()}", "PaymentsTable"))
+    sent: list[tuple[str, Any]] = []
+    client.meta.events.register(
+        "provide-client-params.dynamodb",
+        lambda params, model, **_: sent.append((model.name, params.get("ConsistentRead"))),
     )
     store.finalize(store.write_payment_intent(claimed(store), "pi_1", 0), PAID, now=T0)
     claim(store)
-    assert sent == ["UpdateItem"] * 4
+    read(store)
+    assert sent == [*[("UpdateItem", None)] * 4, ("GetItem", True)]
 
 
 def test_concurrent_processes_claim_each_order_once(endpoint: Endpoint) -> None:
@@ -546,10 +521,7 @@ def test_concurrent_processes_claim_each_order_once(endpoint: Endpoint) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "testing.racers", table],
-            env={
-                **endpoint.environment,
-                "PYTHONPATH": f"{PROJECT / 'functions'}:{PROJECT / 'shared'}",
-            },
+            env={**endpoint.environment, "PYTHONPATH": f"{PROJECT / 'functions'}:{PROJECT / 'shared'}"},
             cwd=PROJECT,
             stdout=subprocess.PIPE,
             text=True,
