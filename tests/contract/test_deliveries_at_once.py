@@ -1,4 +1,4 @@
-"""Concurrent deliveries from several processes, over HTTP to emulators of DynamoDB and to the Stripe stand-in."""
+"""Concurrent deliveries from several processes, over HTTP to DynamoDB Local and to the Stripe stand-in."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ PROCESSES = 4
 def test_concurrent_deliveries_make_one_charge_for_each_order(
     endpoint: Endpoint, orders: int, deliveries_of_each: int
 ) -> None:
-    """All of one order, or a dozen for each of a hundred; every delivery is done in the end."""
+    """Many of one order, or some of each of many orders. Every delivery is done in the end."""
     table = create_table(endpoint.client(), f"deliveries-{uuid4()}", "PaymentsTable")
     with running_standin() as standin:
         processes = [

@@ -228,7 +228,7 @@ def test_a_lookup_can_be_empty(gateway: StripeGateway) -> None:
 def test_a_lookup_lists_a_window_of_many_pages_in_parts(
     gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, by time; wherever in the window the order's PaymentIntents are, all of them are found, each once."""
+    """In parallel, by time: the order's PaymentIntents are found anywhere in the window, each once."""
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
     own = set()
     for number in range(40):
@@ -242,7 +242,7 @@ def test_a_lookup_lists_a_window_of_many_pages_in_parts(
 
 
 def test_the_parts_of_a_window_have_no_gaps() -> None:
-    """Every second is in exactly one of them."""
+    """Each second is in exactly one of them."""
     for since, until in [(0, 0), (9, 3), (0, 1), (5, 8), (100, 108), (100, 109), (0, 7200), (7, 100_000)]:
         parts = parts_of(since, until, WINDOW_PARTS)
         seconds = [second for begin, end in parts for second in range(begin, end)]
@@ -253,7 +253,7 @@ def test_the_parts_of_a_window_have_no_gaps() -> None:
 def test_a_lookup_that_runs_out_of_time_is_inconclusive(
     gateway: StripeGateway, admin: StandInAdmin, pages_in_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it has read by then."""
+    """It does not matter what it has read by then."""
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
     created(gateway, request_for("a"))
     for number in range(10):
@@ -265,7 +265,7 @@ def test_a_lookup_that_runs_out_of_time_is_inconclusive(
 
 
 def test_a_lookup_is_bounded(gateway: StripeGateway, admin: StandInAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more pages than it may read, an operator's ends, too: inconclusive."""
+    """A list with more pages than it may read is inconclusive."""
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
     for number in range(10):
         created(gateway, request_for("b"), number)

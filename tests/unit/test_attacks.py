@@ -67,8 +67,8 @@ def test_an_order_placed_anew_after_a_restore_is_not_charged_again(twice_lost: b
         ({"status": "canceled", "cancellation_reason": "abandoned"}, "SUCCEEDED", 1),
     ],
 )
-def test_whatever_became_of_it_before_the_restore_holds(at_stripe: dict[str, Any], state: str, successes: int) -> None:
-    """CANCELED said means never charged, and at most one success: every open one is canceled before the new is used."""
+def test_the_outcome_before_the_restore_holds(at_stripe: dict[str, Any], state: str, successes: int) -> None:
+    """CANCELED means never charged, and at most one succeeds: every open one is canceled before the new one is used."""
     service = ChargeHarness()
     service.look_up_placed_before = service.now + 10 * DAY
     service.stripe.next("confirm", NO_ANSWER)
@@ -85,14 +85,14 @@ def test_whatever_became_of_it_before_the_restore_holds(at_stripe: dict[str, Any
 
 @pytest.mark.xfail(reason="known limit, docs/protocol.md: a restore takes the order out of both services' tables")
 def test_without_the_parameter_it_would_be_charged_again() -> None:
-    """At most once: the same, and nobody has followed the runbook."""
+    """At most once: the same, and the operator has not followed the runbook."""
     service = ChargeHarness()
     placed_anew_after_a_restore(service)
     assert len(service.stripe.charged) == 1
 
 
-def test_the_parameter_costs_an_order_that_is_new_no_charge() -> None:
-    """No valid order is lost: nothing is found, and it is charged once."""
+def test_with_the_parameter_a_new_order_is_charged() -> None:
+    """No valid order is lost: the lookup finds nothing, and the order is charged once."""
     service = ChargeHarness()
     service.look_up_placed_before = service.now + DAY
     service.deliver()
@@ -138,7 +138,7 @@ def declined_once() -> ChargeHarness:
     return service
 
 
-def test_a_page_of_the_attempt_before_declines_no_other_card() -> None:
+def test_a_page_of_the_previous_attempt_declines_no_other_card() -> None:
     """No valid order is lost: an open page tries a card that is declined, before the next attempt's worker starts."""
     service = declined_once()
     service.stripe.decline("pi_0", "stolen_card", charge="ch_page")
@@ -147,7 +147,7 @@ def test_a_page_of_the_attempt_before_declines_no_other_card() -> None:
 
 
 def test_a_lost_row_declines_no_other_card() -> None:
-    """No valid order is lost: the row that knew of the first attempt's decline is gone when the second one is made."""
+    """No valid order is lost: the row that knew of the first attempt's decline is lost before the second attempt."""
     service = declined_once()
     service.lose_row()
     service.deliver(attempt=2)
@@ -155,7 +155,7 @@ def test_a_lost_row_declines_no_other_card() -> None:
 
 
 def test_an_older_row_declines_no_other_card() -> None:
-    """The same, of a row that is restored to the attempt before the last one."""
+    """The same, with a row that is restored to the attempt before the last one."""
     service = declined_once()
     older = service.saved()
     service.deliver(attempt=2, payment_method=NO_FUNDS)

@@ -1,4 +1,4 @@
-"""The decisions about money, one by one: pure functions of a row and of what Stripe shows."""
+"""The decisions about charges, one by one: pure functions of a row and of what Stripe shows."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,15 +43,15 @@ def decided_state(decision: object) -> PaymentState:
 
 
 def test_equal_orders_freeze_equal_requests() -> None:
-    """Stripe compares what it gets under one key: the attempt and its payment method are no part of it."""
+    """Stripe compares the parameters sent under one key: attempt and payment method are not among them."""
     again = OrderPlaced.model_validate_json(order().model_dump_json())
     assert FrozenRequest.of(again) == REQUEST
     assert FrozenRequest.of(order(attempt=2, payment_method="pm_other")) == REQUEST
     assert FrozenRequest.of(order(amount_minor=1)) != REQUEST
 
 
-def test_keys_derive_from_what_is_stored_alone() -> None:
-    """One create key for each generation, one confirm key for each attempt and PaymentIntent; nothing personal."""
+def test_keys_derive_from_frozen_values_only() -> None:
+    """Each generation has one create key, each attempt and PaymentIntent one confirm key, with no personal data."""
     assert REQUEST.create_key(2) == f"order:{ORDER_ID}:2"
     assert payment(attempt=3).confirm_key == f"order:{ORDER_ID}:3:pi_1"
     one_attempt = {payment(payment_method=method, generation=g).confirm_key for method in "ab" for g in (0, 1)}
@@ -61,12 +61,12 @@ def test_keys_derive_from_what_is_stored_alone() -> None:
 @pytest.mark.parametrize(
     ("age", "is_old"), [(0, False), (LOOKUP_AGE_SECONDS - 1, False), (LOOKUP_AGE_SECONDS, True), (10**8, True)]
 )
-def test_an_order_is_old_at_23_hours(age: int, is_old: bool) -> None:
-    """By the time at which it was placed, whatever attempt it is."""
+def test_an_order_is_old_at_22_hours(age: int, is_old: bool) -> None:
+    """They count from when it was placed, for every attempt."""
     assert REQUEST.is_old(T0 + age) is is_old
 
 
-# ---------------------------------------------------------------- decide: by what the PaymentIntent is
+# ---------------------------------------------------------------- decide
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_an_order_is_old_at_23_hours(age: int, is_old: bool) -> None:
         (intent("requires_payment_method", amount_minor=1), PaymentState.NEEDS_REVIEW),
     ],
 )
-def test_what_it_is_finalizes_the_attempt(shown: FoundIntent, state: PaymentState) -> None:
-    """With the PaymentIntent's id; other money than was frozen is for a person, and never confirmed."""
+def test_the_payment_intents_status_ends_the_attempt(shown: FoundIntent, state: PaymentState) -> None:
+    """Other money than was frozen needs a person, and is never confirmed."""
     decision = decide(payment(), shown, confirm_result=ConfirmResult.OF_ANOTHER_WORKER)
     assert decided_state(decision) is state
     assert isinstance(decision, Finalize)
@@ -115,54 +115,52 @@ def test_a_decline_carries_what_a_shop_can_show() -> None:
 
 
 @pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
-def test_what_is_open_and_untried_is_confirmed(status: str) -> None:
-    """The one that is written down."""
+def test_an_untried_open_one_is_confirmed(status: str) -> None:
+    """It is the row's own PaymentIntent."""
     assert decide(payment(), intent(status)) == Confirm()
 
 
 @pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
 @pytest.mark.parametrize("confirm_result", [ConfirmResult.ANSWERED, ConfirmResult.KEY_SPENT])
-def test_what_is_still_undecided_after_the_answer_is_abandoned(status: str, confirm_result: ConfirmResult) -> None:
-    """There is never a second confirm key for the same attempt and PaymentIntent."""
+def test_one_that_is_undecided_after_the_answer_is_abandoned(status: str, confirm_result: ConfirmResult) -> None:
+    """No attempt has a second confirm key for the same PaymentIntent."""
     assert decide(payment(), intent(status), confirm_result=confirm_result) == Cancel(CancelReason.ABANDONED, "pi_1")
 
 
 @pytest.mark.parametrize("reason", ["abandoned", "automatic", None])
 @pytest.mark.parametrize(("of_row", "of_intent"), [(0, 0), (2, 0), (0, 2)])
 def test_a_canceled_one_is_followed_by_the_next_generation(reason: str | None, of_row: int, of_intent: int) -> None:
-    """Whoever canceled it, if not for the customer: the generation after all that were tried."""
+    """Unless it was canceled for the customer. The next generation comes after all that were tried."""
     shown = intent("canceled", cancellation_reason=reason, generation=of_intent)
     assert decide(payment(generation=of_row), shown) == Create(max(of_row, of_intent + 1))
 
 
 @pytest.mark.parametrize("confirm_result", ConfirmResult)
 @pytest.mark.parametrize("cancel_requested_at", [None, T0])
-def test_what_stripe_is_processing_is_waited_for(
-    confirm_result: ConfirmResult, cancel_requested_at: int | None
-) -> None:
-    """There is never a next generation beside it, not even to cancel."""
+def test_a_processing_one_is_waited_for(confirm_result: ConfirmResult, cancel_requested_at: int | None) -> None:
+    """No next generation is created beside it, even to cancel."""
     row = payment(cancel_requested_at=cancel_requested_at)
     assert decide(row, intent("processing"), confirm_result=confirm_result) == Wait()
 
 
 @pytest.mark.parametrize("confirm_result", ConfirmResult)
 @pytest.mark.parametrize("status", OPEN)
-def test_an_open_one_is_canceled_once_that_is_requested(status: str, confirm_result: ConfirmResult) -> None:
-    """For the customer, and never confirmed, whatever was declined before."""
+def test_an_open_one_is_canceled_on_request(status: str, confirm_result: ConfirmResult) -> None:
+    """It is never confirmed, whatever was declined earlier."""
     shown = intent(status, error_code="lost_card", latest_charge="ch_1")
     decision = decide(payment(cancel_requested_at=T0), shown, confirm_result=confirm_result)
     assert decision == Cancel(CancelReason.BY_CUSTOMER, "pi_1")
 
 
-def test_a_success_stays_a_success_though_a_cancellation_is_requested() -> None:
-    """Stripe has decided the race; and an abandoned one is no canceled order."""
+def test_a_success_stays_a_success_after_a_cancellation_request() -> None:
+    """Stripe has decided the race. An abandoned PaymentIntent does not mean a canceled order."""
     row = payment(cancel_requested_at=T0)
     assert decided_state(decide(row, intent("succeeded"))) is PaymentState.SUCCEEDED
     assert decide(row, intent("canceled", cancellation_reason="abandoned")) == Create(1)
 
 
 def test_an_action_of_another_payment_method_is_abandoned() -> None:
-    """It waits for another attempt's card: this attempt takes the next generation."""
+    """It waits for another attempt's card, and this attempt takes the next generation."""
     shown = intent("requires_action", payment_method="pm_of_attempt_1")
     row = payment(attempt=2, payment_method="pm_of_attempt_2")
     assert decide(row, shown) == Cancel(CancelReason.ABANDONED, "pi_1")
@@ -172,7 +170,7 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
 @pytest.mark.parametrize(
     ("known", "latest", "confirm_result", "is_own"),
     [
-        # Another's, after an open page or a row that was lost: its one key says.
+        # It may be another attempt's, after an open page or a lost row: the attempt's one key answers that.
         (None, "ch_1", ConfirmResult.UNANSWERED, False),
         ("ch_1", "ch_2", ConfirmResult.UNANSWERED, False),
         ("ch_1", "ch_1", ConfirmResult.UNANSWERED, False),
@@ -182,7 +180,7 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
         ("ch_1", "ch_1", ConfirmResult.OF_ANOTHER_WORKER, False),
         ("ch_1", "ch_1", ConfirmResult.ANSWERED, True),
         (None, None, ConfirmResult.ANSWERED, True),
-        # A stored failure proves nothing: the decline may be the attempt's before.
+        # A stored failure proves nothing: the decline may be the previous attempt's.
         ("ch_1", "ch_1", ConfirmResult.KEY_SPENT, False),
         ("ch_1", "ch_2", ConfirmResult.KEY_SPENT, True),
     ],
@@ -190,7 +188,7 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
 def test_whose_decline_it_is(
     known: str | None, latest: str | None, confirm_result: ConfirmResult, is_own: bool
 ) -> None:
-    """This attempt's if its confirm has been answered; by the charge only where the confirm cannot be sent."""
+    """It is this attempt's if its confirm was answered; the charge decides only where the confirm cannot be sent."""
     shown = intent("requires_payment_method", error_code="lost_card", latest_charge=latest)
     row = payment(attempt=2, declined_charge_id=known)
     assert is_decline_of(row, shown, confirm_result) is is_own
@@ -203,8 +201,8 @@ def test_whose_decline_it_is(
         )
 
 
-def test_whoever_waits_is_known_to_the_attempt_after_it() -> None:
-    """A decline that asks for authentication is not taken for the answer to another card."""
+def test_the_next_attempt_knows_the_decline_that_asks_for_authentication() -> None:
+    """It is not taken for the answer to another card."""
     waits = intent("requires_payment_method", error_code="authentication_required", latest_charge="ch_1")
     first = decide(payment(), waits, confirm_result=ConfirmResult.ANSWERED)
     assert isinstance(first, Finalize)
@@ -222,22 +220,22 @@ WITHOUT = payment(payment_intent_id=None)
 OWN = intent("requires_payment_method", payment_intent_id="pi_own")
 
 
-def test_our_own_is_written_down_when_nothing_else_is_open() -> None:
-    """None: it is the one. What was abandoned, by us or by Stripe, can never charge."""
+def test_our_own_is_stored_if_no_other_is_open() -> None:
+    """An abandoned one can never charge, whether we or Stripe canceled it."""
     assert decide_after_lookup(WITHOUT, OWN, []) is None
     assert decide_after_lookup(WITHOUT, OWN, [ABANDONED, replace(ABANDONED, cancellation_reason=None)]) is None
 
 
 @pytest.mark.parametrize("status", OPEN)
-def test_what_is_merely_found_is_never_confirmed(status: str) -> None:
-    """Every other one that is open is canceled first, even beside a canceled order's."""
+def test_a_found_one_is_never_confirmed(status: str) -> None:
+    """Every other open one is canceled first, even beside a canceled order's."""
     found = [intent(status), intent(status, payment_intent_id="pi_2"), ABANDONED, CANCELED]
     assert decide_after_lookup(WITHOUT, OWN, found) == CancelFound(("pi_1", "pi_2"))
 
 
 @pytest.mark.parametrize("others", [[], [ABANDONED], [CANCELED], [PROCESSING], [intent("requires_action")]])
 def test_one_that_succeeded_is_the_payment(others: list[FoundIntent]) -> None:
-    """Whatever else there is."""
+    """Other PaymentIntents do not matter then."""
     decision = decide_after_lookup(WITHOUT, OWN, [*others, SUCCEEDED])
     assert isinstance(decision, Finalize)
     assert (decision.state, decision.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_s")
@@ -252,13 +250,13 @@ def test_one_that_succeeded_is_the_payment(others: list[FoundIntent]) -> None:
         [intent("requires_capture"), CANCELED],
     ],
 )
-def test_what_should_not_be_is_for_a_person(found: list[FoundIntent]) -> None:
-    """Two that succeeded, other money, an unexpected status: nobody guesses."""
+def test_an_impossible_find_needs_a_person(found: list[FoundIntent]) -> None:
+    """Two have succeeded, the money differs, or the status is unexpected."""
     assert decided_state(decide_after_lookup(WITHOUT, OWN, found)) is PaymentState.NEEDS_REVIEW
 
 
 def test_our_own_counts_among_those_that_succeeded() -> None:
-    """Another worker may have confirmed it meanwhile."""
+    """Another worker may have confirmed it."""
     own = replace(OWN, status="succeeded")
     assert decided_state(decide_after_lookup(WITHOUT, own, [])) is PaymentState.SUCCEEDED
     assert decided_state(decide_after_lookup(WITHOUT, own, [SUCCEEDED])) is PaymentState.NEEDS_REVIEW
@@ -266,12 +264,12 @@ def test_our_own_counts_among_those_that_succeeded() -> None:
 
 @pytest.mark.parametrize("others", [[], [CANCELED], [ABANDONED], [intent("requires_payment_method")]])
 def test_one_that_is_processing_is_waited_for(others: list[FoundIntent]) -> None:
-    """It may yet succeed: nothing is confirmed beside it, and nobody says CANCELED."""
+    """It may yet succeed, so nothing is confirmed beside it, and the order is not CANCELED."""
     assert decide_after_lookup(WITHOUT, OWN, [*others, PROCESSING]) == Wait()
 
 
 def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
-    """The order is canceled though the row has forgotten that; an abandoned one alone says nothing of the kind."""
+    """An abandoned PaymentIntent alone does not cancel the order."""
     assert decided_state(decide_after_lookup(WITHOUT, OWN, [ABANDONED, CANCELED])) is PaymentState.CANCELED
 
 
@@ -279,12 +277,12 @@ def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
 
 
 def test_every_kind_of_response_has_a_rule() -> None:
-    """The table is complete: no response falls through."""
+    """No response falls through."""
     assert CHARGE_RULES.keys() == set(ResponseKind)
 
 
-def test_the_documented_table_of_responses_is_the_code_s() -> None:
-    """Row by row: docs/protocol.md says of each response what the code does."""
+def test_the_documented_table_of_responses_is_the_codes() -> None:
+    """docs/protocol.md says of each response what the code does."""
     text = (PROJECT / "docs/protocol.md").read_text()
     section = text.split("## What a response means that is no PaymentIntent")[1].split("\n## ")[0]
     table = [line for line in section.splitlines() if line.startswith("|")][2:]
@@ -294,13 +292,13 @@ def test_the_documented_table_of_responses_is_the_code_s() -> None:
     ]
 
 
-def test_only_a_refusal_of_card_or_amount_declines_unseen() -> None:
-    """Every other response is followed by what the PaymentIntent is, or by another try."""
+def test_only_a_refused_card_or_amount_is_declined_without_a_payment_intent() -> None:
+    """After every other response the PaymentIntent decides, or another try."""
     declines = {kind for kind, rule in CHARGE_RULES.items() if rule.action is ChargeAction.DECLINE}
     assert declines == {ResponseKind.PAYMENT_METHOD_REFUSED, ResponseKind.AMOUNT_REFUSED}
 
 
-# ---------------------------------------------------------------- what Stripe says unasked
+# ---------------------------------------------------------------- webhook and reconciler
 
 HOUR = 3600
 DECLINE = intent("requires_payment_method", error_code="lost_card")
@@ -356,14 +354,14 @@ CASES: list[tuple[str, Payment | None, FoundIntent, Discrepancy]] = [
 
 
 @pytest.mark.parametrize(("of", "shown", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_stripe_says_unasked_is_compared(of: Payment | None, shown: FoundIntent, expected: Discrepancy) -> None:
-    """A success wins over all but another success; nothing else changes a row but one that waits."""
+def test_a_row_is_compared_with_stripe(of: Payment | None, shown: FoundIntent, expected: Discrepancy) -> None:
+    """A success wins over everything but another success. Nothing else changes a row, unless it waits."""
     assert find_discrepancy(of, shown, now=T0 + 1, requires_action_seconds=HOUR) is expected
 
 
 @pytest.mark.parametrize("shown", [intent("requires_action"), ASKS_AGAIN])
-def test_nobody_waits_forever_for_a_customer(shown: FoundIntent) -> None:
-    """Counted from when the row began to wait, for any way in which Stripe shows it."""
+def test_an_action_expires(shown: FoundIntent) -> None:
+    """Its time counts from when the row began to wait, however Stripe shows it."""
     waits = row(PaymentState.REQUIRES_ACTION)
 
     def after(seconds: int) -> Discrepancy:

@@ -26,7 +26,7 @@ RIGHTS = {
         "GetAtt RefundsTable.Arn": {"GetItem", "UpdateItem", "PutItem"},
     },
 }
-"""A lost row is put; nobody scans, and nobody deletes."""
+"""A lost row is put. No function scans or deletes."""
 
 
 def properties_of(function: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def statements_of(function: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_function_may_do_what_it_does_and_no_more(function: str) -> None:
-    """On its tables."""
+    """These are its rights on the service's tables."""
     statements = [each for each in statements_of(function) if "dynamodb:" in str(each.get("Action"))]
     rights = {
         each["Resource"]: {
@@ -61,7 +61,7 @@ def test_a_function_knows_its_timeout(function: str) -> None:
 
 
 def test_a_run_ends_before_the_next_begins() -> None:
-    """Two at once would do no harm, and one of them no good."""
+    """Two runs in parallel would do no harm, but one of them would be of no use."""
     properties = properties_of("reconcile")
     assert properties["Events"]["EveryFiveMinutes"]["Properties"]["Schedule"] == "rate(5 minutes)"
     assert properties["Timeout"] < 300

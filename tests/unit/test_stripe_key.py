@@ -21,7 +21,7 @@ from testing.payment_functions import API_KEY, DAY, PaymentFunctions, placed
 
 
 def charge(world: PaymentFunctions) -> None:
-    """Fresh orders, one that is a day old, one that waits for 3-D Secure, one that is canceled."""
+    """Charges fresh orders, one that is a day old, one that waits for 3-D Secure; one is canceled."""
     orders = [placed("a"), placed("b", age_seconds=DAY), placed("c", card="pm_card_threeDSecure2Required")]
     world.charge(*orders)
     world.consume(world.charging, CancelRequestedEvent.of(placed("d"), correlation_id="c"))
@@ -31,7 +31,7 @@ def charge(world: PaymentFunctions) -> None:
 
 
 def refund(world: PaymentFunctions) -> None:
-    """A part of order a."""
+    """Refunds a part of order a."""
     consumer = refund_charge.app.Application(world.environment("refund_charge")).consumer
     requested = RefundRequested(
         order_id=placed("a").order_id,
@@ -46,7 +46,7 @@ def refund(world: PaymentFunctions) -> None:
 
 
 def show_the_client_secret(world: PaymentFunctions) -> None:
-    """Of order c, which waits for 3-D Secure."""
+    """Order c waits for 3-D Secure."""
     resolver = get_payment.app.Application(world.environment("get_payment")).resolver
     event = world.sample("get_payment/get_payment")
     event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = placed("c").customer_id
@@ -55,7 +55,7 @@ def show_the_client_secret(world: PaymentFunctions) -> None:
 
 
 def is_charged_though_canceled(world: PaymentFunctions, name: str) -> None:
-    """The protocol excludes it; whoever notices refunds it, if there is a refunds part."""
+    """The protocol excludes it. The function that notices it refunds it."""
     world.change_row(placed(name).order_id, state="CANCELED")
 
 
@@ -77,7 +77,7 @@ def run_reconcile(world: PaymentFunctions) -> None:
 
 
 def receive_webhooks(world: PaymentFunctions) -> None:
-    """The same of orders of its own."""
+    """The same happens to other orders."""
     orders = [placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
     world.charge(*orders)
     is_charged_though_canceled(world, "8")
@@ -101,7 +101,7 @@ def world(aws: None, sample: Sample) -> Iterator[PaymentFunctions]:
 
 
 def test_one_key_needs_the_permissions_that_the_guide_lists_and_no_other(world: PaymentFunctions) -> None:
-    """With these alone, every function's work succeeds; and each of them is used."""
+    """With these alone every function works, and each of them is used."""
     words = {"PaymentIntents": "payment_intent", "Charges and Refunds": "charge", "Events": "event"}
     rows = re.findall(r"(?m)^\| ([\w ]+): (Read|Write) \|", (PROJECT / "docs/guides/deploy.md").read_text())
     listed = sorted(f"{words[resource]}_{access.lower()}" for resource, access in rows)
