@@ -1,6 +1,6 @@
-"""The payment service in one process: its real store, worker, cancellation and reconciler, over fakes at the boundary.
+"""The payment service in one process: its stores, workers, cancellation and reconciler, over Stripe in memory.
 
-DynamoDB is whichever client the test passes; Stripe is in memory, behind the SDK's client, and answers in its objects.
+The test chooses the client of DynamoDB.
 """
 
 from collections.abc import Callable
@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import stripe
-
 from charge_order.app import handle
-from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
+from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import cancel_payment
 from onecharge.payments.charges.charge import ChargeTools
@@ -24,7 +22,8 @@ from onecharge.payments.reconcile import ReconcileSteps, ReconcileTools, reconci
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Disposition
-from testing.fake_stripe import VISA, FakeStripe
+from testing.scripted_stripe import VISA, ScriptedStripe, killed, killed_after
+from testing.simulation.dynamodb import Faults
 from testing.tools import REQUIRES_ACTION_SECONDS as REQUIRES_ACTION_SECONDS
 from testing.tools import Cancellation, cancellation_of, charge_tools, reconcile_tools
 
@@ -43,7 +42,6 @@ class PaymentService:
     logger: Any
     table: str = "payments"
     refunds_table: str = "refunds"
-    now: int = T0
     counted: list[str] = field(default_factory=list)
     refunded: list[tuple[str, str]] = field(default_factory=list)
     """The canceled orders and their PaymentIntents that were refunded."""
@@ -51,12 +49,20 @@ class PaymentService:
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS
 
     def __post_init__(self) -> None:
-        self.stripe = FakeStripe(lambda: self.now)
+        self.stripe = ScriptedStripe(io=Faults(T0))
         self.store = PaymentStore(self.dynamodb, self.table)
         self.gateway = StripeGateway(self.stripe.client())
         self.bounds = TimeBounds.of(20)
         self.instruments = Instruments(lambda: self.now, self.logger, self.counted.append)
         self.refund_store = RefundStore(self.dynamodb, self.refunds_table)
+
+    @property
+    def now(self) -> int:
+        return self.stripe.io.time
+
+    @now.setter
+    def now(self, now: int) -> None:
+        self.stripe.io.time = now
 
     @property
     def tools(self) -> ChargeTools:
@@ -92,27 +98,15 @@ class PaymentService:
 
     def crash_before(self, operation: str, name: str = "a", **how: Any) -> None:
         """Deliver the message to a worker that is killed before this request to Stripe."""
-
-        def kill(reached: str) -> None:
-            if reached == operation:
-                raise KeyboardInterrupt
-
-        self.stripe.before, before = kill, self.stripe.before
+        self.stripe.next(operation, killed)
         with suppress(KeyboardInterrupt):
             self.charge(name, **how)
-        self.stripe.before = before
 
     def crash_after(self, operation: str, name: str = "a", **how: Any) -> None:
-        """The same, after Stripe has executed it: the row says nothing of it."""
-        self.crash_before(operation, name, **how)
-        payment = self.row(name)
-        assert payment.payment_intent_id is not None
-        self.confirm(payment.payment_intent_id, payment.payment_method)
-
-    def confirm(self, intent_id: str, card: str) -> None:
-        """Stripe executes it, whether anybody hears of it or not."""
-        with suppress(stripe.CardError):
-            self.stripe.client().v1.payment_intents.confirm(intent_id, {"payment_method": card}, {})
+        """The same, after Stripe has executed it: the row does not show that."""
+        self.stripe.next(operation, killed_after)
+        with suppress(KeyboardInterrupt):
+            self.charge(name, **how)
 
     def cancel(self, name: str = "a", **how: Any) -> Cancellation:
         """The order service asks, and waits."""
@@ -130,10 +124,6 @@ class PaymentService:
             now=self.now,
         )
         return cancellation_of(payment)
-
-    def cancel_by_message(self, name: str = "a") -> Disposition:
-        """The order service's message for a cancellation that was not finished at once."""
-        return handle(CancelRequestedEvent.of(self.order(name), correlation_id="c"), self.tools)
 
     def reconcile(self, name: str = "a") -> bool:
         return reconcile_row(self.row(name), self.reconcile_tools())

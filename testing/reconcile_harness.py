@@ -9,9 +9,9 @@ from onecharge.payments.stripe_events import Received
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.parallel import Parallel, one_after_another
 from reconcile.run import ReconcileCheckpoint, ReconcileRun
-from testing.fake_stripe import THREE_D_SECURE
 from testing.harness import Log, create_table
 from testing.payment_service import PaymentService
+from testing.scripted_stripe import ASKS_FOR_ACTION
 
 RUN_SECONDS = 240.0
 
@@ -35,13 +35,13 @@ class Reconciled(PaymentService):
         """One run so much later; returns what it has counted."""
         self.now += after_seconds
         self.counted.clear()
-        already = len(self.stripe.asked)
+        already = len(self.stripe.requests)
         ReconcileRun(
             make_tools=self.reconcile_tools,
             instruments=self.instruments,
             state=self.checkpoints,
             received=self.received,
-            seconds_left=lambda: RUN_SECONDS - (len(self.stripe.asked) - already) * self.seconds_a_request,
+            seconds_left=lambda: RUN_SECONDS - (len(self.stripe.requests) - already) * self.seconds_a_request,
             gauge=self.gauges.__setitem__,
             parallel=self.parallel,
         ).run()
@@ -50,8 +50,8 @@ class Reconciled(PaymentService):
     def pay_at_the_bank(self, names: str) -> None:
         """The customers of these orders authenticate: Stripe has an event of each, which no row shows."""
         for name in names:
-            self.charge(name, card=THREE_D_SECURE)
-            self.stripe.becomes(str(self.row(name).payment_intent_id), "succeeded")
+            self.charge(name, card=ASKS_FOR_ACTION)
+            self.stripe.show(str(self.row(name).payment_intent_id), "succeeded")
 
     @property
     def checkpoint(self) -> ReconcileCheckpoint:

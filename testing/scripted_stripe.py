@@ -1,12 +1,15 @@
-"""The simulation's Stripe for single tests: a test says how the next requests end, and sees all that were sent.
+"""The simulation's Stripe for single tests: a test says how requests end, sees all that were sent, and gets the events.
 
 stripe.next("confirm", NO_ANSWER, meanwhile(another_worker_charges))
+stripe.failing["pi_1"] = NO_ANSWER                   # until it is removed
+endpoint.send(stripe.show("pi_0", "succeeded"))      # the event, as Stripe writes it
 stripe.io.faults["stripe_create"] = "500 before"     # stored under its key, and never executed: see MemoryStripe
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -15,10 +18,11 @@ from typing import Any, NoReturn
 import stripe
 
 from testing.simulation.dynamodb import Faults
-from testing.simulation.stripe import Issuer, MemoryStripe, Metadata, PaymentIntent, stripe_in_memory
+from testing.simulation.stripe import Event, Issuer, MemoryStripe, Metadata, PaymentIntent, stripe_in_memory
 
 VISA, MASTERCARD, ASKS_FOR_ACTION = "pm_card_visa", "pm_card_mastercard", "pm_card_threeDSecure2Required"
-LOST_CARD, NO_FUNDS = "pm_card_visa_chargeDeclinedLostCard", "pm_card_visa_chargeDeclinedInsufficientFunds"
+DECLINED, LOST_CARD = "pm_card_visa_chargeDeclined", "pm_card_visa_chargeDeclinedLostCard"
+NO_FUNDS = "pm_card_visa_chargeDeclinedInsufficientFunds"
 
 Execute = Callable[[], Any]
 Step = Callable[[Execute], Any]
@@ -83,7 +87,8 @@ def killed(_: Execute) -> NoReturn:
 
 def killed_after(execute: Execute) -> NoReturn:
     """The worker dies before the answer arrives."""
-    execute()
+    with suppress(stripe.StripeError):
+        execute()
     raise KeyboardInterrupt
 
 
@@ -102,6 +107,13 @@ NO_ANSWER, OUTAGE, WRONG_KEY = answer(None), answer(503), answer(401)
 LOST = answer_after(None)
 """Stripe executes the request, and its answer is lost."""
 
+_OPERATIONS: Mapping[str, Mapping[str, str]] = {
+    "payment_intents": {each: each for each in ("create", "confirm", "retrieve", "cancel", "search", "list")},
+    "refunds": {"list": "refunds"},
+    "events": {"list": "events", "retrieve": "event"},
+}
+"""By which name a test knows a request: the resource and the method of Stripe's client."""
+
 
 @dataclass
 class ScriptedStripe(MemoryStripe):
@@ -110,22 +122,30 @@ class ScriptedStripe(MemoryStripe):
     io: Faults = field(default_factory=Faults)
     harsh: bool = True
     requests: list[tuple[str, str]] = field(default_factory=list)
-    """Each request about PaymentIntents: the operation, and its key or the id in its path."""
+    """The operation, and its key or the id in its path."""
     steps: defaultdict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
+    """What takes the place of the next requests of each operation."""
+    failing: dict[str, Step] = field(default_factory=dict)
+    """What takes the place of all requests of an operation, of a PaymentIntent's id, or ("") of all."""
 
     def client(self) -> Any:
         """A `stripe.StripeClient` over it."""
         client = stripe_in_memory(self, retries=0)
-        intents = client.v1.payment_intents
-        for operation in ("create", "confirm", "retrieve", "cancel", "search", "list"):
-            setattr(intents, operation, partial(self._request, operation, getattr(intents, operation)))
+        for resource, operations in _OPERATIONS.items():
+            requests = getattr(client.v1, resource)
+            for method, operation in operations.items():
+                setattr(requests, method, partial(self._request, operation, getattr(requests, method)))
         return client
 
     def _request(self, operation: str, send: Callable[..., Any], *given: Any) -> Any:
         [*_, options] = given
         key = options.get("idempotency_key") if isinstance(options, dict) else None
-        self.requests.append((operation, key or (given[0] if isinstance(given[0], str) else "")))
+        in_path = given[0] if isinstance(given[0], str) else ""
+        self.requests.append((operation, key or in_path))
         execute = partial(send, *given)
+        for each in ("", operation, in_path):
+            if each in self.failing:
+                return self.failing[each](execute)
         return self.steps[operation].pop(0)(execute) if self.steps[operation] else execute()
 
     def next(self, operation: str, *steps: Step) -> None:
@@ -153,15 +173,15 @@ class ScriptedStripe(MemoryStripe):
         [intent] = [each for each in self.intents if each.id == intent_id]
         return intent
 
-    def show(self, intent_id: str, status: str | None = None, **changes: Any) -> None:
-        """The PaymentIntent changes by itself."""
+    def show(self, intent_id: str, status: str | None = None, **changes: Any) -> dict[str, Any]:
+        """The PaymentIntent changes by itself, also to what Stripe would not let it be; returns its event."""
         intent = self.intent(intent_id)
-        for name, value in changes.items():
+        for name, value in {**changes, **({"status": status} if status else {})}.items():
             setattr(intent, name, value)
-        if status in ("succeeded", "canceled", "processing", "requires_action"):
-            self.becomes(intent, status)
-        elif status:
-            intent.status = status
+        if status == "succeeded" and intent not in self.charges:
+            self.charges.append(intent)
+        kind = {"requires_payment_method": "payment_failed"}.get(intent.status, intent.status)
+        return self.emits(f"payment_intent.{kind}", intent) if status else {}
 
     def decline(self, intent_id: str, code: str = "lost_card", *, charge: str | None = "ch_declined") -> None:
         """A confirm of the PaymentIntent is declined; without a charge, the bank was not asked."""
@@ -172,3 +192,55 @@ class ScriptedStripe(MemoryStripe):
     def forget_keys(self) -> None:
         """Stripe may do so when keys are 24 hours old."""
         self.keys.clear()
+
+    def refund_by_hand(self, intent_id: str, amount: int, **metadata: str) -> dict[str, Any]:
+        """Somebody refunds it in Stripe's Dashboard; returns the event of its charge."""
+        given = {"payment_intent": intent_id, "amount": amount, "metadata": metadata}
+        self.refund(given, f"by hand {len(self.refunds)}")
+        charge = {
+            "id": "ch_1",
+            "object": "charge",
+            "payment_intent": intent_id,
+            "amount_refunded": self.refunded(intent_id),
+            "metadata": dict(self.intent(intent_id).metadata),
+        }
+        return self.emits("charge.refunded", charge)
+
+    def refund_fails(self, refund_id: str) -> dict[str, Any]:
+        """The bank returns the refund; returns the event."""
+        [refund] = [each for each in self.refunds if each.id == refund_id]
+        refund.status, refund.failure_reason = "failed", "lost_or_stolen_card"
+        return self.emits("refund.failed", refund)
+
+    # ------------------------------------------------------------ events
+
+    def emits(self, type_: str, thing: Any) -> dict[str, Any]:
+        """Stripe creates an event, and keeps it; returns it as a webhook has it."""
+        made = stripe.StripeObject.construct_from(dict(thing), None) if isinstance(thing, Mapping) else copy(thing)
+        self.events.append(Event(f"evt_{len(self.events)}", type_, self.io.now(), SimpleNamespace(object=made)))
+        return self.webhooks[-1]
+
+    @property
+    def webhooks(self) -> list[dict[str, Any]]:
+        """All events of PaymentIntents, refunds and charges as webhooks have them, without those of a creation."""
+        return [
+            {
+                "id": each.id,
+                "object": "event",
+                "type": each.type,
+                "created": each.created,
+                "data": {"object": _json_of(each.data.object)},
+            }
+            for each in self.events
+            if not each.type.endswith(".created") or each.type == "charge.dispute.created"
+        ]
+
+
+def _json_of(thing: Any) -> Any:
+    if isinstance(thing, stripe.StripeObject):
+        return thing.to_dict()
+    if isinstance(thing, dict):
+        return {name: _json_of(value) for name, value in dict.items(thing)}
+    if hasattr(thing, "__dict__"):
+        return {name: _json_of(value) for name, value in vars(thing).items() if name != "last_response"}
+    return thing

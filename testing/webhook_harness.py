@@ -12,9 +12,9 @@ from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.stripe_events import NewestReceived, Received
 from onecharge.runtime.checkpoints import CheckpointStore
 from stripe_webhook.http_route import WebhookRoute
-from testing.fake_stripe import THREE_D_SECURE
 from testing.harness import LambdaContext, Log, Sample
 from testing.payment_service import T0, PaymentService
+from testing.scripted_stripe import ASKS_FOR_ACTION
 from testing.simulation.dynamodb import MemoryDynamoDB, NoFaults
 
 Event = dict[str, Any]
@@ -83,7 +83,7 @@ class WebhookHarness:
 
     def at_the_bank(self) -> str:
         """The customer of order a has been sent to the bank; returns the PaymentIntent's id."""
-        self.payments.charge(card=THREE_D_SECURE)
+        self.payments.charge(card=ASKS_FOR_ACTION)
         self.counted.clear()
         return "pi_0"
 
@@ -95,7 +95,7 @@ class WebhookHarness:
 
     def paid_at_the_bank(self) -> Event:
         """The event of a success that the row does not show yet."""
-        return self.stripe.becomes(self.at_the_bank(), "succeeded")
+        return self.stripe.show(self.at_the_bank(), "succeeded")
 
     @property
     def row(self) -> Payment:
@@ -120,7 +120,7 @@ class WebhookHarness:
 
     def resolve(self, http: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.io.asked.clear()
-        self.stripe.asked.clear()
+        self.stripe.requests.clear()
         answer = self.route.resolver.resolve(http, LambdaContext())
         return answer["statusCode"], json.loads(answer["body"])
 

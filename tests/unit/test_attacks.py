@@ -171,7 +171,7 @@ def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sa
     """Nothing is stuck unseen: for some minutes the API key belongs to an account that has no such PaymentIntent."""
     endpoint = WebhookHarness(log, sample)
     endpoint.paid()
-    intents, endpoint.stripe.intents = endpoint.stripe.intents, {}
+    intents, endpoint.stripe.intents = endpoint.stripe.intents, []
     thing = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
     dispute = endpoint.stripe.emits("charge.dispute.created", thing)
     endpoint.send(dispute)
@@ -187,13 +187,13 @@ def test_a_run_whose_clock_was_ahead_skips_no_event(aws: None, log: Log) -> None
     """Late truth wins: one run's clock was ahead by less than an hour, and a webhook of the time after it is lost."""
     service = reconciled(log)
     service.charge(card="pm_card_threeDSecure2Required")
-    service.stripe.becomes("pi_0", "requires_payment_method", last_payment_error={"code": "authentication_failed"})
+    service.stripe.show("pi_0", "requires_payment_method")
     service.run(after_seconds=600)
     assert service.row().state == "DECLINED"
     service.run(after_seconds=HOUR - 60)
     service.now -= HOUR - 60
     service.now += 600
-    service.stripe.becomes("pi_0", "succeeded")  # The customer's page tried another card.
+    service.stripe.show("pi_0", "succeeded")  # The customer's page tried another card.
     for _ in range(30):
         service.run(after_seconds=300)
     assert service.row().state == "SUCCEEDED"

@@ -18,9 +18,9 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
 from onecharge.runtime.http_api import resolver_of
 from testing.builders import INTENTS, STRIPE_API, stripe_intent
-from testing.fake_stripe import THREE_D_SECURE, no_answer, wrong_key
 from testing.harness import LambdaContext, Log, Sample, create_table, load_template
 from testing.payment_service import PaymentService, order_id
+from testing.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 
@@ -63,19 +63,20 @@ NOT_FOUND = "urn:onecharge:problem:not-found"
 
 def test_the_secret_is_retrieved_while_the_payment_requires_action(page: Page) -> None:
     """No row, no log line and no repr has it."""
-    page.payments.charge(card=THREE_D_SECURE)
-    assert page.ask() == (200, {"order_id": order_id("a"), "client_secret": "pi_0_secret_x"})
+    page.payments.charge(card=ASKS_FOR_ACTION)
+    secret = page.payments.stripe.intent("pi_0").client_secret
+    assert page.ask() == (200, {"order_id": order_id("a"), "client_secret": secret})
     assert "secret" not in str(page.payments.item()) + page.log.text
     assert "secret_x" not in repr(PaymentView(order_id=order_id("a"), client_secret="pi_0_secret_x"))
 
 
 def test_another_customers_payment_is_as_if_it_were_not_there(page: Page) -> None:
     """The 404 of an order that was never placed, or never charged; Stripe is not asked."""
-    page.payments.charge(card=THREE_D_SECURE)
-    page.payments.stripe.asked.clear()
+    page.payments.charge(card=ASKS_FOR_ACTION)
+    page.payments.stripe.requests.clear()
     answers = [page.ask(customer="cus_2"), page.ask("b"), page.ask("b", customer="cus_2")]
     assert [(status, problem["type"]) for status, problem in answers] == [(404, NOT_FOUND)] * 3
-    assert page.payments.stripe.asked == []
+    assert page.payments.stripe.requests == []
 
 
 def test_an_id_that_no_order_has_is_not_looked_for(page: Page, sample: Sample) -> None:
@@ -94,27 +95,27 @@ def test_nobody_is_served_without_claims(page: Page, sample: Sample) -> None:
 
 def test_a_payment_that_requires_no_action_has_no_secret(page: Page) -> None:
     """Whether the row says so already or only Stripe does."""
-    page.payments.charge(card=THREE_D_SECURE)
-    page.payments.stripe.becomes("pi_0", "succeeded")
+    page.payments.charge(card=ASKS_FOR_ACTION)
+    page.payments.stripe.show("pi_0", "succeeded")
     assert page.ask()[1]["client_secret"] is None
     page.payments.reconcile()
-    page.payments.stripe.asked.clear()
+    page.payments.stripe.requests.clear()
     assert (page.payments.state(), page.ask()[1]["client_secret"]) == (PaymentState.SUCCEEDED, None)
-    assert page.payments.stripe.asked == []
+    assert page.payments.stripe.requests == []
 
 
 def test_nobody_can_confirm_what_is_to_be_canceled(page: Page) -> None:
     """With the secret, the customer's page could."""
-    page.payments.charge(card=THREE_D_SECURE)
-    page.payments.request_cancel(card=THREE_D_SECURE)
+    page.payments.charge(card=ASKS_FOR_ACTION)
+    page.payments.request_cancel(card=ASKS_FOR_ACTION)
     assert page.payments.state() is PaymentState.REQUIRES_ACTION
     assert page.ask()[1]["client_secret"] is None
 
 
-@pytest.mark.parametrize("failure", [no_answer, wrong_key])
+@pytest.mark.parametrize("failure", [NO_ANSWER, WRONG_KEY])
 def test_an_outage_is_503(page: Page, failure: Any) -> None:
     """No secret would say that the payment requires no action any more. The page asks again."""
-    page.payments.charge(card=THREE_D_SECURE)
+    page.payments.charge(card=ASKS_FOR_ACTION)
     page.payments.stripe.failing["retrieve"] = failure
     status, problem = page.ask()
     assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
@@ -130,7 +131,7 @@ def test_an_outage_is_503(page: Page, failure: Any) -> None:
 def resolver(aws: None, page: Page) -> APIGatewayHttpResolver:
     """The function, over a table with the row of order a, which requires action."""
     create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")
-    page.payments.charge(card=THREE_D_SECURE)
+    page.payments.charge(card=ASKS_FOR_ACTION)
     boto3.client("dynamodb").put_item(TableName="payments", Item=page.payments.item())
     boto3.client("secretsmanager").create_secret(Name="stripe", SecretString="sk_test_x")
     return Application(

@@ -32,10 +32,10 @@ from reconcile.run import (
     STEP_SECONDS,
     FailedEvent,
 )
-from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong_key
 from testing.harness import LambdaContext, Log
 from testing.payment_service import REQUIRES_ACTION_SECONDS, order_id
 from testing.reconcile_harness import RUN_SECONDS, Reconciled, reconciled
+from testing.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
 from testing.tools import Cancellation
 
 
@@ -54,7 +54,7 @@ DISPUTE = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadat
 DECIDED: dict[str, tuple[str, dict[str, Any], PaymentState]] = {
     "paid": (VISA, {}, PaymentState.SUCCEEDED),
     "declined": (DECLINED, {}, PaymentState.DECLINED),
-    "waits for the customer": (THREE_D_SECURE, {}, PaymentState.REQUIRES_ACTION),
+    "waits for the customer": (ASKS_FOR_ACTION, {}, PaymentState.REQUIRES_ACTION),
     "canceled for the customer": ("", CANCELED_BY_HAND, PaymentState.CANCELED),
     "another amount": ("", {"amount": 1}, PaymentState.NEEDS_REVIEW),
 }
@@ -69,7 +69,7 @@ def test_what_stripe_has_decided_is_finalized(
         payments.crash_after("confirm", card=card)
     else:
         payments.crash_before("confirm")
-    payments.stripe.intents["pi_0"] |= changes
+    payments.stripe.show("pi_0", **changes)
     payments.stripe.events.clear()
     counted = payments.run(after_seconds=UNATTENDED_SECONDS)
     assert (payments.state(), counted[f"Reconciled.{state}"]) == (state, 1)
@@ -83,12 +83,12 @@ def test_what_stripe_has_decided_is_finalized(
 def test_nothing_is_confirmed_and_nothing_created(payments: Reconciled, status: str) -> None:
     """What Stripe has not decided waits for a message's worker; after a day nobody comes, and it is an alarm."""
     payments.crash_before("confirm")
-    payments.stripe.becomes("pi_0", status)
-    payments.stripe.asked.clear()
+    payments.stripe.show("pi_0", status)
+    payments.stripe.requests.clear()
     assert payments.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
     assert payments.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
     assert payments.state() is PaymentState.PENDING
-    assert {each.split()[0] for each in payments.stripe.asked} == {"retrieve", "events"}
+    assert {*payments.stripe.operations} == {"retrieve", "events"}
 
 
 def test_a_decline_of_the_attempt_before_decides_nothing(payments: Reconciled) -> None:
@@ -102,23 +102,23 @@ def test_a_decline_of_the_attempt_before_decides_nothing(payments: Reconciled) -
 def test_a_row_that_is_worked_on_is_left_alone(payments: Reconciled) -> None:
     """Its message claims it again within 15 minutes, each time the lease is free."""
     payments.crash_before("confirm")
-    payments.stripe.asked.clear()
+    payments.stripe.requests.clear()
     payments.run(after_seconds=UNATTENDED_SECONDS - 1)
-    assert payments.stripe.asked == ["events"]
-    payments.stripe.failing["confirm"] = no_answer
+    assert payments.stripe.operations == ["events"]
+    payments.stripe.failing["confirm"] = NO_ANSWER
     payments.charge()
-    payments.stripe.asked.clear()
+    payments.stripe.requests.clear()
     payments.run(after_seconds=UNATTENDED_SECONDS - 1)
-    assert payments.stripe.asked == ["events"]
+    assert payments.stripe.operations == ["events"]
 
 
 def test_a_row_that_is_claimed_since_the_index_was_read_is_left_alone(payments: Reconciled) -> None:
     """The index is eventually consistent: the row itself says that somebody works on it."""
     payments.crash_after("confirm", card=DECLINED)
-    payments.stripe.asked.clear()
+    payments.stripe.requests.clear()
     payments.now += payments.bounds.lease_seconds
     assert payments.reconcile()
-    assert (payments.state(), payments.stripe.asked) == (PaymentState.PENDING, [])
+    assert (payments.state(), payments.stripe.requests) == (PaymentState.PENDING, [])
 
 
 def test_a_payment_intent_that_stripe_does_not_have_is_an_alarm(payments: Reconciled) -> None:
@@ -135,9 +135,9 @@ def test_what_a_dead_canceler_left_is_finished(payments: Reconciled) -> None:
     assert payments.request_cancel() is Cancellation.CANCELING
     payments.run(after_seconds=UNATTENDED_SECONDS)
     assert payments.state() is PaymentState.CANCELED
-    [intent] = payments.stripe.intents.values()
-    assert intent["cancellation_reason"] == "requested_by_customer"
-    assert payments.stripe.asked_for("confirm") == 0
+    [intent] = payments.stripe.intents
+    assert intent.cancellation_reason == "requested_by_customer"
+    assert payments.stripe.sent("confirm") == []
 
 
 # ---------------------------------------------------------------- REQUIRES_ACTION ends
@@ -145,11 +145,11 @@ def test_what_a_dead_canceler_left_is_finished(payments: Reconciled) -> None:
 
 def test_after_the_parameters_time_it_is_canceled_as_abandoned(payments: Reconciled) -> None:
     """Then the attempt is DECLINED with a code of its own, and another card is tried on the next generation."""
-    payments.charge(card=THREE_D_SECURE)
+    payments.charge(card=ASKS_FOR_ACTION)
     payments.run(after_seconds=REQUIRES_ACTION_SECONDS - 1)
     assert payments.state() is PaymentState.REQUIRES_ACTION
     payments.run(after_seconds=1)
-    assert payments.stripe.intents["pi_0"]["cancellation_reason"] == "abandoned"
+    assert payments.stripe.intent("pi_0").cancellation_reason == "abandoned"
     assert payments.item()["decline_code"] == {"S": "requires_action_expired"}
     assert payments.state() is PaymentState.DECLINED
     payments.charge(card=VISA, attempt=2)
@@ -159,21 +159,16 @@ def test_after_the_parameters_time_it_is_canceled_as_abandoned(payments: Reconci
 
 def test_who_authenticates_at_the_last_moment_has_paid(payments: Reconciled) -> None:
     """Stripe decides the race."""
-    payments.charge(card=THREE_D_SECURE)
-
-    def authenticates(reached: str) -> None:
-        if reached == "cancel":
-            payments.stripe.becomes("pi_0", "succeeded")
-
-    payments.stripe.before = authenticates
+    payments.charge(card=ASKS_FOR_ACTION)
+    payments.stripe.next("cancel", meanwhile(lambda: payments.stripe.show("pi_0", "succeeded")))
     payments.run(after_seconds=REQUIRES_ACTION_SECONDS)
     assert payments.state() is PaymentState.SUCCEEDED
 
 
 def test_a_run_that_crashes_after_the_cancel_is_gone_on_with(payments: Reconciled) -> None:
     """The next one finds it canceled as abandoned: the same code."""
-    payments.charge(card=THREE_D_SECURE)
-    payments.stripe.intents["pi_0"] |= {"status": "canceled", "cancellation_reason": "abandoned"}
+    payments.charge(card=ASKS_FOR_ACTION)
+    payments.stripe.show("pi_0", "canceled", cancellation_reason="abandoned")
     payments.run(after_seconds=REQUIRES_ACTION_SECONDS)
     assert payments.item()["decline_code"] == {"S": "requires_action_expired"}
 
@@ -181,7 +176,7 @@ def test_a_run_that_crashes_after_the_cancel_is_gone_on_with(payments: Reconcile
 def test_a_customer_who_still_has_time_is_no_abandoned_payment(payments: Reconciled) -> None:
     """With a parameter of three days."""
     payments.requires_action_seconds = 3 * 24 * 3600
-    payments.charge(card=THREE_D_SECURE)
+    payments.charge(card=ASKS_FOR_ACTION)
     assert payments.run(after_seconds=OVERDUE_SECONDS + 1)["AbandonedPayment"] == 0
 
 
@@ -191,12 +186,12 @@ def test_a_late_duplicate_re_emits_the_outcome(payments: Reconciled) -> None:
     payments.run(after_seconds=FINALIZING_SECONDS + 1)
     emitted = payments.row()
     assert emitted.state is PaymentState.SUCCEEDED
-    payments.charge(card=THREE_D_SECURE)
+    payments.charge(card=ASKS_FOR_ACTION)
     assert payments.row() == emitted
     payments.now += 15 * 60
-    payments.charge(card=THREE_D_SECURE)
+    payments.charge(card=ASKS_FOR_ACTION)
     assert payments.row() == replace(emitted, last_emitted_at=payments.now, revision=emitted.revision + 1)
-    assert payments.stripe.charges == ["pi_0"]
+    assert payments.stripe.charged == ["pi_0"]
 
 
 # ---------------------------------------------------------------- rows
@@ -218,7 +213,7 @@ def test_one_row_that_fails_blocks_no_other(payments: Reconciled) -> None:
         payments.crash_after("confirm", name)
     payments.stripe.events.clear()
     ill, malformed, *others = names
-    payments.stripe.failing[str(payments.row(ill).payment_intent_id)] = no_answer
+    payments.stripe.failing[str(payments.row(ill).payment_intent_id)] = NO_ANSWER
     payments.dynamodb.put_item(TableName="payments", Item=payments.item(malformed) | {"state": {"S": "?"}})
     for _ in range(2):
         counted = payments.run(after_seconds=UNATTENDED_SECONDS)
@@ -257,10 +252,9 @@ def test_each_shard_is_visited_from_the_oldest_row_on(payments: Reconciled) -> N
     for name in reversed(names):
         payments.crash_before("confirm", name)
         payments.now += 60
-    payments.stripe.asked.clear()
+    payments.stripe.requests.clear()
     payments.run(after_seconds=UNATTENDED_SECONDS)
-    visited = [each.split()[1] for each in payments.stripe.asked if each.startswith("retrieve")]
-    assert visited == [payments.row(name).payment_intent_id for name in reversed(names)]
+    assert payments.stripe.sent("retrieve") == [payments.row(name).payment_intent_id for name in reversed(names)]
 
 
 def test_a_run_is_bounded_and_the_next_one_goes_on(payments: Reconciled) -> None:
@@ -269,9 +263,9 @@ def test_a_run_is_bounded_and_the_next_one_goes_on(payments: Reconciled) -> None
     started_at = payments.now
     for name in names_of(20):
         payments.crash_before("confirm", name)
-    payments.stripe.failing["retrieve"] = no_answer
+    payments.stripe.failing["retrieve"] = NO_ANSWER
     payments.now += UNATTENDED_SECONDS
-    payments.stripe.asked.clear()
+    payments.stripe.requests.clear()
     payments.seconds_a_request = STEP_SECONDS
     rounds = 0
     while not rounds or not payments.checkpoint.is_between_rounds:
@@ -279,7 +273,7 @@ def test_a_run_is_bounded_and_the_next_one_goes_on(payments: Reconciled) -> None
         rounds += 1
         behind = 0 if payments.checkpoint.is_between_rounds else payments.now - started_at
         assert payments.gauges["RowsBehindSeconds"] == behind
-    visited = Counter(each for each in payments.stripe.asked if each.startswith("retrieve"))
+    visited = Counter(payments.stripe.sent("retrieve"))
     assert (len(visited), set(visited.values())) == (20, {1})
     assert rounds > 2
 
@@ -320,10 +314,10 @@ def test_rows_of_a_shard_are_visited_in_parallel(payments: Reconciled) -> None:
 def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_applied(payments: Reconciled, orders: str) -> None:
     """However few of a page's events a run has time for, those of one order in parallel included: none is skipped."""
     for name in sorted({*orders}):
-        payments.charge(name, card=THREE_D_SECURE)
+        payments.charge(name, card=ASKS_FOR_ACTION)
     payments.run(after_seconds=FINALIZING_SECONDS + 1)
     for name in orders:
-        payments.stripe.becomes(str(payments.row(name).payment_intent_id), "succeeded")
+        payments.stripe.show(str(payments.row(name).payment_intent_id), "succeeded")
     payments.parallel, payments.seconds_a_request = Recorded(), RUN_SECONDS
     payments.now += FINALIZING_SECONDS + 1
     runs = 0
@@ -333,7 +327,7 @@ def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_applied(payments: Reco
         runs += 1
         assert runs <= len(orders)
     applied = [event.event_id for page in payments.parallel.together for event in page if not isinstance(event, str)]
-    expected = [str(event["id"]) for event in payments.stripe.events if event["type"] == "payment_intent.succeeded"]
+    expected = [event.id for event in payments.stripe.events if event.type == "payment_intent.succeeded"]
     assert sorted(applied) == sorted(expected)
     assert {payments.state(name) for name in orders} == {PaymentState.SUCCEEDED}
 
@@ -365,7 +359,7 @@ def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(payments: Reconcil
     """Its last claim is young, the attempt is not: the worker says so, and the run once nobody claims it any more."""
     payments.charge(card=DECLINED)
     payments.now += 3 * OVERDUE_SECONDS
-    payments.stripe.failing["confirm"] = no_answer
+    payments.stripe.failing["confirm"] = NO_ANSWER
     for _ in range(2):
         payments.counted.clear()
         payments.charge(attempt=2)
@@ -383,7 +377,7 @@ def test_a_late_cancellation_is_not_as_old_as_its_attempt(payments: Reconciled) 
     payments.charge(card=DECLINED)
     payments.now += 3 * OVERDUE_SECONDS
     payments.request_cancel(card=DECLINED)
-    payments.stripe.failing["cancel"] = no_answer
+    payments.stripe.failing["cancel"] = NO_ANSWER
     assert payments.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
     assert payments.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
 
@@ -393,9 +387,9 @@ def test_a_late_cancellation_is_not_as_old_as_its_attempt(payments: Reconciled) 
 
 def test_what_has_just_happened_is_left_to_whoever_does_it(payments: Reconciled) -> None:
     """Events are read when they are old enough for it to be finalized; and then they are read."""
-    payments.charge(card=THREE_D_SECURE)
+    payments.charge(card=ASKS_FOR_ACTION)
     payments.run()
-    payments.stripe.becomes("pi_0", "succeeded")
+    payments.stripe.show("pi_0", "succeeded")
     payments.run(after_seconds=FINALIZING_SECONDS)
     assert payments.state() is PaymentState.REQUIRES_ACTION
     payments.run(after_seconds=1)
@@ -415,13 +409,13 @@ def test_a_lost_row_is_recovered_without_a_webhook(payments: Reconciled) -> None
 def test_one_event_that_fails_blocks_no_other(payments: Reconciled) -> None:
     """It is kept in the checkpoint, and handled by a later run."""
     payments.pay_at_the_bank("abc")
-    payments.stripe.failing["pi_1"] = no_answer
+    payments.stripe.failing["pi_1"] = NO_ANSWER
     counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert (counted["ReconcileFailed"], counted["Alarm"]) == (1, 0)
     assert [payments.state(name) for name in "abc"] == ["SUCCEEDED", "REQUIRES_ACTION", "SUCCEEDED"]
     assert payments.run(after_seconds=300)["ReconcileFailed"] == 1
     [failed] = payments.checkpoint.failed
-    assert (failed.event_id, failed.attempts) == (payments.stripe.events[3]["id"], 2)
+    assert (failed.event_id, failed.attempts) == (payments.stripe.webhooks[3]["id"], 2)
     payments.stripe.failing.clear()
     payments.run(after_seconds=300)
     assert (payments.state("b"), payments.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
@@ -431,8 +425,8 @@ def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(payments: Reconcile
     """From the same list as those of PaymentIntents, by the same rules."""
     payments.charge()
     refund_id = f"rfd_{'1' * 32}"
-    payments.stripe.refund("pi_0", 700)
-    payments.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
+    payments.stripe.refund_by_hand("pi_0", 700)
+    payments.stripe.refund_by_hand("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
     payments.stripe.refund_fails("re_1")
     payments.stripe.emits("charge.dispute.created", DISPUTE)
     counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
@@ -455,13 +449,13 @@ def received(payments: Reconciled, event: dict[str, Any]) -> None:
 def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(payments: Reconciled) -> None:
     """Only a dispute has its order retrieved: the event does not name it."""
     payments.charge()
-    payments.charge("b", card=THREE_D_SECURE)
-    received(payments, payments.stripe.becomes("pi_1", "succeeded"))
-    received(payments, payments.stripe.refund("pi_0", 700))
+    payments.charge("b", card=ASKS_FOR_ACTION)
+    received(payments, payments.stripe.show("pi_1", "succeeded"))
+    received(payments, payments.stripe.refund_by_hand("pi_0", 700))
     received(payments, payments.stripe.emits("charge.dispute.created", DISPUTE))
-    payments.stripe.asked.clear()
+    payments.stripe.requests.clear()
     assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
-    assert payments.stripe.asked == ["events", "retrieve pi_0"]
+    assert payments.stripe.requests == [("events", ""), ("retrieve", "pi_0")]
 
 
 def test_a_silent_webhook_is_an_alarm(payments: Reconciled) -> None:
@@ -474,7 +468,7 @@ def test_a_silent_webhook_is_an_alarm(payments: Reconciled) -> None:
         return payments.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"]
 
     def happens() -> dict[str, Any]:
-        return payments.stripe.becomes("pi_0", "succeeded")
+        return payments.stripe.show("pi_0", "succeeded")
 
     payments.charge()
     for _ in range(SILENT_EVENTS):
@@ -495,17 +489,17 @@ def test_events_of_the_minute_of_the_newest_one_are_no_silence(payments: Reconci
     payments.charge()
     payments.run()
     payments.now += RECEIVED_STEP_SECONDS
-    received(payments, payments.stripe.becomes("pi_0", "succeeded"))
+    received(payments, payments.stripe.show("pi_0", "succeeded"))
     payments.now += RECEIVED_STEP_SECONDS - 1
     for _ in range(SILENT_EVENTS):
-        payments.stripe.becomes("pi_0", "succeeded")
+        payments.stripe.show("pi_0", "succeeded")
     assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 0
 
 
 def test_what_the_webhook_left_to_a_worker_is_compared_again(payments: Reconciled) -> None:
     """The worker may have crashed, and its message be lost."""
     payments.crash_after("confirm")
-    received(payments, payments.stripe.events[-1])
+    received(payments, payments.stripe.webhooks[-1])
     payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert payments.state() is PaymentState.SUCCEEDED
 
@@ -514,7 +508,7 @@ def test_after_a_restore_events_that_were_applied_before_are_applied_again(payme
     """The rows may be older than the restore: no refund and no dispute of theirs stays unknown."""
     payments.charge()
     since, row = payments.now, payments.item()
-    payments.stripe.refund("pi_0", 700)
+    payments.stripe.refund_by_hand("pi_0", 700)
     payments.stripe.emits("charge.dispute.created", DISPUTE)
     payments.run(after_seconds=FINALIZING_SECONDS + 1)
     applied = payments.item()
@@ -528,7 +522,7 @@ def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(payments: Rec
     """Only its id is kept; the alarm is raised when it is handled, and not before."""
     payments.charge()
     event = payments.stripe.emits("charge.dispute.created", DISPUTE)
-    payments.stripe.failing["retrieve"] = no_answer
+    payments.stripe.failing["retrieve"] = NO_ANSWER
     assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["ChargeDisputed"] == 0
     assert [each.event_id for each in payments.checkpoint.failed] == [event["id"]]
     payments.stripe.failing.clear()
@@ -539,9 +533,9 @@ def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(payments: Rec
 def test_a_failed_event_that_cannot_be_retrieved_is_kept(payments: Reconciled) -> None:
     """It counts as one more attempt; a key of another account, to which it is unknown, is an alarm."""
     payments.pay_at_the_bank("a")
-    payments.stripe.failing["retrieve"] = no_answer
+    payments.stripe.failing["retrieve"] = NO_ANSWER
     payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    payments.stripe.failing["event"] = wrong_key
+    payments.stripe.failing["event"] = WRONG_KEY
     assert payments.run(after_seconds=300)["Alarm"] == 1
     assert [each.attempts for each in payments.checkpoint.failed] == [2]
     payments.stripe.failing.clear()
@@ -552,7 +546,7 @@ def test_a_failed_event_that_cannot_be_retrieved_is_kept(payments: Reconciled) -
 def test_an_event_that_fails_for_a_day_is_abandoned_with_an_alarm(payments: Reconciled) -> None:
     """With its order and PaymentIntent in the log."""
     payments.pay_at_the_bank("a")
-    payments.stripe.failing["pi_0"] = no_answer
+    payments.stripe.failing["pi_0"] = NO_ANSWER
     payments.run(after_seconds=FINALIZING_SECONDS + 1)
     [failed] = payments.checkpoint.failed
     last_try = (replace(failed, attempts=FAILED_ATTEMPTS_MAX),)
@@ -568,12 +562,12 @@ def test_if_too_many_events_fail_reading_waits(payments: Reconciled, monkeypatch
     """The checkpoint stays small, no event is passed over, and rows go on; then all are handled."""
     monkeypatch.setattr(run_module, "FAILED_MAX", 2)
     payments.pay_at_the_bank("abcdef")
-    payments.stripe.failing["retrieve"] = no_answer
+    payments.stripe.failing["retrieve"] = NO_ANSWER
     payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert len(payments.checkpoint.failed) == IN_PARALLEL
     payments.crash_after("confirm", "9")
     payments.stripe.failing.clear()
-    payments.stripe.failing |= {"pi_2": no_answer, "pi_3": no_answer}
+    payments.stripe.failing |= {"pi_2": NO_ANSWER, "pi_3": NO_ANSWER}
     payments.run(after_seconds=UNATTENDED_SECONDS)
     assert payments.state("9") is PaymentState.SUCCEEDED
     payments.stripe.failing.clear()
@@ -581,7 +575,7 @@ def test_if_too_many_events_fail_reading_waits(payments: Reconciled, monkeypatch
     assert {payments.state(name) for name in "abcdef"} == {PaymentState.SUCCEEDED}
 
 
-@pytest.mark.parametrize(("failure", "alarms"), [(no_answer, 0), (wrong_key, 1)])
+@pytest.mark.parametrize(("failure", "alarms"), [(NO_ANSWER, 0), (WRONG_KEY, 1)])
 def test_an_outage_loses_nothing(payments: Reconciled, failure: Any, alarms: int) -> None:
     """The next run reads the same events; a key that Stripe refuses is an alarm."""
     payments.pay_at_the_bank("a")
@@ -596,32 +590,32 @@ def test_an_outage_loses_nothing(payments: Reconciled, failure: Any, alarms: int
 def test_events_that_cannot_be_listed_for_an_hour_are_an_alarm(payments: Reconciled) -> None:
     """The first run is at most that far behind."""
     payments.run()
-    payments.stripe.failing["events"] = no_answer
+    payments.stripe.failing["events"] = NO_ANSWER
     assert payments.run(after_seconds=ROUND_OVERDUE_SECONDS - FINALIZING_SECONDS)["ReconcileOverdue"] == 0
     assert payments.run(after_seconds=1)["ReconcileOverdue"] == 1
 
 
 def test_many_events_are_read_page_by_page(payments: Reconciled) -> None:
     """And gone on with by the next run if time is short."""
-    payments.charge(card=THREE_D_SECURE)
+    payments.charge(card=ASKS_FOR_ACTION)
     for _ in range(205):
-        payments.stripe.becomes("pi_0", "requires_payment_method")
-    payments.stripe.becomes("pi_0", "succeeded")
+        payments.stripe.show("pi_0", "requires_payment_method")
+    payments.stripe.show("pi_0", "succeeded")
     payments.now += FINALIZING_SECONDS + 1
-    payments.stripe.asked.clear()
+    payments.stripe.requests.clear()
     payments.seconds_a_request = 90
     while payments.run(after_seconds=1) and payments.checkpoint.since != payments.checkpoint.until:
         pass
     payments.run()
     assert payments.state() is PaymentState.SUCCEEDED
-    assert payments.stripe.asked_for("events") >= 3
+    assert len(payments.stripe.sent("events")) >= 3
 
 
 def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_events(payments: Reconciled) -> None:
     """What it missed, the rows' own turn finds."""
-    payments.charge(card=THREE_D_SECURE)
+    payments.charge(card=ASKS_FOR_ACTION)
     payments.run()
-    payments.stripe.becomes("pi_0", "succeeded")
+    payments.stripe.show("pi_0", "succeeded")
     payments.stripe.events.clear()
     payments.run(after_seconds=90 * 24 * 3600)
     assert payments.state() is PaymentState.SUCCEEDED
@@ -634,14 +628,7 @@ def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_even
 def test_two_runs_at_once_do_no_harm(payments: Reconciled) -> None:
     """One of them notices that the other has written the checkpoint, and stops."""
     payments.pay_at_the_bank("a")
-    started: list[bool] = []
-
-    def run_too(reached: str) -> None:
-        if reached == "events" and not started:
-            started.append(True)
-            payments.run()
-
-    payments.stripe.before = run_too
+    payments.stripe.next("events", meanwhile(payments.run))
     payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert payments.state() is PaymentState.SUCCEEDED
     assert Counter(payments.counted)["ConcurrentRun"] == 1

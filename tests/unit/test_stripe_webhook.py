@@ -7,6 +7,7 @@ import base64
 import itertools
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -20,9 +21,9 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, EventDeferred
 from stripe_webhook.app import Application
-from testing.fake_stripe import DECLINED, THREE_D_SECURE, VISA, no_answer, wrong_key
 from testing.harness import LambdaContext, Log, Sample
 from testing.payment_service import REQUIRES_ACTION_SECONDS, T0, order_id
+from testing.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
 from testing.tools import Cancellation
 from testing.webhook_harness import Event, WebhookHarness, body_of
 
@@ -63,8 +64,8 @@ def test_an_order_that_is_paid_at_the_bank_is_finalized(endpoint: WebhookHarness
 
 def test_a_failed_authentication_is_a_decline(endpoint: WebhookHarness) -> None:
     """Another card is another attempt, of the same PaymentIntent: so it stays open."""
-    error = {"code": "payment_intent_authentication_failure", "type": "card_error"}
-    event = endpoint.stripe.becomes(endpoint.at_the_bank(), "requires_payment_method", last_payment_error=error)
+    endpoint.stripe.decline(endpoint.at_the_bank(), "payment_intent_authentication_failure", charge=None)
+    event = endpoint.stripe.webhooks[-1]
     assert endpoint.send(event) == 200
     assert endpoint.row.state is PaymentState.DECLINED
     assert endpoint.payments.item()["decline_code"] == {"S": "payment_intent_authentication_failure"}
@@ -76,10 +77,10 @@ def test_a_failed_authentication_is_a_decline(endpoint: WebhookHarness) -> None:
 def test_events_are_harmless_in_any_order_and_in_duplicate(endpoint: WebhookHarness, order: tuple[int, ...]) -> None:
     """The customer is asked, fails, tries again and pays: whatever comes first, it is paid, and no alarm is raised."""
     intent_id = endpoint.at_the_bank()
-    endpoint.stripe.becomes(intent_id, "requires_payment_method")
-    endpoint.stripe.becomes(intent_id, "succeeded")
+    endpoint.stripe.show(intent_id, "requires_payment_method")
+    endpoint.stripe.show(intent_id, "succeeded")
     for index in (*order, *order):
-        assert endpoint.send(endpoint.stripe.events[index]) == 200
+        assert endpoint.send(endpoint.stripe.webhooks[index]) == 200
     assert endpoint.row.state is PaymentState.SUCCEEDED
     assert "Alarm" not in endpoint.counted
 
@@ -91,10 +92,10 @@ def test_what_the_row_says_already_costs_no_request_to_stripe(endpoint: WebhookH
         case "paid":
             event = endpoint.paid_at_the_bank()
         case "declined":
-            event = endpoint.stripe.becomes(endpoint.at_the_bank(), "requires_payment_method")
+            event = endpoint.stripe.show(endpoint.at_the_bank(), "requires_payment_method")
         case _:
             endpoint.paid()
-            event = endpoint.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=REFUND_ID)
+            event = endpoint.stripe.refund_by_hand("pi_0", 1000, order_id=order_id("a"), refund_id=REFUND_ID)
     if change == "ours succeeded":
         make_refund(endpoint)
         event = endpoint.stripe.emits("refund.updated", endpoint.stripe.refunds[0])
@@ -102,16 +103,16 @@ def test_what_the_row_says_already_costs_no_request_to_stripe(endpoint: WebhookH
         event = endpoint.stripe.refund_fails("re_0")
     assert [endpoint.send(event) for _ in range(2)] == [200, 200]
     assert endpoint.io.asked == ["dynamodb GetItem"] * (2 if change == "ours failed" else 1)
-    assert endpoint.stripe.asked == (["refunds"] if change == "ours failed" else [])
+    assert endpoint.stripe.operations == (["refunds"] if change == "ours failed" else [])
 
 
 def test_a_row_that_a_worker_holds_is_left_to_it(endpoint: WebhookHarness) -> None:
     """2xx, since the worker finalizes it: an event that is faster is the usual case. Once its lease has expired, the
     worker has crashed, and the event finalizes the row."""
     endpoint.payments.crash_after("confirm")
-    held, event = endpoint.row, endpoint.stripe.events[-1]
+    held, event = endpoint.row, endpoint.stripe.webhooks[-1]
     assert [endpoint.send(event) for _ in range(2)] == [200, 200]
-    assert (endpoint.io.asked, endpoint.stripe.asked) == (["dynamodb GetItem"], [])
+    assert (endpoint.io.asked, endpoint.stripe.requests) == (["dynamodb GetItem"], [])
     assert endpoint.row == held
     endpoint.payments.now += endpoint.payments.bounds.lease_seconds
     assert endpoint.send(event) == 200
@@ -123,7 +124,7 @@ def test_a_late_success_is_written_over_a_decline(endpoint: WebhookHarness) -> N
     same raises none."""
     endpoint.payments.charge(card=DECLINED)
     endpoint.counted.clear()
-    event = endpoint.stripe.becomes("pi_0", "succeeded")
+    event = endpoint.stripe.show("pi_0", "succeeded")
     fails_at_the_write(endpoint, event)
     assert endpoint.counted == ["Discrepancy.PAID_LATE", "Alarm", "WebhookDeferred"]
     endpoint.counted.clear()
@@ -137,7 +138,7 @@ def test_a_lost_row_is_recovered(endpoint: WebhookHarness) -> None:
     """From the PaymentIntent's own metadata: the order is paid, and will not be charged again. One alarm."""
     endpoint.paid()
     endpoint.dynamodb.tables["payments"].clear()
-    assert [endpoint.send(endpoint.stripe.events[-1]) for _ in range(2)] == [200, 200]
+    assert [endpoint.send(endpoint.stripe.webhooks[-1]) for _ in range(2)] == [200, 200]
     row = endpoint.row
     assert (row.state, row.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_0")
     assert (row.request.amount_minor, row.request.currency, row.request.placed_at) == (3000, "EUR", T0)
@@ -150,8 +151,8 @@ def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: Webho
     """It is somebody's money: no row is made up, a person has to check."""
     endpoint.paid()
     endpoint.dynamodb.tables["payments"].clear()
-    del endpoint.stripe.intents["pi_0"]["metadata"]["placed_at"]
-    assert endpoint.send(endpoint.stripe.events[-1]) == 200
+    del endpoint.stripe.intent("pi_0").metadata["placed_at"]
+    assert endpoint.send(endpoint.stripe.webhooks[-1]) == 200
     assert endpoint.counted == ["Discrepancy.WITHOUT_ROW", "Alarm", "EventProcessed"]
     assert endpoint.dynamodb.tables["payments"] == {}
 
@@ -173,7 +174,7 @@ def test_an_event_that_only_a_webhook_knows_is_an_alarm(endpoint: WebhookHarness
 def test_a_canceled_order_that_is_charged_is_refunded(endpoint: WebhookHarness) -> None:
     """It cannot happen by design. The event is sent again until the refund is made."""
     assert endpoint.payments.cancel() is Cancellation.CANCELED
-    event = endpoint.stripe.becomes("pi_0", "succeeded")
+    event = endpoint.stripe.show("pi_0", "succeeded")
     endpoint.payments.refund_failing = lambda: EventDeferred("another worker refunds it")
     assert endpoint.send(event) == 503
     endpoint.payments.refund_failing = None
@@ -185,8 +186,8 @@ def test_a_canceled_order_that_is_charged_is_refunded(endpoint: WebhookHarness) 
 def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: WebhookHarness) -> None:
     """As after two restored tables: the row keeps the first."""
     endpoint.paid()
-    endpoint.stripe.intents["pi_9"] = {**endpoint.stripe.intents["pi_0"], "id": "pi_9"}
-    assert endpoint.send(endpoint.stripe.becomes("pi_9", "succeeded")) == 200
+    endpoint.stripe.intents.append(replace(endpoint.stripe.intent("pi_0"), id="pi_9"))
+    assert endpoint.send(endpoint.stripe.show("pi_9", "succeeded")) == 200
     assert endpoint.counted == ["Discrepancy.PAID_TWICE", "Alarm", "EventProcessed"]
     assert endpoint.row.payment_intent_id == "pi_0"
 
@@ -194,9 +195,9 @@ def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: WebhookH
 def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(endpoint: WebhookHarness) -> None:
     """DECLINED would take the row out of the index, where the reconciler finds it to finish the cancellation."""
     endpoint.at_the_bank()
-    assert endpoint.payments.request_cancel(card=THREE_D_SECURE) is Cancellation.CANCELING
+    assert endpoint.payments.request_cancel(card=ASKS_FOR_ACTION) is Cancellation.CANCELING
     before = endpoint.row.state
-    assert endpoint.send(endpoint.stripe.becomes("pi_0", "requires_payment_method")) == 200
+    assert endpoint.send(endpoint.stripe.show("pi_0", "requires_payment_method")) == 200
     assert endpoint.row.state is before
     endpoint.payments.now += endpoint.payments.bounds.lease_seconds
     assert endpoint.payments.reconcile()
@@ -207,7 +208,7 @@ def test_an_expired_authentication_has_its_code_whoever_notices_it(endpoint: Web
     """The event of the cancel may be faster than whoever has canceled."""
     endpoint.at_the_bank()
     endpoint.payments.now += REQUIRES_ACTION_SECONDS
-    assert endpoint.send(endpoint.stripe.becomes("pi_0", "canceled", cancellation_reason="abandoned")) == 200
+    assert endpoint.send(endpoint.stripe.show("pi_0", "canceled", cancellation_reason="abandoned")) == 200
     assert endpoint.row.state is PaymentState.DECLINED
     assert endpoint.payments.item()["decline_code"] == {"S": "requires_action_expired"}
 
@@ -227,7 +228,7 @@ OF_NO_INTEREST = {
 def test_an_event_of_no_interest_is_acknowledged(endpoint: WebhookHarness, event: Event) -> None:
     """Without a request to anybody: refused, it would be sent again for days. Its signature counts all the same."""
     assert endpoint.send(event) == 200
-    assert (endpoint.counted, endpoint.io.asked, endpoint.stripe.asked) == (["EventIgnored"], [], [])
+    assert (endpoint.counted, endpoint.io.asked, endpoint.stripe.requests) == (["EventIgnored"], [], [])
     assert endpoint.send(event, secret="whsec_guessed") == 400
 
 
@@ -237,7 +238,7 @@ def test_a_live_event_in_a_sandbox_is_deferred(endpoint: WebhookHarness) -> None
     rows = str(endpoint.dynamodb.tables)
     assert endpoint.send(event | {"livemode": True}) == 503
     assert endpoint.counted == ["EventOfOtherMode", "WebhookDeferred", "Alarm"]
-    assert (endpoint.stripe.asked, str(endpoint.dynamodb.tables)) == ([], rows)
+    assert (endpoint.stripe.requests, str(endpoint.dynamodb.tables)) == ([], rows)
     assert endpoint.send(event | {"livemode": False}) == 200
 
 
@@ -247,7 +248,7 @@ def test_a_live_event_in_a_sandbox_is_deferred(endpoint: WebhookHarness) -> None
 def test_the_newest_events_time_is_stored_at_most_once_a_minute(endpoint: WebhookHarness) -> None:
     """By each execution environment; an older event changes nothing, nor does one that has to be sent again."""
     event = endpoint.paid_at_the_bank()
-    endpoint.stripe.failing["retrieve"] = no_answer
+    endpoint.stripe.failing["retrieve"] = NO_ANSWER
     stored = []
     for seconds in (0, RECEIVED_STEP_SECONDS - 1, RECEIVED_STEP_SECONDS, -3600):
         assert endpoint.send(event | {"created": T0 + seconds}) == 503
@@ -273,7 +274,7 @@ def make_refund(endpoint: WebhookHarness) -> None:
 def test_a_refund_made_by_hand_shows_on_the_row(endpoint: WebhookHarness) -> None:
     """By the metadata that Stripe copies to the charge, and as Stripe shows it by now, whatever comes late."""
     endpoint.paid()
-    first, second = endpoint.stripe.refund("pi_0", 1000), endpoint.stripe.refund("pi_0", 2000)
+    first, second = endpoint.stripe.refund_by_hand("pi_0", 1000), endpoint.stripe.refund_by_hand("pi_0", 2000)
     assert endpoint.send(second) == 200
     written = endpoint.row
     assert (written.state, written.amount_refunded_minor) == (PaymentState.SUCCEEDED, 3000)
@@ -289,7 +290,7 @@ def test_a_refund_that_fails_is_refunded_no_more(
 ) -> None:
     """The sum falls, whichever event comes first; one by hand names no order, its PaymentIntent does."""
     endpoint.paid()
-    made, others = endpoint.stripe.refund("pi_0", 1000, **metadata), endpoint.stripe.refund("pi_0", 200)
+    made, others = endpoint.stripe.refund_by_hand("pi_0", 1000, **metadata), endpoint.stripe.refund_by_hand("pi_0", 200)
     endpoint.send(others if disordered else made)
     assert endpoint.row.amount_refunded_minor == 1200
     assert endpoint.send(endpoint.stripe.refund_fails("re_0")) == 200
@@ -303,8 +304,8 @@ def test_a_refund_that_fails_is_refunded_no_more(
 def test_a_refund_of_ours_that_fails_is_failed(endpoint: WebhookHarness, kind: str, is_lost: bool) -> None:
     """Its row, or the row that is written again if it was lost. The alarm comes before the write, and only then."""
     endpoint.paid()
-    endpoint.send(endpoint.stripe.events[-1])
-    endpoint.stripe.refund("pi_0", 1000, order_id=order_id("a"), refund_id=REFUND_ID)
+    endpoint.send(endpoint.stripe.webhooks[-1])
+    endpoint.stripe.refund_by_hand("pi_0", 1000, order_id=order_id("a"), refund_id=REFUND_ID)
     if not is_lost:
         make_refund(endpoint)
     event = endpoint.stripe.refund_fails("re_0") | {"type": kind}
@@ -321,7 +322,7 @@ def test_a_refund_of_ours_that_fails_is_failed(endpoint: WebhookHarness, kind: s
 def test_a_sum_that_fell_while_it_was_written_is_read_again(endpoint: WebhookHarness) -> None:
     """The event of the failure is applied in between, and finds nothing to write: the row shows no refund yet."""
     endpoint.paid()
-    made = endpoint.stripe.refund("pi_0", 1000)
+    made = endpoint.stripe.refund_by_hand("pi_0", 1000)
     record, failed = endpoint.payments.store.record_refunded, list[Event]()
 
     def fails_meanwhile(*given: Any) -> bool:
@@ -338,8 +339,8 @@ def test_a_sum_that_fell_while_it_was_written_is_read_again(endpoint: WebhookHar
 def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: WebhookHarness) -> None:
     """The second charge of an order was refunded by hand: the first is still paid."""
     endpoint.paid()
-    endpoint.stripe.intents["pi_9"] = {**endpoint.stripe.intents["pi_0"], "id": "pi_9"}
-    assert endpoint.send(endpoint.stripe.refund("pi_9", 3000)) == 200
+    endpoint.stripe.intents.append(replace(endpoint.stripe.intent("pi_0"), id="pi_9"))
+    assert endpoint.send(endpoint.stripe.refund_by_hand("pi_9", 3000)) == 200
     assert endpoint.row.amount_refunded_minor == 0
     assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent", "EventProcessed"]
 
@@ -486,7 +487,7 @@ def test_nothing_sensitive_is_logged(endpoint: WebhookHarness, capsys: pytest.Ca
     body = body_of(endpoint.paid_at_the_bank())
     good, forged = signed(body), signature(body, "whsec_guessed", 4102444800)
     endpoint.request(body, forged)
-    endpoint.stripe.failing[""] = no_answer
+    endpoint.stripe.failing[""] = NO_ANSWER
     endpoint.request(body, good)
     endpoint.stripe.failing.clear()
     endpoint.request(body, good)
@@ -506,7 +507,7 @@ def test_what_cannot_be_applied_is_deferred(endpoint: WebhookHarness, failing: s
     """503: when it is sent again, it is applied."""
     event = endpoint.paid_at_the_bank()
     endpoint.io.failing = failing
-    endpoint.stripe.failing[failing] = no_answer
+    endpoint.stripe.failing[failing] = NO_ANSWER
     status, problem = endpoint.post(body_of(event))
     assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
     assert endpoint.counted[-1] == "WebhookDeferred"
@@ -517,11 +518,11 @@ def test_what_cannot_be_applied_is_deferred(endpoint: WebhookHarness, failing: s
     assert endpoint.counted.count("Reconciled.SUCCEEDED") == 1
 
 
-@pytest.mark.parametrize("wrong", [wrong_key, None])
+@pytest.mark.parametrize("wrong", [WRONG_KEY, None])
 def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: WebhookHarness, wrong: Any) -> None:
     """Of no account, or of another one, to which the PaymentIntent is unknown."""
     event = endpoint.paid_at_the_bank()
-    intents = dict(endpoint.stripe.intents)
+    intents = list(endpoint.stripe.intents)
     if wrong:
         endpoint.stripe.failing["retrieve"] = wrong
     else:
@@ -529,7 +530,7 @@ def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: WebhookHarness, wr
     assert endpoint.send(event) == 503
     assert endpoint.counted == ["WebhookDeferred", "Alarm"]
     endpoint.stripe.failing.clear()
-    endpoint.stripe.intents |= intents
+    endpoint.stripe.intents[:] = intents
     assert endpoint.send(event) == 200
     assert endpoint.row.state is PaymentState.SUCCEEDED
 
@@ -544,15 +545,9 @@ def test_a_row_that_changes_meanwhile_is_read_again(
     event = endpoint.paid_at_the_bank()
     if asked == "refunds":
         endpoint.send(event)
-        event = endpoint.stripe.refund("pi_0", 1000)
-    left = [times]
-
-    def changes(reached: str) -> None:
-        if reached == asked and left[0]:
-            left[0] -= 1
-            endpoint.payments.store.reemit_outcome(endpoint.row, now=T0)
-
-    endpoint.stripe.before = changes
+        event = endpoint.stripe.refund_by_hand("pi_0", 1000)
+    changes = meanwhile(lambda: endpoint.payments.store.reemit_outcome(endpoint.row, now=T0))
+    endpoint.stripe.next(asked, *[changes] * times)
     assert [endpoint.send(event), endpoint.send(event)] == [status, 200]
     assert endpoint.row.state is PaymentState.SUCCEEDED
     assert endpoint.row.amount_refunded_minor == (1000 if asked == "refunds" else 0)
