@@ -46,8 +46,7 @@ $(VENV)/.made-at:
 
 PIP_FAILED = { echo "not installed: pip says why above. If it could not reach its package index, run this again when it can."; exit 1; }
 
-# The SAM CLI and the emulator pin other versions of boto3, and what reads the API's description brings a pytest plugin:
-# each has an environment of its own inside .venv.
+# The SAM CLI, the emulator and the scanners pin other versions of boto3: each has an environment of its own in .venv.
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.made-at
 	@echo "installing the development environment into .venv"
 	@$(PY) $(PIP_INSTALL) $< || $(PIP_FAILED)
@@ -109,7 +108,7 @@ UNIT := $(PY) -m pytest -q $(PARALLEL) tests/unit
 unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines: no emulator, no npm [PYTEST_ARGS=…].
 	@$(UNIT) $(or $(PYTEST_ARGS),--cov)
 
-TEST_TOOLS := $(addprefix $(VENV)/opt/,.openapi .dynamodb-local .stripe-types)
+TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .stripe-types)
 test: install $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
 	@$(if $(PYTEST_ARGS),,$(UNIT) --cov)
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--ignore=tests/unit)
@@ -120,7 +119,7 @@ nightly: install $(TEST_TOOLS) ## Run what `make test` has no time for as well, 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
 STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-deployed-stack"; exit 1; }
 
-e2e: $(VENV)/.dev $(VENV)/opt/.openapi ## Run the e2e tests against a deployed stack: make e2e STACK=onecharge-dev TOKEN_COMMAND=….
+e2e: $(VENV)/.dev $(VENV)/opt/.checks ## Run the e2e tests against a deployed stack: make e2e STACK=onecharge-dev TOKEN_COMMAND=….
 	$(STACK_NEEDED)
 	@$(PY) -m pytest -q tests/e2e --stack "$(STACK)" $(PYTEST_ARGS)
 
@@ -156,11 +155,13 @@ validate: $(VENV)/opt/.sam ## Validate template.yaml.
 	@AWS_DEFAULT_REGION=us-east-1 $(VENV)/opt/sam/bin/sam validate --lint
 
 # Scanners say what they looked at. SCANNERS_MUST_RUN=1 fails if one of them cannot run, as pip-audit offline.
-scan: $(VENV)/.dev $(VENV)/opt/.sam $(VENV)/opt/.checkov $(VENV)/opt/.scanners ## Scan templates, code, secrets and packages.
+scan: $(VENV)/.dev $(VENV)/opt/.sam $(VENV)/opt/.checks ## Scan templates, code, secrets and packages.
 	@$(PY) -m testing.scans
 
-sbom: $(VENV)/.dev $(VENV)/opt/.scanners ## Write the software bills of materials of what is deployed, to .local/sbom.
-	@$(PY) -m local.sbom
+sbom: $(VENV)/opt/.checks ## Write the software bills of materials of the deployed layers, to .local/sbom.
+	@mkdir -p .local/sbom
+	@for each in layers/*/; do $(VENV)/opt/checks/bin/cyclonedx-py requirements --output-reproducible \
+	  --sv 1.6 -o .local/sbom/$$(basename $$each).json $${each}requirements.txt || exit 1; done
 
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
 	@PYTHONPATH=functions:shared:. $(PY) -m local.openapi

@@ -41,9 +41,6 @@ class Fault(StrEnum):
     """After the charge the response trickles byte by byte for `seconds`: no read timeout expires."""
     LATENCY = "latency"
     """The normal response, `seconds` later; until then the key is in use."""
-    CROSSED = "crossed"
-    """The request is executed, and gets the response to the last request that was answered before it, with its headers,
-    as on a connection that two requests have mixed up."""
     STAYS_PROCESSING = "stays_processing"
     """A confirm leaves the PaymentIntent `processing`, until an admin call ends it."""
 

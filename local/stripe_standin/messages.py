@@ -40,8 +40,6 @@ class Response:
     status: int
     body: dict[str, Any]
     headers: Mapping[str, str] = field(default_factory=dict)
-    is_of_another_request: bool = False
-    """By a fault: then the headers are those of that request too."""
 
 
 @dataclass(frozen=True)

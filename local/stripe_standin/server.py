@@ -67,7 +67,6 @@ class StandIn(ThreadingHTTPServer):
         self.engine = StripeEngine(self.now, seed=self.seed)
         self.faults = FaultPlan()
         self.counts: Counter[str] = Counter()
-        self.answered_last: Response | None = None
 
     def stop(self) -> None:
         self.stopping.set()
@@ -88,9 +87,7 @@ class StandIn(ThreadingHTTPServer):
         with self.lock:
             self.counts[f"status_{response.status}"] += 1
             self.counts["replays"] += bool(response.headers.get("Idempotent-Replayed"))
-            if not response.is_of_another_request:
-                response = self.answered_last = replace(response, headers={**headers, **response.headers})
-        return response
+        return replace(response, headers={**headers, **response.headers})
 
     def _respond(self, engine: StripeEngine, request: Request, connection: "_Handler") -> Response:
         with self.lock:
@@ -155,10 +152,6 @@ class StandIn(ThreadingHTTPServer):
         match rule.kind:
             case Fault.DROP_AFTER:
                 raise ConnectionClosed
-            case Fault.CROSSED:
-                if self.answered_last is None:
-                    raise ConnectionClosed
-                return replace(self.answered_last, is_of_another_request=True)
             case Fault.HANG_AFTER:
                 connection.trickle(rule.seconds)
                 raise ConnectionClosed

@@ -127,7 +127,7 @@ class Scanners:
 
     def _checkov(self, framework: str, target: Sequence[str], *, folder: str = "") -> Scan:
         options = ["--framework", framework, "--skip-download", "--compact", "--output", "json"]
-        report = self._json("checkov", "checkov", *target, *options, codes=(0, 1))
+        report = self._json("checks", "checkov", *target, *options, codes=(0, 1))
         if report["results"]["parsing_errors"]:
             raise ScannerFailed(f"checkov cannot read {report['results']['parsing_errors']}")
         if not report["summary"]["passed"] + report["summary"]["failed"]:
@@ -146,7 +146,7 @@ class Scanners:
     def bandit(self) -> Scan:
         """Every rule at every severity."""
         folders = [name for name in FIRST_PARTY if (self.project / name).is_dir()]
-        report = self._json("scanners", "bandit", "--quiet", "--recursive", "--format", "json", *folders, codes=(0, 1))
+        report = self._json("checks", "bandit", "--quiet", "--recursive", "--format", "json", *folders, codes=(0, 1))
         if report["errors"]:
             raise ScannerFailed(f"bandit cannot read {report['errors']}")
         findings = [
@@ -162,7 +162,7 @@ class Scanners:
         listed = self._run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], codes=(0,))
         names = [name for name in listed.split("\0") if name and (self.project / name).is_file()]
         options = [option for plugin in SECRETS_PLUGINS_OFF for option in ("--disable-plugin", plugin)]
-        report = self._json("scanners", "detect-secrets", "scan", "--no-verify", *options, *names, codes=(0,))
+        report = self._json("checks", "detect-secrets", "scan", "--no-verify", *options, *names, codes=(0,))
         findings = [
             Finding("detect-secrets", each["type"], name, f"line {each['line_number']}")
             for name, found in report["results"].items()
@@ -200,7 +200,7 @@ class Scanners:
     def _audited(self, service: Sequence[str], *options: str) -> list[Any]:
         # Nothing is installed or resolved: what is pinned is what is asked about.
         shared = ["--disable-pip", "--progress-spinner", "off", "--format", "json", *service]
-        packages: list[Any] = self._json("scanners", "pip-audit", *shared, *options, codes=(0, 1))["dependencies"]
+        packages: list[Any] = self._json("checks", "pip-audit", *shared, *options, codes=(0, 1))["dependencies"]
         return packages
 
     def _json(self, environment: str, program: str, *arguments: str, codes: Sequence[int]) -> Any:

@@ -8,5 +8,5 @@ from testing.harness import PROJECT
 
 def test_the_document_is_valid() -> None:
     """By the schema of OpenAPI 3.1."""
-    validator = PROJECT / ".venv/opt/openapi/bin/openapi-spec-validator"
+    validator = PROJECT / ".venv/opt/checks/bin/openapi-spec-validator"
     subprocess.run([validator, "--schema", "3.1", openapi.DOCUMENT], check=True, timeout=120)

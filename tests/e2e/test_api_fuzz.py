@@ -30,7 +30,7 @@ def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -
     # The same requests in every run, one after the other: the emulator has a process for each request at once.
     fuzz = subprocess.run(
         [
-            PROJECT / ".venv/opt/openapi/bin/schemathesis",
+            PROJECT / ".venv/opt/checks/bin/schemathesis",
             *("run", DOCUMENT, "--url", shop.stack.api_url, "--no-color"),
             *("--phases", "coverage,fuzzing,stateful", "--mode", "all", "--checks", ",".join(_CHECKS)),
             *("--max-examples", str(_EXAMPLES_PER_OPERATION), "--generation-deterministic", "--workers", "1"),

@@ -15,11 +15,6 @@ from testing.scans.scanners import ScannerFailed, Scanners
 
 ENVIRONMENTS = PROJECT / ".venv/opt"
 
-pytestmark = pytest.mark.skipif(
-    not all((ENVIRONMENTS / name).is_dir() for name in ("checkov", "sam", "scanners")),
-    reason="the scanners are not installed: `make scan` installs them",
-)
-
 TEMPLATE = """\
 AWSTemplateFormatVersion: "2010-09-09"
 Transform: AWS::Serverless-2016-10-31

@@ -53,16 +53,6 @@ RULES = [
 ]
 """The rule of the longest package name that matches a module applies to it."""
 
-NOT_MOVED_YET = {
-    "tests.e2e.test_api_fuzz",
-    "tests.e2e.test_due_payments",
-    "tests.e2e.test_fifo",
-    "tests.e2e.test_life_of_an_order",
-    "tests.e2e.test_nothing_is_lost",
-    "tests.e2e.test_refunds",
-}
-"""Tests that import another test's helpers. To be emptied: what two tests share belongs in testing/."""
-
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 420
 
@@ -139,7 +129,7 @@ def test_no_test_imports_another_test() -> None:
         for name, path in modules_in("tests").items()
         if any(module.rpartition(".")[2].startswith("test_") for module in imported_modules(path))
     }
-    assert importing <= NOT_MOVED_YET
+    assert importing == set()
 
 
 def test_functions_are_short() -> None:
