@@ -54,7 +54,7 @@ def details(error: stripe.StripeError) -> Any:
 
 
 def test_no_money_moves_before_the_confirm(client: Any) -> None:
-    """requires_payment_method after the create, succeeded after the confirm."""
+    """It is requires_payment_method after the create, and succeeded after the confirm."""
     intent = created(client)
     assert (intent.status, intent.latest_charge, intent.payment_method) == ("requires_payment_method", None, None)
     assert intent.client_secret.startswith(intent.id)
@@ -77,7 +77,7 @@ def test_a_replay_has_the_header_in_any_case(client: Any) -> None:
 
 
 def test_a_replayed_error_has_the_header(client: Any) -> None:
-    """In the headers of the exception."""
+    """The exception has it among its headers."""
     intent = created(client)
     first, again = (refused(client, intent.id, DECLINED, "a") for _ in range(2))
     assert "idempotent-replayed" not in (first.headers or {})
@@ -175,7 +175,7 @@ def test_a_refused_cancel_contains_the_payment_intent(client: Any) -> None:
 
 
 def test_requires_action_can_be_confirmed_with_another_card(client: Any) -> None:
-    """On session; off session the confirm is declined with authentication_required."""
+    """Off session, its confirm is declined with authentication_required."""
     intent = created(client)
     waiting = confirmed(client, intent.id, REQUIRES_ACTION, "a")
     assert (waiting.status, waiting.latest_charge) == ("requires_action", None)
@@ -196,7 +196,7 @@ def test_an_unknown_payment_method_is_refused(client: Any) -> None:
 
 
 def test_an_unknown_payment_intent_is_a_404(client: Any) -> None:
-    """For retrieve and for confirm."""
+    """Retrieve and confirm both say so."""
     with pytest.raises(stripe.InvalidRequestError) as error:
         client.v1.payment_intents.retrieve("pi_unknown")
     assert (error.value.http_status, error.value.code) == (404, "resource_missing")
@@ -218,7 +218,7 @@ def test_a_list_by_customer_is_immediate_and_paged(client: Any) -> None:
 
 
 def test_search_by_metadata_is_paged(client: Any) -> None:
-    """All generations of one order, and none of another order."""
+    """It finds all generations of one order, and none of another order."""
     ids = {created(client, f"o:{n}", metadata={"order_id": "ord_1", "generation": str(n)}).id for n in range(3)}
     created(client, "other", metadata={"order_id": "ord_2"})
     page = client.v1.payment_intents.search({"query": "metadata['order_id']:'ord_1'", "limit": 2})
@@ -241,7 +241,7 @@ def test_events_are_listed_by_type(client: Any) -> None:
 
 
 def test_a_refund_is_retrieved_and_listed(client: Any) -> None:
-    """By its id, and by its PaymentIntent."""
+    """A retrieve needs its id, a list its PaymentIntent."""
     intent = created(client)
     confirmed(client, intent.id, PAYS, "a")
     refund = client.v1.refunds.create({"payment_intent": intent.id, "amount": 99}, {"idempotency_key": "refund"})
@@ -255,7 +255,7 @@ def test_a_refund_is_retrieved_and_listed(client: Any) -> None:
 
 
 def test_an_event_is_retrieved_by_its_id(client: Any) -> None:
-    """As in the list; an unknown id is an error."""
+    """It is the same as in the list. An unknown id is an error."""
     client.v1.payment_intents.cancel(client.v1.payment_intents.create({"amount": 1099, "currency": "eur"}).id)
     listed = client.v1.events.list({"types": ["payment_intent.canceled"]}).data[0]
     kept = client.v1.events.retrieve(listed.id)

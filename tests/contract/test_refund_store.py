@@ -67,8 +67,8 @@ def test_the_first_claim_freezes_the_request(store: RefundStore) -> None:
     assert claim(store, request=other).row.request == REQUEST
 
 
-def test_a_release_stores_stripe_s_response(store: RefundStore) -> None:
-    """The refund is claimable at once; a released claim is not open."""
+def test_a_release_stores_stripes_response(store: RefundStore) -> None:
+    """The refund can be claimed immediately. A released claim is not open."""
     store.release_lease(claimed(store), unanswered_at=T0, key_spent_at=T0 + 1, refused_at=T0 + 2, stripe_message="m")
     refund = claimed(store, owner="w2")
     assert (refund.unanswered_at, refund.key_spent_at, refund.refused_at) == (T0, T0 + 1, T0 + 2)
@@ -77,7 +77,7 @@ def test_a_release_stores_stripe_s_response(store: RefundStore) -> None:
 
 
 def test_a_final_refund_is_never_claimed(store: RefundStore) -> None:
-    """Its former owner can write no more; it expires after the retention time."""
+    """Its owner can write nothing anymore. It expires after the retention time."""
     refund = claimed(store)
     final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
     assert (final.state, final.stripe_refund_id, final.finalized_at) == (RefundState.SUCCEEDED, "re_1", T0 + 1)
@@ -106,7 +106,7 @@ def test_a_worker_without_its_lease_cannot_write(store: RefundStore) -> None:
 
 
 def test_reconciliation_writes_on_the_revision_that_was_read(store: RefundStore) -> None:
-    """Without a lease; refused if the row has changed since the read."""
+    """It needs no lease. A write is refused if the row has changed since the read."""
     refund = claimed(store)
     assert store.read(REQUEST.order_id, REQUEST.refund_id) == refund
     final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
@@ -119,7 +119,7 @@ def test_reconciliation_writes_on_the_revision_that_was_read(store: RefundStore)
 
 
 def test_an_event_finalizes_a_refund_that_a_worker_holds(store: RefundStore) -> None:
-    """The worker's later write is refused: WriteRefused."""
+    """The worker's later write is refused."""
     refund = claimed(store)
     assert store.finalize_unclaimed(refund, FAILED, now=T0 + 1)
     with pytest.raises(WriteRefused):
@@ -128,7 +128,7 @@ def test_an_event_finalizes_a_refund_that_a_worker_holds(store: RefundStore) -> 
 
 
 def test_reemit_increases_only_the_revision(store: RefundStore) -> None:
-    """And last_emitted_at; refused if the row has changed since the read."""
+    """It also writes last_emitted_at. It is refused if the row has changed since the read."""
     final = store.finalize(claimed(store), SUCCEEDED, now=T0 + 1)
     assert store.reemit_outcome(final, now=T0 + 900)
     assert not store.reemit_outcome(final, now=T0 + 901)
@@ -137,7 +137,7 @@ def test_reemit_increases_only_the_revision(store: RefundStore) -> None:
 
 
 def test_a_lost_row_is_recovered_once(store: RefundStore) -> None:
-    """With all attributes that its event needs."""
+    """It has all attributes that its event needs."""
     assert store.recover(REQUEST, FAILED, correlation_id="evt_1", now=T0)
     assert not store.recover(REQUEST, SUCCEEDED, correlation_id="evt_2", now=T0)
     outcome = claim(store)
@@ -157,7 +157,7 @@ def test_an_internal_refund_is_marked(store: RefundStore) -> None:
 
 
 def test_concurrent_workers_claim_each_refund_once(endpoint: Endpoint) -> None:
-    """32 workers, 40 refunds."""
+    """32 workers claim the same 40 refunds."""
     client = endpoint.client()
     store = RefundStore(client, create_table(client, f"refunds-{uuid4()}", "RefundsTable"))
 

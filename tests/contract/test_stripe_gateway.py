@@ -176,7 +176,7 @@ def test_unknown_ids_and_wrong_api_keys_are_no_declines(gateway: StripeGateway, 
 
 
 def test_a_payment_intent_names_its_order(gateway: StripeGateway) -> None:
-    """In its metadata; events of a charge only have the PaymentIntent's id."""
+    """Its metadata have the id. Events of a charge only have the PaymentIntent's id."""
     assert gateway.order_of(created(gateway, request_for())) == request_for().order_id
 
 
@@ -188,7 +188,7 @@ def found(gateway: StripeGateway, request: FrozenRequest, *, now: int = NOW) -> 
 
 
 def test_a_lookup_finds_what_search_does_not_return_yet(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """In the list, over several pages."""
+    """The list has it, on several pages."""
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
     own = {created(gateway, request_for("a"), generation) for generation in range(2)}
     for number in range(120):
@@ -292,7 +292,7 @@ def listed(gateway: StripeGateway, *, since: int, until: int) -> list[tuple[str 
 
 
 def test_events_are_listed_page_by_page(gateway: StripeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of our PaymentIntents within the given time, not of others in the account."""
+    """They are of our PaymentIntents within the given time; others in the account are omitted."""
     monkeypatch.setattr("onecharge.payments.stripe_events._PAGE_SIZE", 2)
     other = gateway.client.v1.payment_intents.create({"amount": 100, "currency": "eur"})
     gateway.client.v1.payment_intents.cancel(other.id)

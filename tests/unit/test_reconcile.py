@@ -140,6 +140,14 @@ def test_what_a_dead_canceler_left_is_finished(payments: Reconciled) -> None:
     assert payments.stripe.sent("confirm") == []
 
 
+def test_a_confirm_that_was_executed_before_the_cancellation_has_won(payments: Reconciled) -> None:
+    """Its answer was lost: the row becomes SUCCEEDED."""
+    payments.crash_after("confirm")
+    assert payments.request_cancel() is Cancellation.CANCELING
+    payments.run(after_seconds=UNATTENDED_SECONDS)
+    assert payments.state() is PaymentState.SUCCEEDED
+
+
 # ---------------------------------------------------------------- REQUIRES_ACTION ends
 
 

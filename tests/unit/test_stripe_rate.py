@@ -45,7 +45,7 @@ def test_a_batch_does_not_wait_and_the_next_request_waits_for_its_token() -> Non
 
 
 def test_a_token_after_the_deadline_is_neither_taken_nor_waited_for() -> None:
-    """The record is released at once, and the token is left to others."""
+    """The record is released, and the token is left to others."""
     clock = Clock()
     shared = bucket(clock)
     assert [shared.take(clock.now) for _ in range(BATCH_SIZE + 1)] == [True] * BATCH_SIZE + [False]
