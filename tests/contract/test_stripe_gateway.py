@@ -19,7 +19,7 @@ from onecharge.payments.charges.gateway import (
     StripeResponse,
     parts_of,
 )
-from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment
+from onecharge.payments.charges.protocol import FrozenRequest, Payment
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_events import ChargeRefundedEvent, PaymentIntentEvent, list_events, retrieve_event
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
@@ -92,19 +92,6 @@ def test_confirm_classifies_the_response_for_each_card(
     assert (first.is_replay, again.is_replay) == (False, True)
 
 
-def test_one_key_creates_one_payment_intent(gateway: StripeGateway) -> None:
-    """Each generation has another key and another PaymentIntent."""
-    ids = {created(gateway, request_for()) for _ in range(3)}
-    assert len(ids) == 1
-    assert created(gateway, request_for(), generation=1) not in ids
-
-
-def test_the_same_key_with_other_parameters_is_detected(gateway: StripeGateway) -> None:
-    """It is neither charged nor treated as a decline."""
-    gateway.create(request_for(), 0)
-    assert kind_of(gateway.create(replace(request_for(), amount_minor=1), 0)) is ResponseKind.OTHER_PARAMETERS
-
-
 def test_a_confirm_with_a_lost_response_charges_once(gateway: StripeGateway, admin: StandInAdmin) -> None:
     """The SDK's retry and ours get the stored response."""
     row = claimed(gateway)
@@ -137,33 +124,6 @@ def test_a_stored_500_is_distinguished_from_a_first_one(gateway: StripeGateway, 
     kinds = [kind_of(gateway.confirm(row)) for _ in range(2)]
     assert kinds == [ResponseKind.RETRYABLE, ResponseKind.STORED_FAILURE]
     assert kind_of(gateway.retrieve(str(row.payment_intent_id))) == "succeeded"
-
-
-def test_the_next_attempt_confirms_the_same_payment_intent(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """After a decline it charges; a third attempt gets UNEXPECTED_STATE."""
-    first = claimed(gateway, "pm_card_visa_chargeDeclined")
-    gateway.confirm(first)
-    second = replace(first, attempt=2, payment_method="pm_card_visa")
-    assert kind_of(gateway.confirm(second)) == "succeeded"
-    assert kind_of(gateway.confirm(replace(second, attempt=3))) is ResponseKind.UNEXPECTED_STATE
-    assert len(admin.ledger().charges) == 1
-
-
-@pytest.mark.parametrize("reason", CancelReason)
-def test_a_canceled_payment_intent_is_never_charged(
-    gateway: StripeGateway, admin: StandInAdmin, reason: CancelReason
-) -> None:
-    """A second cancel keeps the first reason. Canceling a succeeded PaymentIntent returns `succeeded`."""
-    row = claimed(gateway, "pm_card_threeDSecure2Required")
-    gateway.confirm(row)
-    responses = [gateway.cancel(str(row.payment_intent_id), each) for each in (reason, *CancelReason)]
-    assert {response.intent.cancellation_reason for response in responses if response.intent} == {reason}
-    again = replace(row, attempt=2, payment_method="pm_card_visa")
-    assert kind_of(gateway.confirm(again)) is ResponseKind.UNEXPECTED_STATE
-    assert not admin.ledger().charges
-    paid = claimed(gateway, order="b")
-    gateway.confirm(paid)
-    assert kind_of(gateway.cancel(str(paid.payment_intent_id), reason)) == "succeeded"
 
 
 def test_unknown_ids_and_wrong_api_keys_are_no_declines(gateway: StripeGateway, standin: StandIn) -> None:

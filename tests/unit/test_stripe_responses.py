@@ -65,116 +65,89 @@ TEST_ID = (
     "You cannot use the test ID 'pm_card_visa' in livemode. If you are testing your integration, please use your "
     "testmode API keys instead."
 )
-TEST_MODE = (
-    "No such PaymentMethod: 'pm_1'; a similar object exists in test mode, but a live mode key was used to make this "
-    "request."
-)
-LIVE_MODE = (
-    "No such PaymentMethod: 'pm_1'; a similar object exists in live mode, but a test mode key was used to make this "
-    "request."
+OF_TEST_MODE, OF_LIVE_MODE = (
+    f"No such PaymentMethod: 'pm_1'; a similar object exists in {one} mode, but a {other} mode key was used to make "
+    "this request."
+    for one, other in (("test", "live"), ("live", "test"))
 )
 LOCK_TIMEOUT = stripe_error(code="lock_timeout", message="This object cannot be accessed right now.")
+NO_SUCH_CARD = {"code": "resource_missing", "param": "payment_method"}
+UNACTIVATED, OF_ANOTHER_CUSTOMER = "payment_method_unactivated", "payment_method_of_another_customer"
+UNKNOWN, RETRYABLE, REFUSED = ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE, ResponseKind.PAYMENT_METHOD_REFUSED
+AMOUNT, ACCOUNT, INVALID = ResponseKind.AMOUNT_REFUSED, ResponseKind.ACCOUNT, ResponseKind.INVALID
 
-KINDS: dict[str, tuple[int, Any, ResponseKind, str | None]] = {
+KINDS: dict[str, tuple[ResponseKind, str | None, int, Any]] = {
     # The result is unknown.
-    "request time-out": (408, "", ResponseKind.RETRYABLE, None),
-    "key in use": (409, stripe_error("idempotency_error", code="idempotency_key_in_use"), ResponseKind.RETRYABLE, None),
-    "failed dependency": (424, stripe_error("api_error"), ResponseKind.RETRYABLE, None),
-    "rate limit": (429, stripe_error(code="rate_limit"), ResponseKind.RETRYABLE, "rate_limit"),
-    "lock_timeout": (429, LOCK_TIMEOUT, ResponseKind.RETRYABLE, "lock_timeout"),
-    "500": (500, stripe_error("api_error"), ResponseKind.RETRYABLE, None),
-    "502": (502, "<html>", ResponseKind.RETRYABLE, None),
-    "503": (503, stripe_error("api_error"), ResponseKind.RETRYABLE, None),
-    "504": (504, "", ResponseKind.RETRYABLE, None),
-    "a response that broke off": (200, "{", ResponseKind.NO_ANSWER, None),
-    "an HTML page of a proxy": (404, "<html>", ResponseKind.NO_ANSWER, None),
-    "a 400 of a proxy": (400, "no", ResponseKind.NO_ANSWER, None),
-    "a 402 of a proxy": (402, "pay", ResponseKind.NO_ANSWER, None),
-    "a 402 that is not a card error": (402, stripe_error("api_error"), ResponseKind.RETRYABLE, None),
+    "request time-out": (RETRYABLE, None, 408, ""),
+    "key in use": (RETRYABLE, None, 409, stripe_error("idempotency_error", code="idempotency_key_in_use")),
+    "failed dependency": (RETRYABLE, None, 424, stripe_error("api_error")),
+    "rate limit": (RETRYABLE, None, 429, stripe_error(code="rate_limit")),
+    "lock_timeout": (RETRYABLE, None, 429, LOCK_TIMEOUT),
+    "500": (RETRYABLE, None, 500, stripe_error("api_error")),
+    "502": (RETRYABLE, None, 502, "<html>"),
+    "503": (RETRYABLE, None, 503, stripe_error("api_error")),
+    "504": (RETRYABLE, None, 504, ""),
+    "a response that broke off": (UNKNOWN, None, 200, "{"),
+    "an HTML page of a proxy": (UNKNOWN, None, 404, "<html>"),
+    "a 400 of a proxy": (UNKNOWN, None, 400, "no"),
+    "a 402 of a proxy": (UNKNOWN, None, 402, "pay"),
+    "a 402 that is not a card error": (RETRYABLE, None, 402, stripe_error("api_error")),
     # Declines.
-    "decline": (402, card_error(decline_code="lost_card"), ResponseKind.DECLINED, "lost_card"),
-    "expired card": (402, stripe_error("card_error", code="expired_card"), ResponseKind.DECLINED, "expired_card"),
-    "authentication required": (
-        *(402, stripe_error("card_error", code="authentication_required")),
-        *(ResponseKind.DECLINED, "authentication_required"),
+    "decline": (ResponseKind.DECLINED, "lost_card", 402, card_error(decline_code="lost_card")),
+    "expired card": (ResponseKind.DECLINED, "expired_card", 402, card_error(code="expired_card")),
+    "authentication": (
+        ResponseKind.DECLINED,
+        "authentication_required",
+        402,
+        card_error(code="authentication_required"),
     ),
     # Payment methods that are refused.
-    "unknown payment method": (
-        *(400, stripe_error(code="resource_missing", param="payment_method")),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
-    ),
-    "unknown payment method, as a 404": (
-        *(404, stripe_error(code="resource_missing", param="payment_method")),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
-    ),
+    "unknown payment method": (REFUSED, "payment_method_unknown", 400, stripe_error(**NO_SUCH_CARD)),
+    "unknown payment method, as a 404": (REFUSED, "payment_method_unknown", 404, stripe_error(**NO_SUCH_CARD)),
     "of another type, by its code": (
-        *(400, stripe_error(code="payment_intent_incompatible_payment_method", param="payment_method")),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
+        *(REFUSED, UNACTIVATED, 400),
+        stripe_error(code="payment_intent_incompatible_payment_method", param="payment_method"),
     ),
-    "of another type, by its message": (
-        *(400, stripe_error(message=OF_ANOTHER_TYPE)),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
-    ),
-    "of a type that is not supported": (
-        *(400, stripe_error(code="payment_method_unsupported_type")),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
-    ),
-    "a test id in live mode": (
-        *(400, stripe_error(message=TEST_ID)),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
-    ),
+    "of another type, by its message": (REFUSED, UNACTIVATED, 400, stripe_error(message=OF_ANOTHER_TYPE)),
+    "of an unsupported type": (REFUSED, UNACTIVATED, 400, stripe_error(code="payment_method_unsupported_type")),
+    "a test id in live mode": (REFUSED, "payment_method_unknown", 400, stripe_error(message=TEST_ID)),
     "of test mode in live mode": (
-        *(400, stripe_error(message=TEST_MODE, code="resource_missing", param="payment_method")),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unknown"),
+        *(REFUSED, "payment_method_unknown", 400),
+        stripe_error(message=OF_TEST_MODE, **NO_SUCH_CARD),
     ),
-    "used up": (400, stripe_error(message=USED_UP), ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"),
-    "used up without a customer": (
-        *(400, stripe_error(message=USED_WITHOUT_CUSTOMER)),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_used"),
-    ),
-    "of another customer": (
-        *(400, stripe_error(message=NOT_ATTACHED)),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"),
-    ),
-    "belongs to a customer": (
-        *(400, stripe_error(message=BELONGS)),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_of_another_customer"),
-    ),
-    "unactivated": (
-        *(400, stripe_error(code="payment_method_unactivated")),
-        *(ResponseKind.PAYMENT_METHOD_REFUSED, "payment_method_unactivated"),
-    ),
+    "used up": (REFUSED, "payment_method_used", 400, stripe_error(message=USED_UP)),
+    "used up without a customer": (REFUSED, "payment_method_used", 400, stripe_error(message=USED_WITHOUT_CUSTOMER)),
+    "of another customer": (REFUSED, OF_ANOTHER_CUSTOMER, 400, stripe_error(message=NOT_ATTACHED)),
+    "belongs to a customer": (REFUSED, OF_ANOTHER_CUSTOMER, 400, stripe_error(message=BELONGS)),
+    "unactivated": (REFUSED, UNACTIVATED, 400, stripe_error(code="payment_method_unactivated")),
     # Amounts and currencies that are refused.
-    "amount too small": (400, stripe_error(code="amount_too_small"), ResponseKind.AMOUNT_REFUSED, "amount_too_small"),
-    "amount too large": (400, stripe_error(code="amount_too_large"), ResponseKind.AMOUNT_REFUSED, "amount_too_large"),
-    "currency": (400, stripe_error(code="invalid_currency"), ResponseKind.AMOUNT_REFUSED, "currency_not_supported"),
+    "amount too small": (AMOUNT, "amount_too_small", 400, stripe_error(code="amount_too_small")),
+    "amount too large": (AMOUNT, "amount_too_large", 400, stripe_error(code="amount_too_large")),
+    "currency": (AMOUNT, "currency_not_supported", 400, stripe_error(code="invalid_currency")),
     # Our account, our API key, our request.
-    "bad key": (401, stripe_error(), ResponseKind.ACCOUNT, None),
-    "key not allowed": (403, stripe_error(), ResponseKind.ACCOUNT, None),
-    "wrong mode": (
-        *(400, stripe_error(message=LIVE_MODE, code="resource_missing", param="payment_method")),
-        *(ResponseKind.ACCOUNT, "resource_missing"),
-    ),
-    "not activated": (400, stripe_error(code="testmode_charges_only"), ResponseKind.ACCOUNT, "testmode_charges_only"),
-    "a rate limit in a 400": (400, stripe_error(code="rate_limit"), ResponseKind.ACCOUNT, "rate_limit"),
-    "unsupported version": (400, stripe_error(message="Invalid Stripe API version: x"), ResponseKind.ACCOUNT, None),
-    "idempotency_error": (400, stripe_error("idempotency_error"), ResponseKind.OTHER_PARAMETERS, None),
+    "bad key": (ACCOUNT, None, 401, stripe_error()),
+    "key not allowed": (ACCOUNT, None, 403, stripe_error()),
+    "wrong mode": (ACCOUNT, "resource_missing", 400, stripe_error(message=OF_LIVE_MODE, **NO_SUCH_CARD)),
+    "not activated": (ACCOUNT, "testmode_charges_only", 400, stripe_error(code="testmode_charges_only")),
+    "a rate limit in a 400": (ACCOUNT, "rate_limit", 400, stripe_error(code="rate_limit")),
+    "unsupported version": (ACCOUNT, None, 400, stripe_error(message="Invalid Stripe API version: x")),
+    "idempotency_error": (ResponseKind.OTHER_PARAMETERS, None, 400, stripe_error("idempotency_error")),
     "unexpected state": (
-        *(400, stripe_error(code="payment_intent_unexpected_state")),
-        *(ResponseKind.UNEXPECTED_STATE, "payment_intent_unexpected_state"),
+        *(ResponseKind.UNEXPECTED_STATE, "payment_intent_unexpected_state", 400),
+        stripe_error(code="payment_intent_unexpected_state"),
     ),
     "no such PaymentIntent": (
-        *(404, stripe_error(code="resource_missing", param="intent")),
-        *(ResponseKind.NOT_FOUND, "resource_missing"),
+        *(ResponseKind.NOT_FOUND, "resource_missing", 404),
+        stripe_error(code="resource_missing", param="intent"),
     ),
-    "unknown 400": (400, stripe_error(code="parameter_unknown"), ResponseKind.INVALID, "parameter_unknown"),
-    "a 400 without a code": (400, stripe_error(), ResponseKind.INVALID, None),
+    "unknown 400": (INVALID, "parameter_unknown", 400, stripe_error(code="parameter_unknown")),
+    "a 400 without a code": (INVALID, None, 400, stripe_error()),
 }
 
 
-@pytest.mark.parametrize(("status", "body", "kind", "code"), KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize(("kind", "code", "status", "body"), KINDS.values(), ids=KINDS.keys())
 def test_each_error_is_classified(
-    gateway: StripeGateway, http: RequestsMock, status: int, body: Any, kind: ResponseKind, code: str | None
+    gateway: StripeGateway, http: RequestsMock, kind: ResponseKind, code: str | None, status: int, body: Any
 ) -> None:
     """Status, error type, code, param and message decide, as Stripe documents them."""
     failure = failure_of(confirm(gateway, http, status, body))
