@@ -24,7 +24,7 @@ from typing import Any
 
 from local.alarm_evaluation import EXTRA_PERIODS, Definition, Sample, datapoints, state_of
 from local.emulator import Emulator
-from local.logs import log_events
+from local.observe import log_events
 
 SPEED = 60
 """A minute is a second."""

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from local.demo_plan import Expected, FollowUp, Plan, make_plan
 from local.demo_report import Report, judge, show
 from local.demo_traffic import Bars, Traffic
-from local.idle import NotIdle, wait_until_idle
+from local.observe import NotIdle, wait_until_idle
 from local.stack import PROJECT, Stack, running_stack
 from local.stripe_standin.admin import StandInAdmin
 from local.terminal import run_in_terminal

@@ -15,9 +15,9 @@ from rich.progress import Progress, TaskID
 
 from local.demo_plan import Channel, FollowUp, Plan, PlannedOrder
 from local.issuer import REFUND_SCOPE
+from local.observe import open_tap
 from local.stack import Stack
 from local.stripe_standin.admin import StandInAdmin
-from local.tap import open_tap
 
 _CLIENTS = 4
 _NOBODY = "cus_demo"

@@ -3,7 +3,6 @@
 Nothing is left behind, and the next run works.
 """
 
-import errno
 import io
 import signal
 import sys
@@ -20,15 +19,6 @@ STOPPED, NOT_STARTED = 130, 2
 """Exit codes: somebody stopped it; it could not start, or could not go on."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_WHAT_TO_DO = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space",
-    errno.EROFS: "make it writable",
-    errno.EACCES: "make it writable",
-    errno.EPERM: "make it writable",
-    errno.ENOTDIR: "remove the file that has the name of a folder",
-    errno.EEXIST: "remove the file that has the name of a folder",
-}
 
 
 class Stopped(BaseException):
@@ -82,9 +72,8 @@ def explain(reason: Exception) -> str:
             return str(reason)
         case BotoCoreError() | requests.RequestException():
             return f"a part of the local stack does not answer ({reason}): aws.log in its work folder says why"
-        case OSError(errno=number, strerror=text, filename=name):
-            what_to_do = _WHAT_TO_DO.get(number or 0, "see that it is as it should be")
-            return f"{name or 'the work folder'}: {text}; {what_to_do}"
+        case OSError(strerror=text, filename=name):
+            return f"{name or 'the work folder'}: {text}"
         case _:
             return repr(reason)
 

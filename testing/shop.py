@@ -11,7 +11,7 @@ import requests
 
 from local.demo import drain
 from local.issuer import REFUND_SCOPE
-from local.logs import log_events
+from local.observe import log_events
 from local.stack import Stack
 from local.stripe_standin.admin import LedgerCharge
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
-from local.stripe_standin.webhooks import signature
+from local.stripe_standin.webhook_endpoints import signature
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.stripe_events import NewestReceived, Received
 from onecharge.runtime.checkpoints import CheckpointStore

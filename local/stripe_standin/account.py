@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from local.stripe_standin.keys import IdempotencyKeys
 from local.stripe_standin.messages import Request
-from local.stripe_standin.schedule import Schedule
 
 if TYPE_CHECKING:
     from local.stripe_standin.balance import BalanceTransaction
@@ -25,6 +24,24 @@ API_VERSION = "2026-10-28.endive"
 
 def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
+
+
+@dataclass
+class Schedule:
+    """Actions at a later time, as a refund that succeeds days later. Only `run` runs them."""
+
+    _actions: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
+
+    def add(self, due: float, action: Callable[[], object]) -> None:
+        self._actions.append((due, action))
+
+    def run(self, now: float) -> int:
+        """Run the actions that are due, earliest first. Returns their number."""
+        due = sorted((entry for entry in self._actions if entry[0] <= now), key=lambda entry: entry[0])
+        self._actions = [entry for entry in self._actions if entry not in due]
+        for _, action in due:
+            action()
+        return len(due)
 
 
 @dataclass

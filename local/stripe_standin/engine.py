@@ -29,12 +29,11 @@ from local.stripe_standin import (
     refunds,
     webhook_endpoints,
 )
-from local.stripe_standin.account import API_VERSION, Account, Behavior, Ids
+from local.stripe_standin.account import API_VERSION, Account, Behavior, Ids, Schedule
 from local.stripe_standin.errors import ApiError, invalid
 from local.stripe_standin.messages import Request, Response, Ticket
 from local.stripe_standin.permissions import ApiKeys
 from local.stripe_standin.rate_limits import RateLimits
-from local.stripe_standin.schedule import Schedule
 
 ACCOUNT_ID = "acct_standin"
 """The account of every API key that `assign_key` has not moved."""

@@ -23,7 +23,7 @@ from local.stripe_standin.engine import StripeEngine
 from local.stripe_standin.errors import ApiError, invalid
 from local.stripe_standin.faults import ErrorResponse, Executed, Fault, FaultPlan, FaultRule
 from local.stripe_standin.messages import Request, Response, Ticket
-from local.stripe_standin.webhooks import signature
+from local.stripe_standin.webhook_endpoints import signature
 
 ADMIN_PREFIX = "/_standin/"
 _TRICKLE_SECONDS = 0.5

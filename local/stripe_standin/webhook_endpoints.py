@@ -1,9 +1,11 @@
 """Webhook endpoints. The secret is in the response to the create only; the API version cannot be changed.
 
 There is no request that rolls a secret: Stripe's API has none either, only the Dashboard has. Source: Stripe API
-reference, "Webhook Endpoints".
+reference, "Webhook Endpoints"; Stripe documentation, "Receive Stripe events in your webhook endpoint".
 """
 
+import hashlib
+import hmac
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,3 +111,9 @@ def _enabled_events(request: Request) -> list[str]:
     if not events:
         raise invalid("Missing required param: enabled_events.", param="enabled_events", code="parameter_missing")
     return events
+
+
+def signature(payload: str, secret: str, timestamp: int) -> str:
+    """The `Stripe-Signature` header: `t=…,v1=HMAC-SHA256(secret, "t.payload")`."""
+    signed = hmac.new(secret.encode(), f"{timestamp}.{payload}".encode(), hashlib.sha256).hexdigest()
+    return f"t={timestamp},v1={signed}"

@@ -15,10 +15,9 @@ from uuid import uuid4
 
 import requests
 
-from local.idle import wait_until_idle
-from local.logs import log_events
+from local.observe import log_events, wait_until_idle
 from local.stack import Stack
-from local.stripe_standin.webhooks import signature
+from local.stripe_standin.webhook_endpoints import signature
 from testing.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, TOKEN, Canary, found_in
 from testing.shop import PATIENCE_SECONDS, THREE_D_SECURE_CARD, Shop
 from testing.stacks import own_stack

@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 
 from local.demo import drain
+from local.observe import open_tap
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
-from local.tap import open_tap
 from onecharge.runtime.dynamodb import shard_of
 from testing.shop import Shop, eventually
 from testing.stacks import on_both, own_stack

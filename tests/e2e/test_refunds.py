@@ -7,8 +7,8 @@ from uuid import uuid4
 import requests
 
 from local.demo import drain
+from local.observe import open_tap
 from local.stack import Stack
-from local.tap import open_tap
 from testing.shop import Shop, eventually
 from testing.stacks import on_both
 

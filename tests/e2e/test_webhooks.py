@@ -11,7 +11,7 @@ import requests
 
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
-from local.stripe_standin.webhooks import signature
+from local.stripe_standin.webhook_endpoints import signature
 from testing.shop import PATIENCE_SECONDS, signed_in
 from testing.stacks import on_both
 

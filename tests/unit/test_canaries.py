@@ -21,7 +21,7 @@ import boto3
 import pytest
 
 from local.samples import logical_id_of
-from local.stripe_standin.webhooks import signature
+from local.stripe_standin.webhook_endpoints import signature
 from onecharge.runtime.functions import lambda_handler
 from testing import canaries
 from testing.canaries import API_KEY, CARD, CLIENT_SECRET, EMAIL, FED, JSON, OPAQUE, SIGNING_SECRET, found_in

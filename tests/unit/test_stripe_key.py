@@ -13,7 +13,7 @@ import refund_charge.app
 import stripe_webhook.app
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.stripe_standin.server import running_standin
-from local.stripe_standin.webhooks import signature
+from local.stripe_standin.webhook_endpoints import signature
 from onecharge.contract.events import CancelRequestedEvent
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
 from testing.harness import PROJECT, LambdaContext, Sample

@@ -15,7 +15,7 @@ import pytest
 
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.samples import SAMPLES
-from local.stripe_standin.webhooks import signature
+from local.stripe_standin.webhook_endpoints import signature
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund

@@ -1,0 +1,98 @@
+"""Watches a running stack: messages that wait, log lines of functions, and each order event, in a queue of its own."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from local.stack import Stack
+
+_ATTRIBUTES = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+_IDLE_POLLS = 8
+
+
+class NotIdle(Exception):
+    """The queues still hold messages after the timeout."""
+
+
+def messages_in(stack: Stack, queue_url: str) -> int:
+    """All messages of a queue: visible, in flight, or delayed."""
+    response = stack.aws.client("sqs").get_queue_attributes(QueueUrl=queue_url, AttributeNames=list(_ATTRIBUTES))
+    return sum(int(response["Attributes"][name]) for name in _ATTRIBUTES)
+
+
+def wait_until_idle(
+    stack: Stack, *, timeout_seconds: float, on_poll: Callable[[int], None] = lambda waiting: None
+) -> None:
+    """Return when all queues have been empty for a while; raises NotIdle if that takes too long.
+
+    Several polls in a row, since an event may be between a table's stream and its queue.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    idle_polls = 0
+    queues = (
+        stack.payments_queue_url,
+        stack.order_updates_queue_url,
+        stack.refunds_queue_url,
+    )
+    while idle_polls < _IDLE_POLLS:
+        waiting = sum(messages_in(stack, url) for url in queues)
+        on_poll(waiting)
+        idle_polls = idle_polls + 1 if waiting == 0 else 0
+        if time.monotonic() > deadline:
+            raise NotIdle(f"{waiting} messages are still in the queues after {timeout_seconds:.0f} s")
+        time.sleep(0.5)
+
+
+def log_events(logs: Any, group: str, *, since_ms: int = 0) -> Iterator[dict[str, Any]]:
+    """The events of a log group, oldest first, all of them; `logs` is a client of CloudWatch Logs.
+
+    CloudWatch returns 10,000 events at once, and a token for the next ones. The emulator returns no token, so it is
+    asked again, from the time of the last event on, until there is nothing new.
+    """
+    known = 0  # So many events of the time `since_ms` have been returned.
+    while True:
+        pages = logs.get_paginator("filter_log_events").paginate(logGroupName=group, startTime=since_ms)
+        events = [event for page in pages for event in page["events"]]
+        if len(events) == known:
+            return
+        yield from events[known:]
+        since_ms = events[-1]["timestamp"]
+        known = sum(event["timestamp"] == since_ms for event in events)
+
+
+@dataclass(frozen=True)
+class Tap:
+    """The queue, and its subscription to the topic of order events."""
+
+    url: str
+    subscription_arn: str
+
+
+def open_tap(stack: Stack, name: str, **attributes: str) -> Tap:
+    """Create the queue, allow the topic to send to it, and subscribe it; `attributes` are the subscription's."""
+    sqs, sns, topic = stack.aws.client("sqs"), stack.aws.client("sns"), stack.order_events_topic_arn
+    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    allowed = {
+        "Effect": "Allow",
+        "Principal": {"Service": "sns.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": arn,
+        "Condition": {"ArnEquals": {"aws:SourceArn": topic}},
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+    subscribed = sns.subscribe(
+        TopicArn=topic,
+        Protocol="sqs",
+        Endpoint=arn,
+        Attributes={"RawMessageDelivery": "true", **attributes},
+        ReturnSubscriptionArn=True,
+    )
+    return Tap(url, subscribed["SubscriptionArn"])
