@@ -147,7 +147,34 @@ def test_a_create_that_is_answered_with_other_metadata_creates_nothing(
     response = gateway.create(REQUEST, 0)
     assert response.intent is None
     assert response.failure is not None
-    assert response.failure.kind is ResponseKind.WRONG_METADATA
+    assert response.failure.kind is ResponseKind.OTHER_OBJECT
+
+
+@pytest.mark.parametrize("status", [200, 402])
+def test_an_answer_about_another_payment_intent_is_none(
+    gateway: StripeGateway, http: RequestsMock, status: int
+) -> None:
+    """Another order's success pays for none, and another order's decline declines none."""
+    other = stripe_intent("succeeded", id="pi_9")
+    error = stripe_error("card_error", code="card_declined", payment_intent=other)
+    for path in (f"{INTENTS}/pi_1/confirm", f"{INTENTS}/pi_1/cancel"):
+        http.post(path, status=status, json=other if status == 200 else error)
+    http.get(f"{INTENTS}/pi_1", status=status, json=other if status == 200 else error)
+    answers = gateway.confirm(payment()), gateway.retrieve("pi_1"), gateway.cancel("pi_1", CancelReason.ABANDONED)
+    assert [each.intent for each in answers] == [None] * 3
+    assert [each.failure and each.failure.kind for each in answers] == [ResponseKind.OTHER_OBJECT] * 3
+
+
+def test_a_redirect_is_not_followed(gateway: StripeGateway, http: RequestsMock) -> None:
+    """After it, a POST would be a GET: what that shows is not the answer to the confirm."""
+    http.assert_all_requests_are_fired = False
+    elsewhere = f"{INTENTS}/pi_1"
+    http.post(f"{INTENTS}/pi_1/confirm", status=302, headers={"Location": elsewhere})
+    http.get(elsewhere, json=stripe_intent("requires_payment_method"))
+    response = gateway.confirm(payment())
+    assert response.intent is None
+    assert response.failure is not None
+    assert response.failure.kind is ResponseKind.NO_ANSWER
 
 
 # ---------------------------------------------------------------- a list that is not sorted to the second

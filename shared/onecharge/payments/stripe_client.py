@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import boto3
+import requests
 import stripe
 
 from onecharge.payments.stripe_metrics import NO_ANSWER, status_of, stripe_request
@@ -54,7 +55,10 @@ def stripe_client(
 
 
 class CountingClient(stripe.RequestsClient):
-    """Stripe's own HTTP client, which counts each try, and marks the refusal of an API key that was replaced since."""
+    """Stripe's own HTTP client, which counts each try, and marks the refusal of an API key that was replaced since.
+
+    It follows no redirect: after one, a POST is a GET, and its response is not Stripe's answer.
+    """
 
     def __init__(
         self, *, timeout: tuple[float, float], count: Callable[[str], None], is_key_replaced: Callable[[], bool]
@@ -66,6 +70,9 @@ class CountingClient(stripe.RequestsClient):
         self, method: str, url: str, headers: Mapping[str, str] | None, post_data: Any = None
     ) -> tuple[bytes, int, Mapping[str, str]]:
         """Send one request; the SDK itself calls this again for each retry."""
+        if getattr(self._thread_local, "session", None) is None:
+            self._thread_local.session = requests.Session()
+            self._thread_local.session.max_redirects = 0
         started_at = time.monotonic()
         status, request_id = NO_ANSWER, None
         try:

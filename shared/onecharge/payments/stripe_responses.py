@@ -30,7 +30,7 @@ class ResponseKind(StrEnum):
     """The kinds of response other than the requested object."""
 
     NO_ANSWER = "no answer: a time-out, a dropped connection, a proxy's page"
-    WRONG_METADATA = "a create is answered with other metadata than it sent"
+    OTHER_OBJECT = "an answer about another object: other metadata than a create has sent, or another id"
     RETRYABLE = "409, 424, 429, 500, 502, 503, 504"
     STORED_FAILURE = "any of these with Idempotent-Replayed: the key is answered so forever"
     DECLINED = "402 card_error"

@@ -216,7 +216,8 @@ def _release[Row: LeasedRow, Final](
         row = store.release_lease(row, **release.kept)
     except WriteRefused:
         instruments.count("WriteRefused")
-    _log(row, f"{row.subject.lower()} not finished", instruments, alarm=release.alarm or overdue, why=release.why)
+    finally:  # The alarm is raised even if DynamoDB does not answer.
+        _log(row, f"{row.subject.lower()} not finished", instruments, alarm=release.alarm or overdue, why=release.why)
     return Unfinished(release.why)
 
 

@@ -98,7 +98,7 @@ class StripeGateway:
         except stripe.StripeError as error:
             return _response_of(error)
         if not metadata.items() <= metadata_of(intent).items():
-            return StripeResponse(failure=Failure(ResponseKind.WRONG_METADATA))
+            return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
         return StripeResponse(intent=found_intent(intent), is_replay=is_replayed(intent))
 
     def confirm(self, payment: Payment) -> StripeResponse:
@@ -109,25 +109,26 @@ class StripeGateway:
                 str(payment.payment_intent_id), {"payment_method": payment.payment_method}, options
             )
         except stripe.StripeError as error:
-            return _response_of(error)
-        return StripeResponse(intent=found_intent(intent), is_replay=is_replayed(intent))
+            return _response_of(error, payment.payment_intent_id)
+        return _about(payment.payment_intent_id, intent)
 
     def retrieve(self, payment_intent_id: str) -> StripeResponse:
         """The PaymentIntent as it is now."""
         try:
-            return StripeResponse(intent=found_intent(self.client.v1.payment_intents.retrieve(payment_intent_id)))
+            intent = self.client.v1.payment_intents.retrieve(payment_intent_id)
         except stripe.StripeError as error:
-            return _response_of(error)
+            return _response_of(error, payment_intent_id)
+        return _about(payment_intent_id, intent)
 
     def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse:
         """Cancel it; returns its final status, which may be `succeeded` if it is too late. Idempotent."""
         try:
             intent = self.client.v1.payment_intents.cancel(payment_intent_id, {"cancellation_reason": reason.value})
         except stripe.StripeError as error:
-            response = _response_of(error)
+            response = _response_of(error, payment_intent_id)
             refused = response.failure and response.failure.kind is ResponseKind.UNEXPECTED_STATE
             return self.retrieve(payment_intent_id) if refused else response
-        return StripeResponse(intent=found_intent(intent))
+        return _about(payment_intent_id, intent)
 
     # ------------------------------------------------------------ lookup
 
@@ -287,8 +288,19 @@ def _id_of(expandable: Any) -> str | None:
     return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
 
 
-def _response_of(error: stripe.StripeError) -> StripeResponse:
-    """The failure, and the PaymentIntent inside it."""
+def _about(payment_intent_id: str | None, intent: Any) -> StripeResponse:
+    """The PaymentIntent that was asked for; another one would pay this order with another order's money."""
+    if getattr(intent, "id", None) != payment_intent_id:
+        return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
+    return StripeResponse(intent=found_intent(intent), is_replay=is_replayed(intent))
+
+
+def _response_of(error: stripe.StripeError, payment_intent_id: str | None = None) -> StripeResponse:
+    """The failure, and the PaymentIntent inside it, if it is the one that was asked for."""
     failure = classify(error)
-    intent = found_intent(failure.payment_intent) if failure.payment_intent is not None else None
-    return StripeResponse(intent=intent, failure=failure, is_replay=is_replay(error.headers))
+    inside = failure.payment_intent
+    if inside is None:
+        return StripeResponse(failure=failure, is_replay=is_replay(error.headers))
+    if payment_intent_id is not None and inside.id != payment_intent_id:
+        return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT, request_id=failure.request_id))
+    return StripeResponse(intent=found_intent(inside), failure=failure, is_replay=is_replay(error.headers))

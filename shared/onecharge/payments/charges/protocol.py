@@ -227,7 +227,7 @@ class ChargeRule:
 
 CHARGE_RULES: Mapping[ResponseKind, ChargeRule] = {
     ResponseKind.NO_ANSWER: ChargeRule(ChargeAction.RETRY),
-    ResponseKind.WRONG_METADATA: ChargeRule(ChargeAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
+    ResponseKind.OTHER_OBJECT: ChargeRule(ChargeAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
     ResponseKind.RETRYABLE: ChargeRule(ChargeAction.RETRY),
     ResponseKind.STORED_FAILURE: ChargeRule(ChargeAction.NEXT_KEY),
     ResponseKind.DECLINED: ChargeRule(ChargeAction.RETRIEVE),

@@ -57,7 +57,7 @@ class StripeRefunds:
         except stripe.StripeError as error:
             return RefundResponse(failure=classify(error), is_replay=is_replay(error.headers))
         if not metadata.items() <= metadata_of(refund).items():
-            return RefundResponse(failure=Failure(ResponseKind.WRONG_METADATA))
+            return RefundResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
         return RefundResponse(refund=found_refund(refund), is_replay=is_replayed(refund))
 
     # ------------------------------------------------------------ lookup

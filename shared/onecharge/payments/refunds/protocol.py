@@ -176,7 +176,7 @@ class RefundResponseKind(StrEnum):
     SEVERAL = "several refunds of one id"
     REFUSED = "charge_already_refunded, charge_disputed, more than is left, an amount that Stripe does not take"
     UNKNOWN = "no answer, 409, 424, 429, 500, 502, 503, 504"
-    WRONG_METADATA = "a create is answered with other metadata than it sent"
+    OTHER_OBJECT = "a create is answered with other metadata than it sent"
     KEY_SPENT = "any of these with Idempotent-Replayed, 400 idempotency_error"
     API_KEY_REPLACED = "401 or 403 of an API key that was replaced since"
     ACCOUNT = "401, 403, 404, wrong mode, account not activated, too little balance, a rate limit in a 400"
@@ -224,7 +224,7 @@ REFUND_RULES: Mapping[RefundResponseKind, RefundRule] = {
         RefundAction.LOOK_UP_THEN_FAIL, RefundState.FAILED, alarm=Cause.REFUND_FAILED
     ),
     RefundResponseKind.UNKNOWN: RefundRule(RefundAction.RETRY),
-    RefundResponseKind.WRONG_METADATA: RefundRule(RefundAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
+    RefundResponseKind.OTHER_OBJECT: RefundRule(RefundAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
     RefundResponseKind.KEY_SPENT: RefundRule(
         RefundAction.LOOK_UP_ONLY, RefundState.NEEDS_REVIEW, alarm=Cause.STRIPE_INCONCLUSIVE
     ),
@@ -235,7 +235,7 @@ REFUND_RULES: Mapping[RefundResponseKind, RefundRule] = {
 
 _KIND_OF: Mapping[ResponseKind, RefundResponseKind] = {
     ResponseKind.NO_ANSWER: RefundResponseKind.UNKNOWN,
-    ResponseKind.WRONG_METADATA: RefundResponseKind.WRONG_METADATA,
+    ResponseKind.OTHER_OBJECT: RefundResponseKind.OTHER_OBJECT,
     ResponseKind.RETRYABLE: RefundResponseKind.UNKNOWN,
     ResponseKind.STORED_FAILURE: RefundResponseKind.KEY_SPENT,
     ResponseKind.OTHER_PARAMETERS: RefundResponseKind.KEY_SPENT,
@@ -357,7 +357,7 @@ def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> Finaliz
             return _wait_or_review(refund, "refused_at", REFUSED_SECONDS, now, failure)
         case _:
             # Our own request may have been executed: its answer is what is missing.
-            is_unanswered = kind in (RefundResponseKind.UNKNOWN, RefundResponseKind.WRONG_METADATA)
+            is_unanswered = kind in (RefundResponseKind.UNKNOWN, RefundResponseKind.OTHER_OBJECT)
             unanswered = {"unanswered_at": now} if is_unanswered else {}
             return LookUpLater(kind, rule.alarm, {**unanswered, **failure.details})
 
