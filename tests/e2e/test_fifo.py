@@ -14,7 +14,8 @@ pytestmark = on_fifo
 
 def duplicates(shop: Shop, order_id: str) -> int:
     """How many deliveries of the order have found its payment finalized."""
-    return sum("duplicate ignored: already finalized" in line and order_id in line for line in shop.log().splitlines())
+    ended = "duplicate ignored: the attempt has ended"
+    return sum(ended in line and order_id in line for line in shop.log().splitlines())
 
 
 def event_of(order_id: str, stack: Stack) -> str:

@@ -48,7 +48,7 @@ def test_an_order_that_was_never_published_is_charged(shop: Shop, stack: Stack) 
         republish(stack)
         assert shop.decided_status(order_id) == "PAID"
     republish(stack)
-    assert eventually(lambda: lines(shop, "duplicate ignored: already finalized", order_id), bool)
+    assert eventually(lambda: lines(shop, "duplicate ignored: the attempt has ended", order_id), bool)
     assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500]
 
 

@@ -95,7 +95,7 @@ def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
 
     def duplicates() -> int:
         lines = [line for line in shop.log().splitlines() if refund_id in line]
-        return sum("duplicate ignored: already finalized" in line for line in lines)
+        return sum("duplicate ignored: the attempt has ended" in line for line in lines)
 
     assert eventually(duplicates, lambda count: count >= 10) >= 10
     assert refunded(shop, order_id) == [700]
