@@ -69,7 +69,7 @@ ROUTE = Route(
     cancel_order,
     "POST",
     "/orders/{order_id}/cancel",
-    "Cancel an order unless it is paid. 202: the cancellation is stored, nothing is confirmed from now on, and the "
+    "Cancel an order unless it is paid. 202: the cancellation is stored, and the "
     "order becomes CANCELED or PAID by itself. Idempotent.",
     HTTPStatus.OK,
     OrderView,

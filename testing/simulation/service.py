@@ -33,7 +33,7 @@ from testing.simulation.stripe import Event, PaymentIntent
 from testing.tools import NO_RATE_LIMIT, charge_tools, reconcile_tools
 
 BOUNDS = TimeBounds.of(30)
-RECONCILE_BOUNDS = TimeBounds.of(120)
+RECONCILE_BOUNDS = TimeBounds.of(240)
 WEBHOOK_BOUNDS = TimeBounds.of(20)
 PAGE_BOUNDS = TimeBounds.of(15)
 """How long each function may run, as template.yaml says."""

@@ -43,8 +43,6 @@ def claim(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         is_claimable = row.is_unpaid
     else:
         is_claimable = (w.attempt, "PENDING") == (row.attempt, row.state)
-    if w.kind == "cancel" and row.intent >= 0 and row.is_unpaid:
-        yield "meets a live lease", move_to(s, w, "cancel beside the lease", intent=row.intent)
     if not is_claimable:
         yield "is a duplicate, or superseded", finish(s, w)
         return

@@ -16,19 +16,6 @@ def request_cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         yield f"finds it {row.state}", finish(s, w)
 
 
-def _cancel_beside_the_lease(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
-    """Cancels what the row names, and writes that if the row names it still. CANCELED only on Stripe's word."""
-    after = cancel(s, w.intent, "by_customer")
-    status = after.intents[w.intent].status
-    if status == "by_customer" or "CANCELED beside the lease without Stripe's word" in broken:
-        after, row = after._replace(said=after.said | {"CANCELED"}), after.row
-        if row and row.is_unpaid and row.intent == w.intent:
-            read = row._replace(lease_owner=0)
-            yield f"cancels: {status}", move_to(after, w, "correct", row=read, outcome="CANCELED", is_fooled=False)
-            return
-    yield f"cancels: {status}", finish(after, w)
-
-
 def reconcile(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     """Finishes a cancellation that died; reads the row for its PaymentIntent, or for one that an event says succeeded.
 
@@ -84,6 +71,6 @@ def _correct(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
 
 
 POINTS: dict[str, Point] = {
-    "cancel beside the lease": _cancel_beside_the_lease, "compare": _compare, "give up": _give_up, "correct": _correct,
+    "compare": _compare, "give up": _give_up, "correct": _correct,
 }  # fmt: skip
 STARTS: dict[str, Point] = {"delivery": claim, "cancel": request_cancel, "reconciler": reconcile}

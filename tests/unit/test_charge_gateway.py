@@ -177,6 +177,16 @@ def test_a_redirect_is_not_followed(gateway: StripeGateway, http: RequestsMock) 
     assert response.failure.kind is ResponseKind.NO_ANSWER
 
 
+def test_an_informational_response_is_no_answer(gateway: StripeGateway, http: RequestsMock) -> None:
+    """The real answer is still to come on its connection: it is closed, and the request sent again under its key."""
+    http.post(f"{INTENTS}/pi_1/confirm", status=103)
+    http.post(f"{INTENTS}/pi_1/confirm", json=stripe_intent("succeeded"))
+    response = gateway.confirm(payment())
+    assert response.intent is not None
+    assert response.intent.status == "succeeded"
+    assert len(http.calls) == 2
+
+
 # ---------------------------------------------------------------- a list that is not sorted to the second
 
 

@@ -16,7 +16,7 @@ class OrderStatus(StrEnum):
     REQUIRES_ACTION = "REQUIRES_ACTION"
     NEEDS_REVIEW = "NEEDS_REVIEW"
     CANCELING = "CANCELING"
-    """A cancellation is stored: nothing is confirmed from now on, and the order becomes CANCELED or PAID by itself."""
+    """A cancellation is stored: the order becomes CANCELED, or PAID if its charge was first, by itself."""
     CANCELED = "CANCELED"
 
 

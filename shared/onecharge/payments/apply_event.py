@@ -104,8 +104,9 @@ def _record_dispute(event: DisputeEvent, tools: ReconcileTools) -> None:
 def _is_news(event: DisputeEvent, payment: Payment) -> bool:
     if event.created != payment.dispute_event_at:
         return event.created > payment.dispute_event_at
-    # Of one second, the creation is the oldest.
-    return event.status != payment.dispute_status and event.type != DISPUTE_CREATED
+    # Of one second, the creation is the oldest, and a dispute that is closed does not open again.
+    is_closed = payment.dispute_status in ("won", "lost", "warning_closed")
+    return event.status != payment.dispute_status and event.type != DISPUTE_CREATED and not is_closed
 
 
 def _order_of(event: StripeEvent, tools: ReconcileTools) -> str | None:

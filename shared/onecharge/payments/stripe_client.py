@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from http import HTTPStatus
 from typing import Any
 
 import boto3
@@ -57,7 +58,8 @@ def stripe_client(
 class CountingClient(stripe.RequestsClient):
     """Stripe's own HTTP client, which counts each try, and marks the refusal of an API key that was replaced since.
 
-    It follows no redirect: after one, a POST is a GET, and its response is not Stripe's answer.
+    It follows no redirect: after one, a POST is a GET, and its response is not Stripe's answer. The connection of an
+    informational response (1xx) is closed.
     """
 
     def __init__(
@@ -71,18 +73,29 @@ class CountingClient(stripe.RequestsClient):
     ) -> tuple[bytes, int, Mapping[str, str]]:
         """Send one request; the SDK itself calls this again for each retry."""
         if getattr(self._thread_local, "session", None) is None:
-            self._thread_local.session = requests.Session()
-            self._thread_local.session.max_redirects = 0
+            self._thread_local.session = _session()
         started_at = time.monotonic()
         status, request_id = NO_ANSWER, None
         try:
             body, code, received = super().request(method, url, headers, post_data)
             status, request_id = status_of(code), received.get("request-id")
+            if code < HTTPStatus.OK:
+                # http.client takes an informational response for the answer; the next request would read the real one.
+                self.close()  # type: ignore[no-untyped-call]  # of the SDK
+                raise stripe.APIConnectionError(f"informational response {code}", should_retry=True)
         finally:
             self._count(stripe_request(method.upper(), url, status, time.monotonic() - started_at, request_id))
         if code in REFUSED_KEY_STATUSES and self._is_key_replaced():
             received = {**received, API_KEY_REPLACED: "true"}
         return body, code, received
+
+
+def _session() -> requests.Session:
+    """A session that follows no redirect, and takes no password for Stripe from a .netrc file."""
+    session = requests.Session()
+    session.max_redirects = 0
+    session.auth = lambda request: request
+    return session
 
 
 class StripeAccount:

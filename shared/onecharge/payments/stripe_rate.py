@@ -35,12 +35,11 @@ class TokenBucket:
             tokens = min(BATCH_SIZE, self._tokens + max(0.0, now - self._counted_at) * self._per_second)
             # Below zero, the tokens of those who wait.
             wait_seconds = max(0.0, (1 - tokens) / self._per_second)
-            if now + wait_seconds > until:
-                return False
-            self._tokens, self._counted_at = tokens - 1, now
-        if wait_seconds:
+            is_in_time = now + wait_seconds <= until
+            self._tokens, self._counted_at = (tokens - 1 if is_in_time else tokens), now
+        if is_in_time and wait_seconds:
             self._sleep(wait_seconds)
-        return True
+        return is_in_time
 
 
 class StripeRate:
