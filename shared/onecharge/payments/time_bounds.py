@@ -3,7 +3,8 @@
     one try at Stripe x tries  <  one record  <  function timeout  <  lease  <  visibility timeout (template.yaml, 6 x)
 
 A lease that outlives the function means that the former owner has ended when the next one claims the row. These bounds
-save time and cost. No promise about money depends on them, except for the 22 hours.
+save time and cost. No promise about money depends on them, except for the 22 hours and
+a lookup's margins (SEARCH_LAG_SECONDS, FUTURE_MAX_SECONDS).
 
 Elsewhere: RequiresActionSeconds (template.yaml), BACKOFF_CAP_SECONDS (runtime/consumer.py), REEMIT_AFTER_SECONDS
 (work.py), UNATTENDED_SECONDS (reconcile.py).

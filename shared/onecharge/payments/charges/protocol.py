@@ -9,8 +9,9 @@ confirmed. docs/protocol.md gives the reason for each rule; testing/specificatio
 
     generation   the number of the order's PaymentIntent: 0, and one more after each that was canceled, or whose create
                  cannot be sent again under its key (a stored failure, other parameters)
-    final        of a state: this attempt has ended. Every state but PENDING; Stripe's later word may still change it
-    terminal     of a state: no attempt follows. CLOSED_STATES; the others, UNPAID_STATES, can still be charged
+    ended        of an attempt: no worker has anything to do now. Every state but PENDING; REQUIRES_ACTION waits for the
+                 customer, and Stripe's later word may still change each of them
+    closed       of an order: no attempt follows. CLOSED_STATES; the others, UNPAID_STATES, can still be charged
     unfinished   of a row: PENDING, REQUIRES_ACTION, or a cancellation is requested. The reconciler visits it
 """
 
@@ -66,7 +67,7 @@ class FrozenRequest:
         """Whether Stripe may have removed this order's idempotency keys.
 
         Stripe keeps them for 24 hours. We stop relying on them at 22: one hour of error for each of two clocks, the one
-        that set `placed_at` and the worker's. Only here does safety depend on clocks.
+        that set `placed_at` and the worker's. Safety depends on clocks only here, and in a lookup's margins (SEARCH_LAG_SECONDS, FUTURE_MAX_SECONDS).
         """
         return now - self.placed_at >= LOOKUP_AGE_SECONDS
 
