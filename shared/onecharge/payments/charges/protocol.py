@@ -67,7 +67,8 @@ class FrozenRequest:
         """Whether Stripe may have removed this order's idempotency keys.
 
         Stripe keeps them for 24 hours. We stop relying on them at 22: one hour of error for each of two clocks, the one
-        that set `placed_at` and the worker's. Safety depends on clocks only here, and in a lookup's margins (SEARCH_LAG_SECONDS, FUTURE_MAX_SECONDS).
+        that set `placed_at` and the worker's.
+        Safety depends on clocks only here, and in a lookup's margins (time_bounds.py).
         """
         return now - self.placed_at >= LOOKUP_AGE_SECONDS
 
