@@ -41,6 +41,7 @@ def build_broken(sam: Sam, build: Callable[[Sam], Path] = Sam.build) -> Path:
     return template
 
 
+@pytest.mark.nightly  # `make demo` follows the tests: two stacks for one demo are too many.
 def test_the_demo_notices_double_charges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

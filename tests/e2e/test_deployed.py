@@ -35,6 +35,7 @@ def environment(stack: Stack, tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.nightly
 def test_the_e2e_tests_run_against_a_stack_by_its_name(stack: Stack, environment: dict[str, str]) -> None:
     """As `make e2e STACK=…` runs them: those that need no fault, no customer at the bank, and no stack of their own."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "--stack", stack.stack_name]

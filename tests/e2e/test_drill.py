@@ -18,9 +18,9 @@ from local.stripe_standin.faults import Fault
 from testing.harness import PROJECT
 from testing.runbook import command_of, run_printed
 from testing.shop import PATIENCE_SECONDS, Shop, eventually
-from testing.stacks import own_stack
+from testing.stacks import on_drilled
 
-pytestmark = own_stack
+pytestmark = on_drilled
 
 ALARM, OK = "ALARM", "OK"
 _BY_MINUTES = 12
@@ -113,6 +113,7 @@ def test_poison(drill: Drill, stack: Stack, tmp_path: Path) -> None:
     assert drill.is_over("PaymentsDlqNotEmpty", "MessagesGivenUp")
 
 
+@pytest.mark.nightly
 def test_a_key_that_stripe_revoked(drill: Drill, shop: Shop, stack: Stack) -> None:
     """One page, and no second one for what it explains; with the new key the order is charged, once."""
     new_key = f"sk_test_{uuid4().hex}"
@@ -133,6 +134,7 @@ def test_a_key_that_stripe_revoked(drill: Drill, shop: Shop, stack: Stack) -> No
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("fault", "alarm"), [(Fault.UNAVAILABLE_503, "StripeServerErrors"), (Fault.DROP_BEFORE, "StripeNoAnswer")]
 )
@@ -177,27 +179,25 @@ def test_an_order_that_waits_for_a_person(drill: Drill, shop: Shop, stack: Stack
     assert drill.is_over("NeedsReview", "PersonDecides")
 
 
-# No command ends these alarms: each is over once nothing has been counted for its periods.
+def test_what_no_command_ends(drill: Drill, shop: Shop, stack: Stack) -> None:
+    """A charge is disputed, a refund returned, a message differs from its row, an item cannot be published.
 
-
-def test_a_charge_that_is_disputed(drill: Drill, shop: Shop) -> None:
-    """The customer's bank takes a charge back."""
-    order_id = shop.placed("pm_card_visa", "PAID")
-    shop.stripe.open_dispute(intent_of(shop, order_id))
-    shop.stripe.deliver_webhooks()
-    assert drill.goes_off("ChargeDisputed", "PersonDecides")
-    assert drill.is_over("ChargeDisputed")
-
-
-def test_a_refund_that_fails(drill: Drill, shop: Shop) -> None:
-    """The bank returns it days after it was made."""
-    order_id = shop.placed("pm_card_visa", "PAID")
-    assert shop.refund(order_id, amount=500).status_code == 202
-    made = eventually(lambda: refunds_of(shop, order_id), bool)
+    Each alarm is over once nothing has been counted for its periods; nobody is charged again.
+    """
+    disputed, refunded, differing = (shop.placed("pm_card_visa", "PAID") for _ in range(3))
+    shop.stripe.open_dispute(intent_of(shop, disputed))
+    assert shop.refund(refunded, amount=500).status_code == 202
+    made = eventually(lambda: refunds_of(shop, refunded), bool)
     shop.stripe.fail_refund(made[0])
     shop.stripe.deliver_webhooks()
-    assert drill.goes_off("RefundFailed", "PersonDecides")
-    assert drill.is_over("RefundFailed")
+    send_again_with_another_amount(shop, stack, differing)
+    damaged = {"order_id": {"S": f"ord_{uuid4().hex}"}, "status": {"S": "PENDING"}}
+    stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=damaged)
+    ended_by_time = ("ChargeDisputed", "RefundFailed", "MessageDiffers", "Unpublishable")
+    assert drill.goes_off(*ended_by_time, "PersonDecides", "MessagesGivenUp")
+    stack.aws.client("dynamodb").delete_item(TableName=stack.orders_table, Key={"order_id": damaged["order_id"]})
+    assert len(shop.charges(differing)) == 1
+    assert drill.is_over(*ended_by_time)
 
 
 def refunds_of(shop: Shop, order_id: str) -> list[str]:
@@ -205,14 +205,12 @@ def refunds_of(shop: Shop, order_id: str) -> list[str]:
     return [each["id"] for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id]
 
 
-def test_a_message_that_differs_from_the_row(drill: Drill, shop: Shop, stack: Stack) -> None:
-    """Somebody sends an order again, with another amount: the row counts, and nothing is charged for it."""
-    order_id = shop.placed("pm_card_visa", "PAID")
+def send_again_with_another_amount(shop: Shop, stack: Stack, order_id: str) -> None:
+    """The message that the order was published as, but for its amount."""
     [record] = json.loads((PROJECT / "events/charge_order/order_placed.json").read_text())["Records"]
     event = json.loads(record["body"])
-    item = stack.aws.client("dynamodb").get_item(TableName=stack.orders_table, Key={"order_id": {"S": order_id}})[
-        "Item"
-    ]
+    key = {"order_id": {"S": order_id}}
+    item = stack.aws.client("dynamodb").get_item(TableName=stack.orders_table, Key=key)["Item"]
     event |= {"id": f"{order_id}:1:placed", "subject": order_id}
     event["data"] |= {
         "order_id": order_id,
@@ -221,19 +219,6 @@ def test_a_message_that_differs_from_the_row(drill: Drill, shop: Shop, stack: St
         "placed_at": item["placed_at"]["S"],
     }
     shop.deliver(json.dumps(event))
-    assert drill.goes_off("MessageDiffers", "MessagesGivenUp")
-    assert len(shop.charges(order_id)) == 1
-    assert drill.is_over("MessageDiffers")
-
-
-def test_an_item_that_cannot_be_published(drill: Drill, stack: Stack) -> None:
-    """It is in the bucket, whole; the records behind it are published."""
-    order_id = f"ord_{uuid4().hex}"
-    damaged = {"order_id": {"S": order_id}, "status": {"S": "PENDING"}}
-    stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=damaged)
-    assert drill.goes_off("Unpublishable", "MessagesGivenUp")
-    stack.aws.client("dynamodb").delete_item(TableName=stack.orders_table, Key={"order_id": {"S": order_id}})
-    assert drill.is_over("Unpublishable")
 
 
 def intent_of(shop: Shop, order_id: str) -> str:

@@ -136,6 +136,7 @@ def ended_by(end: signal.Signals, local: "subprocess.Popen[str]", work_dir: Path
     return output
 
 
+@pytest.mark.nightly
 def test_the_stack_comes_up_and_goes_away(tmp_path: Path) -> None:
     """An order placed at the given address is charged at the given Stripe; after Ctrl-C nothing is left."""
     with running_standin() as stripe, running_local(tmp_path, STRIPE_API_BASE=stripe.base_url) as local:
@@ -147,6 +148,7 @@ def test_the_stack_comes_up_and_goes_away(tmp_path: Path) -> None:
     assert "\x1b[" not in output
 
 
+@pytest.mark.nightly
 def test_any_stripe_will_do(tmp_path: Path) -> None:
     """One without the stand-in's own endpoints, with another test key: it prints how to forward webhooks.
 
