@@ -22,8 +22,8 @@ from onecharge.payments.charges.protocol import (
     ConfirmResult,
     Create,
     Finalize,
-    FoundIntent,
     Payment,
+    StripeIntent,
     decide,
 )
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
@@ -212,7 +212,7 @@ def _discrepancies(facts: Facts) -> Iterator[Finding]:
             yield from _of_another(facts, each.intent)
 
 
-def _of_another(facts: Facts, intent: FoundIntent) -> Iterator[Finding]:
+def _of_another(facts: Facts, intent: StripeIntent) -> Iterator[Finding]:
     discrepancy = _discrepancy(facts, intent)
     is_known = facts.payment is None and facts.order is not None and facts.order.status in WAITING
     if discrepancy in (Discrepancy.NONE, Discrepancy.PAID_TWICE) or is_known:
@@ -253,11 +253,11 @@ def _canceled_by_hand(facts: Facts, payment: Payment, own: IntentFacts) -> Findi
     return broken(Cause.CANCELED_AT_STRIPE, f"{own.intent.payment_intent_id}, {reason}{at}", Move(what, until))
 
 
-def _discrepancy(facts: Facts, intent: FoundIntent) -> Discrepancy:
+def _discrepancy(facts: Facts, intent: StripeIntent) -> Discrepancy:
     return find_discrepancy(facts.payment, intent, now=facts.now, requires_action_seconds=facts.requires_action_seconds)
 
 
-def _differs(facts: Facts, intent: FoundIntent, cause: Cause, also: str = "") -> Finding:
+def _differs(facts: Facts, intent: StripeIntent, cause: Cause, also: str = "") -> Finding:
     payment = facts.payment
     row = f"the row is {payment.state}" if payment else "there is no row"
     if cause is Cause.OTHER_MONEY and payment:

@@ -34,7 +34,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import OUTCOMES, waits
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
+from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.refunds.protocol import Refund
 from onecharge.payments.refunds.store import RefundStore
@@ -130,7 +130,7 @@ def _advise_event(stack: Stack, event: Event) -> Advice:
             return keep(f"there is no rule for messages of the type {event.type}")
 
 
-def _at_stripe(stack: Stack, event: OrderPlacedEvent, payment: Payment | None) -> Sequence[FoundIntent] | None:
+def _at_stripe(stack: Stack, event: OrderPlacedEvent, payment: Payment | None) -> Sequence[StripeIntent] | None:
     """The PaymentIntent that the row names, or all of the order if there is no such row; None: unknown."""
     gateway = StripeGateway(stack.stripe)
     if payment is not None and payment.payment_intent_id is not None:
@@ -184,7 +184,7 @@ def advise_order_placed(
     event: OrderPlacedEvent,
     order: StoredOrder | None,
     payment: Payment | None,
-    found: Sequence[FoundIntent] | None,
+    found: Sequence[StripeIntent] | None,
 ) -> Advice:
     """Of a message that asks to charge an order.
 
@@ -206,7 +206,9 @@ def advise_order_placed(
     return _advise_present_attempt(order, payment, found)
 
 
-def _advise_present_attempt(order: StoredOrder, payment: Payment | None, found: Sequence[FoundIntent] | None) -> Advice:
+def _advise_present_attempt(
+    order: StoredOrder, payment: Payment | None, found: Sequence[StripeIntent] | None
+) -> Advice:
     """Of the message of an order's present attempt, neither PAID nor CANCELED."""
     match order.status:
         case OrderStatus.PAYMENT_DECLINED:
@@ -227,7 +229,7 @@ def _advise_present_attempt(order: StoredOrder, payment: Payment | None, found: 
     return redrive(f"the payment is {payment.state}, and the order does not know: its outcome is emitted again")
 
 
-def _advise_undecided(payment: Payment | None, found: Sequence[FoundIntent] | None, request: FrozenRequest) -> Advice:
+def _advise_undecided(payment: Payment | None, found: Sequence[StripeIntent] | None, request: FrozenRequest) -> Advice:
     """The row is PENDING, or there is none: Stripe knows."""
     lost = "" if payment else "the payment has no row; "
     if found is None:

@@ -18,7 +18,7 @@ from onecharge.contract.events import ORDER_ID_PATTERN, reason_of
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.gateway import StripeGateway, found_intent, list_refunds
-from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
+from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import payment_of
 from onecharge.payments.refunds.gateway import found_refund
 from onecharge.payments.refunds.protocol import FoundRefund, Refund
@@ -50,7 +50,7 @@ _SOURCES = (
 class IntentFacts:
     """A PaymentIntent of the order, with what happened to it, in Stripe's objects."""
 
-    intent: FoundIntent
+    intent: StripeIntent
     created: int
     canceled_at: int | None = None
     charges: Sequence[stripe.Charge] = ()

@@ -23,7 +23,7 @@ from enum import StrEnum
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import Finalize, FoundIntent, Payment
+from onecharge.payments.charges.protocol import Finalize, Payment, StripeIntent
 from onecharge.payments.refunds.protocol import (
     SPENT_KEY_SECONDS,
     FinalizeRefund,
@@ -55,7 +55,7 @@ class Seen:
     """The row, and then Stripe: whatever Stripe shows is newer than the row's revision."""
 
     payment: Payment | None
-    intents: Sequence[FoundIntent] = ()
+    intents: Sequence[StripeIntent] = ()
     """Every PaymentIntent of the order."""
     refunded: Mapping[str, int] = field(default_factory=dict)
     """Minor units of each that succeeded, without refunds that failed."""
@@ -94,7 +94,7 @@ class Reopen:
 class RefundSecond:
     """Refund this PaymentIntent in full, once."""
 
-    intent: FoundIntent
+    intent: StripeIntent
 
 
 type Step = Write | Reopen | RefundSecond
@@ -195,19 +195,19 @@ def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision
     return RefundSecond(left[0])
 
 
-def _own(seen: Seen, payment: Payment) -> FoundIntent | None:
+def _own(seen: Seen, payment: Payment) -> StripeIntent | None:
     return next((each for each in seen.intents if each.payment_intent_id == payment.payment_intent_id), None)
 
 
-def _succeeded(seen: Seen) -> list[FoundIntent]:
+def _succeeded(seen: Seen) -> list[StripeIntent]:
     return [each for each in seen.intents if each.status == "succeeded"]
 
 
-def _is_refunded(seen: Seen, intent: FoundIntent) -> bool:
+def _is_refunded(seen: Seen, intent: StripeIntent) -> bool:
     return seen.refunded.get(intent.payment_intent_id, 0) >= intent.amount_minor
 
 
-def _money(intent: FoundIntent) -> str:
+def _money(intent: StripeIntent) -> str:
     return f"{intent.amount_minor} {intent.currency}"
 
 

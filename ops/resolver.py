@@ -108,7 +108,7 @@ class ReviewStore(PaymentStore):
 
     def _write_review(self, payment: Payment, changes: Changes, review: Review) -> bool:
         recorded = _only_in_review(review.recorded(changes, payment.revision))
-        return self._write_if_unchanged(payment, recorded, only_if="#state = :needs_review")
+        return self._write_if_unchanged(payment, recorded, condition="#state = :needs_review")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class RefundReviewStore(RefundStore):
     def resolve(self, refund: Refund, final: FinalizeRefund, review: Review) -> bool:
         """Write the outcome on the revision, and the record; False if the row has changed since."""
         recorded = _only_in_review(review.recorded(self._final_changes(final, review.at), refund.revision))
-        return self._write_if_unchanged(refund, recorded, only_if="#state = :needs_review")
+        return self._write_if_unchanged(refund, recorded, condition="#state = :needs_review")
 
 
 # ---------------------------------------------------------------- read, decide, write

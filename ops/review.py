@@ -30,7 +30,7 @@ from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import RETRY
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
-from onecharge.payments.charges.protocol import CLOSED_STATES, FoundIntent, Payment
+from onecharge.payments.charges.protocol import CLOSED_STATES, Payment, StripeIntent
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.gateway import StripeRefunds
@@ -243,7 +243,7 @@ def _publish_again(stack: Stack, order_id: str) -> tuple[bool, str]:
     return True, "done: row and order are PENDING again; the order's message charges it, once"
 
 
-def refund_once(stack: Stack, payment: Payment, intent: FoundIntent) -> str | None:
+def refund_once(stack: Stack, payment: Payment, intent: StripeIntent) -> str | None:
     """Refund a PaymentIntent in full, once; returns why it is not refunded yet, or None.
 
     By the refund protocol, as the refund of a canceled order that was charged. Its id derives from the order and the

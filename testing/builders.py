@@ -6,7 +6,7 @@ from typing import Any
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
+from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.time_bounds import TimeBounds
 
 T0 = 1_800_000_000
@@ -55,7 +55,7 @@ def payment(**changes: Any) -> Payment:
     return Payment(**(row | changes))
 
 
-def intent(status: str = "succeeded", **changes: Any) -> FoundIntent:
+def intent(status: str = "succeeded", **changes: Any) -> StripeIntent:
     """`pi_1` of that order, as Stripe shows it."""
     shown: dict[str, Any] = {
         "payment_intent_id": "pi_1",
@@ -65,7 +65,7 @@ def intent(status: str = "succeeded", **changes: Any) -> FoundIntent:
         "customer_id": "cus_1",
         "placed_at": T0,
     }
-    return FoundIntent(**(shown | changes))
+    return StripeIntent(**(shown | changes))
 
 
 def stripe_intent(status: str = "requires_payment_method", **changes: Any) -> dict[str, Any]:

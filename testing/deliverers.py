@@ -9,7 +9,7 @@ from datetime import datetime
 import boto3
 from botocore.config import Config
 
-from charge_order.charge import charge_order
+from charge_order.order_placed import charge_order
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore

@@ -15,7 +15,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import cancel_payment
 from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
+from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import ReconcileSteps, ReconcileTools, reconcile_row
@@ -75,7 +75,7 @@ class PaymentService:
         tools = reconcile_tools(self.tools, self.refund_store, steps)
         return replace(tools, requires_action_seconds=self.requires_action_seconds)
 
-    def _refund_canceled_order(self, payment: Payment, intent: FoundIntent, _: object) -> None:
+    def _refund_canceled_order(self, payment: Payment, intent: StripeIntent, _: object) -> None:
         if self.refund_failing:
             raise self.refund_failing()
         self.refunded.append((payment.request.order_id, intent.payment_intent_id))

@@ -19,7 +19,7 @@ from benchmarks.survival.published_designs import (
     powertools_with_stripe_key,
 )
 from charge_order.app import ORDER_EVENT
-from charge_order.charge import charge_order
+from charge_order.order_placed import charge_order
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments

@@ -1,7 +1,7 @@
 """charge_order: charges orders, fed by the payments queue. This file only puts the parts together.
 
-SQS message ─► Consumer ─┬─► charge_order (charge.py) ─► claim ─► charge ─► finalize
-               (runtime) └─► cancel_order (cancel.py)
+SQS message ─► Consumer ─┬─► order_placed.py ─► claim ─► charge ─► finalize
+               (runtime) └─► cancel_requested.py
 """
 
 import time
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
-from charge_order.cancel import cancel_order
-from charge_order.charge import charge_order
+from charge_order.cancel_requested import cancel_order
+from charge_order.order_placed import charge_order
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, event_adapter
 from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.instruments import Instruments

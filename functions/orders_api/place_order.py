@@ -94,6 +94,7 @@ def store_order(
         items=[line.model_dump() for line in wanted.items],
         attempt_keys={digest_of(key): wanted.fingerprint},
     )
+    # One conditional write: attribute_not_exists(order_id).
     earlier = orders.put_if_new(item)
     if earlier is None:
         return StoredOrder.from_item(item), True

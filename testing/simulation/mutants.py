@@ -16,9 +16,9 @@ from onecharge.payments.charges.protocol import (
     Create,
     Decision,
     Finalize,
-    FoundIntent,
     FrozenRequest,
     Payment,
+    StripeIntent,
     Wait,
     decide,
     decide_after_lookup,
@@ -43,10 +43,10 @@ def _stepping(**steps: Any) -> Mutate:
     return mutate
 
 
-def _deciding(mutant: Callable[[Payment, FoundIntent, ConfirmResult], Decision]) -> Mutate:
+def _deciding(mutant: Callable[[Payment, StripeIntent, ConfirmResult], Decision]) -> Mutate:
     """Decisions about a PaymentIntent are these."""
 
-    def decided(payment: Payment, intent: FoundIntent | None, confirm_result: ConfirmResult) -> Decision:
+    def decided(payment: Payment, intent: StripeIntent | None, confirm_result: ConfirmResult) -> Decision:
         return mutant(payment, intent, confirm_result) if intent else decide(payment, intent, confirm_result)
 
     return _stepping(decide=decided)
@@ -72,7 +72,7 @@ def _with_little_time(mutant: type[StripeGateway]) -> Mutate:
 
     def mutate(world: World) -> None:
         class Hurried(mutant):  # type: ignore[misc, valid-type]
-            def find_payment_intents(self, request: FrozenRequest, **given: Any) -> list[FoundIntent]:
+            def find_payment_intents(self, request: FrozenRequest, **given: Any) -> list[StripeIntent]:
                 has_time = lambda: world.choices.happens(0.25)  # noqa: E731
                 return super().find_payment_intents(request, **{**given, "has_time": has_time})  # type: ignore[no-any-return]
 
@@ -184,7 +184,7 @@ def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METH
 class _OnlyListsAnHour(StripeGateway):
     def find_payment_intents(
         self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
-    ) -> list[FoundIntent]:
+    ) -> list[StripeIntent]:
         listed = self._listed(request.order_id, now - 3600, has_time)
         return [found_intent(self._retrieved(each, has_time)) for each in listed]
 
@@ -219,64 +219,64 @@ class _CancelsAsAbandoned(StripeGateway):
 # ---------------------------------------------------------------- decisions
 
 
-def _abandoned_is_canceled(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
+def _abandoned_is_canceled(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
     if intent.status == "canceled":
         intent = replace(intent, cancellation_reason=CancelReason.BY_CUSTOMER)
     return decide(payment, intent, confirm_result)
 
 
-def _canceled_without_stripe(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
+def _canceled_without_stripe(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
     decision = decide(payment, intent, confirm_result)
     if isinstance(decision, Cancel) and decision.reason is CancelReason.BY_CUSTOMER:
         return Finalize(PaymentState.CANCELED, intent.payment_intent_id, intent.generation)
     return decision
 
 
-def _beside_processing(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
+def _beside_processing(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
     decision = decide(payment, intent, confirm_result)
     return Create(payment.generation + 1) if isinstance(decision, Wait) else decision
 
 
-def _overlooks_the_request(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
+def _overlooks_the_request(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
     return decide(replace(payment, cancel_requested_at=None), intent, confirm_result)
 
 
-def _every_decline_is_ours(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
+def _every_decline_is_ours(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
     """As if it were known by its payment method, which the attempt before may have had as well."""
     return decide(replace(payment, declined_charge_id="another"), intent, confirm_result)
 
 
-def _no_decline_ends_an_attempt(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> Decision:
+def _no_decline_ends_an_attempt(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
     """A decline is tried again, with what Stripe stores under the key or not."""
     decision = decide(payment, intent, confirm_result)
     declined = isinstance(decision, Finalize) and decision.state is PaymentState.DECLINED
     return Cancel(CancelReason.ABANDONED, intent.payment_intent_id) if declined else decision
 
 
-def _looks_up_for_new_rows(row: Payment, created: FoundIntent | Finalize, tools: ChargeTools) -> Finalize | None:
+def _looks_up_for_new_rows(row: Payment, created: StripeIntent | Finalize, tools: ChargeTools) -> Finalize | None:
     return look_up(row, created, tools) if row.revision == 1 else None
 
 
-def _adopts(row: Payment, generation: int, tools: ChargeTools) -> FoundIntent | SpentKey | Finalize:
+def _adopts(row: Payment, generation: int, tools: ChargeTools) -> StripeIntent | SpentKey | Finalize:
     """What a lookup has found is confirmed."""
     created = create(row, generation, tools)
-    if not isinstance(created, FoundIntent) or not tools.keys_may_be_forgotten(row):
+    if not isinstance(created, StripeIntent) or not tools.keys_may_be_forgotten(row):
         return created
     found = tools.gateway.find_payment_intents(row.request, now=tools.instruments.now())
     others = (each for each in found if each.is_open and each.payment_intent_id != created.payment_intent_id)
     return next(others, created)
 
 
-def _leaves_it_open(payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]) -> Any:
+def _leaves_it_open(payment: Payment, own: StripeIntent | None, others: Sequence[StripeIntent]) -> Any:
     closed = [replace(each, status="canceled") if each.is_open else each for each in others]
     return decide_after_lookup(payment, own, closed)
 
 
-def _sees_no_trace(payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]) -> Any:
+def _sees_no_trace(payment: Payment, own: StripeIntent | None, others: Sequence[StripeIntent]) -> Any:
     return decide_after_lookup(payment, own, [replace(each, cancellation_reason=None) for each in others])
 
 
-def _goes_on_without_canceling(payment_intent_id: str, reason: CancelReason, tools: ChargeTools) -> FoundIntent:
+def _goes_on_without_canceling(payment_intent_id: str, reason: CancelReason, tools: ChargeTools) -> StripeIntent:
     """The next generation is created while the one before may still be confirmed."""
     if reason is CancelReason.BY_CUSTOMER:
         return cancel(payment_intent_id, reason, tools)
@@ -284,7 +284,7 @@ def _goes_on_without_canceling(payment_intent_id: str, reason: CancelReason, too
     return replace(intent, status="canceled", cancellation_reason=reason) if intent.is_open else intent
 
 
-def _finalizes_first(row: Payment, tools: ChargeTools) -> tuple[FoundIntent, ConfirmResult, Finalize | None]:
+def _finalizes_first(row: Payment, tools: ChargeTools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     final = Finalize(PaymentState.SUCCEEDED, row.payment_intent_id, row.generation)
     tools.store.finalize(row, final, now=tools.instruments.now())
     return confirm(row, tools)
@@ -292,10 +292,10 @@ def _finalizes_first(row: Payment, tools: ChargeTools) -> tuple[FoundIntent, Con
 
 def _confirms_before_it_is_stored(
     row: Payment, generation: int, tools: ChargeTools
-) -> FoundIntent | SpentKey | Finalize:
+) -> StripeIntent | SpentKey | Finalize:
     """The id is stored after the confirm."""
     created = create(row, generation, tools)
-    if isinstance(created, FoundIntent):
+    if isinstance(created, StripeIntent):
         created, _, _ = confirm(replace(row, payment_intent_id=created.payment_intent_id), tools)
     return created
 
@@ -316,7 +316,7 @@ def _reconciling(**steps: Any) -> Mutate:
     return mutate
 
 
-def _late_truth_is_ignored(payment: Payment | None, intent: FoundIntent, **given: Any) -> Discrepancy:
+def _late_truth_is_ignored(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
     """A success after a decline is nobody's business."""
     is_declined = payment is not None and payment.state is PaymentState.DECLINED
     return Discrepancy.NONE if is_declined else find_discrepancy(payment, intent, **given)

@@ -14,7 +14,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charges.charge import ChargeTools, Steps
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest
+from onecharge.payments.charges.protocol import FrozenRequest, StripeIntent
 from onecharge.payments.charges.store import UNFINISHED, PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, ReconcileSteps, ReconcileTools
@@ -139,7 +139,7 @@ class HurriedGateway(StripeGateway):
 
     def find_payment_intents(
         self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
-    ) -> list[FoundIntent]:
+    ) -> list[StripeIntent]:
         return super().find_payment_intents(request, now=now, has_time=lambda: has_time() and not self.hurry())
 
 

@@ -10,7 +10,7 @@ import pytest
 from responses import RequestsMock
 
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import CancelReason, FoundIntent
+from onecharge.payments.charges.protocol import CancelReason, StripeIntent
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from testing.builders import (
@@ -85,7 +85,7 @@ def test_a_payment_intent_names_its_order_and_generation(gateway: StripeGateway,
         "metadata": {**stripe_intent()["metadata"], "generation": "2"},
     }
     http.get(f"{INTENTS}/pi_1", json=stripe_intent("requires_action", **expanded))
-    assert gateway.retrieve("pi_1").intent == FoundIntent(
+    assert gateway.retrieve("pi_1").intent == StripeIntent(
         "pi_1",
         "requires_action",
         1099,
@@ -112,7 +112,7 @@ def test_missing_and_foreign_metadata_are_ignored(
     """The SDK's objects have no attribute for what a response leaves out."""
     body = {name: value for name, value in stripe_intent("succeeded", **changes).items() if value is not None}
     http.get(f"{INTENTS}/pi_1", json=body)
-    assert gateway.retrieve("pi_1").intent == FoundIntent("pi_1", "succeeded", 1099, "EUR")
+    assert gateway.retrieve("pi_1").intent == StripeIntent("pi_1", "succeeded", 1099, "EUR")
 
 
 @pytest.mark.parametrize("status", ["succeeded", "processing", "canceled"])

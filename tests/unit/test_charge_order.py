@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from responses import RequestsMock
 
 from charge_order.app import ORDER_EVENT
-from charge_order.charge import charge_order
+from charge_order.order_placed import charge_order
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.store import PaymentStore

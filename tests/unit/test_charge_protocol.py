@@ -17,9 +17,9 @@ from onecharge.payments.charges.protocol import (
     ConfirmResult,
     Create,
     Finalize,
-    FoundIntent,
     FrozenRequest,
     Payment,
+    StripeIntent,
     Wait,
     decide,
     decide_after_lookup,
@@ -90,7 +90,7 @@ def test_an_order_is_old_at_22_hours(age: int, is_old: bool) -> None:
         (intent("requires_payment_method", amount_minor=1), PaymentState.NEEDS_REVIEW),
     ],
 )
-def test_the_payment_intents_status_ends_the_attempt(shown: FoundIntent, state: PaymentState) -> None:
+def test_the_payment_intents_status_ends_the_attempt(shown: StripeIntent, state: PaymentState) -> None:
     """Other money than was frozen needs a person, and is never confirmed."""
     decision = decide(payment(), shown, confirm_result=ConfirmResult.OF_ANOTHER_WORKER)
     assert decided_state(decision) is state
@@ -234,7 +234,7 @@ def test_a_found_one_is_never_confirmed(status: str) -> None:
 
 
 @pytest.mark.parametrize("others", [[], [ABANDONED], [CANCELED], [PROCESSING], [intent("requires_action")]])
-def test_one_that_succeeded_is_the_payment(others: list[FoundIntent]) -> None:
+def test_one_that_succeeded_is_the_payment(others: list[StripeIntent]) -> None:
     """Other PaymentIntents do not matter then."""
     decision = decide_after_lookup(WITHOUT, OWN, [*others, SUCCEEDED])
     assert isinstance(decision, Finalize)
@@ -250,7 +250,7 @@ def test_one_that_succeeded_is_the_payment(others: list[FoundIntent]) -> None:
         [intent("requires_capture"), CANCELED],
     ],
 )
-def test_an_impossible_find_needs_a_person(found: list[FoundIntent]) -> None:
+def test_an_impossible_find_needs_a_person(found: list[StripeIntent]) -> None:
     """Two have succeeded, the money differs, or the status is unexpected."""
     assert decided_state(decide_after_lookup(WITHOUT, OWN, found)) is PaymentState.NEEDS_REVIEW
 
@@ -263,7 +263,7 @@ def test_our_own_counts_among_those_that_succeeded() -> None:
 
 
 @pytest.mark.parametrize("others", [[], [CANCELED], [ABANDONED], [intent("requires_payment_method")]])
-def test_one_that_is_processing_is_waited_for(others: list[FoundIntent]) -> None:
+def test_one_that_is_processing_is_waited_for(others: list[StripeIntent]) -> None:
     """It may yet succeed, so nothing is confirmed beside it, and the order is not CANCELED."""
     assert decide_after_lookup(WITHOUT, OWN, [*others, PROCESSING]) == Wait()
 
@@ -314,7 +314,7 @@ FREE = payment(lease_expires_at=T0)
 OTHER = intent("succeeded", payment_intent_id="pi_2")
 OTHER_MONEY = intent("succeeded", amount_minor=1)
 
-CASES: list[tuple[str, Payment | None, FoundIntent, Discrepancy]] = [
+CASES: list[tuple[str, Payment | None, StripeIntent, Discrepancy]] = [
     ("no row, a charge", None, intent(), Discrepancy.LOST_ROW),
     ("no row, no charge", None, DECLINE, Discrepancy.NONE),
     ("held, its charge", HELD, intent(), Discrepancy.NONE),
@@ -354,13 +354,13 @@ CASES: list[tuple[str, Payment | None, FoundIntent, Discrepancy]] = [
 
 
 @pytest.mark.parametrize(("of", "shown", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_row_is_compared_with_stripe(of: Payment | None, shown: FoundIntent, expected: Discrepancy) -> None:
+def test_a_row_is_compared_with_stripe(of: Payment | None, shown: StripeIntent, expected: Discrepancy) -> None:
     """A success wins over everything but another success. Nothing else changes a row, unless it waits."""
     assert find_discrepancy(of, shown, now=T0 + 1, requires_action_seconds=HOUR) is expected
 
 
 @pytest.mark.parametrize("shown", [intent("requires_action"), ASKS_AGAIN])
-def test_an_action_expires(shown: FoundIntent) -> None:
+def test_an_action_expires(shown: StripeIntent) -> None:
     """Its time counts from when the row began to wait, however Stripe shows it."""
     waits = row(PaymentState.REQUIRES_ACTION)
 

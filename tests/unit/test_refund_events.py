@@ -5,7 +5,7 @@ import stripe
 
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.apply_event import RefundDiscrepancy
-from onecharge.payments.charges.protocol import FoundIntent
+from onecharge.payments.charges.protocol import StripeIntent
 from onecharge.payments.charges.store import payment_of
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.protocol import refund_id_of_canceled_order
@@ -14,7 +14,7 @@ from onecharge.runtime.consumer import BackOff, Done
 from testing.refund_harness import OTHER_REFUND_ID, REFUND_ID, RefundHarness, crash, requested_with
 from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, paid
 
-INTENT = FoundIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")
+INTENT = StripeIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")
 
 
 @pytest.fixture

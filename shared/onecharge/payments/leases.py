@@ -160,14 +160,14 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
         """Write the final state, and release the lease. Raises WriteRefused."""
         return self._write_as_owner(row, self._final_changes(final, now))
 
-    def _write_as_owner(self, row: Row, changes: Changes, *, only_if: str = "") -> Row:
+    def _write_as_owner(self, row: Row, changes: Changes, *, condition: str = "") -> Row:
         """Change the row as its lease owner; returns it after the write. Raises WriteRefused."""
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item(row.key),
                 UpdateExpression=_with_next_revision(changes).expression,
-                ConditionExpression=_IS_OWNER + (f" AND {only_if}" if only_if else ""),
+                ConditionExpression=_IS_OWNER + (f" AND {condition}" if condition else ""),
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues=expression_values(
                     **changes.values, one=1, pending=PENDING, ours=row.lease_owner or "nobody"
@@ -188,14 +188,14 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
         """Make the table's stream carry the row once more; False if the row has changed since it was read."""
         return self._write_if_unchanged(row, Changes({"last_emitted_at": ":now"}, {"now": now}))
 
-    def _write_if_unchanged(self, row: Row, changes: Changes, *, only_if: str = "") -> bool:
-        names = {"#state": "state"} if "#state" in changes.sets or "#state" in only_if else {}
+    def _write_if_unchanged(self, row: Row, changes: Changes, *, condition: str = "") -> bool:
+        names = {"#state": "state"} if "#state" in changes.sets or "#state" in condition else {}
         try:
             self.client.update_item(
                 TableName=self.table,
                 Key=to_item(row.key),
                 UpdateExpression=_with_next_revision(changes).expression,
-                ConditionExpression="revision = :revision" + (f" AND {only_if}" if only_if else ""),
+                ConditionExpression="revision = :revision" + (f" AND {condition}" if condition else ""),
                 ExpressionAttributeValues=expression_values(**changes.values, one=1, revision=row.revision),
                 **({"ExpressionAttributeNames": names} if names else {}),  # type: ignore[arg-type]  # One argument.
             )
@@ -217,20 +217,20 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
             return False
         return True
 
-    def _write(
-        self, key: Mapping[str, Any], changes: Changes, *, only_if: str, names: Mapping[str, str] | None = None
+    def _update_if(
+        self, key: Mapping[str, Any], changes: Changes, *, condition: str, names: Mapping[str, str] | None = None
     ) -> tuple[bool, Row]:
         """One conditional write: whether it was made, and the row after it, or as it was if it was refused.
 
         So a duplicate costs one request, and no read. Raises NoSuchRow.
         """
-        used = {**(names or {}), **({"#state": "state"} if "#state" in only_if else {})}
+        used = {**(names or {}), **({"#state": "state"} if "#state" in condition else {})}
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item(key),
                 UpdateExpression=changes.expression,
-                ConditionExpression=only_if,
+                ConditionExpression=condition,
                 **({"ExpressionAttributeNames": used} if used else {}),  # type: ignore[arg-type]  # One argument.
                 ExpressionAttributeValues=expression_values(**changes.values),
                 ReturnValues="ALL_NEW",

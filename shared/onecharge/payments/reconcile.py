@@ -27,8 +27,8 @@ from onecharge.payments.charges.protocol import (
     CancelReason,
     ConfirmResult,
     Finalize,
-    FoundIntent,
     Payment,
+    StripeIntent,
 )
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.refund import RefundTools
@@ -107,7 +107,7 @@ _CAUSES = {
 
 
 def find_discrepancy(
-    payment: Payment | None, intent: FoundIntent, *, now: float, requires_action_seconds: int
+    payment: Payment | None, intent: StripeIntent, *, now: float, requires_action_seconds: int
 ) -> Discrepancy:
     """Compare the row, or its absence, with the PaymentIntent.
 
@@ -130,7 +130,7 @@ def find_discrepancy(
     return Discrepancy.NONE
 
 
-def _of_success(payment: Payment, intent: FoundIntent, now: float) -> Discrepancy:
+def _of_success(payment: Payment, intent: StripeIntent, now: float) -> Discrepancy:
     is_own = intent.payment_intent_id == payment.payment_intent_id
     if is_own and payment.state is PaymentState.PENDING and now < payment.lease_expires_at:
         # The lease owner finalizes it; if it crashes, SQS delivers the message again.
@@ -144,7 +144,7 @@ def _of_success(payment: Payment, intent: FoundIntent, now: float) -> Discrepanc
     return Discrepancy.PAID_LATE if payment.state is PaymentState.DECLINED else Discrepancy.PAID
 
 
-def _of_requires_action(payment: Payment, intent: FoundIntent, *, expired: bool) -> Discrepancy:
+def _of_requires_action(payment: Payment, intent: StripeIntent, *, expired: bool) -> Discrepancy:
     if intent.is_canceled_by_customer:
         return Discrepancy.CANCELED
     if payment.cancel_requested_at is not None:
@@ -220,7 +220,7 @@ def _is_attended(payment: Payment, tools: "ReconcileTools") -> bool:
     return payment.state is PaymentState.PENDING and tools.charge.instruments.clock() < attended_until
 
 
-def _finish_unattended(payment: Payment, intent: FoundIntent, tools: "ReconcileTools") -> bool:
+def _finish_unattended(payment: Payment, intent: StripeIntent, tools: "ReconcileTools") -> bool:
     """Finalize an unattended row if Stripe has decided its attempt; returns as `reconcile_row` does."""
     if payment.state is not PaymentState.PENDING:
         return payment.state is PaymentState.REQUIRES_ACTION
@@ -237,7 +237,7 @@ def _finish_unattended(payment: Payment, intent: FoundIntent, tools: "ReconcileT
 # ---------------------------------------------------------------- one discrepancy
 
 
-def _correct(order_id: str, payment: Payment | None, intent: FoundIntent, tools: "ReconcileTools") -> bool:
+def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools: "ReconcileTools") -> bool:
     """Act on the discrepancy; False if there is none."""
     discrepancy = tools.compare(payment, intent)
     if discrepancy is Discrepancy.NONE:
@@ -256,7 +256,7 @@ def _correct(order_id: str, payment: Payment | None, intent: FoundIntent, tools:
     return True
 
 
-def _expire(order_id: str, payment: Payment, intent: FoundIntent, tools: "ReconcileTools") -> None:
+def _expire(order_id: str, payment: Payment, intent: StripeIntent, tools: "ReconcileTools") -> None:
     """Cancel the PaymentIntent first: the customer's page could still confirm it. Stripe decides the race."""
     canceled = _intent_of(tools.charge.gateway.cancel(intent.payment_intent_id, CancelReason.ABANDONED))
     if canceled is None or canceled.is_open:
@@ -264,7 +264,7 @@ def _expire(order_id: str, payment: Payment, intent: FoundIntent, tools: "Reconc
     _correct(order_id, payment, canceled, tools)
 
 
-def _recover(order_id: str, intent: FoundIntent, tools: "ReconcileTools") -> None:
+def _recover(order_id: str, intent: StripeIntent, tools: "ReconcileTools") -> None:
     """Write a paid order's lost row again."""
     now = tools.charge.instruments.now()
     if not tools.charge.store.recover(order_id, intent, correlation_id="recovered", now=now):
@@ -282,7 +282,7 @@ def _write(payment: Payment, final: Finalize, tools: "ReconcileTools") -> None:
     instruments.log("payment finalized as Stripe shows it", **about)
 
 
-def _final(state: PaymentState, intent: FoundIntent) -> Finalize:
+def _final(state: PaymentState, intent: StripeIntent) -> Finalize:
     code = OTHER_MONEY if state is PaymentState.NEEDS_REVIEW else None
     if state is not PaymentState.DECLINED:
         return Finalize(state, intent.payment_intent_id, intent.generation, code=code)
@@ -301,17 +301,17 @@ def _final(state: PaymentState, intent: FoundIntent) -> Finalize:
 # ---------------------------------------------------------------- what they work with
 
 
-def retrieve(payment_intent_id: str, tools: "ReconcileTools") -> FoundIntent | None:
+def retrieve(payment_intent_id: str, tools: "ReconcileTools") -> StripeIntent | None:
     """The PaymentIntent as it is now; None if our Stripe account has none of that id."""
     return _intent_of(tools.charge.gateway.retrieve(payment_intent_id))
 
 
-def refresh(shown: FoundIntent, tools: "ReconcileTools") -> FoundIntent | None:
+def refresh(shown: StripeIntent, tools: "ReconcileTools") -> StripeIntent | None:
     """A PaymentIntent that an event shows, as it is now."""
     return retrieve(shown.payment_intent_id, tools)
 
 
-def _intent_of(response: StripeResponse) -> FoundIntent | None:
+def _intent_of(response: StripeResponse) -> StripeIntent | None:
     if response.failure is None:
         return response.intent
     if response.failure.kind is ResponseKind.NOT_FOUND:
@@ -324,8 +324,8 @@ class ReconcileSteps:
     """The steps of reconciling, by name: the simulation replaces one to see that a broken protocol is caught."""
 
     find_discrepancy: Callable[..., Discrepancy] = find_discrepancy
-    refresh: Callable[[FoundIntent, "ReconcileTools"], FoundIntent | None] = refresh
-    refund_canceled_order: Callable[[Payment, FoundIntent, RefundTools], object] = refund_canceled_order
+    refresh: Callable[[StripeIntent, "ReconcileTools"], StripeIntent | None] = refresh
+    refund_canceled_order: Callable[[Payment, StripeIntent, RefundTools], object] = refund_canceled_order
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ class ReconcileTools:
     """How long a customer may take to authenticate."""
     steps: ReconcileSteps = field(default_factory=ReconcileSteps)
 
-    def compare(self, payment: Payment | None, intent: FoundIntent) -> Discrepancy:
+    def compare(self, payment: Payment | None, intent: StripeIntent) -> Discrepancy:
         """How the row differs from the PaymentIntent at this moment."""
         return self.steps.find_discrepancy(
             payment,
@@ -348,14 +348,14 @@ class ReconcileTools:
         )
 
     def report(
-        self, metric: str, cause: Cause, message: str, *about: Payment | FoundIntent | None, **details: object
+        self, metric: str, cause: Cause, message: str, *about: Payment | StripeIntent | None, **details: object
     ) -> None:
         """Raise an alarm: something happened that should not, or that no rule can correct."""
         for each in about:
             match each:
                 case Payment():
                     details |= {**each.log_fields, "state": each.state}
-                case FoundIntent():
+                case StripeIntent():
                     details |= {"payment_intent_id": each.payment_intent_id, "status_at_stripe": each.status}
         self.charge.instruments.count(metric)
         self.charge.instruments.log(message, alarm=cause, **details)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import stripe
 
 from onecharge.payments.charges.gateway import found_intent
-from onecharge.payments.charges.protocol import FoundIntent
+from onecharge.payments.charges.protocol import StripeIntent
 from onecharge.payments.stripe_responses import metadata_of, order_id_of
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
@@ -69,7 +69,7 @@ class PaymentIntentEvent(StripeEvent):
     """A PaymentIntent of ours, as it was when Stripe created the event."""
 
     order_id: str
-    intent: FoundIntent
+    intent: StripeIntent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charges.protocol import FoundIntent, FrozenRequest, Payment
+from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose
@@ -60,7 +60,7 @@ def row(state: PaymentState, age: int, **changes: Any) -> Payment:
 
 
 def intent(status: str, id_: str = "pi_1", *, disputes: Iterable[Any] = (), **changes: Any) -> IntentFacts:
-    found = FoundIntent(id_, status, 2500, "EUR", placed_at=NOW - HOUR, customer_id="cus_1")
+    found = StripeIntent(id_, status, 2500, "EUR", placed_at=NOW - HOUR, customer_id="cus_1")
     return IntentFacts(intent=replace(found, **changes), created=NOW - HOUR, disputes=tuple(disputes))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import Finalize, FoundIntent
+from onecharge.payments.charges.protocol import Finalize, StripeIntent
 from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FinalizeRefund, FoundRefund, FrozenRefund, Refund
 from ops.resolutions import (
     CancelFirst,
@@ -26,12 +26,12 @@ REVIEW, SUCCEEDED = PaymentState.NEEDS_REVIEW, PaymentState.SUCCEEDED
 PAID, RETRY, CANCEL, SECOND = Resolution
 
 
-def intent(status: str, id_: str = "pi_1", **changes: Any) -> FoundIntent:
+def intent(status: str, id_: str = "pi_1", **changes: Any) -> StripeIntent:
     return builders.intent(status, payment_intent_id=id_, **changes)
 
 
 def seen(
-    *intents: FoundIntent, state: PaymentState = REVIEW, refunded: dict[str, int] | None = None, **row: Any
+    *intents: StripeIntent, state: PaymentState = REVIEW, refunded: dict[str, int] | None = None, **row: Any
 ) -> Seen:
     return Seen(builders.payment(state=state, **row), intents, refunded or {})
 

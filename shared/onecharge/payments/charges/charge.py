@@ -26,8 +26,8 @@ from onecharge.payments.charges.protocol import (
     Create,
     Decision,
     Finalize,
-    FoundIntent,
     Payment,
+    StripeIntent,
     Wait,
     decide,
     decide_after_lookup,
@@ -98,7 +98,7 @@ class SpentKey:
     """The key has created a PaymentIntent with other parameters: only a lookup finds it."""
 
 
-def create(row: Payment, generation: int, tools: "ChargeTools") -> FoundIntent | SpentKey | Finalize:
+def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent | SpentKey | Finalize:
     """Create the generation's PaymentIntent; no money moves. Finalize: Stripe refuses to create any."""
     tools.wait_for_token(tools.rate.creates.take)
     response = tools.gateway.create(row.request, generation)
@@ -122,7 +122,7 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> FoundIntent |
     raise _retry(failure)
 
 
-def confirm(row: Payment, tools: "ChargeTools") -> tuple[FoundIntent, ConfirmResult, Finalize | None]:
+def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     """Confirm the row's PaymentIntent: returns it as it is then, and what to finalize it as if that was refused."""
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.gateway.confirm(row)
@@ -145,9 +145,9 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[FoundIntent, ConfirmRes
     return intent, ConfirmResult.UNANSWERED if refusal else _proved_by(failure), refusal
 
 
-def look_up(row: Payment, created: FoundIntent | Finalize, tools: "ChargeTools") -> Finalize | None:
+def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools") -> Finalize | None:
     """Look up the order's other PaymentIntents, and cancel those that are open. None: go on with what was created."""
-    own = created if isinstance(created, FoundIntent) else None
+    own = created if isinstance(created, StripeIntent) else None
     if own and not own.is_open:
         return None
     tools.require_time()
@@ -170,13 +170,13 @@ def look_up(row: Payment, created: FoundIntent | Finalize, tools: "ChargeTools")
     return decision
 
 
-def retrieve(payment_intent_id: str, tools: "ChargeTools") -> FoundIntent:
+def retrieve(payment_intent_id: str, tools: "ChargeTools") -> StripeIntent:
     """The PaymentIntent as it is now."""
     tools.require_time()
     return _intent_of(tools.gateway.retrieve(payment_intent_id))
 
 
-def cancel(payment_intent_id: str, reason: CancelReason, tools: "ChargeTools") -> FoundIntent:
+def cancel(payment_intent_id: str, reason: CancelReason, tools: "ChargeTools") -> StripeIntent:
     """Cancel the PaymentIntent; returns it as it is then, which may be `succeeded`: Stripe decides the race."""
     tools.require_time()
     intent = _intent_of(tools.gateway.cancel(payment_intent_id, reason))
@@ -192,15 +192,15 @@ def cancel(payment_intent_id: str, reason: CancelReason, tools: "ChargeTools") -
 class Steps:
     """The steps of `charge`, by name: the simulation replaces one to see that a broken protocol is caught."""
 
-    decide: Callable[[Payment, FoundIntent | None, ConfirmResult], Decision] = decide
-    create: Callable[[Payment, int, "ChargeTools"], FoundIntent | SpentKey | Finalize] = create
-    look_up: Callable[[Payment, FoundIntent | Finalize, "ChargeTools"], Finalize | None] = look_up
+    decide: Callable[[Payment, StripeIntent | None, ConfirmResult], Decision] = decide
+    create: Callable[[Payment, int, "ChargeTools"], StripeIntent | SpentKey | Finalize] = create
+    look_up: Callable[[Payment, StripeIntent | Finalize, "ChargeTools"], Finalize | None] = look_up
     decide_after_lookup: Callable[
-        [Payment, FoundIntent | None, list[FoundIntent]], Finalize | CancelFound | Wait | None
+        [Payment, StripeIntent | None, list[StripeIntent]], Finalize | CancelFound | Wait | None
     ] = decide_after_lookup
-    confirm: Callable[[Payment, "ChargeTools"], tuple[FoundIntent, ConfirmResult, Finalize | None]] = confirm
-    retrieve: Callable[[str, "ChargeTools"], FoundIntent] = retrieve
-    cancel: Callable[[str, CancelReason, "ChargeTools"], FoundIntent] = cancel
+    confirm: Callable[[Payment, "ChargeTools"], tuple[StripeIntent, ConfirmResult, Finalize | None]] = confirm
+    retrieve: Callable[[str, "ChargeTools"], StripeIntent] = retrieve
+    cancel: Callable[[str, CancelReason, "ChargeTools"], StripeIntent] = cancel
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class ChargeTools:
         self.instruments.log(failure.kind, alarm=cause, **row.log_fields, stripe_request_id=failure.request_id)
 
 
-def _intent_of(response: StripeResponse) -> FoundIntent:
+def _intent_of(response: StripeResponse) -> StripeIntent:
     if response.intent is None or response.failure:
         raise _retry(_failure_of(response))
     return response.intent

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import stripe
 
-from onecharge.payments.charges.protocol import CancelReason, FoundIntent, FrozenRequest, Payment
+from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment, StripeIntent
 from onecharge.payments.stripe_responses import (
     Failure,
     LookupInconclusive,
@@ -57,7 +57,7 @@ class NoSuchPaymentIntent(Exception):
 class StripeResponse:
     """A PaymentIntent, or why there is none."""
 
-    intent: FoundIntent | None = None
+    intent: StripeIntent | None = None
     failure: Failure | None = None
     is_replay: bool = False
     """The stored response of an earlier request: it proves the PaymentIntent's id, not its current status."""
@@ -134,7 +134,7 @@ class StripeGateway:
 
     def find_payment_intents(
         self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
-    ) -> list[FoundIntent]:
+    ) -> list[StripeIntent]:
         """Every PaymentIntent of the order.
 
         Search can query metadata, but is eventually consistent; the list is immediate, but cannot filter by metadata.
@@ -257,12 +257,12 @@ def _ids_of(order_id: str, intents: Iterable[stripe.PaymentIntent]) -> list[str]
     return [intent.id for intent in intents if metadata_of(intent).get("order_id") == order_id]
 
 
-def found_intent(intent: Any) -> FoundIntent:
+def found_intent(intent: Any) -> StripeIntent:
     """What the protocol needs to know of a PaymentIntent that the SDK returned."""
     # The SDK's objects have no attribute for what a response leaves out.
     error = getattr(intent, "last_payment_error", None)
     metadata = metadata_of(intent)
-    return FoundIntent(
+    return StripeIntent(
         payment_intent_id=intent.id,
         status=intent.status,
         amount_minor=intent.amount,

@@ -150,7 +150,7 @@ class Payment:
 
 
 @dataclass(frozen=True)
-class FoundIntent:
+class StripeIntent:
     """A PaymentIntent, as Stripe shows it."""
 
     payment_intent_id: str
@@ -318,7 +318,7 @@ type Decision = Finalize | Confirm | Cancel | Create | Wait
 
 
 def decide(
-    payment: Payment, intent: FoundIntent | None, confirm_result: ConfirmResult = ConfirmResult.UNANSWERED
+    payment: Payment, intent: StripeIntent | None, confirm_result: ConfirmResult = ConfirmResult.UNANSWERED
 ) -> Decision:
     """What to do next with a claimed row, by the status of its PaymentIntent (None: the row has none)."""
     if intent is None:
@@ -352,7 +352,7 @@ def decide(
             return Confirm() if confirm_result is ConfirmResult.UNANSWERED else abandon
 
 
-def is_decline_of(payment: Payment, intent: FoundIntent, confirm_result: ConfirmResult) -> bool:
+def is_decline_of(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> bool:
     """Whether the decline that the PaymentIntent shows belongs to the current attempt.
 
     A worker that can confirm finds out by confirming: the attempt's one key replays its own answer. The PaymentIntent
@@ -366,7 +366,7 @@ def is_decline_of(payment: Payment, intent: FoundIntent, confirm_result: Confirm
 
 
 def decide_after_lookup(
-    payment: Payment, own: FoundIntent | None, others: Sequence[FoundIntent]
+    payment: Payment, own: StripeIntent | None, others: Sequence[StripeIntent]
 ) -> Finalize | CancelFound | Wait | None:
     """What follows from the order's other PaymentIntents, before the id of `own` is written; None: nothing does.
 
@@ -393,7 +393,7 @@ def decide_after_lookup(
     return _finalize(PaymentState.CANCELED, canceled[0]) if canceled else None
 
 
-def _finalize(state: PaymentState, intent: FoundIntent) -> Finalize:
+def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
     declined = state is PaymentState.DECLINED
     # Also for REQUIRES_ACTION: a later attempt takes the row over, and must not take the failed charge for its own.
     open_for_another = declined or state is PaymentState.REQUIRES_ACTION
@@ -407,5 +407,5 @@ def _finalize(state: PaymentState, intent: FoundIntent) -> Finalize:
     )
 
 
-def _review(intent: FoundIntent, why: str) -> Finalize:
+def _review(intent: StripeIntent, why: str) -> Finalize:
     return Finalize(PaymentState.NEEDS_REVIEW, intent.payment_intent_id, intent.generation, code=why)

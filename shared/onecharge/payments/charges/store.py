@@ -19,9 +19,9 @@ from onecharge.payments.charges.protocol import (
     CLOSED_STATES,
     UNPAID_STATES,
     Finalize,
-    FoundIntent,
     FrozenRequest,
     Payment,
+    StripeIntent,
 )
 from onecharge.payments.leases import (
     LEASE_IS_FREE,
@@ -93,7 +93,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         lease_seconds: int,
     ) -> Claim[Payment]:
         """Claim the attempt, or say why not. A row that exists keeps what it froze."""
-        is_claimed, payment = self._write(
+        is_claimed, payment = self._update_if(
             _key(request.order_id),
             Changes(
                 _EVERY_CLAIM_SETS | _FIRST_CLAIM_SETS | {"attempt": ":attempt", **_ATTEMPT_SETS},
@@ -106,7 +106,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
                 },
                 removes=_LAST_RESULT,
             ),
-            only_if=_CLAIMABLE,
+            condition=_CLAIMABLE,
             names=attempt_names(attempt),
         )
         return Claimed(payment) if is_claimed else refusal_of(payment, attempt)
@@ -136,10 +136,10 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             "zero": 0,
             "one": 1,
         }
-        _, payment = self._write(
+        _, payment = self._update_if(
             _key(request.order_id),
             Changes(_FIRST_CLAIM_SETS | sets, values, removes=["expires_at"]),
-            only_if=f"{ROW_IS_NEW} OR {_IS_UNPAID}",
+            condition=f"{ROW_IS_NEW} OR {_IS_UNPAID}",
             names=attempt_names(attempt),
         )
         return payment
@@ -148,10 +148,10 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         """Claim a row whose cancellation is requested, whatever its attempt."""
         values = {**_UNPAID, **_lease(order_id, owner, now, lease_seconds)}
         try:
-            is_claimed, payment = self._write(
+            is_claimed, payment = self._update_if(
                 _key(order_id),
                 Changes(_EVERY_CLAIM_SETS, values, removes=_LAST_RESULT),
-                only_if=f"attribute_exists(cancel_requested_at) AND {_IS_UNPAID} AND {LEASE_IS_FREE}",
+                condition=f"attribute_exists(cancel_requested_at) AND {_IS_UNPAID} AND {LEASE_IS_FREE}",
             )
         except NoSuchRow:
             # The row was lost since the request was written: nothing to claim, and nobody's lease to wait for.
@@ -181,7 +181,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         return self._write_as_owner(
             payment,
             Changes({"payment_intent_id": ":payment_intent_id", "generation": ":generation"}, values),
-            only_if=f"attempt = :attempt AND {replaces}",
+            condition=f"attempt = :attempt AND {replaces}",
         )
 
     def finalize(self, row: Payment, final: Finalize, *, now: int) -> Payment:
@@ -192,12 +192,12 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
                 worker still has the lease, which ends by itself: the next claim finds the request, and cancels.
         """
         changes = final_changes(final, now)
-        only_if = "attempt = :attempt"
+        condition = "attempt = :attempt"
         if final.state not in CLOSED_STATES:
             # The row would leave the index, or wait for the customer: nobody would finish the cancellation.
-            only_if += " AND attribute_not_exists(cancel_requested_at)"
+            condition += " AND attribute_not_exists(cancel_requested_at)"
         with_attempt = Changes(changes.sets, {**changes.values, "attempt": row.attempt}, changes.removes)
-        return self._write_as_owner(row, with_attempt, only_if=only_if)
+        return self._write_as_owner(row, with_attempt, condition=condition)
 
     # ------------------------------------------------------------ for webhooks and scheduled runs
 
@@ -205,7 +205,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         """The row of the order, strongly consistent."""
         return self._read(_key(order_id))
 
-    def recover(self, order_id: str, intent: FoundIntent, *, correlation_id: str, now: int) -> bool:
+    def recover(self, order_id: str, intent: StripeIntent, *, correlation_id: str, now: int) -> bool:
         """Write a lost row anew, from its PaymentIntent that succeeded; False if there is a row by now."""
         return self._put_new(recovered_item(order_id, intent, correlation_id=correlation_id, now=now))
 
@@ -331,7 +331,7 @@ def final_changes(final: Finalize, now: int) -> Changes:
     return Changes({**sets, "expires_at": ":expires_at"}, values, removes)
 
 
-def recovered_item(order_id: str, intent: FoundIntent, *, correlation_id: str, now: int) -> dict[str, Any]:
+def recovered_item(order_id: str, intent: StripeIntent, *, correlation_id: str, now: int) -> dict[str, Any]:
     """The attributes of a lost row, as far as its PaymentIntent, which succeeded, still has them."""
     return {
         "order_id": order_id,

@@ -1,6 +1,6 @@
 """An order that is charged although it is canceled: the payment service refunds it without being asked."""
 
-from onecharge.payments.charges.protocol import FoundIntent, Payment
+from onecharge.payments.charges.protocol import Payment, StripeIntent
 from onecharge.payments.leases import Claimed, HeldByAnother, new_lease_owner
 from onecharge.payments.refunds.protocol import FrozenRefund, refund_id_of_canceled_order
 from onecharge.payments.refunds.refund import RefundTools, refund
@@ -9,7 +9,7 @@ from onecharge.payments.work import Unfinished, work
 from onecharge.runtime.alarms import Cause
 
 
-def refund_canceled_order(payment: Payment, intent: FoundIntent, tools: RefundTools) -> None:
+def refund_canceled_order(payment: Payment, intent: StripeIntent, tools: RefundTools) -> None:
     """Refund the PaymentIntent in full, once: its refund id is derived from the order and the PaymentIntent.
 
     Raises:

@@ -68,10 +68,10 @@ class RefundStore(LeasedTable[Refund, FinalizeRefund]):
             "zero": 0,
             "one": 1,
         }
-        is_claimed, refund = self._write(
+        is_claimed, refund = self._update_if(
             _key(request.order_id, request.refund_id),
             Changes(_CLAIM_SETS | ({"is_internal": ":is_internal"} if is_internal else {}), values),
-            only_if=_CLAIMABLE,
+            condition=_CLAIMABLE,
         )
         if is_claimed:
             return Claimed(refund)
