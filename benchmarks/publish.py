@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _STYLE = 'text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }'
-_BEGIN, _END = "<!-- written by make WRITE=1 -->\n", "<!-- end -->\n"
+_BEGIN, _END = "<!-- written with WRITE=1 -->\n", "<!-- end -->\n"
 
 
 def as_lines(value: Any, depth: int = 2, margin: str = "\n") -> str:

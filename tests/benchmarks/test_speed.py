@@ -8,7 +8,7 @@ import botocore
 import pytest
 
 from benchmarks.speed.functions import Function, WorkFailed
-from benchmarks.speed.report import rows_of
+from benchmarks.speed.report import PICTURE, README, in_markdown, rows_of, svg
 from benchmarks.speed.results import DESIGNS, OURS, POWERTOOLS, RESULTS, Run
 from benchmarks.speed.worker import consumed
 
@@ -36,6 +36,12 @@ def function(tmp_path: Path) -> Iterator[Function]:
     )
     yield started
     started.end()
+
+
+def test_the_table_and_the_picture_show_the_stored_run(run: Run) -> None:
+    """`make bench WRITE=1` writes all three: none of them is of another run."""
+    assert in_markdown(run) in README.read_text()
+    assert svg(run) == PICTURE.read_text()
 
 
 def test_every_row_has_every_design(run: Run) -> None:
