@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import requests
 
 from local.processes import StartupError
+from onecharge.payments.stripe_events import is_signing_secret
 
 STRIPE_API_KEY = "sk_test_local"
 """For a stand-in, which takes any test key."""
@@ -34,7 +35,8 @@ class GivenStripe:
         no business in a run that does not need it.
 
         Raises:
-            StartupError: the key is none of a test mode. Nothing local ever takes real money.
+            StartupError: the key is none of a test mode, so nothing local ever takes real money; or the webhook's
+                secret is not one that Stripe signs with.
         """
         api_base = environment.get("STRIPE_API_BASE", "").rstrip("/")
         if not api_base:
@@ -45,7 +47,10 @@ class GivenStripe:
         if not _TEST_KEYS.fullmatch(api_key):
             # The key itself is never shown: it may be a live one.
             raise StartupError("STRIPE_SECRET_KEY is no test key (sk_test_… or rk_test_…); live keys are refused here")
-        return cls(api_base, api_key, environment.get("STRIPE_WEBHOOK_SECRET") or STRIPE_WEBHOOK_SECRET)
+        webhook_secret = environment.get("STRIPE_WEBHOOK_SECRET") or STRIPE_WEBHOOK_SECRET
+        if not is_signing_secret(webhook_secret):
+            raise StartupError("STRIPE_WEBHOOK_SECRET is no signing secret (whsec_…): `stripe listen --print-secret`")
+        return cls(api_base, api_key, webhook_secret)
 
     def is_standin(self) -> bool:
         """Whether it can be steered, and takes an address for webhooks.

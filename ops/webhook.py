@@ -28,7 +28,7 @@ import requests
 import stripe
 
 from onecharge.payments.stripe_client import STRIPE_VERSION
-from onecharge.payments.stripe_events import EVENT_TYPES
+from onecharge.payments.stripe_events import EVENT_TYPES, is_signing_secret
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report
@@ -116,7 +116,7 @@ def _create(webhook: Webhook, arguments: Namespace) -> Report:
     endpoint = next((each for each in present if each.status == "enabled"), present[0])
     has_our_version = endpoint.api_version == STRIPE_VERSION
     # A stack is deployed with a placeholder first.
-    if not has_our_version or not webhook.stack.secret(webhook.secret_id).startswith("whsec_"):
+    if not has_our_version or not is_signing_secret(webhook.stack.secret(webhook.secret_id)):
         # The API version of an endpoint cannot be changed (Stripe API reference).
         why = "has a secret that is not stored" if has_our_version else "has another API version"
         return webhook.report("replace", f"{endpoint.id} {why}: `webhook rotate` replaces it", is_done=False)

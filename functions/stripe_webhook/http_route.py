@@ -2,7 +2,8 @@
 
 verify the signature ─┬─► parse, apply ─┬─► 200
                       │                 └─► an outage, or an event of the other mode: 503, and Stripe sends it again
-                      └─► not from Stripe: 400, after the secret was read again, in case that it was rotated
+                      ├─► not from Stripe: 400, after the secret was read again, in case that it was rotated
+                      └─► no signing secret is stored: 503 and an alarm
 """
 
 import json
@@ -17,7 +18,7 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from onecharge.payments.apply_event import apply_event
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, ReconcileTools, cause_of
-from onecharge.payments.stripe_events import EventDeferred, NewestReceived, parse_event
+from onecharge.payments.stripe_events import EventDeferred, NewestReceived, is_signing_secret, parse_event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import Problem
 from onecharge.runtime.metrics import Alarm
@@ -95,11 +96,20 @@ class WebhookRoute:
         except ValueError:  # Neither Base64 nor UTF-8.
             raise NotFromStripe from None
         try:
-            return verified(body, header, self._secret.with_previous())
+            return verified(body, header, self._signing_secrets())
         except NotFromStripe:
             if not self._secret.read_again():
                 raise
-            return verified(body, header, self._secret.with_previous())
+            return verified(body, header, self._signing_secrets())
+
+    def _signing_secrets(self) -> list[str]:
+        """Every secret that Stripe may sign with now. Raises EventDeferred if none is stored: only a placeholder is."""
+        found = [each for each in self._secret.with_previous() if is_signing_secret(each)]
+        if not found and self._secret.read_again():
+            found = [each for each in self._secret.with_previous() if is_signing_secret(each)]
+        if not found:
+            raise EventDeferred("no signing secret is stored", cause=Cause.WEBHOOK_SILENT)
+        return found
 
     def _require_our_mode(self, event: Any) -> None:
         """Raises EventDeferred if the event is live and our key is not, or the other way round.

@@ -39,6 +39,12 @@ def test_other_keys_are_refused(api_key: str) -> None:
     assert not api_key or api_key not in str(refused.value)
 
 
+def test_a_placeholder_is_no_signing_secret() -> None:
+    """Every webhook would be refused."""
+    with pytest.raises(StartupError):
+        GivenStripe.of({"STRIPE_API_BASE": "http://127.0.0.1:1", "STRIPE_WEBHOOK_SECRET": "later"})
+
+
 def test_a_live_key_is_refused_at_any_address() -> None:
     """At a stand-in's address too: it would be stored in the local secret."""
     with pytest.raises(StartupError):

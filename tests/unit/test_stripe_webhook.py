@@ -482,6 +482,21 @@ def test_a_secret_that_was_rotated_a_moment_ago_refuses_no_event(endpoint: Webho
     assert (endpoint.secrets.read, "SignatureRefused" in endpoint.counted) == (1, False)
 
 
+@pytest.mark.parametrize("placeholder", ["later", "", "whsec_", "whsec_..."])
+def test_a_placeholder_verifies_nothing(endpoint: WebhookHarness, placeholder: str) -> None:
+    """Anybody can guess it. Until a signing secret is stored, everything is answered with 503 and an alarm: Stripe
+    sends it again. As the previous version it is refused like any other guess."""
+    event = endpoint.paid_at_the_bank()
+    rows = str(endpoint.dynamodb.tables)
+    endpoint.secrets.cached = endpoint.secrets.actual = (placeholder,)
+    assert endpoint.send(event, secret=placeholder) == 503
+    assert (endpoint.counted, endpoint.stripe.requests) == (["WebhookDeferred", "Alarm"], [])
+    assert str(endpoint.dynamodb.tables) == rows
+    endpoint.secrets.actual = (OURS, placeholder)
+    assert endpoint.send(event, secret=placeholder) == 400
+    assert endpoint.send(event) == 200
+
+
 def test_nothing_sensitive_is_logged(endpoint: WebhookHarness, capsys: pytest.CaptureFixture[str]) -> None:
     """No secret, no signature, no body, no client secret: not of a good event, a forged one, or one that fails."""
     body = body_of(endpoint.paid_at_the_bank())

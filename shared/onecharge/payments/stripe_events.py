@@ -9,6 +9,7 @@ An event is a hint: it may come late, several times, out of order or never. appl
 Source: Stripe documentation, "Types of events", "Connect webhooks", "List all events".
 """
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,6 +35,14 @@ _REFUND_TYPES = ("refund.updated", "refund.failed")
 _LISTED_TYPES = (*_LISTED_INTENT_TYPES, _CHARGE_REFUNDED, *_DISPUTE_TYPES, *_REFUND_TYPES)
 EVENT_TYPES = (*_INTENT_TYPES, _CHARGE_REFUNDED, *_DISPUTE_TYPES, *_REFUND_TYPES)
 """Every type that concerns us."""
+
+
+def is_signing_secret(stored: str) -> bool:
+    """Whether the stored value can be an endpoint's signing secret. Anybody can guess the placeholder that it replaces.
+
+    Source: Stripe documentation, "Resolve webhook signature verification errors".
+    """
+    return re.fullmatch(r"whsec_\w+", stored) is not None
 
 
 class EventDeferred(Exception):
