@@ -15,7 +15,7 @@ from onecharge.orders.store import OrderStore
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.http_api import Problem
-from orders_api.pay_again import make_attempt
+from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
 from testing.harness import Log, create_table
 from update_order.orders import update_order
@@ -76,7 +76,8 @@ class Shop:
         )
 
     def pay_again(self, payment_method: str, key: str) -> tuple[StoredOrder, bool]:
-        return make_attempt(self.orders, CUSTOMER, self.order_id, payment_method, key, now=NOW)
+        wanted = PaymentRequest(payment_method=payment_method)
+        return make_attempt(self.orders, CUSTOMER, self.order_id, wanted, key, now=NOW)
 
     def payment(self, event_type: PaymentEventType, attempt: int = 1, **data: Any) -> None:
         """Handle a payment's outcome."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from onecharge.contract.events import ATTEMPTS_MAX, PaymentMethodId
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.ids import digest_of
+from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import PAY_AGAIN
@@ -36,9 +36,7 @@ def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonRespon
     """Make another attempt, idempotent by its key; it is charged asynchronously."""
     key, body = key_and_body(request)
     wanted = parse(PaymentRequest, body, expected="The body does not name a payment method.")
-    order, is_new = make_attempt(
-        deps.orders, request.customer_id, order_id, wanted.payment_method, key, now=deps.clock()
-    )
+    order, is_new = make_attempt(deps.orders, request.customer_id, order_id, wanted, key, now=deps.clock())
     deps.count("AttemptMade" if is_new else "AttemptReplayed")
     deps.log("attempt made" if is_new else "response replayed: attempt made before", order)
     headers = {"X-Correlation-Id": order.correlation_id}
@@ -46,13 +44,13 @@ def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonRespon
 
 
 def make_attempt(
-    orders: OrderStore, customer_id: str, order_id: str, payment_method: str, idempotency_key: str, *, now: datetime
+    orders: OrderStore, customer_id: str, order_id: str, wanted: PaymentRequest, idempotency_key: str, *, now: datetime
 ) -> tuple[StoredOrder, bool]:
     """Make the next attempt, or find that an earlier try made it; returns also whether it is new.
 
     Raises NoSuchOrder, and Problem if the order does not allow the attempt.
     """
-    key, fingerprint = digest_of(idempotency_key), digest_of(payment_method)
+    key, fingerprint = digest_of(idempotency_key), fingerprint_of(wanted)
     try:
         item = orders.move(
             order_id,
@@ -68,7 +66,7 @@ def make_attempt(
             names={"#key": key},
             values={
                 ":one": 1,
-                ":payment_method": payment_method,
+                ":payment_method": wanted.payment_method,
                 ":now": now.isoformat(),
                 ":fingerprint": fingerprint,
                 ":attempts_max": ATTEMPTS_MAX,

@@ -7,7 +7,6 @@ The order's id derives from the customer and the idempotency key (onecharge.orde
 the first try stored. The function does nothing else: the stored item is the outbox (onecharge.orders.schema).
 """
 
-import hashlib
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Self
@@ -17,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable, require_minimum
-from onecharge.orders.ids import digest_of, order_id_of
+from onecharge.orders.ids import digest_of, fingerprint_of, order_id_of
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.http_api import JsonResponse, Request, Route
@@ -50,11 +49,8 @@ class OrderRequest(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the content, independent of white space and key order.
-
-        A new field changes every fingerprint: a retry across the deploy gets 422, unless it is left out when unset.
-        """
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        """See fingerprint_of."""
+        return fingerprint_of(self)
 
     @model_validator(mode="after")
     def _amount_can_be_charged(self) -> Self:

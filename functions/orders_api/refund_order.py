@@ -15,7 +15,7 @@ from onecharge.contract.events import OrderId
 from onecharge.contract.money import AmountMinor, require_chargeable
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.ids import digest_of
+from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.http_api import JsonResponse, Problem, Request, ResponseModel, Route, try_again
@@ -62,7 +62,7 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     key, body = key_and_body(request)
     wanted = parse(RefundRequest, body or "{}", expected="The body does not name an amount that can be refunded.")
     refund, is_new = request_refund(
-        deps, order_id, wanted.amount, key, correlation_id=request.correlation_id, now=deps.clock()
+        deps, order_id, wanted, key, correlation_id=request.correlation_id, now=deps.clock()
     )
     deps.count("RefundRequested" if is_new else "RefundReplayed")
     deps.logger.info(
@@ -82,14 +82,14 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
 
 
 def request_refund(
-    deps: Dependencies, order_id: str, amount_minor: int | None, key: str, *, correlation_id: str, now: datetime
+    deps: Dependencies, order_id: str, wanted: RefundRequest, key: str, *, correlation_id: str, now: datetime
 ) -> tuple[StoredRefund, bool]:
     """Store the refund and reserve its amount, or find that an earlier try did; returns also whether it is new.
 
-    An amount of None is all that is left. Raises NoSuchOrder, and Problem if it cannot be refunded.
+    Raises NoSuchOrder, and Problem if it cannot be refunded.
     """
     refund_id = f"rfd_{digest_of(order_id, key)}"
-    asked_for = str(amount_minor or "the rest")
+    fingerprint = fingerprint_of(wanted)
     for _ in range(_TRIES):
         order = deps.find_order(order_id)
         earlier = deps.refunds.find(order_id, refund_id)
@@ -99,16 +99,16 @@ def request_refund(
                 refund_id=refund_id,
                 status=RefundState.PENDING,
                 attempt=order.paid_attempt or order.attempt,
-                amount_minor=_refundable_minor(order, amount_minor),
+                amount_minor=_refundable_minor(order, wanted.amount),
                 currency=order.currency,
-                asked_for=asked_for,
+                fingerprint=fingerprint,
                 requested_at=now.isoformat(),
                 correlation_id=correlation_id,
             )
             if deps.refunds.store_and_reserve(refund, order):
                 return refund, True
             # The order, or this very refund, was written meanwhile: read both again.
-        elif earlier.asked_for == asked_for:
+        elif earlier.fingerprint == fingerprint:
             return earlier, False
         else:
             raise key_reused(

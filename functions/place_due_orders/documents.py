@@ -5,7 +5,6 @@ DUE ─► INVALID      it cannot be an order (place_due_orders); `reason` says 
 DUE ─► WITHDRAWN    its owner does not want it ordered any more, and writes that on the condition that it is DUE
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from onecharge.contract.events import CustomerId, PaymentMethodId, reason_of
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.card_numbers import holds_card_number
-from onecharge.orders.ids import order_id_of
+from onecharge.orders.ids import fingerprint_of, order_id_of
 from onecharge.orders.store import new_order_put
 from onecharge.runtime.dynamodb import from_item, to_item
 
@@ -91,7 +90,7 @@ class DueDocument(BaseModel):
     @property
     def fingerprint(self) -> str:
         """The same for two documents of the same amount, currency, customer and payment method."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        return fingerprint_of(self)
 
 
 FIELDS = tuple(DueDocument.model_fields)

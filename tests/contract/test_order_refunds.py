@@ -23,7 +23,7 @@ from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import shard_of, to_item
 from onecharge.runtime.http_api import Problem
 from orders_api.http import Dependencies
-from orders_api.refund_order import request_refund
+from orders_api.refund_order import RefundRequest, request_refund
 from orders_api.refund_store import OrderRefundStore
 from republish.waiting import waiting_refunds
 from testing.harness import Log, create_table
@@ -53,7 +53,7 @@ class RefundShop(Shop):
 
     def refund(self, amount: int | None, key: str) -> tuple[StoredRefund, bool]:
         deps = Dependencies(self.orders, self.refunds, Log().logger, SILENT, lambda: NOW)
-        return request_refund(deps, self.order_id, amount, key, correlation_id="c", now=NOW)
+        return request_refund(deps, self.order_id, RefundRequest(amount=amount), key, correlation_id="c", now=NOW)
 
     def is_reserved(self, amount: int, order: StoredOrder) -> bool:
         """Whether this much can be reserved by one who has read the order as it was."""
@@ -63,7 +63,7 @@ class RefundShop(Shop):
             attempt=1,
             amount_minor=amount,
             currency="EUR",
-            asked_for=str(amount),
+            fingerprint="f",
             requested_at=NOW.isoformat(),
             correlation_id="c",
             status=RefundState.PENDING,

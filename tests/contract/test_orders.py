@@ -18,7 +18,7 @@ from onecharge.runtime.dynamodb import expression_values, shard_of
 from onecharge.runtime.http_api import Problem
 from orders_api.cancel_order import request_cancellation
 from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, read_page
-from orders_api.pay_again import make_attempt
+from orders_api.pay_again import PaymentRequest, make_attempt
 from republish.waiting import waiting_orders
 from testing.order_service import CUSTOMER, NOW, Shop, refused
 from tests.contract.conftest import Endpoint
@@ -112,7 +112,9 @@ def test_only_its_customer_writes_to_an_order(declined: Shop) -> None:
     before = declined.item
     for order_id in (declined.order_id, UNKNOWN):
         with pytest.raises(NoSuchOrder):
-            make_attempt(declined.orders, "cus_2", order_id, "pm_card_visa", "k", now=NOW)
+            make_attempt(
+                declined.orders, "cus_2", order_id, PaymentRequest(payment_method="pm_card_visa"), "k", now=NOW
+            )
         with pytest.raises(NoSuchOrder):
             request_cancellation(declined.orders, "cus_2", order_id, now=NOW)
     assert declined.item == before

@@ -94,7 +94,7 @@ class Shop:
             "attempt": 1,
             "amount_minor": 1099,
             "currency": "EUR",
-            "asked_for": "1099",
+            "fingerprint": "f",
             "requested_at": at(self.now),
             "correlation_id": "c",
         }

@@ -72,8 +72,8 @@ class StoredRefund(BaseModel):
     """The attempt that paid the order."""
     amount_minor: AmountMinor
     currency: Currency
-    asked_for: str
-    """The amount in the request, or "the rest". A retry that names another amount is refused."""
+    fingerprint: str
+    """Of the request (onecharge.orders.ids): a retry that names another amount is refused."""
     requested_at: Timestamp
     correlation_id: CorrelationId
 

@@ -160,7 +160,7 @@ def test_a_review_that_a_person_has_ended_does_not_come_back() -> None:
 
 def asked(status: RefundState = RefundState.PENDING, **changes: Any) -> StoredRefund:
     names = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "attempt": 1, "correlation_id": "c", "status": status}
-    money = {"amount_minor": 500, "currency": "EUR", "asked_for": "500", "requested_at": PLACED_AT.isoformat()}
+    money = {"amount_minor": 500, "currency": "EUR", "fingerprint": "f", "requested_at": PLACED_AT.isoformat()}
     return StoredRefund.model_validate({**names, **money, **changes})
 
 

@@ -286,7 +286,7 @@ def test_any_combination_is_explained() -> None:
 
 def requested(status: str, age: int = HOUR) -> StoredRefund:
     names = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "attempt": 1, "correlation_id": "c"}
-    money = {"amount_minor": 1000, "currency": "EUR", "asked_for": "1000"}
+    money = {"amount_minor": 1000, "currency": "EUR", "fingerprint": "f"}
     return StoredRefund.model_validate({**names, **money, "requested_at": iso(age), "status": RefundState(status)})
 
 

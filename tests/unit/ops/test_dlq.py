@@ -213,7 +213,7 @@ def test_a_redriven_refund_is_made_once(operated: OperatedStack) -> None:
     with operated.hours_ago(25):
         order = operated.pay()
         names = {"order_id": order.order_id, "refund_id": REFUND_ID, "correlation_id": "c", "attempt": 1}
-        money = {"amount_minor": 500, "currency": "EUR", "asked_for": "500"}
+        money = {"amount_minor": 500, "currency": "EUR", "fingerprint": "f"}
         item = names | money | {"requested_at": order.placed_at, "status": "PENDING"}
         requested = StoredRefund.model_validate(item).requested_event()
         handle(requested)

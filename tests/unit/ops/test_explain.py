@@ -153,7 +153,7 @@ def test_charges_disputes_and_cancellations_are_in_the_timeline(operated: Operat
 def put_refund(operated: OperatedStack) -> None:
     """A refund of 1.00 EUR, which is requested and waits."""
     names = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "correlation_id": "c", "attempt": 1}
-    money = {"amount_minor": 100, "currency": "EUR", "asked_for": "100"}
+    money = {"amount_minor": 100, "currency": "EUR", "fingerprint": "f"}
     waits = {"requested_at": datetime.now(UTC).isoformat(), "status": "PENDING", "waiting_shard": "0"}
     operated.put("OrderRefundsTable", **names, **money, **waits)
 

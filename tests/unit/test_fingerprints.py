@@ -1,0 +1,61 @@
+"""The fingerprints of requests are the same in every release: a retry across a deployment is still a retry."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, create_model
+
+from onecharge.orders.ids import fingerprint_of
+from onecharge.runtime.dynamodb import to_item
+from orders_api.pay_again import PaymentRequest
+from orders_api.place_order import OrderRequest
+from orders_api.refund_order import RefundRequest
+from place_due_orders.documents import DueDocument
+from testing.orders_api import order
+
+DUE = {
+    "due_date": "2026-11-21",
+    "document_id": "inv-1",
+    "customer_id": "cus_1",
+    "amount_minor": 1099,
+    "currency": "eur",
+    "payment_method": "pm_card_visa",
+    "state": "DUE",
+}
+GOLDEN: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
+    "an order": (OrderRequest, order(), "a919b80aee8380a34673eee074069fb1d5b063c2c3fdf61d0968c05f70908c7c"),
+    "an attempt": (
+        PaymentRequest,
+        {"payment_method": "pm_card_mastercard"},
+        "dd65e846cb312f8c9d94a48f95719fc876e92e93f9a2dc0529f7e91a8a83875c",
+    ),
+    "a refund": (RefundRequest, {"amount": 1000}, "2bc3ff4662cdced9a155389dad67abf995b70fe6854525eb1f8fb82e30607db9"),
+    "a refund of the rest": (RefundRequest, {}, "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"),
+    "a due document": (DueDocument, DUE, "a144088f74a27bb4d71a39a17ac6437ac3d9facbb5ac22b5db261e0d76a02a0e"),
+}
+
+
+@pytest.mark.parametrize(("model", "content", "golden"), GOLDEN.values(), ids=GOLDEN)
+def test_a_fingerprint_is_the_same_in_every_release(
+    model: type[BaseModel], content: dict[str, Any], golden: str
+) -> None:
+    """If this fails, clients that retry across the deployment get 422: change the request so that it passes."""
+    assert fingerprint_of(model.model_validate(content)) == golden
+
+
+@pytest.mark.parametrize(("model", "content", "golden"), GOLDEN.values(), ids=GOLDEN)
+def test_an_added_optional_field_changes_no_fingerprint(
+    model: type[BaseModel], content: dict[str, Any], golden: str
+) -> None:
+    """Neither one that is None nor one with another default; whoever uses it has made another request."""
+    added: Any = {"note": (str | None, None), "gift": (bool, False)}
+    next_release = create_model("NextRelease", __base__=model, **added)
+    assert fingerprint_of(next_release.model_validate(content)) == golden
+    assert fingerprint_of(next_release.model_validate({**content, "note": None})) == golden
+    assert fingerprint_of(next_release.model_validate({**content, "gift": True})) != golden
+
+
+def test_a_stored_due_document_has_the_fingerprint_of_its_content() -> None:
+    """Whatever else its item holds."""
+    document = DueDocument.from_item(to_item({**DUE, "note": "of its owner"}))
+    assert document.fingerprint == GOLDEN["a due document"][2]
