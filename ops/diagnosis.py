@@ -136,8 +136,8 @@ def _unfinished(facts: Facts) -> Iterator[Finding]:
         since = max(payment.attempt_claimed_at, payment.cancel_requested_at or 0)
         yield broken(Cause.OVERDUE, f"since {time_of(since)}")
     if payment.cancel_requested_at is not None:
-        move = Move("reconcile", schedule.next_reconciliation(payment, facts.now))
-        yield waits(Cause.CANCELING, f"requested {time_of(payment.cancel_requested_at)}", move)
+        detail = f"requested {time_of(payment.cancel_requested_at)}"
+        yield waits(Cause.CANCELING, detail, _visit(facts, payment, "reconcile"))
     elif payment.state is PaymentState.PENDING:
         yield _pending(facts, payment)
 
@@ -155,7 +155,7 @@ def _pending(facts: Facts, payment: Payment) -> Finding:
         return broken(Cause.REQUEST_REFUSED, said, Move("charge_order", until))
     if own and own.intent.status == "processing":
         return waits(Cause.STRIPE_PROCESSING, own.intent.payment_intent_id, delivery)
-    if schedule.is_unattended(payment, facts.now):
+    if facts.now >= schedule.unattended_at(payment):
         return _abandoned(facts, payment, said)
     if payment.lease_owner is not None:
         return broken(Cause.LEASE_OF_DEAD_WORKER, f"it expired {time_of(payment.lease_expires_at)}", delivery)
@@ -174,7 +174,17 @@ def _abandoned(facts: Facts, payment: Payment, said: str) -> Finding:
 
 
 def _republication(facts: Facts, since: float, mover: str) -> Move:
-    return Move(mover, schedule.next_republication(since, now=facts.now, checkpoint=facts.republish))
+    return Move(mover, schedule.next_republication(since, facts.republish))
+
+
+def _reconciliation(facts: Facts, mover: str) -> Move:
+    """reconcile, by one of Stripe's events or by the row."""
+    return Move(mover, schedule.next_reconciliation(facts.reconcile))
+
+
+def _visit(facts: Facts, payment: Payment, mover: str) -> Move:
+    """reconcile visits the row, once it is unattended."""
+    return Move(mover, schedule.next_reconciliation(facts.reconcile, due_at=schedule.unattended_at(payment)))
 
 
 def _is_decided_at_stripe(facts: Facts, payment: Payment) -> bool:
@@ -249,8 +259,9 @@ def _canceled_by_hand(facts: Facts, payment: Payment, own: IntentFacts) -> Findi
         what = "charge_order creates the next generation, and charges it"
     else:
         what = "charge_order or reconcile: the order becomes CANCELED"
-    until = schedule.next_reconciliation(payment, facts.now)
-    return broken(Cause.CANCELED_AT_STRIPE, f"{own.intent.payment_intent_id}, {reason}{at}", Move(what, until))
+    return broken(
+        Cause.CANCELED_AT_STRIPE, f"{own.intent.payment_intent_id}, {reason}{at}", _visit(facts, payment, what)
+    )
 
 
 def _discrepancy(facts: Facts, intent: StripeIntent) -> Discrepancy:
@@ -266,10 +277,10 @@ def _differs(facts: Facts, intent: StripeIntent, cause: Cause, also: str = "") -
     detail = "; ".join(filter(None, (shown, row, also)))
     if cause in (Cause.OTHER_MONEY, Cause.REVERSED):
         return broken(cause, detail)  # reconcile corrects the others.
-    until = facts.now + schedule.RECONCILE_EVERY_SECONDS
+    mover = "reconcile, by Stripe's event or the row"
     if payment and payment.state is PaymentState.PENDING and cause is Cause.DECIDED_AT_STRIPE:
-        until = schedule.next_reconciliation(payment, facts.now)
-    return broken(cause, detail, Move("reconcile, by Stripe's event or the row", until))
+        return broken(cause, detail, _visit(facts, payment, mover))
+    return broken(cause, detail, _reconciliation(facts, mover))
 
 
 # ---------------------------------------------------------------- the row has an outcome
@@ -380,8 +391,7 @@ def _refund_at_stripe(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
     shown = ", ".join(f"{each.stripe_refund_id} is {each.status}" for each in refund.found)
     if discrepancy in (RefundDiscrepancy.RETURNED, RefundDiscrepancy.LOST_ROW):
         detail = f"{refund.refund_id}: {shown} ({refund.found[0].failure_reason})"
-        until = facts.now + schedule.RECONCILE_EVERY_SECONDS
-        yield broken(Cause.REFUND_RETURNED, detail, Move("reconcile, by Stripe's event", until))
+        yield broken(Cause.REFUND_RETURNED, detail, _reconciliation(facts, "reconcile, by Stripe's event"))
     elif discrepancy is not RefundDiscrepancy.NONE:
         yield broken(Cause.REFUND_DIFFERS, f"{refund.refund_id}: {discrepancy}: {shown}")
 

@@ -80,7 +80,10 @@ def _states(facts: Facts) -> Iterator[tuple[str, str, str]]:
 
 def _described(finding: Finding, now: int, stack: Stack) -> dict[str, Any]:
     mover, until = (finding.next.mover, finding.next.until) if finding.next else (None, None)
-    by = f", by {time_of(until)} (in {duration_of(until - now)})" if until and until > now else ""
+    by = ""
+    if until is not None:
+        left = until - now
+        by = f", by {time_of(until)} ({f'in {duration_of(left)}' if left > 0 else f'{duration_of(-left)} ago'})"
     return {
         "cause": finding.cause.name,
         "says": finding.cause.says,

@@ -1,9 +1,16 @@
-"""When what waits is looked at next, at the latest: by the product's own rules, and by the schedules of its jobs."""
+"""When what waits is looked at next, at the latest: by the product's own rules, and by the schedules of its jobs.
+
+Each time follows from what is stored, a row or a job's checkpoint, and not from the moment of the question: a time that
+has passed says that something is late.
+"""
+
+import math
 
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.reconcile import UNATTENDED_SECONDS
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
+from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 from republish.waiting import DAY_SECONDS, FIRST_WAIT_SECONDS, republications_due
 
@@ -18,16 +25,16 @@ WORK_SECONDS = int(TimeBounds.of(30).record_seconds)
 """How long a worker may take for one message."""
 
 
-def next_republication(since: float, *, now: int, checkpoint: RepublishCheckpoint | None) -> int:
+def next_republication(since: float, checkpoint: RepublishCheckpoint | None) -> int:
     """When republish publishes again, at the latest, what waits since then."""
-    if checkpoint and republications_due(now - since) > republications_due(checkpoint.round_at - since):
-        # It became due after the last round began: the next one publishes it.
-        return max(now, checkpoint.round_at) + REPUBLISH_EVERY_SECONDS
-    waited = int(now - since)
+    published_at = checkpoint.round_at if checkpoint else int(since)
+    waited = max(0, int(published_at - since))
     doubled = [FIRST_WAIT_SECONDS << times for times in range(7)]
     tomorrow = (waited // DAY_SECONDS + 1) * DAY_SECONDS
     due = next(each for each in [*doubled, tomorrow] if republications_due(each) > republications_due(waited))
-    return int(since) + due + REPUBLISH_EVERY_SECONDS
+    # Rounds begin at the schedule's rate after the last one.
+    rounds = math.ceil((int(since) + due - published_at) / REPUBLISH_EVERY_SECONDS)
+    return published_at + (rounds if checkpoint else rounds + 1) * REPUBLISH_EVERY_SECONDS
 
 
 def next_delivery(payment: Payment) -> int:
@@ -35,12 +42,12 @@ def next_delivery(payment: Payment) -> int:
     return max(payment.lease_expires_at, payment.claimed_at + BACKOFF_CAP_SECONDS) + WORK_SECONDS
 
 
-def next_reconciliation(payment: Payment, now: int) -> int:
-    """When reconcile visits the row, at the latest."""
-    unattended_at = max(payment.lease_expires_at, payment.claimed_at + UNATTENDED_SECONDS)
-    return max(now, unattended_at) + RECONCILE_EVERY_SECONDS
+def next_reconciliation(checkpoint: ReconcileCheckpoint | None, *, due_at: int = 0) -> int | None:
+    """When reconcile runs next, at the latest, or first runs after `due_at`; None if neither is known."""
+    since = max(due_at, checkpoint.round_completed_at if checkpoint else 0)
+    return since + RECONCILE_EVERY_SECONDS if since else None
 
 
-def is_unattended(payment: Payment, now: int) -> bool:
-    """Whether no message has claimed the row for so long that none seems to be left."""
-    return now >= max(payment.lease_expires_at, payment.claimed_at + UNATTENDED_SECONDS)
+def unattended_at(payment: Payment) -> int:
+    """From when on no message seems to be left that claims the row: reconcile visits it."""
+    return max(payment.lease_expires_at, payment.claimed_at + UNATTENDED_SECONDS)

@@ -346,6 +346,24 @@ def test_the_cause_of_each_refund_is_named() -> None:
     assert wrong == {}
 
 
+def times(facts: Facts, now: int) -> dict[Cause, int]:
+    """Until when each finding says that it waits, for somebody who asks at this time."""
+    found = diagnose(replace(facts, now=now))
+    return {each.cause: each.next.until for each in found if each.next and each.next.until}
+
+
+def test_a_time_does_not_move_with_the_question() -> None:
+    """Somebody who asks again is told the same "by" for the same cause: it follows from rows and checkpoints."""
+    moved = []
+    for name, (facts, *_) in {**HEALTHY, **SICK, **REFUNDS}.items():
+        first = times(facts, NOW)
+        again = [times(facts, NOW + seconds) for seconds in (7, 1000)]
+        moved += [
+            (name, cause) for then in again for cause in first.keys() & then.keys() if first[cause] != then[cause]
+        ]
+    assert moved == []
+
+
 def test_a_refund_that_is_made_is_not_a_finding() -> None:
     """The row, the request and Stripe agree; the timeline has both times."""
     facts = of_refund(requested("SUCCEEDED"), SUCCEEDED, found("succeeded"))

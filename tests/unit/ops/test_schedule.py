@@ -1,12 +1,12 @@
 """When what waits is looked at next: as the jobs do it."""
 
 import re
-from dataclasses import replace
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import FrozenRequest, Payment
 from ops import schedule
 from ops.output import duration_of
+from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 from republish.waiting import republications_due
 from testing.harness import PROJECT
@@ -34,27 +34,29 @@ def test_the_rates_are_those_of_the_template() -> None:
 
 
 def test_the_next_republication_is_when_it_becomes_due() -> None:
-    """Neither a second earlier nor later than republish's own rule, and one run of the job."""
+    """By republish's own rule: not due a round before, due in the round of that time; each round once."""
     for waited in (0, 1, 899, 900, 1799, 1800, 3600, 20 * 3600, 86_399, 86_400, 30 * 86_400):
-        since = NOW - waited
-        due_at = schedule.next_republication(since, now=NOW, checkpoint=None) - schedule.REPUBLISH_EVERY_SECONDS
-        assert due_at > NOW
-        assert republications_due(due_at - 1 - since) == republications_due(waited) < republications_due(due_at - since)
+        since, checkpoint = NOW - waited, RepublishCheckpoint(round_at=NOW)
+        until = schedule.next_republication(since, checkpoint)
+        assert (until - NOW) % schedule.REPUBLISH_EVERY_SECONDS == 0
+        before = until - schedule.REPUBLISH_EVERY_SECONDS
+        assert republications_due(before - since) == republications_due(waited) < republications_due(until - since)
 
 
-def test_what_became_due_since_the_last_round_is_published_by_the_next() -> None:
-    """At the latest one run from now."""
-    checkpoint = RepublishCheckpoint(round_at=NOW - 600)
-    assert schedule.next_republication(NOW - 1000, now=NOW, checkpoint=checkpoint) == NOW + 900
+def test_before_the_first_round_it_is_one_run_after_it_becomes_due() -> None:
+    """No checkpoint says when rounds begin."""
+    assert schedule.next_republication(NOW, None) == NOW + 2 * schedule.REPUBLISH_EVERY_SECONDS
 
 
 def test_a_row_is_delivered_then_reconciled() -> None:
     """A message backs off for 15 minutes at most; a row without one is visited after half an hour."""
     assert schedule.next_delivery(PAYMENT) == NOW + 900 + 26
-    assert schedule.next_reconciliation(PAYMENT, NOW) == NOW + 1800 + 300
-    assert schedule.next_reconciliation(replace(PAYMENT, claimed_at=NOW - 9999, lease_expires_at=0), NOW) == NOW + 300
-    assert not schedule.is_unattended(PAYMENT, NOW + 1799)
-    assert schedule.is_unattended(PAYMENT, NOW + 1800)
+    assert schedule.unattended_at(PAYMENT) == NOW + 1800
+    last = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW, round_completed_at=NOW)
+    assert schedule.next_reconciliation(last, due_at=NOW + 1800) == NOW + 1800 + 300
+    assert schedule.next_reconciliation(last, due_at=NOW - 9999) == schedule.next_reconciliation(last) == NOW + 300
+    assert schedule.next_reconciliation(None, due_at=NOW) == NOW + 300
+    assert schedule.next_reconciliation(None) is None
 
 
 def test_a_duration_has_two_units() -> None:
