@@ -1,6 +1,8 @@
 """`dlq list`, `redrive` and `discard`: over the template's queues and tables, the real worker and a Stripe stand-in."""
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from ops.dlq_letters import DESTINATIONS, DLQS, Reading, message_to_send, readin
 from ops.errors import Problem
 from refund_charge.refund import refund_charge
 from testing.builders import T0
-from testing.harness import load_template
+from testing.harness import PROJECT, load_template
 from testing.operated_stack import API_KEY, OperatedStack
 from testing.tools import refund_tools
 
@@ -431,6 +433,17 @@ def test_what_cannot_be_recorded_is_not_discarded(operated: OperatedStack, tmp_p
     operated.send("PaymentsDlq", operated.message(operated.pay()))
     assert discard(operated, tmp_path / "nowhere" / "record", "--reason", MOVED)["discarded"] == 0
     assert len(operated.messages("PaymentsDlq")) == 1
+
+
+def test_git_does_not_see_the_record(operated: OperatedStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds messages of customers: where it is written by default, .gitignore names it."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    shutil.copy(PROJECT / ".gitignore", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    operated.send("PaymentsDlq", operated.message(operated.pay()))
+    assert operated.ops("dlq", "discard", "--reason", MOVED, "--because", "x", "--yes")[1]["discarded"] == 1
+    untracked = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    assert (len([*tmp_path.glob("*.jsonl")]), untracked) == (1, "?? .gitignore\n")
 
 
 def test_a_record_holds_no_secret(operated: OperatedStack, tmp_path: Path) -> None:
