@@ -47,12 +47,19 @@ def test_a_dlq_takes_messages_of_its_queue_alone() -> None:
         allowed = queues[dlq]["RedriveAllowPolicy"]
         assert allowed["redrivePermission"] == "byQueue"
         [arn], own_name = allowed["sourceQueueArns"], queue["QueueName"]
-        # A queue that is never FIFO has no suffix to join.
-        [of_arn, *suffix], [of_name, *same_suffix] = (
-            each["Join"][1] if "Join" in each else [each] for each in (arn, own_name)
-        )
+        [of_arn, *suffix], [of_name, *same_suffix] = (each["Join"][1] for each in (arn, own_name))
         assert of_arn["Sub"] == "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:" + of_name["Sub"]
         assert suffix == same_suffix
+        assert "AWS::StackId" in str(suffix), "SQS takes the name of a deleted queue only after 60 s"
+
+
+def test_two_stacks_of_an_account_share_no_name() -> None:
+    """Of a layer, or of the dashboard, which is global. An older version of a layer is not left behind."""
+    layers = [each["Properties"] for each in RESOURCES.values() if each["Type"] == "AWS::Serverless::LayerVersion"]
+    assert all(each["LayerName"].startswith("Sub ${AWS::StackName}-") for each in layers)
+    assert {each["RetentionPolicy"] for each in layers} == {"Delete"}
+    dashboard = load_template("monitoring.yaml")["Resources"]["Dashboard"]["Properties"]
+    assert dashboard["DashboardName"] == "Sub ${StackName}-${AWS::Region}"
 
 
 def guarded_by(policy: dict[str, Any]) -> list[str]:

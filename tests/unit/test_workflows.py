@@ -101,12 +101,30 @@ def test_cloudformation_may_do_what_its_handlers_do() -> None:
         for action in (statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]])
         for resource in (statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]])
     }
-    for action in ("lambda:ListTags", "lambda:UntagResource"):
+    for action in ("cloudwatch:PutCompositeAlarm", "codedeploy:StopDeployment", "logs:DescribeIndexPolicies"):
         assert (action, "*") in allowed
+    mappings = "Sub arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:event-source-mapping:*"
+    for action in ("lambda:ListTags", "lambda:UntagResource"):
+        assert (action, mappings) in allowed
     roles = "Sub arn:${AWS::Partition}:iam::${AWS::AccountId}:role/${StackName}-*"
     for action in ("iam:ListRolePolicies", "iam:ListAttachedRolePolicies"):
         assert (action, roles) in allowed
     assert [action for action, _ in allowed if action.startswith("secretsmanager:")] == [], "it makes no secret"
+
+
+def test_the_roles_cannot_change_themselves() -> None:
+    """Their stack is `ci-NAME`, which no pattern of theirs matches; nor what another stack has in the account."""
+    texts = [str(each) for each in ROLES.values()]
+    assert not any("stack/${StackName}-*" in text or "kms:CreateGrant" in text for text in texts)
+    for path in ("docs/guides/deploy.md", "deploy/ci-role.yaml"):
+        assert "ci-" in (PROJECT / path).read_text()
+    anywhere = {
+        action
+        for each in ROLES["ExecutionRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+        if each["Resource"] == "*" and "Condition" not in each
+        for action in each["Action"]
+    }
+    assert [action for action in anywhere if action.startswith(("lambda:", "secretsmanager:", "iam:", "dynamodb:"))] == []
 
 
 def test_a_stack_has_a_name_that_cloudformation_does_not_cut() -> None:
