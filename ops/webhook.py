@@ -4,7 +4,8 @@
                        its signing secret goes into the secret StripeWebhookSecretArn, and is never shown
     webhook rotate     replace the signing secret without losing an event; --leaked refuses the previous one immediately
 
-`create` can be run again: it compares an endpoint of the same URL, and corrects it. Stripe's API has no request that
+`create` can be run again: it compares an endpoint of the same URL, and corrects it; one whose secret was not stored is
+deleted and made again, one of another API version is rotated. Stripe's API has no request that
 rolls a secret (only the Dashboard's "Roll secret"), so `rotate` replaces the endpoint:
 
     create a second endpoint ─► store its secret ─► the stack takes what it signs ─► disable the first endpoint
@@ -20,6 +21,7 @@ import hmac
 import json
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -53,7 +55,11 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     if arguments.url is None and stack.is_local:
         raise Problem("the emulator's own name for its URL leads nowhere: --url API_URL/stripe/events names it")
     webhook = Webhook(stack, arguments.url or stack.output("StripeEventsUrl"))
-    return _create(webhook, arguments) if arguments.action == "create" else _rotate(webhook, arguments)
+    return (
+        _create(webhook, arguments)
+        if arguments.action == "create"
+        else _rotate(webhook, leaked=arguments.leaked, arguments=arguments)
+    )
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,10 @@ class Webhook:
             raise
         return made
 
+    def delete(self, endpoints: Sequence[stripe.WebhookEndpoint]) -> None:
+        for each in endpoints:
+            self.stack.stripe.v1.webhook_endpoints.delete(each.id)
+
     def update(self, endpoint: stripe.WebhookEndpoint, **changes: Any) -> None:
         parameters: Any = changes
         self.stack.stripe.v1.webhook_endpoints.update(endpoint.id, parameters)
@@ -116,10 +126,16 @@ def _create(webhook: Webhook, arguments: Namespace) -> Report:
     endpoint = next((each for each in present if each.status == "enabled"), present[0])
     has_our_version = endpoint.api_version == STRIPE_VERSION
     # A stack is deployed with a placeholder first.
-    if not has_our_version or not is_signing_secret(webhook.stack.secret(webhook.secret_id)):
-        # The API version of an endpoint cannot be changed (Stripe API reference).
-        why = "has a secret that is not stored" if has_our_version else "has another API version"
-        return webhook.report("replace", f"{endpoint.id} {why}: `webhook rotate` replaces it", is_done=False)
+    is_stored = is_signing_secret(webhook.stack.secret(webhook.secret_id))
+    if not (is_stored and has_our_version):
+        # Stripe shows a secret only when it makes the endpoint, and never changes its API version (API reference).
+        why = "has another API version" if is_stored else "has a secret that is not stored"
+        if not arguments.yes:
+            return webhook.report("replace", f"{endpoint.id} {why}: it would be replaced. --yes does it", is_done=False)
+        if is_stored:
+            return _rotate(webhook, leaked=False, arguments=arguments)
+        webhook.delete(present)
+        return _create_first(webhook, arguments)
     wrong = _differences(endpoint)
     if not wrong:
         return webhook.report("none", f"{endpoint.id} is as it should be", is_done=True)
@@ -158,7 +174,7 @@ def _differences(endpoint: stripe.WebhookEndpoint) -> list[str]:
 # ---------------------------------------------------------------- rotate
 
 
-def _rotate(webhook: Webhook, arguments: Namespace) -> Report:
+def _rotate(webhook: Webhook, *, leaked: bool, arguments: Namespace) -> Report:
     previous = [each for each in webhook.present() if each.status == "enabled"]
     if not previous:
         raise Problem(f"Stripe has no enabled endpoint for {webhook.url}: `webhook create` makes one")
@@ -169,7 +185,7 @@ def _rotate(webhook: Webhook, arguments: Namespace) -> Report:
         )
         return webhook.report("rotate", line, is_done=False, disabled=[])
     made = webhook.create()
-    if arguments.leaked:
+    if leaked:
         # Stored twice, the previous version in Secrets Manager is the new secret, too.
         webhook.store(str(made.secret))
     if not _takes(webhook.url, str(made.secret), arguments.patience):

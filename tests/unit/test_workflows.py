@@ -124,7 +124,9 @@ def test_the_roles_cannot_change_themselves() -> None:
         if each["Resource"] == "*" and "Condition" not in each
         for action in each["Action"]
     }
-    assert [action for action in anywhere if action.startswith(("lambda:", "secretsmanager:", "iam:", "dynamodb:"))] == []
+    assert [
+        action for action in anywhere if action.startswith(("lambda:", "secretsmanager:", "iam:", "dynamodb:"))
+    ] == []
 
 
 def test_a_stack_has_a_name_that_cloudformation_does_not_cut() -> None:
