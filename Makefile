@@ -22,14 +22,15 @@ endif
 export PYTHONUTF8 := 1
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-PIP_INSTALL := -m pip install --quiet --require-hashes -r
+# $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
+pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r
 
 .PHONY: help install demo local unit test e2e deployed-check nightly check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements new clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-install: $(VENV)/.dev $(VENV)/opt/.emulator $(VENV)/opt/.sam ## Install what the demo needs into .venv.
+install: $(VENV)/.local $(VENV)/opt/.emulator $(VENV)/opt/.sam ## Install what `make demo`, `make local` and a deployment need into .venv.
 
 # A virtual environment works only where it was made, since its programs hold its path, and with the Python that made it.
 # In a checkout that was moved, or where another Python had made one, it is made anew, and all that is in it.
@@ -46,16 +47,23 @@ $(VENV)/.made-at:
 
 PIP_FAILED = { echo "not installed: pip says why above. If it could not reach its package index, run this again when it can."; exit 1; }
 
-# The SAM CLI, the emulator and the scanners pin other versions of boto3: each has an environment of its own in .venv.
-$(VENV)/.dev: requirements/dev.txt $(VENV)/.made-at
-	@echo "installing the development environment into .venv"
-	@$(PY) $(PIP_INSTALL) $< || $(PIP_FAILED)
+# .venv has what the demo needs; tests and checks add what only they need.
+$(VENV)/.local $(VENV)/.dev: $(VENV)/.%: requirements/%.txt $(VENV)/.made-at
+	@echo "installing the $* environment into .venv"
+	@$(call pip_install,$(VENV)) $< || $(PIP_FAILED)
 	@touch $@
+
+# The SAM CLI, the emulator and the scanners pin other versions of boto3: each has an environment of its own in .venv.
 
 $(VENV)/opt/.%: requirements/%.txt $(VENV)/.made-at
 	@echo "installing the $* environment into .venv/opt/$*"
-	@$(PY) -m venv --clear $(VENV)/opt/$*
-	@$(VENV)/opt/$*/bin/python $(PIP_INSTALL) $< || $(PIP_FAILED)
+	@$(PY) -m venv --clear --without-pip $(VENV)/opt/$*
+	@$(call pip_install,$(VENV)/opt/$*) $< || $(PIP_FAILED)
+	@touch $@
+
+# What `sam validate --lint` needs beside the SAM CLI: as large as it, and no part of building or deploying.
+$(VENV)/opt/.sam-lint: requirements/sam-lint.txt $(VENV)/opt/.sam
+	@$(call pip_install,$(VENV)/opt/sam) $< || $(PIP_FAILED)
 	@touch $@
 
 # What comes from npm serves some tests only. Without it they are skipped, with the reason; in CI it has to be there.
@@ -109,11 +117,11 @@ unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the line
 	@$(UNIT) $(or $(PYTEST_ARGS),--cov)
 
 TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .stripe-types)
-test: install $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
+test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
 	@$(if $(PYTEST_ARGS),,$(UNIT) --cov)
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--ignore=tests/unit)
 
-nightly: install $(TEST_TOOLS) ## Run what `make test` has no time for as well, and measure the coverage of branches.
+nightly: install $(VENV)/.dev $(TEST_TOOLS) ## Run what `make test` has no time for as well, and measure the coverage of branches.
 	@$(PY) -m pytest -q $(PARALLEL) --nightly --cov --cov-config=testing/branches.toml
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
@@ -123,7 +131,7 @@ e2e: $(VENV)/.dev $(VENV)/opt/.checks ## Run the e2e tests against a deployed st
 	$(STACK_NEEDED)
 	@$(PY) -m pytest -q tests/e2e --stack "$(STACK)" $(PYTEST_ARGS)
 
-deployed-check: $(VENV)/.dev ## Does a deployed stack work? An order in test mode, paid, refunded: make deployed-check STACK=… TOKEN_COMMAND=….
+deployed-check: $(VENV)/.local ## Does a deployed stack work? An order in test mode, paid, refunded: make deployed-check STACK=… TOKEN_COMMAND=….
 	$(STACK_NEEDED)
 	@$(PY) -m ops --stack "$(STACK)" check --yes
 
@@ -151,11 +159,11 @@ lint: $(VENV)/.dev ## Check format and lint.
 types: $(VENV)/.dev ## Check types, strictly.
 	@$(VENV)/bin/mypy
 
-validate: $(VENV)/opt/.sam ## Validate template.yaml.
+validate: $(VENV)/opt/.sam-lint ## Validate template.yaml.
 	@AWS_DEFAULT_REGION=us-east-1 $(VENV)/opt/sam/bin/sam validate --lint
 
 # Scanners say what they looked at. SCANNERS_MUST_RUN=1 fails if one of them cannot run, as pip-audit offline.
-scan: $(VENV)/.dev $(VENV)/opt/.sam $(VENV)/opt/.checks ## Scan templates, code, secrets and packages.
+scan: $(VENV)/.dev $(VENV)/opt/.sam-lint $(VENV)/opt/.checks ## Scan templates, code, secrets and packages.
 	@$(PY) -m testing.scans
 
 sbom: $(VENV)/opt/.checks ## Write the software bills of materials of the deployed layers, to .local/sbom.
@@ -172,12 +180,16 @@ sam-local: install ## Invoke every function with every sample event in a contain
 # The pinned requirements, hashes and all, from what requirements/*.in ask for; UPGRADE=--upgrade takes newer releases.
 COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.13 \
   --no-header --no-emit-index-url --no-annotate
+LINT_ALONE := cfn-lint jsonpatch jsonpointer mpmath networkx sympy
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) requirements/libraries.in -o layers/libraries/requirements.txt
 	@$(COMPILE) requirements/stripe.in -o layers/stripe/requirements.txt \
 	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/libraries/requirements.txt)
-	@for each in requirements/dev $(filter-out requirements/dev,$(basename $(wildcard requirements/*.in))); do \
-	  test ! -f $$each.txt || $(COMPILE) $$each.in -o $$each.txt || exit 1; done
+	@$(COMPILE) requirements/sam.in -o requirements/sam.txt $(addprefix --no-emit-package ,$(LINT_ALONE))
+	@$(COMPILE) requirements/sam-lint.in -c requirements/sam.txt -o requirements/sam-lint.txt \
+	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' requirements/sam.txt)
+	@for each in local dev bench checks emulator; do test ! -f requirements/$$each.txt || \
+	  $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 
 new: $(VENV)/.dev ## Make a project of your own, without benchmarks and history: make new DIR=../shop NAME=shop.
 	@test "$(DIR)" && test "$(NAME)" || { echo "make new DIR=../shop NAME=shop"; exit 1; }

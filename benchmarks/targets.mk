@@ -5,7 +5,7 @@ survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied mo
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
 
-bench: install $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## What a user pays and waits for, beside what people copy: five minutes [ROUNDS=8]; WRITE=1 keeps the results.
+bench: install $(VENV)/.dev $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## What a user pays and waits for, beside what people copy: five minutes [ROUNDS=8]; WRITE=1 keeps the results.
 	@PYTHONPATH=functions:shared:. $(PY) -m benchmarks.speed $(call option,ROUNDS,rounds) $(if $(WRITE),--write)
 
 costs: $(VENV)/.dev ## Say what a million paid orders cost on AWS, beside the naive loop.

@@ -5,6 +5,7 @@ with spaces and brackets (tests/nightly).
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copy(PROJECT / "Makefile", folder)
     program(folder / ".venv/bin/python", "env")
     (folder / ".venv/.made-at").write_text(f"{(folder / '.venv').resolve()}\n")
-    for installed in (".dev", "opt/.sam", "opt/.emulator"):
+    for installed in (".local", ".dev", "opt/.sam", "opt/.emulator"):
         (folder / ".venv" / installed).parent.mkdir(exist_ok=True)
         (folder / ".venv" / installed).touch()
     return folder
@@ -77,6 +78,25 @@ def test_an_environment_is_used_where_it_was_made(checkout: Path) -> None:
     assert make(checkout, "install").stdout == "make: Nothing to be done for 'install'.\n"
     moved = checkout.rename(checkout.parent / "moved")
     assert "-m venv --clear .venv\n" in make(moved, "--dry-run", "install").stdout
+
+
+_PACKAGES = """
+import sys, importlib.metadata
+import local.demo, local.__main__, local.token, ops.command_line
+of = importlib.metadata.packages_distributions()
+print(*{name for top in {each.split(".")[0] for each in sys.modules} for name in of.get(top, ())})
+"""
+
+
+def test_the_demo_needs_only_what_is_installed_for_it() -> None:
+    """`make install` installs requirements/local.txt: neither the demo, the local run nor `ops` import more."""
+    paths = os.pathsep.join(str(PROJECT / each) for each in ("functions", "shared", "."))
+    command = [sys.executable, "-c", _PACKAGES]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=True)
+    installed = set(re.findall(r"(?m)^([a-z0-9.-]+)==", (PROJECT / "requirements/local.txt").read_text()))
+    imported = {name.lower().replace("_", "-") for name in done.stdout.split()} - {"pip", "setuptools"}
+    assert imported - installed == set()
+    assert {"boto3", "rich", "stripe"} <= imported
 
 
 def test_the_shells_environment_stays_outside(checkout: Path) -> None:
