@@ -102,8 +102,8 @@ STRIPE_TYPES_INSTALL = mkdir -p $(FROM_NPM) && cp requirements/stripe-types/*.js
 # $(call option,SEED,seed) is --seed "…" if SEED=… was given.
 option = $(if $($(1)),--$(2) "$($(1))")
 
-demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…].
-	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed)
+demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…]; KEEP=1 leaves it running.
+	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed) $(if $(KEEP),--keep)
 
 local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=…] [STRIPE_SECRET_KEY=sk_test_…] [HOST=…].
 	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,HOST,host)

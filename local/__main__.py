@@ -5,15 +5,13 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
 from local.given_stripe import GivenStripe
 from local.samples import write_environment
-from local.stack import PROJECT, Stack, running_stack
+from local.stack import PROJECT, published, running_stack
 from local.terminal import STOPPED, run_in_terminal
 from local.work_dir import sole_user_of
 
@@ -25,18 +23,6 @@ curl -i '{api_url}/orders' -H "Authorization: Bearer $TOKEN" -H 'Idempotency-Key
        "items": [{{"sku": "mug", "quantity": 2, "unit_amount": 1250}}]}}'"""
 
 
-@contextmanager
-def published(stack: Stack, path: Path) -> Iterator[None]:
-    """The stack's addresses in a file, which is there only while the stack is."""
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(stack.as_json())
-    unfinished.rename(path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
 def serve(work_dir: Path, host: str, console: Console) -> int:
     """Keep the stack up until somebody stops it."""
     stack_json = work_dir / "stack.json"
@@ -45,7 +31,11 @@ def serve(work_dir: Path, host: str, console: Console) -> int:
         given = GivenStripe.of(os.environ)
         with (
             running_stack(
-                work_dir=work_dir, host=host, stripe=given, on_progress=lambda m: console.print(f"• {m}")
+                work_dir=work_dir,
+                host=host,
+                stripe=given,
+                webhooks_by_themselves=True,
+                on_progress=lambda m: console.print(f"• {m}"),
             ) as stack,
             published(stack, stack_json),
         ):

@@ -2,22 +2,23 @@
 
 import argparse
 import random
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from local.demo_plan import Expected, FollowUp, Plan, make_plan
+from local.demo_live import Progress, shown
+from local.demo_plan import Expected, FollowUp, Plan, PlannedOrder, make_plan
 from local.demo_report import Report, judge, show
-from local.demo_traffic import Bars, Traffic
+from local.demo_traffic import Traffic
 from local.observe import NotIdle, wait_until_idle
-from local.stack import PROJECT, Stack, running_stack
+from local.stack import PROJECT, Stack, published, running_stack
 from local.stripe_standin.admin import StandInAdmin
+from local.stripe_standin.faults import Fault
 from local.terminal import run_in_terminal
 from local.work_dir import sole_user_of
 from testing.arguments import Arguments, at_least
@@ -27,6 +28,8 @@ ORDERS_MIN = 10
 _IDLE_SECONDS = 150
 _HANG_SECONDS = 60
 _KILLED = "killing worker"
+KEPT = PROJECT / ".local"
+"""Where a stack runs that is kept: `python -m ops` looks for its stack.json there."""
 
 
 def request_faults(admin: StandInAdmin, plan: Plan) -> None:
@@ -38,32 +41,21 @@ def request_faults(admin: StandInAdmin, plan: Plan) -> None:
             admin.add_fault(order.fault, amount, seconds=_HANG_SECONDS, path="/v1/payment_intents/*/confirm")
 
 
-def run(stack: Stack, plan: Plan, bars: Bars, *, seed: int, started: float) -> Report:
+def run(traffic: Traffic, *, seed: int, started: float) -> Report:
     """Send everything in, wait until all queues are idle, and count by the ledger."""
-    admin = StandInAdmin(stack.stripe_api_base)
-    request_faults(admin, plan)
-    traffic = Traffic(stack, plan, bars)
+    stack, admin = traffic.stack, traffic.stack.stripe
+    request_faults(admin, traffic.plan)
     with traffic.tapped() as tap_url, traffic.multiplied(tap_url):
         traffic.place_all()
         traffic.poison_all()
     try:
-        wait_until_idle(
-            stack,
-            timeout_seconds=_IDLE_SECONDS,
-            on_poll=lambda _: bars.progress.update(bars.finalized, completed=_finalized(stack)),
-        )
+        wait_until_idle(stack, timeout_seconds=_IDLE_SECONDS)
         traffic.follow_up(admin)
-        wait_until_idle(stack, timeout_seconds=_IDLE_SECONDS, on_poll=lambda _: None)
+        wait_until_idle(stack, timeout_seconds=_IDLE_SECONDS)
         idle = True
     except NotIdle:
         idle = False
     return count(traffic, admin, idle=idle, seed=seed, seconds=time.monotonic() - started)
-
-
-def _finalized(stack: Stack) -> int:
-    """How many rows of the Payments table are in a terminal state."""
-    pages = stack.aws.client("dynamodb").get_paginator("scan").paginate(TableName=stack.charges_table)
-    return sum(item["state"]["S"] != "PENDING" for page in pages for item in page["Items"])
 
 
 def count(traffic: Traffic, admin: StandInAdmin, *, idle: bool, seed: int, seconds: float) -> Report:
@@ -103,7 +95,7 @@ def count(traffic: Traffic, admin: StandInAdmin, *, idle: bool, seed: int, secon
         malformed_refused=traffic.malformed_refused,
         client_retries=sum(order.client_retries for order in plan.orders),
         client_retries_replayed=traffic.retries_replayed,
-        deliveries=traffic.deliveries,
+        deliveries=traffic.progress.delivered,
         deliveries_planned=plan.deliveries,
         faults_met=admin.faults_met(),
         faults_planned=sum(order.fault is not None for order in plan.orders),
@@ -136,17 +128,29 @@ def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
         messages += batch
 
 
-@contextmanager
-def shown(console: Console, plan: Plan) -> Iterator[Bars]:
-    """The progress bars, for as long as the block lasts; only on a terminal."""
-    columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        yield Bars(
-            progress,
-            placed=progress.add_task("orders placed", total=len(plan.orders)),
-            delivered=progress.add_task("messages delivered", total=plan.deliveries),
-            finalized=progress.add_task("orders finalized", total=len(plan.orders)),
-        )
+def keep(traffic: Traffic, console: Console) -> NoReturn:
+    """Say which orders are worth a look, and how; the stack runs until Ctrl-C."""
+    traffic.stack.stripe.settings(webhooks_by_themselves=True)
+    told: dict[str, str] = {}
+    for order_id, order in traffic.orders.items():
+        for what, holds in _WORTH_A_LOOK.items():
+            if holds(order) and what not in told and order_id not in told.values():
+                told[what] = order_id
+    console.print("\nThe stack still runs, until Ctrl-C. In another terminal, in this folder:")
+    for what, order_id in told.items():
+        console.print(f".venv/bin/python -m ops explain {order_id}  # {what}", soft_wrap=True, highlight=False)
+    while True:
+        signal.pause()
+
+
+_WORTH_A_LOOK: dict[str, Callable[[PlannedOrder], bool]] = {
+    "its worker was killed after the charge": lambda order: order.fault is Fault.HANG_AFTER,
+    "Stripe's response was lost after the charge": lambda order: order.fault is Fault.DROP_AFTER,
+    "declined, then paid with another card": lambda order: order.follow_up is FollowUp.ANOTHER_CARD,
+    "paid after 3-D Secure": lambda order: order.follow_up is FollowUp.AT_THE_BANK,
+    "half of it was refunded": lambda order: order.follow_up is FollowUp.REFUND,
+    "canceled": lambda order: order.follow_up is FollowUp.CANCEL,
+}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -157,6 +161,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=seed_of, default=None, help="repeats a run; drawn at random if not given")
     parser.add_argument("--project", type=Path, default=PROJECT, help="the copy of the project to deploy")
     parser.add_argument("--work-dir", type=Path, default=PROJECT / ".local" / "demo")
+    parser.add_argument(
+        "--keep",
+        action="store_const",
+        dest="work_dir",
+        const=KEPT,
+        help="the stack runs on afterwards, where `make local` would run, so that `python -m ops` finds it",
+    )
     parser.add_argument("--report", type=Path, default=PROJECT / ".local" / "demo-report.json")
     return parser.parse_args(arguments)
 
@@ -173,10 +184,14 @@ def demonstrate(options: argparse.Namespace, console: Console) -> int:
         running_stack(work_dir=work_dir, project=options.project, seed=seed, on_progress=on_progress) as stack,
     ):
         on_progress(f"placing {len(plan.orders)} orders, with seed {seed}")
-        with shown(console, plan) as bars:
-            report = run(stack, plan, bars, seed=seed, started=started)
-    options.report.write_text(report.as_json())
-    show(report, console)
+        traffic = Traffic(stack, plan, Progress(plan))
+        with shown(console, stack, traffic.progress):
+            report = run(traffic, seed=seed, started=started)
+        options.report.write_text(report.as_json())
+        show(report, console)
+        if work_dir == KEPT:
+            with published(stack, work_dir / "stack.json"):
+                keep(traffic, console)
     return 0 if report.ok else 1
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
-from rich.progress import Progress, TaskID
 
+from local.demo_live import Progress
 from local.demo_plan import Channel, FollowUp, Plan, PlannedOrder
 from local.issuer import REFUND_SCOPE
 from local.observe import open_tap
@@ -27,24 +27,13 @@ _EVENT_TYPE = {"event_type": {"DataType": "String", "StringValue": "onecharge.or
 
 
 @dataclass
-class Bars:
-    """The progress bars."""
-
-    progress: Progress
-    placed: TaskID
-    delivered: TaskID
-    finalized: TaskID
-
-
-@dataclass
 class Traffic:
     """Everything that is sent to a running stack, and counts of the responses."""
 
     stack: Stack
     plan: Plan
-    bars: Bars
+    progress: Progress
     orders: dict[str, PlannedOrder] = field(default_factory=dict)
-    deliveries: int = 0
     order_deliveries: int = 0
     retries_replayed: int = 0
     malformed_refused: int = 0
@@ -69,7 +58,6 @@ class Traffic:
         responses = [self.post(order.customer_id, headers, body) for _ in range(1 + order.client_retries)]
         responses[0].raise_for_status()
         replayed = sum(response.text == responses[0].text for response in responses[1:])
-        self.bars.progress.advance(self.bars.placed)
         return responses[0].json()["order_id"], replayed
 
     def place_all(self) -> None:
@@ -78,6 +66,7 @@ class Traffic:
                 self.plan.orders, clients.map(self.place, self.plan.orders), strict=True
             ):
                 self.orders[order_id] = order
+                self.progress.placed = len(self.orders)
                 self.retries_replayed += replayed
             responses = clients.map(lambda request: self.post(_NOBODY, *request), self.plan.malformed)
             self.malformed_refused = sum(response.status_code == 400 for response in responses)
@@ -88,8 +77,7 @@ class Traffic:
             self.sns.publish(TopicArn=self.stack.order_events_topic_arn, Message=body, MessageAttributes=_EVENT_TYPE)
         else:
             self.sqs.send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
-        self.deliveries += 1
-        self.bars.progress.advance(self.bars.delivered)
+        self.progress.count_delivery()
 
     def poison_all(self) -> None:
         for poison in self.plan.poison:
@@ -127,9 +115,8 @@ class Traffic:
                 if key not in waiting:
                     continue
                 waiting.remove(key)
-                self.deliveries += 1
+                self.progress.count_delivery()
                 self.order_deliveries += 1 + len(by_key[key].extra_deliveries)
-                self.bars.progress.advance(self.bars.delivered)
                 for channel in by_key[key].extra_deliveries:
                     self.deliver(message["Body"], channel)
 

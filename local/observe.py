@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,7 @@ def messages_in(stack: Stack, queue_url: str) -> int:
     return sum(int(response["Attributes"][name]) for name in _ATTRIBUTES)
 
 
-def wait_until_idle(
-    stack: Stack, *, timeout_seconds: float, on_poll: Callable[[int], None] = lambda waiting: None
-) -> None:
+def wait_until_idle(stack: Stack, *, timeout_seconds: float) -> None:
     """Return when all queues have been empty for a while; raises NotIdle if that takes too long.
 
     Several polls in a row, since an event may be between a table's stream and its queue.
@@ -42,7 +40,6 @@ def wait_until_idle(
     )
     while idle_polls < _IDLE_POLLS:
         waiting = sum(messages_in(stack, url) for url in queues)
-        on_poll(waiting)
         idle_polls = idle_polls + 1 if waiting == 0 else 0
         if time.monotonic() > deadline:
             raise NotIdle(f"{waiting} messages are still in the queues after {timeout_seconds:.0f} s")

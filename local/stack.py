@@ -85,6 +85,18 @@ def resources_of(outputs: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+@contextmanager
+def published(stack: Stack, path: Path) -> Iterator[None]:
+    """The stack's addresses in a file, which is there only while the stack is: `ops` and `local.token` read it."""
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(stack.as_json())
+    unfinished.rename(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def ignore_progress(message: str) -> None:
     """Say nothing."""
 
@@ -98,6 +110,7 @@ def running_stack(
     host: str = "127.0.0.1",
     seed: int = 0,
     messaging: str = "standard",
+    webhooks_by_themselves: bool = False,
     on_progress: Callable[[str], None] = ignore_progress,
 ) -> Iterator[Stack]:
     """The stack of a copy of the project, for as long as the block lasts.
@@ -107,6 +120,7 @@ def running_stack(
         stripe: a Stripe that is there already; without one, a stand-in is started.
         host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
         messaging: standard or fifo, as the template's parameter.
+        webhooks_by_themselves: whether the stand-in delivers each event as it happens; else a test delivers them.
         on_progress: is called with what happens next, since the build takes a while.
 
     Raises:
@@ -153,7 +167,11 @@ def running_stack(
         api_url = f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default"
         webhook_url = f"{api_url}/stripe/events"
         if is_standin:
-            StandInAdmin(stripe.api_base).settings(webhook_url=webhook_url, webhook_secret=stripe.webhook_secret)
+            StandInAdmin(stripe.api_base).settings(
+                webhook_url=webhook_url,
+                webhook_secret=stripe.webhook_secret,
+                webhooks_by_themselves=webhooks_by_themselves,
+            )
         else:
             on_progress(
                 f"{stripe.api_base} is no stand-in. For its webhooks run `stripe listen --forward-to '{webhook_url}'`; "

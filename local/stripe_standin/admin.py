@@ -100,8 +100,8 @@ class StandInAdmin:
         """Change settings; README.md lists them.
 
         latency_seconds, and latency_max_seconds for one that is spread between the two (None: it is not);
-        webhook_url, webhook_secret; endpoint_rate_limit and account_rate_limit (requests per second,
-        None for no limit); and the fields of account.Behavior: search_lag_seconds, confirms_max, …
+        webhook_url, webhook_secret, webhooks_by_themselves; endpoint_rate_limit and account_rate_limit (requests
+        per second, None for no limit); and the fields of account.Behavior: search_lag_seconds, confirms_max, …
         """
         self._send("POST", "settings", settings)
 

@@ -14,7 +14,7 @@ from local.stripe_standin.faults import FaultPlan, FaultRule
 if TYPE_CHECKING:
     from local.stripe_standin.server import StandIn
 
-_SERVER_SETTINGS = ("latency_seconds", "latency_max_seconds", "webhook_url", "webhook_secret")
+_SERVER_SETTINGS = ("latency_seconds", "latency_max_seconds", "webhook_url", "webhook_secret", "webhooks_by_themselves")
 _BEHAVIOR_SETTINGS = tuple(each.name for each in fields(Behavior))
 _RATE_LIMITS = {"endpoint_rate_limit": "per_endpoint", "account_rate_limit": "per_account"}
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -27,6 +27,7 @@ from local.stripe_standin.webhook_endpoints import signature
 
 ADMIN_PREFIX = "/_standin/"
 _TRICKLE_SECONDS = 0.5
+_WEBHOOKS_EVERY_SECONDS = 0.5
 
 
 class ConnectionClosed(Exception):
@@ -50,6 +51,8 @@ class StandIn(ThreadingHTTPServer):
         self._chance = random.Random(seed)
         self.webhook_url: str | None = None
         self.webhook_secret = "whsec_local"
+        self.webhooks_by_themselves = False
+        """Whether events are delivered as they happen; otherwise the admin API delivers them."""
         self.seed = seed
         self.reset()
         super().__init__((host, port), _Handler)
@@ -185,6 +188,19 @@ class StandIn(ThreadingHTTPServer):
             statuses += [self._deliver(event, url, secret) for url, secret in given + created]
         return {"statuses": statuses}
 
+    def deliver_new_events(self) -> None:
+        """Deliver each event as it happens, until the stand-in stops. A failed delivery is not repeated."""
+        seen = 0
+        while not self.stopping.wait(_WEBHOOKS_EVERY_SECONDS):
+            with self.lock:
+                if self.webhooks_by_themselves:
+                    self.engine.run_due()
+                events = list(self.engine.account.events)
+            new, seen = events[min(seen, len(events)) :], len(events)
+            if self.webhooks_by_themselves and new:
+                with suppress(requests.RequestException, ApiError):
+                    self._deliver_webhooks(new, None)
+
     def _deliver(self, event: dict[str, Any], url: str, secret: str) -> int:
         payload = json.dumps(event)
         header = signature(payload, secret, int(self.now()))
@@ -296,10 +312,15 @@ def parse_form(encoded: str) -> dict[str, str]:
 def running_standin(host: str = "127.0.0.1", port: int = 0, *, seed: int = 0) -> Iterator[StandIn]:
     """A stand-in on a thread of this process, until the block ends."""
     standin = StandIn(host, port, seed=seed)
-    thread = threading.Thread(target=standin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
+    threads = [
+        threading.Thread(target=standin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True),
+        threading.Thread(target=standin.deliver_new_events, daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
     try:
         yield standin
     finally:
         standin.stop()
-        thread.join()
+        for thread in threads:
+            thread.join()

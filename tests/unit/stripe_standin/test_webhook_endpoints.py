@@ -1,5 +1,7 @@
 """Webhook endpoints: made, listed, changed and deleted through the API; their secrets are returned once."""
 
+import json
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -18,6 +20,12 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.received: list[tuple[str, str]] = []
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def wait_for(self, deliveries: int) -> None:
+        """Return once so many have arrived."""
+        deadline = time.monotonic() + 60
+        while len(self.received) < deliveries and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     @property
     def url(self) -> str:
@@ -74,6 +82,15 @@ def test_an_endpoint_gets_its_events_signed_with_its_secret(account: Account, re
     assert len(account.admin.deliver_webhooks()) == len(account.event_types())
     endpoints.delete(made.id)
     assert endpoints.list().data == []
+
+
+def test_events_are_delivered_by_themselves_if_asked(account: Account, receiver: Receiver) -> None:
+    """Each as it happens, in order."""
+    account.admin.settings(webhook_url=receiver.url, webhooks_by_themselves=True)
+    account.pay("key-1")
+    account.pay("key-2")
+    receiver.wait_for(len(account.event_types()))
+    assert [json.loads(body)["type"] for _, body in receiver.received] == account.event_types()
 
 
 def test_the_api_version_of_an_endpoint_cannot_be_changed(account: Account) -> None:
