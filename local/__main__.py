@@ -20,7 +20,7 @@ _EXAMPLE = """\
 TOKEN=$(.venv/bin/python -m local.token cus_1 --stack {stack_json})
 curl -i '{api_url}/orders' -H "Authorization: Bearer $TOKEN" -H 'Idempotency-Key: my-first-order' \\
   -d '{{"currency": "eur", "payment_method": "pm_card_visa",
-       "items": [{{"sku": "mug", "quantity": 2, "unit_amount": 1250}}]}}'"""
+       "items": [{{"sku": "mug", "quantity": 2}}]}}'"""
 
 
 def serve(work_dir: Path, host: str, console: Console) -> int:

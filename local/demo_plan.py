@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from local.stripe_standin.faults import Fault
+from orders_api.prices import PRICES
 
 CURRENCY = "EUR"
 _CARDS = ("pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_mastercard", "pm_card_amex")
@@ -82,7 +83,7 @@ class PlannedOrder:
 
     @property
     def amount_minor(self) -> int:
-        return sum(item["quantity"] * item["unit_amount"] for item in self.body["items"])
+        return sum(item["quantity"] * PRICES[item["sku"]][CURRENCY] for item in self.body["items"])
 
 
 @dataclass(frozen=True)
@@ -167,9 +168,9 @@ def _order(
         case Expected.REQUIRES_ACTION:
             payment_method = "pm_card_threeDSecure2Required"
     # Every amount is another one, so that a fault can be ordered for one order alone.
-    items = [{"sku": f"sku-{index}", "quantity": 1, "unit_amount": 1000 + 7 * index}]
+    items = [{"sku": "postcard", "quantity": 1 + index}]
     if chance.random() < 0.5:
-        items.append({"sku": "shipping", "quantity": 2, "unit_amount": 100_000})
+        items.append({"sku": "poster", "quantity": 1})
     return PlannedOrder(
         customer_id=f"cus_demo_{chance.randint(1, 20)}",
         idempotency_key=f"demo-{seed}-{index}",
@@ -193,14 +194,14 @@ def _channels(chance: random.Random, deliveries: int) -> tuple[Channel, ...]:
 def _malformed() -> tuple[tuple[dict[str, str], str], ...]:
     """Requests that the API has to refuse with 4xx: headers and body."""
     key = {"Idempotency-Key": "demo-malformed"}
-    good = '{"currency": "%s", "payment_method": "%s", "items": [{"sku": "mug", "quantity": 1, "unit_amount": %s}]}'
+    good = '{"currency": "%s", "payment_method": "%s", "items": [{"sku": "mug", "quantity": %s}]}'
     return (
         (key, "{"),
-        ({}, good % ("eur", "pm_card_visa", "1000")),
-        (key, good % ("xxx", "pm_card_visa", "1000")),
+        ({}, good % ("eur", "pm_card_visa", "1")),
+        (key, good % ("xxx", "pm_card_visa", "1")),
         (key, good % ("eur", "pm_card_visa", "0")),
-        (key, good % ("eur", "pm_card_visa", "-1000")),
+        (key, good % ("eur", "pm_card_visa", "-1")),
         (key, good % ("eur", "pm_card_visa", "10.5")),
         (key, good % ("eur", "pm_card_visa", "1" + "0" * 30)),
-        (key, good % ("eur", "4242424242424242", "1000")),
+        (key, good % ("eur", "4242424242424242", "1")),
     )

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import requests
 
+from onecharge.contract.money import as_money
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, Received
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
@@ -31,15 +32,8 @@ from ops.output import Report, Table
 
 CUSTOMER = "check"
 REFUND_SCOPE = "onecharge/refund"
-AMOUNT = 500
-"""In cents, euro."""
 _HTTP_SECONDS = 35
 """Longer than an HTTP API waits for its function."""
-_BODY = {
-    "currency": "eur",
-    "payment_method": "pm_card_visa",
-    "items": [{"sku": "deployed-check", "quantity": 1, "unit_amount": AMOUNT}],
-}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -59,7 +53,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         raise Problem("--token-command is missing: a command that prints an access token (docs/guides/deploy.md)")
     url = (arguments.api_url or os.environ.get("API_URL") or stack.output("ApiUrl")).rstrip("/")
     if not arguments.yes:
-        line = f"would place, pay and refund an order of {AMOUNT / 100:.2f} EUR at {url}, in test mode: add --yes"
+        line = f"would order, pay and refund the first thing on the price list of {url}, in test mode: add --yes"
         return Report({"would": line}, [line], ExitStatus.FOUND)
     check = Check(stack, url, command, arguments.seconds)
     is_well = check.run()
@@ -99,6 +93,8 @@ class Check:
     seconds: int
     results: list[Result] = field(default_factory=list)
     order_id: str = ""
+    amount_minor: int = 0
+    currency: str = ""
     payment_intent: Any = None
 
     def run(self) -> bool:
@@ -135,14 +131,21 @@ class Check:
         return "GET /orders: 401"
 
     def _placed(self) -> str:
-        self.order_id = str(self._post("orders", _BODY, self._token(CUSTOMER))["order_id"])
-        return self.order_id
+        token = self._token(CUSTOMER)
+        price = self._get("prices", token)["prices"][0]
+        body = {
+            "currency": price["currency"],
+            "payment_method": "pm_card_visa",
+            "items": [{"sku": price["sku"], "quantity": 1}],
+            "amount": price["unit_amount"],
+        }
+        placed = self._post("orders", body, token)
+        self.order_id, self.amount_minor, self.currency = placed["order_id"], placed["amount"], placed["currency"]
+        return f"{self.order_id}: {as_money(self.amount_minor, self.currency)}"
 
     def _paid(self) -> str:
         def status() -> str:
-            headers = {"Authorization": f"Bearer {self._token(CUSTOMER)}"}
-            url = f"{self.api_url}/orders/{self.order_id}"
-            return str(_json(requests.get(url, headers=headers, timeout=_HTTP_SECONDS), 200)["status"])
+            return str(self._get(f"orders/{self.order_id}", self._token(CUSTOMER))["status"])
 
         return self._until("PAID", status)
 
@@ -151,9 +154,9 @@ class Check:
         intent = self.stack.stripe.v1.payment_intents.retrieve(row["payment_intent_id"]["S"])
         self.payment_intent = intent
         seen = (intent.status, intent.amount_received, intent.currency, intent.livemode)
-        if seen != ("succeeded", AMOUNT, "eur", False):
+        if seen != ("succeeded", self.amount_minor, self.currency.lower(), False):
             raise NotWell(f"{intent.id} at Stripe is {seen}")
-        return f"{intent.id}: {AMOUNT / 100:.2f} EUR"
+        return f"{intent.id}: {as_money(intent.amount_received, intent.currency)}"
 
     def _webhook(self) -> str:
         def seen() -> str:
@@ -176,7 +179,7 @@ class Check:
 
         waited = self._until("SUCCEEDED", status)
         listed = self.stack.stripe.v1.refunds.list({"payment_intent": self.payment_intent.id})
-        if (amounts := [each.amount for each in listed.data]) != [AMOUNT]:
+        if (amounts := [each.amount for each in listed.data]) != [self.amount_minor]:
             raise NotWell(f"Stripe has refunds of {amounts}")
         return waited
 
@@ -203,6 +206,10 @@ class Check:
         url = self.stack.resource(dlq)
         answer = self.stack.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
         return int(answer["Attributes"]["ApproximateNumberOfMessages"])
+
+    def _get(self, path: str, token: str) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {token}"}
+        return _json(requests.get(f"{self.api_url}/{path}", headers=headers, timeout=_HTTP_SECONDS), 200)
 
     def _post(self, path: str, body: dict[str, Any], token: str) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": str(uuid4())}

@@ -178,12 +178,13 @@ class OperatedStack:
             {
                 "currency": "EUR",
                 "payment_method": "pm_card_visa",
-                "items": [{"sku": "mug", "quantity": 1, "unit_amount": 2500}],
+                "items": [{"sku": "mug", "quantity": 2}],
             }
         )
         at = at or datetime.fromtimestamp(self.now(), UTC)
         order_id = changes.get("order_id", f"ord_{uuid4().hex}")
-        item = from_item(new_order_item(order_id, "cus_1", wanted, correlation_id="corr-1", now=at)) | changes
+        new = new_order_item(order_id, "cus_1", wanted, amount_minor=2500, correlation_id="corr-1", now=at)
+        item = from_item(new) | changes
         shard = shard_of(order_id) if waits(OrderStatus(item["status"])) else None
         self.put("OrdersTable", **item | {"waiting_shard": shard})
         return StoredOrder.model_validate(item)

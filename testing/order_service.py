@@ -17,6 +17,7 @@ from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.http_api import Problem
 from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
+from orders_api.prices import price_of
 from testing.harness import Log, create_table
 from update_order.orders import update_order
 
@@ -25,7 +26,7 @@ CUSTOMER = "cus_1"
 ORDER = {
     "currency": "EUR",
     "payment_method": "pm_card_visa",
-    "items": [{"sku": "mug", "quantity": 1, "unit_amount": 2500}],
+    "items": [{"sku": "mug", "quantity": 2}],
 }
 
 
@@ -42,7 +43,8 @@ class Shop:
     def on(cls, client: Any) -> Self:
         table = create_table(client, f"orders-{uuid4()}", "OrdersTable")
         orders = OrderStore(client, table)
-        order, _ = store_order(orders, CUSTOMER, OrderRequest.model_validate(ORDER), "key", correlation_id="c", now=NOW)
+        wanted = OrderRequest.model_validate(ORDER)
+        order, _ = store_order(orders, CUSTOMER, wanted, "key", price_of=price_of, correlation_id="c", now=NOW)
         return cls(client, table, order.order_id, [])
 
     @property

@@ -17,6 +17,7 @@ from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.http_api import COMMON_PROBLEMS, ProblemDetails
 from orders_api.app import ROUTES, orders_resolver
 from orders_api.http import Dependencies
+from orders_api.prices import PRICES, price_of
 from orders_api.refund_store import OrderRefundStore
 from testing.harness import LambdaContext, Log, Sample, create_table
 
@@ -32,14 +33,14 @@ def order(**changes: Any) -> dict[str, Any]:
     return {
         "currency": "eur",
         "payment_method": "pm_card_visa",
-        "items": [{"sku": "mug", "quantity": 2, "unit_amount": 1250}],
+        "items": [{"sku": "mug", "quantity": 2}],
         **changes,
     }
 
 
 def line(**changes: Any) -> dict[str, Any]:
     """The body of POST /orders with one line."""
-    return order(items=[{"sku": "mug", "quantity": 1, "unit_amount": 1250, **changes}])
+    return order(items=[{"sku": "mug", "quantity": 1, **changes}])
 
 
 class Overtaken:
@@ -61,6 +62,7 @@ class Client:
         self.dynamodb = boto3.client("dynamodb")
         self.table, self.sample, self.context, self.log = table, sample, context, log
         self.now = NOW
+        self.prices = PRICES
         self.customer = "cus_1"
         """Who sends the requests; but the staff refunds."""
         self.counted: Counter[str] = Counter()
@@ -75,6 +77,8 @@ class Client:
             Dependencies(
                 orders=self.orders,
                 refunds=OrderRefundStore(self.overtaken, refunds_table, table),  # type: ignore[arg-type]  # Passes on.
+                prices=self.prices,
+                price_of=lambda items, currency: price_of(items, currency, self.prices),
                 logger=log.logger,
                 count=count,
                 clock=lambda: self.now,

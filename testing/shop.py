@@ -84,7 +84,7 @@ class Shop:
         body = {
             "currency": "eur",
             "payment_method": "pm_card_visa",
-            "items": [{"sku": "mug", "quantity": 2, "unit_amount": 1250}],
+            "items": [{"sku": "mug", "quantity": 2}],
             **changes,
         }
         return self.send(body, key or str(uuid4()))

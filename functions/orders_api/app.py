@@ -3,6 +3,7 @@
 POST /orders                       place_order.py     start reading here
 GET  /orders                       list_orders.py
 GET  /orders/{order_id}            get_order.py
+GET  /prices                       list_prices.py
 POST /orders/{order_id}/payments   pay_again.py
 POST /orders/{order_id}/cancel     cancel_order.py
 POST /orders/{order_id}/refunds    refund_order.py
@@ -28,15 +29,17 @@ from orders_api.cancel_order import ROUTE as CANCEL_ORDER
 from orders_api.get_order import ROUTE as GET_ORDER
 from orders_api.http import Dependencies
 from orders_api.list_orders import ROUTE as LIST_ORDERS
+from orders_api.list_prices import ROUTE as LIST_PRICES
 from orders_api.pay_again import ROUTE as PAY_AGAIN
 from orders_api.place_order import ROUTE as PLACE_ORDER
+from orders_api.prices import PRICES, price_of
 from orders_api.refund_order import ROUTE as REFUND_ORDER
 from orders_api.refund_store import OrderRefundStore
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-ROUTES: tuple[Route, ...] = (PLACE_ORDER, LIST_ORDERS, GET_ORDER, PAY_AGAIN, CANCEL_ORDER, REFUND_ORDER)
+ROUTES: tuple[Route, ...] = (PLACE_ORDER, LIST_ORDERS, GET_ORDER, LIST_PRICES, PAY_AGAIN, CANCEL_ORDER, REFUND_ORDER)
 
 
 def orders_resolver(deps: Dependencies) -> APIGatewayHttpResolver:
@@ -56,6 +59,8 @@ class Application:
             Dependencies(
                 orders=OrderStore(dynamodb, orders_table),
                 refunds=OrderRefundStore(dynamodb, environment["ORDER_REFUNDS_TABLE"], orders_table),
+                prices=PRICES,
+                price_of=price_of,
                 logger=function_logger(),
                 count=self.counts,
                 clock=partial(datetime.now, UTC),

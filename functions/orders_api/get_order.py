@@ -2,14 +2,27 @@
 
 from http import HTTPStatus
 
-from onecharge.runtime.http_api import JsonResponse, Request, Route
+from pydantic import Field
+
+from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, Route
 from orders_api.http import Dependencies
 from orders_api.refund_order import Refunds, refunds_of
 from orders_api.responses import OrderView, order_view
 
 
+class ItemView(ResponseModel):
+    """A line of an order, at the price that it had when the order was placed."""
+
+    sku: str
+    quantity: int
+    unit_amount: int = Field(description="In the minor unit of the order's currency.")
+    amount: int = Field(description="Of all pieces, in the minor unit of the order's currency.")
+
+
 class OrderDetails(OrderView):
     """The status of an order, with what only this route shows."""
+
+    items: list[ItemView] = Field(description="Empty for an order of an invoice or a subscription.")
 
     refunds: Refunds
 
@@ -17,7 +30,10 @@ class OrderDetails(OrderView):
 def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
     """Show the order, and its refunds."""
     order = deps.find_order(order_id, of=request.customer_id)
-    shown = OrderDetails(**order_view(order).model_dump(exclude_unset=True), refunds=refunds_of(order, deps))
+    items = [ItemView(**item.model_dump(), amount=item.amount_minor) for item in order.items]
+    shown = OrderDetails(
+        **order_view(order).model_dump(exclude_unset=True), items=items, refunds=refunds_of(order, deps)
+    )
     return request.respond(HTTPStatus.OK, shown, {"X-Correlation-Id": order.correlation_id})
 
 
@@ -25,7 +41,7 @@ ROUTE = Route(
     get_order,
     "GET",
     "/orders/{order_id}",
-    "Get an order: its status, its attempts and its refunds.",
+    "Get an order: its status, its items, its attempts and its refunds.",
     HTTPStatus.OK,
     OrderDetails,
     {HTTPStatus.NOT_FOUND: ("not-found",)},

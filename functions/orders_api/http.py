@@ -1,7 +1,7 @@
 """What the routes share: what they work with, how they read a request's body, and the problems of it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -16,6 +16,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.runtime.http_api import Problem, Request
 from onecharge.runtime.metrics import Counts
+from orders_api.prices import PriceOf, Prices
 from orders_api.refund_store import OrderRefundStore
 
 IDEMPOTENCY_KEY_PATTERN = r"^[!-~]{1,255}$"
@@ -38,6 +39,8 @@ class Dependencies:
 
     orders: OrderStore
     refunds: OrderRefundStore
+    prices: Prices
+    price_of: PriceOf
     logger: Logger
     count: Counts
     clock: Callable[[], datetime]
@@ -126,6 +129,13 @@ def _pointer(error_type: str, location: tuple[int | str, ...]) -> str:
     # The name of an unknown field is the client's own text: the pointer is to its parent.
     known = location[:-1] if error_type == "extra_forbidden" else location
     return "".join(f"/{part}" for part in known)
+
+
+def invalid_fields(details: Mapping[str, str]) -> Problem:
+    """The problem of fields that are well-formed, but cannot be ordered: a detail for each JSON Pointer."""
+    errors = [{"pointer": pointer, "detail": detail} for pointer, detail in details.items()]
+    detail = "The body does not describe an order that can be charged."
+    return Problem(HTTPStatus.BAD_REQUEST, "invalid-request", detail, errors[:20])
 
 
 def conflict(kind: str, detail: str) -> Problem:

@@ -1,26 +1,35 @@
 """POST /orders: an order starts here.
 
-    request ─► refuse card numbers ─► validate ─► one conditional write ─► 202 PENDING
-                                                        └─ the table's stream ─► publish_events ─► SNS ─► charge_order
+    request ─► refuse card numbers ─► validate ─► price ─► one conditional write ─► 202 PENDING
+                                                  └─ the table's stream ─► publish_events ─► SNS ─► charge_order
 
 The order's id derives from the customer and the idempotency key (onecharge.orders.ids), so a retry finds the order that
-the first try stored. The function does nothing else: the stored item is the outbox (onecharge.orders.schema).
+the first try stored, at the prices of that time. The function does nothing else: the stored item is the outbox
+(onecharge.orders.schema).
 """
 
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from onecharge.contract.events import PaymentMethodId
-from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, require_chargeable, require_minimum
+from onecharge.contract.money import (
+    MAX_AMOUNT_MINOR,
+    AmountMinor,
+    Currency,
+    as_money,
+    require_chargeable,
+    require_minimum,
+)
 from onecharge.orders.ids import digest_of, fingerprint_of, order_id_of
-from onecharge.orders.schema import StoredOrder, new_order_item
+from onecharge.orders.schema import OrderedItem, StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
-from onecharge.runtime.http_api import JsonResponse, Request, Route
-from orders_api.http import BAD_BODY, REPLAYED, Dependencies, key_and_body, key_reused, parse
+from onecharge.runtime.http_api import JsonResponse, Problem, Request, Route
+from orders_api.http import BAD_BODY, REPLAYED, Dependencies, invalid_fields, key_and_body, key_reused, parse
+from orders_api.prices import NotForSale, PriceOf
 from orders_api.responses import AcceptedOrder, accepted_order
 
 
@@ -31,11 +40,10 @@ class OrderLine(BaseModel):
 
     sku: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,64}$")]
     quantity: Annotated[int, Field(ge=1, le=10_000)]
-    unit_amount: AmountMinor
 
 
 class OrderRequest(BaseModel):
-    """The body of POST /orders. Amounts are integers, in the minor unit of the currency."""
+    """The body of POST /orders. What it costs is not the client's to say (orders_api.prices)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -43,22 +51,16 @@ class OrderRequest(BaseModel):
     payment_method: PaymentMethodId
     items: Annotated[list[OrderLine], Field(min_length=1, max_length=100)]
 
-    @property
-    def amount_minor(self) -> int:
-        return sum(line.quantity * line.unit_amount for line in self.items)
+    amount: AmountMinor | None = Field(
+        default=None,
+        description="What the customer was shown, in the minor unit of the currency. The order is refused if it "
+        "costs another amount by now.",
+    )
 
     @property
     def fingerprint(self) -> str:
         """See fingerprint_of."""
         return fingerprint_of(self)
-
-    @model_validator(mode="after")
-    def _amount_can_be_charged(self) -> Self:
-        if self.amount_minor > MAX_AMOUNT_MINOR:
-            raise PydanticCustomError("amount_too_large", "The order's amount is larger than can be charged at once")
-        require_chargeable(self.amount_minor, self.currency)
-        require_minimum(self.amount_minor, self.currency)
-        return self
 
 
 def place_order(request: Request, deps: Dependencies) -> JsonResponse:
@@ -66,7 +68,13 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     key, body = key_and_body(request)
     wanted = parse(OrderRequest, body, expected="The body does not describe an order that can be charged.")
     order, is_new = store_order(
-        deps.orders, request.customer_id, wanted, key, correlation_id=request.correlation_id, now=deps.clock()
+        deps.orders,
+        request.customer_id,
+        wanted,
+        key,
+        price_of=deps.price_of,
+        correlation_id=request.correlation_id,
+        now=deps.clock(),
     )
     deps.count("OrderPlaced" if is_new else "OrderReplayed")
     deps.log("order placed" if is_new else "response replayed: order placed before", order)
@@ -75,28 +83,70 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
 
 
 def store_order(
-    orders: OrderStore, customer_id: str, wanted: OrderRequest, key: str, *, correlation_id: str, now: datetime
+    orders: OrderStore,
+    customer_id: str,
+    wanted: OrderRequest,
+    key: str,
+    *,
+    price_of: PriceOf,
+    correlation_id: str,
+    now: datetime,
 ) -> tuple[StoredOrder, bool]:
     """Store the order, or find the one that an earlier try stored; returns also whether it is new.
 
-    Raises Problem if the customer used this key for an order with another body.
+    Raises Problem if it cannot be sold or charged, or if the customer used this key for an order with another body.
     """
-    item = new_order_item(
-        order_id_of(customer_id, key),
-        customer_id,
-        wanted,
-        correlation_id=correlation_id,
-        now=now,
-        items=[line.model_dump() for line in wanted.items],
-        attempt_keys={digest_of(key): wanted.fingerprint},
-    )
-    # One conditional write: attribute_not_exists(order_id).
-    earlier = orders.put_if_new(item)
-    if earlier is None:
-        return StoredOrder.from_item(item), True
+    order_id = order_id_of(customer_id, key)
+    try:
+        items = priced(wanted, price_of)
+    except Exception:
+        # A retry keeps the prices of its first try, and needs none: the list may have changed since then.
+        earlier = orders.find(order_id)
+        if earlier is None:
+            raise
+    else:
+        item = new_order_item(
+            order_id,
+            customer_id,
+            wanted,
+            amount_minor=sum(each.amount_minor for each in items),
+            correlation_id=correlation_id,
+            now=now,
+            items=[each.model_dump() for each in items],
+            attempt_keys={digest_of(key): wanted.fingerprint},
+        )
+        # One conditional write: attribute_not_exists(order_id).
+        earlier = orders.put_if_new(item)
+        if earlier is None:
+            return StoredOrder.from_item(item), True
     if earlier.fingerprint != wanted.fingerprint:
         raise key_reused("This Idempotency-Key was used for an order with another body. Use a new key for a new order.")
     return earlier, False
+
+
+def priced(wanted: OrderRequest, price_of: PriceOf) -> list[OrderedItem]:
+    """The items at their present prices. Raises Problem if these cannot be sold, charged, or are not what was shown."""
+    try:
+        unit_amounts = price_of(wanted.items, wanted.currency)
+    except NotForSale as missing:
+        raise invalid_fields({f"/items/{index}/sku": reason for index, reason in missing.reasons.items()}) from None
+    items = [
+        OrderedItem(sku=line.sku, quantity=line.quantity, unit_amount=unit_amount)
+        for line, unit_amount in zip(wanted.items, unit_amounts, strict=True)
+    ]
+    amount_minor = sum(item.amount_minor for item in items)
+    try:
+        if amount_minor > MAX_AMOUNT_MINOR:
+            raise PydanticCustomError("amount_too_large", "The order's amount is larger than can be charged at once")
+        require_chargeable(amount_minor, wanted.currency)
+        require_minimum(amount_minor, wanted.currency)
+    except PydanticCustomError as refused:
+        raise invalid_fields({"/items": refused.message()}) from None
+    if wanted.amount not in (None, amount_minor):
+        present = as_money(amount_minor, wanted.currency)
+        detail = f"The order costs {present} now, which is not the amount in the request. Ask the customer again."
+        raise Problem(HTTPStatus.CONFLICT, "amount-differs", detail, members={"amount": amount_minor})
+    return items
 
 
 ROUTE = Route(
@@ -106,7 +156,11 @@ ROUTE = Route(
     "Create an order. Idempotent by Idempotency-Key; charged asynchronously.",
     HTTPStatus.ACCEPTED,
     AcceptedOrder,
-    {HTTPStatus.BAD_REQUEST: BAD_BODY, HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",)},
+    {
+        HTTPStatus.BAD_REQUEST: BAD_BODY,
+        HTTPStatus.CONFLICT: ("amount-differs",),
+        HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
+    },
     body=OrderRequest,
     is_idempotent_by_key=True,
     returns_location=True,

@@ -46,6 +46,7 @@ class OrderView(ResponseModel):
     amount: int = Field(description="In the minor unit of the currency.")
     currency: str
     placed_at: Timestamp
+    paid_at: Timestamp | None = Field(default=None, description="Only with PAID.")
     attempts: list[AttemptView] = Field(description="The oldest first.")
     amount_refunded: int = Field(description="What is refunded or being refunded, also in Stripe's Dashboard.")
     dispute_status: str | None = Field(
@@ -78,6 +79,8 @@ def order_view(order: StoredOrder) -> OrderView:
         "attempts": _attempts(order),
         "amount_refunded": order.refunded_minor,
     }
+    if order.paid_at:
+        shown["paid_at"] = order.paid_at
     if order.dispute_status:
         shown["dispute_status"] = order.dispute_status
     return OrderView(**shown)

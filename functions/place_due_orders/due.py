@@ -150,6 +150,7 @@ class DueRun:
             document.order_id,
             document.customer_id,
             document,
+            amount_minor=document.amount_minor,
             correlation_id=self._correlation_id(document),
             # The due date, whenever it is ordered: an order placed again after a restore of the tables keeps its age,
             # by which the payment service decides whether to look up its other PaymentIntents.

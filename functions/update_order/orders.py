@@ -78,7 +78,8 @@ def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str,
         changes["outcomes.#attempt"], names["#attempt"] = ":outcome", str(outcome.attempt)
         values |= {":outcome": _attempt_outcome(outcome, transition.status), ":attempt": outcome.attempt}
     if transition.status is OrderStatus.PAID:
-        changes["paid_attempt"] = ":attempt"
+        changes |= {"paid_attempt": ":attempt", "paid_at": ":paid_at"}
+        values[":paid_at"] = outcome.occurred_at.isoformat()
     if transition.status is OrderStatus.PAYMENT_DECLINED and outcome.advice_code == _DO_NOT_TRY_AGAIN:
         # The payment method of the present attempt, which is the one that was declined.
         changes[f"refused_payment_methods[{_END_OF_LIST}]"] = "payment_method"

@@ -59,7 +59,14 @@ class Tables:
 
     def order_of(self, item: dict[str, Any]) -> Any:
         document = DueDocument.from_item(item)
-        return new_order_item(document.order_id, document.customer_id, document, correlation_id="c", now=NOON)
+        return new_order_item(
+            document.order_id,
+            document.customer_id,
+            document,
+            amount_minor=document.amount_minor,
+            correlation_id="c",
+            now=NOON,
+        )
 
     def stored(self, document_id: str = "inv-1") -> dict[str, Any]:
         """The document; nothing if there is none."""

@@ -23,6 +23,7 @@ from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import shard_of, to_item
 from onecharge.runtime.http_api import Problem
 from orders_api.http import Dependencies
+from orders_api.prices import price_of
 from orders_api.refund_order import RefundRequest, request_refund
 from orders_api.refund_store import OrderRefundStore
 from republish.waiting import waiting_refunds
@@ -52,7 +53,7 @@ class RefundShop(Shop):
         return OrderRefundStore(self.client, self.refunds_table, self.table)
 
     def refund(self, amount: int | None, key: str) -> tuple[StoredRefund, bool]:
-        deps = Dependencies(self.orders, self.refunds, Log().logger, SILENT, lambda: NOW)
+        deps = Dependencies(self.orders, self.refunds, {}, price_of, Log().logger, SILENT, lambda: NOW)
         return request_refund(deps, self.order_id, RefundRequest(amount=amount), key, correlation_id="c", now=NOW)
 
     def is_reserved(self, amount: int, order: StoredOrder) -> bool:

@@ -186,7 +186,7 @@ class Feeder:
 
 
 def _line(sku: str) -> dict[str, Any]:
-    return {"sku": sku[:64], "quantity": 1, "unit_amount": 2500}
+    return {"sku": sku[:64], "quantity": 1}
 
 
 class Places:

@@ -81,7 +81,7 @@ def token_for(customer: str, stack: dict[str, str]) -> str:
 def pay_for_a_mug(stack: dict[str, str], stripe: StandIn) -> None:
     """An order placed there is charged at that Stripe."""
     body = {"currency": "eur", "payment_method": "pm_card_visa"}
-    body |= {"items": [{"sku": "mug", "quantity": 1, "unit_amount": 777}]}  # type: ignore[dict-item]
+    body |= {"items": [{"sku": "mug", "quantity": 1}]}  # type: ignore[dict-item]
     headers = {"Idempotency-Key": "k", "Authorization": f"Bearer {token_for('c', stack)}"}
     order = requests.post(f"{stack['api_url']}/orders", json=body, headers=headers, timeout=90).json()
     deadline = time.monotonic() + _PATIENCE_SECONDS

@@ -25,7 +25,7 @@ BODIES: Mapping[str, Mapping[str, Any]] = {
     "POST /orders": {
         "currency": "eur",
         "payment_method": "pm_card_visa",
-        "items": [{"sku": "mug", "quantity": 1, "unit_amount": 1250}],
+        "items": [{"sku": "mug", "quantity": 1}],
     },
     "POST /orders/{order_id}/payments": {"payment_method": "pm_card_visa"},
     "POST /orders/{order_id}/refunds": {"amount": 1},

@@ -15,11 +15,11 @@ from local.stripe_standin.webhook_endpoints import signature
 from testing.shop import PATIENCE_SECONDS, signed_in
 from testing.stacks import on_both
 
-_ORDER_AMOUNT = 3250
+_ORDER_AMOUNT = 2990
 _ORDER = {
     "currency": "eur",
     "payment_method": "pm_card_threeDSecure2Required",
-    "items": [{"sku": "mug", "quantity": 1, "unit_amount": _ORDER_AMOUNT}],
+    "items": [{"sku": "poster", "quantity": 1}],
 }
 
 

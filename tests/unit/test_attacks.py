@@ -8,6 +8,7 @@ import pytest
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from orders_api.place_order import OrderRequest, store_order
+from orders_api.prices import price_of
 from testing.builders import T0
 from testing.charge_harness import ChargeHarness
 from testing.due_orders import TODAY, Calendar
@@ -27,7 +28,7 @@ ORDER = OrderRequest.model_validate(
     {
         "currency": "eur",
         "payment_method": "pm_card_visa",
-        "items": [{"sku": "a", "quantity": 1, "unit_amount": 1099}],
+        "items": [{"sku": "mug", "quantity": 1}],
     }
 )
 
@@ -37,7 +38,7 @@ def placed_anew_after_a_restore(service: ChargeHarness, *, twice_lost: bool = Fa
     for lost in (True, True, False) if twice_lost else (True, False):
         orders = OrderStore(MemoryDynamoDB(keys={"Orders": ("order_id",)}), "Orders")  # type: ignore[arg-type]
         now = datetime.fromtimestamp(service.now, UTC)
-        order, is_new = store_order(orders, "cus_1", ORDER, "key", correlation_id="c", now=now)
+        order, is_new = store_order(orders, "cus_1", ORDER, "key", price_of=price_of, correlation_id="c", now=now)
         assert is_new
         service.deliver(order.placed_event())
         if lost:

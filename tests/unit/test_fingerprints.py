@@ -23,7 +23,12 @@ DUE = {
     "state": "DUE",
 }
 GOLDEN: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
-    "an order": (OrderRequest, order(), "a919b80aee8380a34673eee074069fb1d5b063c2c3fdf61d0968c05f70908c7c"),
+    "an order": (OrderRequest, order(), "ea6854a44b1d988bdb8a38b3780c419b7fb9553cc19318dc9097a8918845a350"),
+    "an order of what was shown": (
+        OrderRequest,
+        order(amount=2500),
+        "e157600a8b4f3cdc094bd543040c02de9dffda7e7f70ab90a11fd96c2c1185eb",
+    ),
     "an attempt": (
         PaymentRequest,
         {"payment_method": "pm_card_mastercard"},

@@ -4,7 +4,15 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.money import CURRENCIES, MAX_AMOUNT_MINOR, MINIMUM_MINOR, AmountMinor, Currency, require_minimum
+from onecharge.contract.money import (
+    CURRENCIES,
+    MAX_AMOUNT_MINOR,
+    MINIMUM_MINOR,
+    AmountMinor,
+    Currency,
+    as_money,
+    require_minimum,
+)
 
 
 @pytest.mark.parametrize("amount", [1, 1099, MAX_AMOUNT_MINOR])
@@ -43,5 +51,22 @@ def test_an_amount_below_the_minimum_is_refused() -> None:
     """50 cents are accepted, 49 are not. Currencies without a listed minimum are left to Stripe."""
     require_minimum(50, "EUR")
     require_minimum(1, "ZAR")
-    with pytest.raises(PydanticCustomError, match="at least 50 minor units of EUR"):
+    with pytest.raises(PydanticCustomError, match=r"at least 0\.50 EUR"):
         require_minimum(49, "EUR")
+
+
+@pytest.mark.parametrize(
+    ("amount_minor", "currency", "money"),
+    [
+        (2500, "eur", "25.00 EUR"),
+        (5, "EUR", "0.05 EUR"),
+        (99_999_900, "USD", "999,999.00 USD"),
+        (500, "jpy", "500 JPY"),
+        (4150, "KWD", "4.150 KWD"),
+        (-2500, "EUR", "-25.00 EUR"),
+        (0, "EUR", "0.00 EUR"),
+    ],
+)
+def test_money_is_written_with_its_currencys_decimals(amount_minor: int, currency: str, money: str) -> None:
+    """As Stripe counts them: none, two or three."""
+    assert as_money(amount_minor, currency) == money

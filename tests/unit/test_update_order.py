@@ -103,6 +103,7 @@ def test_a_late_success_wins(order: Order, status: str, named: int) -> None:
     order.place(status, attempt=2)
     order.update(order.event("succeeded", attempt=named))
     assert (order.status, order.item["paid_attempt"]) == ("PAID", named)
+    assert order.item["paid_at"] == OCCURRED_AT.isoformat()
     assert order.outcomes == {str(named): {"status": "PAID"}}
 
 

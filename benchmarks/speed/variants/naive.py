@@ -14,6 +14,9 @@ from typing import Any
 import boto3
 import stripe
 
+PRICES = {"mug": 1250, "postcard": 199}
+"""In cents, euro."""
+
 dynamodb = boto3.client("dynamodb")
 sqs = boto3.client("sqs")
 client = stripe.StripeClient(
@@ -28,7 +31,7 @@ def place_order(event: dict[str, Any], context: Any) -> dict[str, Any]:
     order_id = f"ord_{uuid.uuid4().hex}"
     order = {
         "order_id": order_id,
-        "amount_minor": sum(each["quantity"] * each["unit_amount"] for each in body["items"]),
+        "amount_minor": sum(each["quantity"] * PRICES[each["sku"]] for each in body["items"]),
         "currency": body["currency"],
         "payment_method": body["payment_method"],
     }

@@ -3,6 +3,7 @@
 1099 with "eur" is 10.99 euro, 500 with "jpy" is 500 yen. An amount is never a float and never a decimal string.
 """
 
+from decimal import Decimal
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -27,6 +28,9 @@ Source: Stripe documentation, "Supported currencies" and its special cases."""
 
 THREE_DECIMALS = frozenset({"BHD", "JOD", "KWD", "OMR", "TND"})
 """Currencies with three decimals: Stripe charges only amounts whose last digit is 0."""
+
+NO_DECIMALS = frozenset("BIF CLP DJF GNF JPY KMF KRW MGA PYG RWF VND VUV XAF XOF XPF".split())
+"""Currencies whose minor unit is the currency itself, for Stripe. All others have two decimals."""
 
 MINIMUM_MINOR = {
     "AED": 200,
@@ -60,6 +64,13 @@ it: the payment is declined as `amount_too_small`.
 Source: Stripe documentation, "Supported currencies", "Minimum and maximum charge amounts"."""
 
 
+def as_money(amount_minor: int, currency: str) -> str:
+    """The amount as people write it: 2500 with "eur" is `25.00 EUR`, 500 with "jpy" is `500 JPY`."""
+    currency = currency.upper()
+    decimals = 0 if currency in NO_DECIMALS else 3 if currency in THREE_DECIMALS else 2
+    return f"{Decimal(amount_minor).scaleb(-decimals):,.{decimals}f} {currency}"
+
+
 def require_chargeable(amount_minor: int, currency: str) -> None:
     """Raises a validation error if Stripe cannot charge this amount of this currency."""
     if currency in THREE_DECIMALS and amount_minor % 10:
@@ -74,8 +85,8 @@ def require_minimum(amount_minor: int, currency: str) -> None:
     if amount_minor < minimum_minor:
         raise PydanticCustomError(
             "amount_too_small",
-            "The amount should be at least {minimum_minor} minor units of {currency}",
-            {"minimum_minor": minimum_minor, "currency": currency},
+            "The amount should be at least {minimum}",
+            {"minimum": as_money(minimum_minor, currency)},
         )
 
 

@@ -34,10 +34,7 @@ service keeps its rows for 500 days after their last final state, so they outliv
 
 
 class Payable(Protocol):
-    """What is to be paid: a request of a customer, or a document that is due."""
-
-    @property
-    def amount_minor(self) -> int: ...
+    """Who asks for an order, and how it is paid: a request of a customer, or a document that is due."""
 
     @property
     def currency(self) -> str: ...
@@ -59,6 +56,21 @@ Timestamp = Annotated[str, AfterValidator(_iso_8601)]
 """A time as it is stored: ISO 8601 in UTC, as text, which DynamoDB's indexes sort by time."""
 
 
+class OrderedItem(BaseModel):
+    """A line of a customer's order, at the price that it had when the order was placed."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    sku: str
+    quantity: int
+    unit_amount: int
+    """In minor units."""
+
+    @property
+    def amount_minor(self) -> int:
+        return self.quantity * self.unit_amount
+
+
 class AttemptOutcome(BaseModel):
     """The result of one attempt, in the attribute `outcomes`."""
 
@@ -72,7 +84,7 @@ class AttemptOutcome(BaseModel):
 class StoredOrder(BaseModel):
     """An item of the Orders table.
 
-    An item may have more attributes, which are never read back: `items`, `waiting_shard` or `expires_at`, and where the
+    An item may have more attributes, which are never read back: `waiting_shard` or `expires_at`, and which document the
     order is from.
     """
 
@@ -87,6 +99,8 @@ class StoredOrder(BaseModel):
     """Payable.fingerprint: distinguishes a retry from another request with the same idempotency key."""
     placed_at: Timestamp
     correlation_id: CorrelationId
+    items: tuple[OrderedItem, ...] = ()
+    """What is bought; empty for a due document, which agrees an amount alone."""
 
     # Written when the order is placed, and by each new attempt (pay_again).
     attempt: Attempt
@@ -109,6 +123,8 @@ class StoredOrder(BaseModel):
     """The result of each attempt that has one, by its number."""
     paid_attempt: int | None = None
     """The attempt that paid the order: the present one, or an earlier one that succeeded late."""
+    paid_at: Timestamp | None = None
+    """When the payment service stored that the order is paid."""
     refused_payment_methods: tuple[str, ...] = ()
     """Those that the card's issuer advised not to try again (`do_not_try_again`)."""
     stripe_refunded_minor: int = 0
@@ -175,7 +191,14 @@ def waiting_since(shown: Mapping[str, Any]) -> datetime:
 
 
 def new_order_item(
-    order_id: str, customer_id: str, payable: Payable, *, correlation_id: str, now: datetime, **details: Any
+    order_id: str,
+    customer_id: str,
+    payable: Payable,
+    *,
+    amount_minor: int,
+    correlation_id: str,
+    now: datetime,
+    **details: Any,
 ) -> Mapping[str, Any]:
     """The item of a customer's new order, PENDING with its first attempt; the details are stored with it."""
     return to_item(
@@ -189,7 +212,7 @@ def new_order_item(
             "attempt_keys": {},
             "refused_payment_methods": [],
             "customer_id": customer_id,
-            "amount_minor": payable.amount_minor,
+            "amount_minor": amount_minor,
             "currency": payable.currency,
             "payment_method": payable.payment_method,
             "fingerprint": payable.fingerprint,

@@ -41,6 +41,8 @@ class Problem(Exception):
     detail: str
     errors: list[dict[str, str]] = field(default_factory=list)
     """Where the request breaks the contract: a `pointer` (JSON Pointer, RFC 6901) and a `detail` each."""
+    members: Mapping[str, Any] = field(default_factory=dict)
+    """What this kind of problem says for programs (RFC 9457, "Extension Members")."""
 
     def response(self, correlation_id: str) -> Response[str]:
         """The response, with the correlation id in body and header."""
@@ -50,6 +52,7 @@ class Problem(Exception):
             "status": self.status.value,
             "detail": self.detail,
             "correlation_id": correlation_id,
+            **self.members,
         }
         if self.errors:
             body["errors"] = self.errors
@@ -100,6 +103,9 @@ class ProblemDetails(ResponseModel):
     detail: str
     correlation_id: str
     errors: list[InvalidPart] = Field(default=[], description="Only where the type is `invalid-request`.")
+    amount: int | None = Field(
+        default=None, description="Only where the type is `amount-differs`: what the order costs now, in minor units."
+    )
 
 
 # ---------------------------------------------------------------- who calls

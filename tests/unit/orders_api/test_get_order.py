@@ -73,6 +73,14 @@ def test_an_earlier_attempt_that_succeeded_late_has_paid(client: Client) -> None
     assert [(each["attempt"], each["status"]) for each in attempts] == [(1, "PAID"), (2, "CANCELED")]
 
 
+def test_a_paid_order_shows_when_it_was_paid(client: Client) -> None:
+    """An order that is not paid has no such field."""
+    order_id = client.paid()
+    assert "paid_at" not in client.get(f"/orders/{order_id}")[1]
+    client.set_attributes(order_id, paid_at="2026-11-01T09:00:02+00:00")
+    assert client.get(f"/orders/{order_id}")[1]["paid_at"] == "2026-11-01T09:00:02+00:00"
+
+
 def test_a_dispute_is_shown(client: Client) -> None:
     """With Stripe's status; an order without a dispute has no such field."""
     order_id = client.paid()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.money import MINIMUM_MINOR
+from onecharge.contract.money import MINIMUM_MINOR, as_money
 from onecharge.orders.ids import order_id_of
 from testing.orders_api import Client, line, order
 
@@ -63,24 +63,24 @@ BAD_BODIES: dict[str, Any] = {
     "an empty body": "",
     "deeply nested": "[" * 100_000,
     "unknown currency": order(currency="xxx"),
-    "amount zero": line(unit_amount=0),
-    "a negative amount": line(unit_amount=-1),
-    "a fractional amount": line(unit_amount=10.5),
-    "a float that is whole": line(unit_amount=10.0),
-    "a huge amount": line(unit_amount=10**12),
-    "an amount of 5,000 digits": json.dumps(line()).replace("1250", "9" * 5000),
-    "a huge total": line(unit_amount=99_999_999, quantity=2),
-    "an amount as text": line(unit_amount="1250"),
-    "a fils that Stripe cannot charge": order(
-        currency="kwd", items=[{"sku": "mug", "quantity": 1, "unit_amount": 1255}]
-    ),
+    "amount zero": order(amount=0),
+    "a negative amount": order(amount=-1),
+    "a fractional amount": order(amount=2500.5),
+    "a float that is whole": order(amount=2500.0),
+    "a huge amount": order(amount=10**12),
+    "an amount of 5,000 digits": json.dumps(order(amount=2500)).replace("2500", "9" * 5000),
+    "an amount as text": order(amount="2500"),
+    "a huge total": order(items=[{"sku": "poster", "quantity": 10_000}] * 4),
+    "a price of one's own": line(unit_amount=1),
+    "what is not for sale": line(sku="yacht"),
+    "a currency without a price": order(currency="chf"),
     "quantity zero": line(quantity=0),
     "quantity true": line(quantity=True),
     "no items": order(items=[]),
     "no currency": {name: value for name, value in order().items() if name != "currency"},
     "a customer": order(customer_id="cus_2"),
     "an unknown field": order(coupon="HELLO"),
-    "NaN": json.dumps(line(unit_amount=float("nan"))),
+    "NaN": json.dumps(order(amount=float("nan"))),
     "a lone surrogate": line(sku="\ud800"),
     "an unknown field named by a lone surrogate": order(**{"\udfff": 1}),
     "NUL": line(sku="\x00"),
@@ -99,8 +99,8 @@ def test_a_body_that_cannot_be_charged_is_refused(client: Client) -> None:
 
 def test_each_error_has_a_pointer(client: Client) -> None:
     """A JSON Pointer and a sentence for each."""
-    _, problem, _ = client.post(order(currency="xxx", items=[{"sku": "mug", "quantity": 1, "unit_amount": 0}]))
-    assert [error["pointer"] for error in problem["errors"]] == ["/currency", "/items/0/unit_amount"]
+    _, problem, _ = client.post(order(currency="xxx", items=[{"sku": "mug", "quantity": 0}]))
+    assert [error["pointer"] for error in problem["errors"]] == ["/currency", "/items/0/quantity"]
 
 
 def test_the_idempotency_key_is_required(client: Client) -> None:
@@ -119,7 +119,7 @@ WITH_A_CARD: dict[str, tuple[Any, str]] = {
     "sku": (line(sku=f"card {CARD}"), "key-1"),
     "spaced": (line(sku="4242 4242 4242 4242"), "key-1"),
     "escaped": (json.dumps(line(sku="X")).replace("X", "".join(f"\\u{ord(digit):04x}" for digit in CARD)), "key-1"),
-    "a number": (line(unit_amount=int(CARD)), "key-1"),
+    "a number": (order(amount=int(CARD)), "key-1"),
     "a field's name": (order(**{CARD: 1}), "key-1"),
     "invalid JSON": ("{" + CARD, "key-1"),
     "the idempotency key": (order(), f"key-{CARD}"),
@@ -155,13 +155,13 @@ def test_a_card_number_in_the_query_is_refused(client: Client) -> None:
 def test_an_amount_below_the_minimum_is_refused(client: Client) -> None:
     """400 for one minor unit less than Stripe charges in that currency, which it names; the minimum is accepted."""
     for currency, minimum in {**MINIMUM_MINOR, "ZAR": 1}.items():
-        items = [{"sku": "mug", "quantity": 1, "unit_amount": minimum}]
-        assert client.post(order(currency=currency, items=items), key=currency)[0] == 202
+        client.prices = {"mug": {currency: minimum}}
+        assert client.post({**line(), "currency": currency}, key=currency)[0] == 202
         if minimum > 1:
-            less = [{**items[0], "unit_amount": minimum - 1}]
-            status, problem, _ = client.post(order(currency=currency, items=less), key=f"{currency}-less")
+            client.prices = {"mug": {currency: minimum - 1}}
+            status, problem, _ = client.post({**line(), "currency": currency}, key=f"{currency}-less")
             assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
-            assert f"at least {minimum} minor units of {currency}" in problem["errors"][0]["detail"]
+            assert f"at least {as_money(minimum, currency)}" in problem["errors"][0]["detail"]
     assert len(client.stored()) == len(MINIMUM_MINOR) + 1
 
 

@@ -1,0 +1,40 @@
+"""GET /prices: what a page shows before it places an order.
+
+It needs a token like any other route: a page that places orders has one, and nothing of this function is open.
+"""
+
+from http import HTTPStatus
+
+from pydantic import Field
+
+from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, Route
+from orders_api.http import Dependencies
+
+
+class PriceView(ResponseModel):
+    """The price of one piece in one currency."""
+
+    sku: str
+    currency: str
+    unit_amount: int = Field(description="In the minor unit of the currency.")
+
+
+class PriceList(ResponseModel):
+    """All prices."""
+
+    prices: list[PriceView]
+
+
+def list_prices(request: Request, deps: Dependencies) -> JsonResponse:
+    """Show the prices that a new order has now."""
+    prices = [
+        PriceView(sku=sku, currency=currency, unit_amount=unit_amount)
+        for sku, amounts in deps.prices.items()
+        for currency, unit_amount in amounts.items()
+    ]
+    return request.respond(HTTPStatus.OK, PriceList(prices=prices))
+
+
+ROUTE = Route(
+    list_prices, "GET", "/prices", "List the prices of everything, in each currency.", HTTPStatus.OK, PriceList, {}
+)
