@@ -176,6 +176,13 @@ class DueDocumentStore:
             raise
         return Placed()
 
+    def order_of(self, document: DueDocument) -> PlacedBefore | None:
+        """The order that was placed for this document, whatever state the document has by now; None if none was."""
+        answer = self.client.get_item(
+            TableName=self.orders_table, Key=to_item({"order_id": document.order_id}), ConsistentRead=True
+        )
+        return PlacedBefore(from_item(answer["Item"])["fingerprint"]) if "Item" in answer else None
+
     def mark(self, read: Item, marks: Mapping[str, str]) -> bool:
         """Set these attributes if the document has not changed since it was read; returns whether it has not."""
         try:

@@ -137,13 +137,16 @@ class DueRun:
         match self.documents.place(item, self._new_order_item(document)):
             case Placed():
                 self._placed("DueOrderPlaced", "order placed for a due document", document)
-            case PlacedBefore(fingerprint) if fingerprint == document.fingerprint:
-                if self.documents.mark(item, {"state": DocumentState.ORDERED, "order_id": document.order_id}):
-                    self._placed("DueOrderReplayed", "order was placed before: document marked", document)
-            case PlacedBefore():
-                self._invalid(item, due_date, "document: ordered_before_with_other_content")
+            case PlacedBefore() as before:
+                self._placed_before(item, document, before)
             case DocumentChanged():
                 self.count("DueDocumentChanged")
+
+    def _placed_before(self, item: Item, document: DueDocument, before: PlacedBefore) -> None:
+        if before.fingerprint != document.fingerprint:
+            self._invalid(item, document.due_date, "document: ordered_before_with_other_content")
+        elif self.documents.mark(item, {"state": DocumentState.ORDERED, "order_id": document.order_id}):
+            self._placed("DueOrderReplayed", "order was placed before: document marked", document)
 
     def _new_order_item(self, document: DueDocument) -> Item:
         return new_order_item(
@@ -188,9 +191,30 @@ class DueRun:
         )
 
     def _report(self, due_date: str) -> None:
-        if next(self._not_done(due_date), None) is not None:
+        """Report the date, once, if a document of it has no order."""
+        is_reported = False
+        for item in self._not_done(due_date):
+            self._require_time()
+            if not self._is_missed(item, due_date) or is_reported:
+                continue
+            is_reported = True
             self.count("DueDateMissed")
             self.count(Alarm(Cause.DUE_DOCUMENT))
             self.logger.error(
                 "due too long ago: order it or withdraw it", extra={"due_date": due_date, "cause": Cause.DUE_DOCUMENT}
             )
+
+    def _is_missed(self, item: Item, due_date: str) -> bool:
+        """Whether the document has no order, and could have one; otherwise it is marked as what it is.
+
+        A restore may have made DUE again what was ordered. A person who enters it with a new due date orders it twice.
+        """
+        try:
+            document = DueDocument.from_item(item)
+        except InvalidDocument as invalid:
+            self._invalid(item, due_date, invalid.reason)
+            return False
+        before = self.documents.order_of(document)
+        if before:
+            self._placed_before(item, document, before)
+        return before is None

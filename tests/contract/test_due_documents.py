@@ -123,11 +123,12 @@ def test_a_deleted_document_is_neither_ordered_nor_recreated(tables: Tables) -> 
 def test_an_order_placed_before_shows_its_fingerprint(tables: Tables) -> None:
     """Neither the order nor the document changes."""
     read = tables.put_document()
+    assert tables.documents.order_of(DueDocument.from_item(read)) is None
     tables.documents.place(read, tables.order_of(read))
     again = tables.put_document(amount_minor=500)
-    assert tables.documents.place(again, tables.order_of(again)) == PlacedBefore(
-        DueDocument.from_item(read).fingerprint
-    )
+    before = PlacedBefore(DueDocument.from_item(read).fingerprint)
+    assert tables.documents.place(again, tables.order_of(again)) == before
+    assert tables.documents.order_of(DueDocument.from_item(again)) == before
     assert [order["amount_minor"] for order in tables.orders()] == [1099]
     assert tables.stored()["state"] == "DUE"
 

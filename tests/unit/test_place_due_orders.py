@@ -262,6 +262,32 @@ def test_a_document_due_too_long_ago_is_reported_and_not_ordered(calendar: Calen
     assert calendar.counted == ["DueDateMissed", "Alarm"]
 
 
+@pytest.mark.parametrize("days", [CATCH_UP_DAYS + 1, REPORTED_DAYS])
+def test_a_document_that_was_ordered_is_never_due_too_long_ago(calendar: Calendar, days: int) -> None:
+    """A restore made it DUE again, and it is found weeks later: a person who entered it anew would order it twice."""
+    calendar.enter("inv-1")
+    calendar.enter("inv-2")
+    calendar.run()
+    calendar.enter("inv-1")
+    calendar.enter("inv-2", amount_minor=500)
+    calendar.counted.clear()
+    calendar.now += timedelta(days)
+    calendar.run()
+    assert calendar.counted == ["DueOrderReplayed", "DueDocumentInvalid", "Alarm"]
+    assert calendar.document("inv-1")["order_id"] == order_id_of("due", "inv-1", TODAY)
+    assert calendar.document("inv-2")["reason"] == "document: ordered_before_with_other_content"
+    assert calendar.ordered() == {"inv-1": 1, "inv-2": 1}
+
+
+def test_one_day_with_late_documents_is_reported_once(calendar: Calendar) -> None:
+    """Even if time is up before all of them are looked up."""
+    for number in range(5):
+        calendar.enter(f"inv-{number}", days_ago(CATCH_UP_DAYS + 1))
+    calendar.steps_left = 14
+    calendar.run()
+    assert calendar.counted == ["DueDateMissed", "Alarm", "DueRunUnfinished"]
+
+
 def test_a_day_begins_at_midnight_utc(calendar: Calendar) -> None:
     """Not a second before."""
     calendar.enter("inv-1", "2026-11-22")
