@@ -10,6 +10,7 @@ It has no rules of its own where the product has rules: it asks the product's.
 
 from collections.abc import Callable, Iterator, Mapping
 
+from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES
@@ -36,7 +37,9 @@ from ops.output import time_of
 from publish_events.mapping import PAYMENT_EVENT_TYPES, REFUND_EVENT_TYPES
 from reconcile.run import ROUND_OVERDUE_SECONDS
 from republish.waiting import DAY_SECONDS
-from update_order.orders import CLOSED_DISPUTES
+
+CLOSED_DISPUTES = ("lost", "warning_closed", "won")
+"""Stripe's statuses of a dispute that is over (Stripe API reference, "Dispute", `status`)."""
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -61,6 +64,19 @@ def _existence(facts: Facts) -> Iterator[Finding]:
         yield broken(Cause.ORDER_LOST, "; ".join([*row, *intents]))
     elif facts.order is None:
         yield broken(Cause.NO_SUCH_ORDER)
+
+
+def _seam(facts: Facts) -> Iterator[Finding]:
+    """Order and row are of one order, and the row is what the order has seen, or newer."""
+    order, payment = facts.order, facts.payment
+    if order is None or payment is None:
+        return
+    if order.has_other_money(payment):
+        of_row = f"the payment {as_money(payment.amount_minor, payment.currency)}, {payment.state}"
+        yield broken(Cause.OTHER_ORDER, f"the order is {as_money(order.amount_minor, order.currency)}, {of_row}")
+    elif payment.revision < order.payment_revision:
+        seen = f"its revision is {payment.revision}, the order has seen {order.payment_revision}"
+        yield broken(Cause.ROW_OLDER, seen)
 
 
 def _stripe(facts: Facts) -> Iterator[Finding]:
@@ -292,10 +308,11 @@ def _outcome(facts: Facts) -> Iterator[Finding]:
     if order is None or payment is None or payment.state is PaymentState.PENDING:
         return
     transition = OUTCOMES[PAYMENT_EVENT_TYPES[payment.state]]
-    counts = transition.of_any_attempt or payment.attempt == order.attempt
-    if order.status is transition.status or order.status not in transition.origins or not counts:
+    if not transition.applies(order, payment.attempt) or order.has_other_money(payment):
         return
     detail = f"the row is {payment.state} since {time_of(payment.finalized_at or 0)}, the order {order.status}"
+    if payment.attempt > order.attempt:
+        detail += f"; the row is at attempt {payment.attempt}, the order at {order.attempt}: it was restored"
     # republish asks only for what waits.
     mover = "republish asks again, and the row emits its outcome again"
     again = _republication(facts, order.waiting_since.timestamp(), mover) if order.status in WAITING else None
@@ -443,7 +460,7 @@ def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Fi
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    *(_existence, _stripe, _dead_letters, _failed_records),
+    *(_existence, _seam, _stripe, _dead_letters, _failed_records),
     *(_discrepancies, _unclaimed, _unfinished, _authentication, _outcome, _review),
     *(_disputes, _refunds, _jobs),
 )

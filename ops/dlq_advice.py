@@ -32,7 +32,7 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES, StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
-from onecharge.orders.transitions import OUTCOMES, waits
+from onecharge.orders.transitions import OTHER_MONEY, OUTCOMES, waits
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
@@ -42,6 +42,7 @@ from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from ops.connection import Stack
 from ops.dlq_letters import DeadLetter, destination_of
+from publish_events.mapping import PAYMENT_EVENT_TYPES
 
 
 class Action(StrEnum):
@@ -199,11 +200,19 @@ def advise_order_placed(
     if order.status in (OrderStatus.PAID, OrderStatus.CANCELED):
         return discard(f"the order is {order.status}: nothing to do")
     newest = max(order.attempt, payment.attempt if payment else 0)
+    if data.attempt == order.attempt and payment is not None and _is_ahead(payment, order):
+        return redrive(f"the order is older than its payment, which emits the outcome of attempt {newest} again")
     if data.attempt < newest:
         return discard(f"superseded by attempt {newest}")
     if data.attempt > order.attempt:
         return keep(f"the order knows {order.attempt} attempts only: was its table restored?")
     return _advise_present_attempt(order, payment, found)
+
+
+def _is_ahead(payment: Payment, order: StoredOrder) -> bool:
+    """Whether the row has the outcome of an attempt that the order has forgotten."""
+    event_type = PAYMENT_EVENT_TYPES.get(payment.state)
+    return payment.attempt > order.attempt and bool(event_type and OUTCOMES[event_type].applies(order, payment.attempt))
 
 
 def _advise_present_attempt(
@@ -303,8 +312,17 @@ def advise_payment_outcome(event: PaymentOutcomeEvent, order: StoredOrder | None
     is_review = transition.status is OrderStatus.NEEDS_REVIEW
     if is_review and payment is not None and payment.state is not PaymentState.NEEDS_REVIEW:
         return discard(f"the payment is {payment.state} by now: it needs no review any more")
-    if order.status in transition.origins and (transition.of_any_attempt or data.attempt == order.attempt):
+    if order.has_other_money(data):
+        if order.status in OTHER_MONEY.origins:
+            return redrive("the payment is of other money than the order, which becomes NEEDS_REVIEW")
+        return discard(
+            f"the payment is of other money than the order, which is {order.status}: `python -m ops explain`"
+        )
+    is_stale = data.revision <= order.payment_revision
+    if transition.applies(order, data.attempt) and (transition.is_final or not is_stale):
         return redrive(f"the order is {order.status}, and becomes {transition.status}")
+    if is_stale:
+        return discard(f"the order is {order.status}, by a newer outcome or the same one")
     refunded = data.amount_refunded_minor
     if refunded is not None and refunded != order.stripe_refunded_minor:
         return redrive("the order knows another refunded amount; the newer of the two stays")

@@ -48,6 +48,14 @@ class Cause(Enum):
         "there is a payment, and no order: the item was lost, as in a restore",
         "restore the order's item from a backup of the Orders table (docs/runbook.md)",
     )
+    OTHER_ORDER = (
+        "order and payment are of different money: the order was lost, and its key used for another cart",
+        "compare them with the order in a backup; then see docs/runbook.md#moneydiffers",
+    )
+    ROW_OLDER = (
+        "the payment's row is older than what the order has seen of it: it was restored",
+        "python -m ops restore outcomes --since TIME --yes, with the time that was restored",
+    )
     ORDER_UNREADABLE = (
         "the order's item breaks its schema: it cannot be published",
         "correct the item: republish reports it in every round, and publishes it once it is valid",

@@ -7,6 +7,7 @@
     retry            nothing has succeeded: the protocol runs again, with the same attempt
                      the row is final, and its order does not know: the row's outcome is emitted again
     cancel           nothing has succeeded: the protocol cancels at Stripe, the order becomes CANCELED
+                     the payment is of other money than the order: the order alone becomes CANCELED
     refund-second    two have succeeded: the one that the row does not name is refunded in full, once
     refund-made      with --refund RFD: Stripe shows it, with the frozen amount
     refund-failed    with --refund RFD: Stripe shows that it failed; or shows none, a day after the last attempt
@@ -26,11 +27,12 @@ from aws_lambda_powertools import Logger
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import RETRY
+from onecharge.orders.transitions import CLOSE, OUTCOMES, RETRY
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
-from onecharge.payments.charges.protocol import CLOSED_STATES, Payment, StripeIntent
+from onecharge.payments.charges.protocol import Payment, StripeIntent
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.gateway import StripeRefunds
@@ -58,6 +60,7 @@ from ops.resolutions import (
     decide_resolution,
 )
 from ops.resolver import RefundReviewStore, Resolver, Review, ReviewStore
+from publish_events.mapping import PAYMENT_EVENT_TYPES
 
 REASON_MAX = 500
 _LISTED = "order_id reason since stripe possible"
@@ -149,7 +152,10 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
     except stripe.StripeError as error:
         return document | {"stripe": [stripe_line(error)]}
     possible = [each.value for each in Resolution if not isinstance(decide_resolution(each, seen), Refused)]
-    if seen.payment is not None and seen.payment.state is not PaymentState.NEEDS_REVIEW:
+    if _order_of_other_money(stack, resolver, order_id):
+        document |= {"reason": "the payment is of other money than the order"}
+        possible.append(Resolution.CANCEL.value)
+    elif seen.payment is not None and seen.payment.state is not PaymentState.NEEDS_REVIEW:
         possible.append(Resolution.RETRY.value)
     intents = [f"{each.payment_intent_id} is {each.status}" for each in seen.intents]
     return document | {"stripe": intents or ["no PaymentIntent"], "possible": possible}
@@ -161,6 +167,8 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
 def _resolve(stack: Stack, arguments: Namespace, reason: str) -> tuple[bool, str]:
     """Whether it is done, and what is; without --yes what would be."""
     resolver, resolution, chosen = resolver_of(stack), Resolution(arguments.resolution), arguments.payment_intent
+    if resolution is Resolution.CANCEL and (order := _order_of_other_money(stack, resolver, arguments.order)):
+        return _close(stack, order, reason, is_dry_run=not arguments.yes)
     half_done = _half_done(stack, resolver, arguments)
     if half_done is not None:
         return _finish(stack, resolver, half_done, is_dry_run=not arguments.yes)
@@ -175,7 +183,7 @@ def _resolve(stack: Stack, arguments: Namespace, reason: str) -> tuple[bool, str
     if isinstance(outcome, Refused):
         return False, f"refused: {outcome.why}"
     if outcome.decision == Reopen(cancel=False):
-        return _publish_again(stack, arguments.order)
+        return _publish_again(stack, arguments.order, outcome.payment.revision + 1)
     if isinstance(outcome.decision, RefundSecond):
         why = refund_once(stack, outcome.payment, outcome.decision.intent)
         if why is not None:
@@ -214,16 +222,17 @@ def _half_done(stack: Stack, resolver: Resolver, arguments: Namespace) -> Paymen
     payment, order = resolver.store.read(arguments.order), _orders(stack).find(arguments.order)
     if payment is None or order is None or payment.state is PaymentState.NEEDS_REVIEW:
         return None
-    is_late = order.status is OrderStatus.PAYMENT_DECLINED and payment.state in CLOSED_STATES
-    return payment if is_late or order.status is OrderStatus.NEEDS_REVIEW else None
+    event_type = PAYMENT_EVENT_TYPES.get(payment.state)
+    is_unknown = event_type is not None and OUTCOMES[event_type].applies(order, payment.attempt)
+    is_unasked = order.status is OrderStatus.PAYMENT_DECLINED and is_unknown
+    return payment if is_unasked or order.status is OrderStatus.NEEDS_REVIEW else None
 
 
 def _finish(stack: Stack, resolver: Resolver, payment: Payment, *, is_dry_run: bool) -> tuple[bool, str]:
-    if payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION):
-        # In review the order ignores the row's outcome: it has to be PENDING first.
+    if payment.state is PaymentState.PENDING:
         if is_dry_run:
             return False, "would move the order to PENDING, which its stream publishes; --yes does it"
-        return _publish_again(stack, payment.request.order_id)
+        return _publish_again(stack, payment.request.order_id, payment.revision)
     if is_dry_run:
         return False, f"would emit the outcome of the row again, which is {payment.state}; --yes does it"
     if not resolver.store.reemit_outcome(payment, now=int(time.time())):
@@ -231,16 +240,44 @@ def _finish(stack: Stack, resolver: Resolver, payment: Payment, *, is_dry_run: b
     return True, f"done: the row is {payment.state}; its outcome moves the order"
 
 
-def _publish_again(stack: Stack, order_id: str) -> tuple[bool, str]:
-    """Move the order to PENDING: its stream publishes the present attempt, as it does a new one."""
+def _publish_again(stack: Stack, order_id: str, revision: int) -> tuple[bool, str]:
+    """Move the order to PENDING: its stream publishes the present attempt, as it does a new one.
+
+    Args:
+        revision: the row's, with which it is PENDING. What it said before, such as that it needs review, is stale.
+    """
     now = datetime.now(UTC)
     # An item that does not change has no stream record.
-    changes, values = {"retried_at": ":retried_at"}, {":retried_at": now.isoformat()}
+    changes = {"retried_at": ":retried_at", "payment_revision": ":revision"}
+    values = {":retried_at": now.isoformat(), ":revision": revision}
+    is_news = "(attribute_not_exists(payment_revision) OR payment_revision <= :revision)"
     try:
-        _orders(stack).move(order_id, RETRY, at=now, changes=changes, values=values)
+        _orders(stack).move(order_id, RETRY, at=now, changes=changes, values=values, conditions=[is_news])
     except (OrderStatusConflict, NoSuchOrder) as conflict:
         return False, f"the row is PENDING; the order was not moved: {type(conflict).__name__}: {conflict}"
     return True, "done: row and order are PENDING again; the order's message charges it, once"
+
+
+def _order_of_other_money(stack: Stack, resolver: Resolver, order_id: str) -> StoredOrder | None:
+    """The order, if it is in review because its payment, which is decided, is of other money."""
+    payment, order = resolver.store.read(order_id), _orders(stack).find(order_id)
+    if payment is None or order is None or order.status is not OrderStatus.NEEDS_REVIEW:
+        return None
+    is_decided = payment.state not in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW)
+    return order if is_decided and order.has_other_money(payment) else None
+
+
+def _close(stack: Stack, order: StoredOrder, reason: str, *, is_dry_run: bool) -> tuple[bool, str]:
+    """Cancel the order alone. The payment is of the order that was lost, and stays as it is."""
+    if is_dry_run:
+        return False, "would cancel the order, and leave the payment, which is of other money; --yes does it"
+    now = datetime.now(UTC)
+    record = {"by": stack.caller, "reason": reason, "at": now.isoformat()}
+    try:
+        _orders(stack).move(order.order_id, CLOSE, at=now, changes={"closed": ":record"}, values={":record": record})
+    except (OrderStatusConflict, NoSuchOrder) as conflict:
+        return False, f"refused: the order was not moved: {type(conflict).__name__}: {conflict}"
+    return True, "done: the order is CANCELED; the payment, which is of other money, is as it was"
 
 
 def refund_once(stack: Stack, payment: Payment, intent: StripeIntent) -> str | None:

@@ -82,9 +82,11 @@ class Shop:
         return make_attempt(self.orders, CUSTOMER, self.order_id, wanted, key, now=NOW)
 
     def payment(self, event_type: PaymentEventType, attempt: int = 1, **data: Any) -> None:
-        """Handle a payment's outcome."""
+        """Handle a payment's outcome, of the row's next revision unless another is given."""
         values = {"order_id": self.order_id, "attempt": attempt, "amount_minor": 2500, "currency": "EUR"}
-        outcome = PaymentOutcome.model_validate({**values, "occurred_at": NOW, "revision": 1, **data})
+        outcome = PaymentOutcome.model_validate(
+            {**values, "occurred_at": NOW, "revision": 1 + len(self.counted), **data}
+        )
         event = PaymentOutcomeEvent.of(event_type, outcome, correlation_id="c")
         assert update_order(event, orders=self.orders, logger=Log().logger, count=self.counted.append) == Done()
 

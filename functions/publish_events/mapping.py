@@ -76,6 +76,7 @@ def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
         amount_minor=row["amount_minor"],
         currency=row["currency"],
         payment_intent_id=row.get("payment_intent_id"),
+        payment_method=row.get(f"payment_method_{row['attempt']}"),
         decline_code=row.get("decline_code") if is_declined else None,
         advice_code=row.get("advice_code") if is_declined else None,
         amount_refunded_minor=row.get("amount_refunded_minor") if is_paid else None,

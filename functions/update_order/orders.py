@@ -1,46 +1,54 @@
-"""The outcome of a payment, written to its order: the status, Stripe's total of refunds, and a dispute."""
+"""The outcome of a payment, written to its order: the status, Stripe's total of refunds, and a dispute.
+
+The order keeps the revision of the payment's row that it has seen: an outcome of an older one changes nothing, unless
+it is final at Stripe. An outcome counts only if its money is the order's.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.events import EventType, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.events import PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import OUTCOMES, Transition
+from onecharge.orders.transitions import CONDITION_OF_ATTEMPT, OTHER_MONEY, OUTCOMES, Transition
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Disposition, Done
-from onecharge.runtime.dynamodb import expression_values, to_item
+from onecharge.runtime.dynamodb import set_expression, to_item
 from onecharge.runtime.metrics import Alarm
-
-CLOSED_DISPUTES = ("lost", "warning_closed", "won")
-"""Stripe's statuses of a dispute that is over (Stripe API reference, "Dispute", `status`)."""
 
 _DO_NOT_TRY_AGAIN = "do_not_try_again"
 _END_OF_LIST = 1_000
 """DynamoDB appends an element that is set beyond the end of a list; there are fewer attempts than this."""
+_IS_ITS_MONEY = "amount_minor = :amount AND currency = :currency"
+_IS_NEWER = "(attribute_not_exists(payment_revision) OR payment_revision < :revision)"
 
 
 def update_order(
     event: PaymentOutcomeEvent, *, orders: OrderStore, logger: Logger, count: Callable[[str], None]
 ) -> Disposition:
-    """Write one outcome. Each fact is one conditional write that is idempotent by itself.
+    """Write one outcome, in one conditional write; one more if only refunds or a dispute are new.
 
     Raises NoSuchOrder: the message is retried, and ends in the DLQ.
     """
-    transition = OUTCOMES[event.type]
-    conflicting = _move(orders, event.data, transition)
-    _write_refunded(orders, event.data)
-    _write_dispute(orders, event.data)
-    count("OrderUpdateIgnored" if conflicting else f"Order.{transition.status}")
-    message = "order update ignored: stale or duplicate" if conflicting else "order updated"
+    outcome, transition = event.data, OUTCOMES[event.type]
+    unmoved = _move(orders, outcome, transition)
+    if unmoved and unmoved.has_other_money(outcome):
+        transition = OTHER_MONEY
+        unmoved = _move_to_review(orders, event, unmoved, logger, count)
+    elif unmoved:
+        _write_facts(orders, outcome)
+    count("OrderUpdateIgnored" if unmoved else f"Order.{transition.status}")
+    message = "order update ignored: stale or duplicate" if unmoved else "order updated"
     logger.info(message, extra={"status": transition.status, **event.log_fields})
-    if conflicting is OrderStatus.CANCELED and event.type is EventType.PAYMENT_SUCCEEDED:
+    is_charged = transition.status is OrderStatus.PAID
+    if unmoved and unmoved.status is OrderStatus.CANCELED and is_charged:
         # Impossible by design. The payment service refunds it by itself; a person has to find the cause.
         count("CanceledOrderCharged")
         count(Alarm(Cause.MONEY_DIFFERS))
-        ids = {"payment_intent_id": event.data.payment_intent_id, **event.log_fields}
+        ids = {"payment_intent_id": outcome.payment_intent_id, **event.log_fields}
         logger.error(
             "a canceled order was charged: the payment service refunds it, find the cause",
             extra={"cause": Cause.MONEY_DIFFERS, **ids},
@@ -48,11 +56,15 @@ def update_order(
     return Done()
 
 
-def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -> OrderStatus | None:
-    """Move the order. Returns None, or the status of an order that ignored the outcome."""
+def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -> StoredOrder | None:
+    """Move the order. Returns None, or the order that ignores the outcome."""
     changes, names, values = _changes(outcome, transition)
-    # Another attempt's outcome says nothing about the present one, unless it is the whole payment's.
-    conditions = [] if transition.of_any_attempt else ["attempt = :attempt"]
+    conditions = [_IS_ITS_MONEY]
+    if not transition.is_final:
+        conditions.append(_IS_NEWER)
+    if not transition.of_any_attempt:
+        conditions.append(CONDITION_OF_ATTEMPT)
+    money = {":amount": outcome.amount_minor, ":currency": outcome.currency}
     try:
         orders.move(
             outcome.order_id,
@@ -60,30 +72,42 @@ def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -
             at=outcome.occurred_at,
             changes=changes,
             names=names,
-            values=values,
+            values={**values, **money, ":revision": outcome.revision},
             conditions=conditions,
         )
     except OrderStatusConflict as conflict:
-        return conflict.status
+        return conflict.order
     return None
 
 
 def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
     """The attributes that change with the status: the expression of each path, and the names and values in them."""
-    changes: dict[str, str] = {}
+    changes, values = _facts(outcome)
     names: dict[str, str] = {}
-    values: dict[str, Any] = {}
     if transition.status is not OrderStatus.CANCELED:
         # A cancellation is about the order. It does not change the outcome of an attempt.
         changes["outcomes.#attempt"], names["#attempt"] = ":outcome", str(outcome.attempt)
-        values |= {":outcome": _attempt_outcome(outcome, transition.status), ":attempt": outcome.attempt}
+        values[":outcome"] = _attempt_outcome(outcome, transition.status)
     if transition.status is OrderStatus.PAID:
         changes |= {"paid_attempt": ":attempt", "paid_at": ":paid_at"}
-        values[":paid_at"] = outcome.occurred_at.isoformat()
+        values |= {":attempt": outcome.attempt, ":paid_at": outcome.occurred_at.isoformat()}
+    if not transition.of_any_attempt:
+        # The order's own, unless it is an older version of itself.
+        changes["attempt"], values[":attempt"] = ":attempt", outcome.attempt
+        if outcome.payment_method is not None:
+            changes["payment_method"], values[":payment_method"] = ":payment_method", outcome.payment_method
     if transition.status is OrderStatus.PAYMENT_DECLINED and outcome.advice_code == _DO_NOT_TRY_AGAIN:
-        # The payment method of the present attempt, which is the one that was declined.
-        changes[f"refused_payment_methods[{_END_OF_LIST}]"] = "payment_method"
+        declined = "payment_method" if outcome.payment_method is None else ":payment_method"
+        changes[f"refused_payment_methods[{_END_OF_LIST}]"] = declined
     return changes, names, values
+
+
+def _facts(outcome: PaymentOutcome) -> tuple[dict[str, str], dict[str, Any]]:
+    """What the outcome says beside the status: the expression of each attribute, and the values in them."""
+    facts = {"stripe_refunded_minor": outcome.amount_refunded_minor, "dispute_status": outcome.dispute_status}
+    given = {name: value for name, value in facts.items() if value is not None}
+    changes = {"payment_revision": ":revision", **{name: f":{name}" for name in given}}
+    return changes, {f":{name}": value for name, value in given.items()}
 
 
 def _attempt_outcome(outcome: PaymentOutcome, status: OrderStatus) -> Mapping[str, str]:
@@ -92,45 +116,50 @@ def _attempt_outcome(outcome: PaymentOutcome, status: OrderStatus) -> Mapping[st
     return {"status": status, **{name: code for name, code in codes.items() if code}}
 
 
-def _write_refunded(orders: OrderStore, outcome: PaymentOutcome) -> None:
-    """Stripe's total of refunds, by the newest revision of the row: a stale or duplicate event changes nothing."""
-    if outcome.amount_refunded_minor is None:
+def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> None:
+    """Write refunds and dispute of an order whose status stays, unless it has seen a newer revision of the row."""
+    changes, values = _facts(outcome)
+    if not values:
         return
-    _write(
-        orders,
-        outcome.order_id,
-        "SET stripe_refunded_minor = :refunded, stripe_refunded_revision = :revision",
-        "attribute_not_exists(stripe_refunded_revision) OR stripe_refunded_revision < :revision",
-        refunded=outcome.amount_refunded_minor,
-        revision=outcome.revision,
-    )
-
-
-def _write_dispute(orders: OrderStore, outcome: PaymentOutcome) -> None:
-    """The dispute's status; a closed dispute is not reopened by a stale event."""
-    if outcome.dispute_status is None:
-        return
-    closed = {status: status for status in CLOSED_DISPUTES}
-    was_open = f"NOT dispute_status IN ({', '.join(f':{status}' for status in closed)})"
-    is_closed = outcome.dispute_status in closed
-    _write(
-        orders,
-        outcome.order_id,
-        "SET dispute_status = :dispute",
-        "attribute_exists(order_id)" if is_closed else f"attribute_not_exists(dispute_status) OR {was_open}",
-        dispute=outcome.dispute_status,
-        **({} if is_closed else closed),
-    )
-
-
-def _write(orders: OrderStore, order_id: str, update: str, condition: str, **values: Any) -> None:
     try:
         orders.client.update_item(
             TableName=orders.table,
-            Key=to_item({"order_id": order_id}),
-            UpdateExpression=update,
-            ConditionExpression=f"attribute_exists(order_id) AND ({condition})",
-            ExpressionAttributeValues=expression_values(**values),
+            Key=to_item({"order_id": outcome.order_id}),
+            UpdateExpression=set_expression(changes),
+            ConditionExpression=f"attribute_exists(order_id) AND {_IS_NEWER}",
+            ExpressionAttributeValues=to_item({**values, ":revision": outcome.revision}),
         )
     except orders.client.exceptions.ConditionalCheckFailedException:
         return
+
+
+def _move_to_review(
+    orders: OrderStore,
+    event: PaymentOutcomeEvent,
+    order: StoredOrder,
+    logger: Logger,
+    count: Callable[[str], None],
+) -> StoredOrder | None:
+    """Move an order whose payment is of other money; returns as `_move`.
+
+    The alarm is raised by each delivery, also if the order has ended. The order stays PAID or CANCELED, then.
+    """
+    outcome = event.data
+    count(Alarm(Cause.MONEY_DIFFERS))
+    logger.error(
+        "the payment is of other money than the order: was the order lost, and its key used for another one?",
+        extra={
+            "cause": Cause.MONEY_DIFFERS,
+            "amount_minor": outcome.amount_minor,
+            "currency": outcome.currency,
+            "order_amount_minor": order.amount_minor,
+            "order_currency": order.currency,
+            "payment_intent_id": outcome.payment_intent_id,
+            **event.log_fields,
+        },
+    )
+    try:
+        orders.move(outcome.order_id, OTHER_MONEY, at=outcome.occurred_at, changes={})
+    except OrderStatusConflict as conflict:
+        return conflict.order
+    return None

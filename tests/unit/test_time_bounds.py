@@ -82,9 +82,9 @@ def test_clock_skew_fits_into_its_margin() -> None:
     assert SEARCH_LAG_SECONDS <= DAY - LOOKUP_AGE_SECONDS
 
 
-def test_a_payment_row_outlives_its_order_and_its_messages() -> None:
-    """Order retention, then 14 days in a queue and 14 days in its DLQ."""
-    assert RETENTION_SECONDS > ORDER_RETENTION_SECONDS + (14 + 14) * DAY
+def test_an_order_outlives_its_payment_row_and_its_messages() -> None:
+    """By 14 days in a queue and 14 days in its DLQ: as long as a payment answers, its order refuses another cart."""
+    assert ORDER_RETENTION_SECONDS > RETENTION_SECONDS + (14 + 14) * DAY
 
 
 @pytest.mark.parametrize(

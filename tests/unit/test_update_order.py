@@ -37,6 +37,7 @@ class Order:
     def __init__(self, table: str, sample: Sample, log: Log) -> None:
         self.dynamodb, self.table, self.sample = boto3.client("dynamodb"), table, sample
         self.counted: Counter[str] = Counter()
+        self.revision = 0
         orders = OrderStore(self.dynamodb, table)
         self.update = partial(
             update_order, orders=orders, logger=log.logger, count=lambda name: self.counted.update([name])
@@ -45,14 +46,24 @@ class Order:
         self.place("PENDING", attempt=1)
 
     def place(self, status: str, *, attempt: int) -> None:
-        values = {"status": status, "attempt": attempt, "payment_method": f"pm_{attempt}"}
-        collections: dict[str, Any] = {"outcomes": {}, "refused_payment_methods": []}
-        self.dynamodb.put_item(TableName=self.table, Item={**self.key, **to_item({**values, **collections})})
+        """The order as it is stored, with the money of the samples; it has had no outcome."""
+        data = self.event("succeeded").data
+        self.revision = 3
+        values = {
+            **{"order_id": data.order_id, "customer_id": "cus_1", "fingerprint": "f", "correlation_id": "c"},
+            **{"amount_minor": data.amount_minor, "currency": data.currency, "placed_at": OCCURRED_AT.isoformat()},
+            **{"status": status, "attempt": attempt, "payment_method": f"pm_{attempt}"},
+            **{"outcomes": {}, "refused_payment_methods": []},
+        }
+        self.dynamodb.put_item(TableName=self.table, Item=to_item(values))
 
     def event(self, kind: str, *, attempt: int = 1, **data: Any) -> PaymentOutcomeEvent:
+        """The outcome of the row's next revision, unless another is given."""
         body = self.sample(f"update_order/payment_{kind}")["Records"][0]["body"]
         event = PaymentOutcomeEvent.model_validate_json(body)
-        return event.model_copy(update={"data": event.data.model_copy(update={"attempt": attempt, **data})})
+        self.revision += 1
+        changes = {"attempt": attempt, "revision": self.revision, **data}
+        return event.model_copy(update={"data": event.data.model_copy(update=changes)})
 
     @property
     def item(self) -> dict[str, Any]:
@@ -150,12 +161,98 @@ def test_a_cancellation_is_of_the_whole_order(order: Order, status: str) -> None
     assert (order.status, order.outcomes) == ("CANCELED", {})
 
 
-@pytest.mark.parametrize("late", ["declined", "requires_action", "needs_review"])
+@pytest.mark.parametrize("late", ["declined", "requires_action"])
 def test_another_outcome_of_an_earlier_attempt_does_not_move_the_order(order: Order, late: str) -> None:
     """A duplicate decline of the first card says nothing of the second."""
     order.place("PENDING", attempt=2)
     assert order.update(order.event(late, attempt=1)) == Done()
     assert (order.status, order.outcomes) == ("PENDING", {})
+
+
+@pytest.mark.parametrize("status", sorted(OPEN))
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_a_review_is_of_the_whole_payment(order: Order, status: str, attempt: int) -> None:
+    """No attempt follows until a person has decided, whichever attempt the payment's row has."""
+    order.place(status, attempt=2)
+    order.update(order.event("needs_review", attempt=attempt))
+    assert order.status == "NEEDS_REVIEW"
+
+
+# ---------------------------------------------------------------- the order of outcomes
+
+
+@pytest.mark.parametrize("late", ["succeeded", "canceled"])
+def test_what_is_final_at_stripe_counts_whatever_its_revision(order: Order, late: str) -> None:
+    """Nothing that the row says later takes it back."""
+    order.update(order.event("requires_action"))
+    order.update(order.event(late, revision=1))
+    assert order.status == KINDS[late]
+
+
+@pytest.mark.parametrize("stale", ["declined", "requires_action", "needs_review"])
+def test_a_stale_outcome_changes_nothing(order: Order, stale: str) -> None:
+    """It has a lower revision of the payment's row than the order has seen, or the same one."""
+    for behind in (1, 0):
+        order.place("PENDING", attempt=1)
+        order.update(order.event("requires_action"))
+        order.update(order.event(stale, revision=order.revision - behind))
+        assert (order.status, order.outcomes) == ("REQUIRES_ACTION", {"1": {"status": "REQUIRES_ACTION"}})
+
+
+def test_a_newer_outcome_ends_a_review(order: Order) -> None:
+    """A person had the payment tried again, and its customer has to authenticate."""
+    order.update(order.event("needs_review"))
+    order.update(order.event("requires_action"))
+    assert order.status == "REQUIRES_ACTION"
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "REQUIRES_ACTION", "NEEDS_REVIEW"])
+@pytest.mark.parametrize("kind", ["declined", "requires_action"])
+def test_an_outcome_of_a_later_attempt_moves_an_order_that_is_older(order: Order, status: str, kind: str) -> None:
+    """A restored order does not know its later attempts: it has the outcome's attempt and card from now on."""
+    order.place(status, attempt=1)
+    order.update(order.event(kind, attempt=3, payment_method="pm_3", advice_code="do_not_try_again"))
+    item = order.item
+    assert (item["status"], item["attempt"], item["payment_method"]) == (KINDS[kind], 3, "pm_3")
+    assert item["refused_payment_methods"] == (["pm_3"] if kind == "declined" else [])
+    assert order.outcomes.keys() == {"3"}
+
+
+def test_an_outcome_that_is_emitted_again_changes_nothing(order: Order) -> None:
+    """The order has it already, from a lower revision."""
+    for _ in range(2):
+        order.update(order.event("declined", advice_code="do_not_try_again"))
+    assert order.item["refused_payment_methods"] == ["pm_1"]
+    assert order.counted == {"Order.PAYMENT_DECLINED": 1, "OrderUpdateIgnored": 1}
+
+
+# ---------------------------------------------------------------- the money
+
+
+@pytest.mark.parametrize("other", [{"amount_minor": 1}, {"currency": "USD"}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_outcome_with_other_money_moves_the_order_to_review(
+    order: Order, log: Log, kind: str, other: dict[str, Any]
+) -> None:
+    """The order's item was lost, and its key used for another cart: what was paid for the first does not pay it."""
+    order.update(order.event(kind, **other))
+    assert (order.status, order.outcomes) == ("NEEDS_REVIEW", {})
+    assert order.counted == {"Order.NEEDS_REVIEW": 1, "Alarm": 1}
+    [line] = [line for line in log.lines if line["level"] == "ERROR"]
+    assert (line["cause"], line["amount_minor"], line["currency"]) == (
+        "MoneyDiffers",
+        other.get("amount_minor", 3097),
+        other.get("currency", "EUR"),
+    )
+
+
+@pytest.mark.parametrize("status", ["PAID", "CANCELED"])
+def test_other_money_does_not_move_an_order_that_has_ended(order: Order, status: str) -> None:
+    """It is an alarm all the same."""
+    order.place(status, attempt=1)
+    order.update(order.event("succeeded", amount_minor=1, amount_refunded_minor=1))
+    assert (order.status, "stripe_refunded_minor" in order.item) == (status, False)
+    assert order.counted == {"OrderUpdateIgnored": 1, "Alarm": 1}
 
 
 def test_the_outcome_of_each_attempt_is_stored(order: Order) -> None:
@@ -173,8 +270,6 @@ def test_the_outcome_of_each_attempt_is_stored(order: Order) -> None:
 
 def test_the_advice_after_a_decline_is_stored_with_the_card(order: Order) -> None:
     """After do_not_try_again the attempt's payment method is refused, after any other advice it is not."""
-    order.update(order.event("declined", advice_code="do_not_try_again"))
-    assert order.item["refused_payment_methods"] == ["pm_1"]
     order.update(order.event("declined", advice_code="do_not_try_again"))
     assert order.item["refused_payment_methods"] == ["pm_1"]
     order.place("PENDING", attempt=2)
@@ -195,12 +290,12 @@ def test_stripes_total_of_refunds_is_the_newest(order: Order) -> None:
 
 def test_a_stale_event_does_not_reopen_a_dispute(order: Order) -> None:
     """In whichever order the events arrive, the dispute ends as it ended at Stripe."""
-    for closed in ("won", "lost", "warning_closed"):
-        for statuses in permutations(["needs_response", "under_review", closed]):
-            order.place("PENDING", attempt=1)
-            for status in statuses:
-                order.update(order.event("succeeded", dispute_status=status))
-            assert (order.status, order.item["dispute_status"]) == ("PAID", closed), statuses
+    for revisions in permutations((4, 5, 6)):
+        order.place("PENDING", attempt=1)
+        statuses = {4: "needs_response", 5: "under_review", 6: "lost"}
+        for revision in revisions:
+            order.update(order.event("succeeded", dispute_status=statuses[revision], revision=revision))
+        assert (order.status, order.item["dispute_status"]) == ("PAID", "lost"), revisions
 
 
 def test_a_dispute_follows_stripe_while_it_is_open(order: Order) -> None:

@@ -118,6 +118,8 @@ class PaymentOutcome(OrderFact):
     amount_minor: AmountMinor
     currency: Currency
     payment_intent_id: str | None = Field(default=None, max_length=255)
+    payment_method: PaymentMethodId | None = None
+    """The attempt's; None of a row that was recovered, which does not know it."""
     decline_code: str | None = Field(default=None, max_length=255)
     """Stripe's decline code, or its error code if there is none; only with `declined`."""
     advice_code: str | None = Field(default=None, max_length=255)

@@ -28,9 +28,20 @@ from onecharge.contract.money import AmountMinor, Currency
 from onecharge.contract.states import OrderStatus
 from onecharge.runtime.dynamodb import from_item, set_expression, shard_of, to_item
 
-RETENTION_SECONDS = 430 * 24 * 3600
+RETENTION_SECONDS = 530 * 24 * 3600
 """How long an order or a refund is kept after its status became final; one that waits does not expire. The payment
-service keeps its rows for 500 days after their last final state, so they outlive every order that can ask."""
+service keeps its rows for 500 days, so an order outlives its payment: as long as a payment can answer for an order id,
+the order is there to refuse another cart under the same idempotency key."""
+
+
+class Money(Protocol):
+    """An amount of money: of a payment's row, or of its outcome."""
+
+    @property
+    def amount_minor(self) -> int: ...
+
+    @property
+    def currency(self) -> str: ...
 
 
 class Payable(Protocol):
@@ -119,6 +130,8 @@ class StoredOrder(BaseModel):
     cancel_requested_at: Timestamp | None = None
 
     # Written by update_order.
+    payment_revision: int = 0
+    """The revision of the payment's row whose outcome was applied last; 0 before the first."""
     outcomes: Mapping[int, AttemptOutcome] = {}
     """The result of each attempt that has one, by its number."""
     paid_attempt: int | None = None
@@ -139,6 +152,10 @@ class StoredOrder(BaseModel):
     def from_item(cls, item: Mapping[str, Any]) -> Self:
         """Read an item of the table or its stream. Raises ValueError if it breaks the schema."""
         return cls.model_validate(from_item(item))
+
+    def has_other_money(self, paid: Money) -> bool:
+        """Whether the payment is not of this order's money: then it was made for an order that was lost."""
+        return (self.amount_minor, self.currency) != (paid.amount_minor, paid.currency)
 
     @property
     def refunded_minor(self) -> int:

@@ -65,6 +65,7 @@ def test_a_message_to_charge_an_order() -> None:
     review, declined = payment(state=S.NEEDS_REVIEW), payment(state=S.DECLINED)
     canceled, authenticates = payment(state=S.CANCELED), payment(state=S.REQUIRES_ACTION)
     unfinished = [intent("requires_payment_method")]
+    later = payment(attempt=2, state=S.DECLINED)
     being_canceled = replace(PENDING, cancel_requested_at=T0)
     advices = {
         "waits, no row, nothing at Stripe": (charge(placed(), stored(), None, []), REDRIVE),
@@ -85,6 +86,7 @@ def test_a_message_to_charge_an_order() -> None:
         "at the customer's": (charge(placed(), stored(Status.REQUIRES_ACTION), authenticates, []), KEEP),
         "superseded, says the order": (charge(placed(), stored(attempt=2), None, []), DISCARD),
         "superseded, says the row": (charge(placed(), stored(), payment(attempt=2), []), DISCARD),
+        "the row has the outcome of a later attempt": (charge(placed(), stored(), later, []), REDRIVE),
         "of an attempt that the order does not know": (charge(placed(attempt=2), stored(), None, []), KEEP),
         "of an earlier attempt, another card": (charge(OTHER_CARD, stored(attempt=2), None, []), DISCARD),
         "forged: amount": (charge(placed(amount_minor=999_00), stored(), None, []), KEEP),
@@ -125,6 +127,7 @@ def test_stripe_is_asked_only_if_only_stripe_knows() -> None:
 
 def outcome(event_type: PaymentEventType, **changes: Any) -> PaymentOutcomeEvent:
     values = {"order_id": ORDER_ID, "attempt": 1, "amount_minor": 1099, "currency": "EUR", "occurred_at": PLACED_AT}
+    values["revision"] = 3
     return PaymentOutcomeEvent.of(event_type, PaymentOutcome.model_validate({**values, **changes}), correlation_id="c")
 
 
@@ -139,6 +142,15 @@ def test_a_message_with_an_outcome() -> None:
         "known": (advise_payment_outcome(success, paid, None), DISCARD),
         "a late success": (advise_payment_outcome(success, stored(Status.PAYMENT_DECLINED), None), REDRIVE),
         "stale": (advise_payment_outcome(decline, paid, None), DISCARD),
+        "other money": (advise_payment_outcome(success, stored(amount_minor=1), None), REDRIVE),
+        "other money, paid": (advise_payment_outcome(success, stored(Status.PAID, amount_minor=1), None), DISCARD),
+        "seen": (advise_payment_outcome(decline, stored(payment_revision=3), None), DISCARD),
+        "refunded, stale": (advise_payment_outcome(refunded, stored(Status.PAID, payment_revision=3), None), DISCARD),
+        "a success, whatever was seen": (advise_payment_outcome(success, stored(payment_revision=9), None), REDRIVE),
+        "of a later attempt": (
+            advise_payment_outcome(outcome(EventType.PAYMENT_DECLINED, attempt=2), stored(), None),
+            REDRIVE,
+        ),
         "of another attempt": (advise_payment_outcome(decline, stored(attempt=2), None), DISCARD),
         "refunded": (advise_payment_outcome(refunded, paid, None), REDRIVE),
         "refunded, known": (advise_payment_outcome(refunded, knows_refund, None), DISCARD),

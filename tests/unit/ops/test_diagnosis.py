@@ -188,6 +188,15 @@ SICK: dict[str, tuple[Facts, Cause]] = {
     "the outcome is nowhere": (outcome(), Cause.OUTCOME_NOT_APPLIED),
     "the outcome was never published": (outcome(sources=unread("PaymentsTable")), Cause.OUTCOME_NOT_PUBLISHED),
     "the outcome is not read": (outcome(sources=unread("OrderUpdatesQueue")), Cause.OUTCOME_NOT_READ),
+    "the order was restored, and its payment is at a later attempt": (
+        case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED, of_row={"attempt": 2, "declined_charge_id": "ch_1"}),
+        Cause.OUTCOME_NOT_APPLIED,
+    ),
+    "the row was restored": (paid(DONE, of_order={"payment_revision": 9}), Cause.ROW_OLDER),
+    "the payment is of a lost order": (
+        case(Status.NEEDS_REVIEW, S.SUCCEEDED, DONE, of_order={"amount_minor": 9}),
+        Cause.OTHER_ORDER,
+    ),
     "two PaymentIntents succeeded": (paid(DONE, intent("succeeded", "pi_2")), Cause.PAID_TWICE),
     "a canceled order was charged": (
         case(Status.CANCELED, S.CANCELED, intent("succeeded", "pi_2")),

@@ -120,7 +120,10 @@ def test_a_retry_that_was_interrupted_is_run_again(operated: OperatedStack) -> N
     assert (order_status(operated), operated.row(ORDER_ID)["revision"]) == ("PENDING", revision)
 
 
-@pytest.mark.parametrize("state", [PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.DECLINED])
+@pytest.mark.parametrize(
+    "state",
+    [PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.DECLINED, PaymentState.REQUIRES_ACTION],
+)
 def test_an_order_whose_outcome_was_lost_can_leave_its_review(operated: OperatedStack, state: PaymentState) -> None:
     """The row was resolved. republish asks only for what waits, so a person has the outcome emitted again."""
     in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=state)
@@ -144,11 +147,24 @@ def test_an_order_that_was_paid_late_and_does_not_know_it_is_told(operated: Oper
     assert "only what is NEEDS_REVIEW" in resolve(operated, "retry")["what"]
 
 
-def test_an_order_in_review_whose_payment_waits_for_its_customer_waits_too(operated: OperatedStack) -> None:
-    """An order in review ignores that outcome: it is PENDING first, and asked about again."""
-    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state="REQUIRES_ACTION")
+def test_what_the_row_said_before_a_retry_is_stale(operated: OperatedStack) -> None:
+    """The order has seen the row's revision since: an outcome of an earlier one does not bring the review back."""
+    in_review(operated)
     assert resolve(operated, "retry")["done"]
-    assert (order_status(operated), operated.row(ORDER_ID)["state"]) == ("PENDING", "REQUIRES_ACTION")
+    assert operated.order(ORDER_ID).payment_revision == operated.row(ORDER_ID)["revision"]
+
+
+def test_an_order_whose_payment_is_of_other_money_can_be_canceled(operated: OperatedStack) -> None:
+    """Its item was lost, and its key used for another cart. The payment stays; once it is decided."""
+    in_review(operated, payment_intent_id=operated.intent(ORDER_ID, confirm="pm_card_visa"), state="SUCCEEDED")
+    operated.set_order(ORDER_ID, amount_minor=99_999_900)
+    [listed] = operated.ops("review", "list")[1]["payments"]
+    assert (listed["reason"], listed["possible"]) == ("the payment is of other money than the order", ["cancel"])
+    row = operated.row(ORDER_ID)
+    assert "would cancel the order" in resolve(operated, "cancel", yes=False)["what"]
+    assert resolve(operated, "cancel")["done"]
+    assert (order_status(operated), operated.row(ORDER_ID)) == ("CANCELED", row)
+    assert not resolve(operated, "cancel")["done"]
 
 
 def test_a_retry_of_an_order_that_has_moved_meanwhile_says_so(operated: OperatedStack) -> None:
