@@ -110,6 +110,7 @@ class Republisher:
             after=checkpoint.after_entry,
             limit=ITEMS_A_PAGE,
         )
+        self._report_reviews(sum(entry.since is None for entry in entries))
         candidates = [entry for entry in entries if _is_worth_reading(entry, checkpoint)]
         items = source.read(candidates) if candidates else []
         self._publish([event for item in items if (event := self._due(source, item, checkpoint)) is not None])
@@ -160,6 +161,13 @@ class Republisher:
         if not all(each.is_permanent for each in failures):
             raise TransientPublishFailure
 
+    def _report_reviews(self, number: int) -> None:
+        """Raise the alarm again in every round, as long as a person has to decide."""
+        if number:
+            self.count(Alarm(Cause.NEEDS_REVIEW))
+            about = {"items": number, "cause": Cause.NEEDS_REVIEW}
+            self.logger.error("orders or refunds need review: `review list` has them", extra=about)
+
     def _report_unpublishable(self, order_id: str, error: str) -> None:
         """Raise the alarm, in every round until the item is corrected. The others are published."""
         self.count(Alarm(Cause.UNPUBLISHABLE))
@@ -171,7 +179,8 @@ class Republisher:
 
 def _is_worth_reading(entry: Entry, checkpoint: RepublishCheckpoint) -> bool:
     """Whether the item may be due, or stuck. An index that lags never shows a shorter wait."""
-    return _is_due(entry.since, checkpoint) or _is_stuck(entry.since, checkpoint)
+    since = entry.since
+    return since is not None and (_is_due(since, checkpoint) or _is_stuck(since, checkpoint))
 
 
 def _is_stuck(since: float, checkpoint: RepublishCheckpoint) -> bool:

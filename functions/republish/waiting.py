@@ -52,10 +52,11 @@ def republications_due(waiting_seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the index shows of an item: its key, and since when it waits, in epoch seconds. It may be outdated."""
+    """What the index shows of an item. It may be outdated."""
 
     key: Key
-    since: float
+    since: float | None
+    """Since when it waits for the payment service, in epoch seconds; None if it waits for a person."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +87,15 @@ class Source:
         """
         index = WaitingIndex(self.client, self.table, self.age)
         found, last = index.page(shard, until=until, after=after, limit=limit)
-        return [entry for each in found if (entry := self._entry(each))], last
+        return [self._entry(each) for each in found], last
 
-    def _entry(self, found: Mapping[str, Any]) -> Entry | None:
+    def _entry(self, found: Mapping[str, Any]) -> Entry:
         key = {name: found[name] for name in self.key}
         try:
             since = self.since_of(found)
         except UNREADABLE:
             return Entry(key, UNREADABLE_SINCE)
-        return Entry(key, since.timestamp()) if since else None
+        return Entry(key, since.timestamp() if since else None)
 
     def read(self, entries: Sequence[Entry]) -> list[Item]:
         """Returns the items as they are now, which the index may not show yet, omitting any that are gone.

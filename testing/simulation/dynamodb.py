@@ -100,6 +100,8 @@ class TransactionCanceled(ClientError):
     """One of the conditions does not hold; carries a reason for each action."""
 
 
+SENT_AGAIN = "answer lost, sent again by botocore"
+"""The write is made, and the second request meets it: runtime/aws.py allows botocore two."""
 _BATCH_GET_MAX = 100
 """Amazon DynamoDB API Reference, BatchGetItem."""
 
@@ -292,7 +294,8 @@ class MemoryDynamoDB:
             )
         old = self._table(given["TableName"]).get(self._key_given(given))
         new = self._apply(operation, given)
-        self._after(operation)
+        if self._after(operation, SENT_AGAIN) == SENT_AGAIN:
+            return self._write(operation, given)
         wanted = given.get("ReturnValues")
         returned = {"ALL_NEW": new, "ALL_OLD": old}.get(wanted) if wanted else None
         return {"Attributes": dict(returned)} if returned is not None else {}
@@ -353,10 +356,13 @@ class MemoryDynamoDB:
             raise _error(ClientError, operation, "ProvisionedThroughputExceededException")
         return kind
 
-    def _after(self, operation: str) -> None:
-        if self.io.fault(f"dynamodb {operation}", ("answer lost",)):
+    def _after(self, operation: str, *more: str) -> str | None:
+        kind = self.io.fault(f"dynamodb {operation}", ("answer lost", *more))
+        if kind == "answer lost":
             raise ReadTimeoutError(endpoint_url="memory")
-        self.io.pause(f"dynamodb {operation} answered")
+        if kind is None:
+            self.io.pause(f"dynamodb {operation} answered")
+        return kind
 
     def _canceled(self, reasons: list[dict[str, Any]]) -> ClientError:
         self._after("TransactWriteItems")

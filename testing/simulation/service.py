@@ -23,6 +23,7 @@ from onecharge.payments.stripe_events import NewestReceived, Received, parse_eve
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
 from reconcile.app import bounds_of
 from reconcile.run import FINALIZING_SECONDS as FINALIZING_SECONDS
@@ -159,6 +160,8 @@ class PaymentService:
         self.rate = NO_RATE_LIMIT
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconcile_steps = ReconcileSteps()
+        self.alarmed: Callable[[], None] = dynamodb.io.alarmed
+        """The line of an alarm is in the log."""
 
     def _is_late(self) -> bool:
         return self.dynamodb.io.fault("lookup", ("out of time",)) is not None
@@ -203,7 +206,12 @@ class PaymentService:
         CheckpointStore(client, PAYMENTS_STATE, ReconcileCheckpoint).write(checkpoint)
 
     def _instruments(self, report: Callable[[str], None] = SILENT) -> Instruments:
-        return Instruments(self.clock, SILENT, report)
+        def count(metric: str) -> None:
+            report(metric)
+            if isinstance(metric, Alarm):
+                self.alarmed()
+
+        return Instruments(self.clock, SILENT, count)
 
     def _tools(self, bounds: TimeBounds, report: Callable[[str], None] = SILENT) -> ChargeTools:
         return charge_tools(self.store, self.gateway, self._instruments(report), bounds=bounds, steps=self.steps)

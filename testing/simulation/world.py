@@ -114,6 +114,7 @@ class Worker:
     """It handles a delivery of an order: nothing else may confirm, or finalize as the lease owner."""
     sleeps_until: int = 0
     """It waits for a token: only time lets it go on."""
+    has_alarmed: bool = False
     must_not_confirm: bool = False
     """It has claimed, or written, a row whose cancellation was requested before."""
     read: dict[RowKey, int] = field(default_factory=dict)
@@ -378,6 +379,10 @@ class World:
     def met(self, what: str) -> None:
         self.coverage[what] += 1
 
+    def alarmed(self) -> None:
+        if self.current:
+            self.current.has_alarmed = True
+
     def pass_time(self, seconds: int, *, fault: str = "") -> None:
         self.time += max(0, seconds)
         self._note(f"{seconds} s pass", fault=fault or ("days pass" if seconds >= DAY else ""))
@@ -414,6 +419,10 @@ class World:
             self.current.must_not_confirm = True
         if was is None or row.state is not was.state:
             self._said(row)
+            is_alarming = row.state is REVIEW or (row.state is PAID and (was is None or was.state is DECLINED))
+            if is_alarming and self.current and not self.current.has_alarmed:
+                # Whoever sees the row from now on raises none.
+                self.broken = f"{key} is {row.state} without its alarm: it is lost if the worker is killed now"
         if key in self.disturbed:
             return
         if is_claimed:

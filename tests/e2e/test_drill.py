@@ -172,11 +172,11 @@ def test_an_order_that_waits_for_a_person(drill: Drill, shop: Shop, stack: Stack
         ConditionExpression="attribute_exists(refused_at)",
         ExpressionAttributeValues={":long_ago": {"N": "1"}},
     )
-    assert drill.goes_off("NeedsReview", "PersonDecides")
+    assert drill.goes_off("NeedsReview", "ReviewWaits")
     shop.stripe.clear_faults()
     drill.run("NeedsReview", "python -m ops --stack NAME review resolve", options="--yes", ORDER=order_id)
     assert drill.is_paid(order_id)
-    assert drill.is_over("NeedsReview", "PersonDecides")
+    assert drill.is_over("NeedsReview", "ReviewWaits")
 
 
 def test_what_no_command_ends(drill: Drill, shop: Shop, stack: Stack) -> None:

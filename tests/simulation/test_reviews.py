@@ -76,10 +76,16 @@ def _on_any_revision(world: World) -> None:
     world.dynamodb.ignored_conditions.append("revision = :revision AND #state = :needs_review")
 
 
+def _metrics_at_the_end(world: World) -> None:
+    """An alarm is a line in the log once the invocation has ended: whoever is killed has lost it."""
+    world.service.alarmed = lambda: None
+
+
 MUTANTS: Mapping[str, Callable[[World], None]] = {
     "resolved as paid without reading Stripe again": _resolving(_BelievesThePerson),
     "resolved on any revision": _on_any_revision,
     "canceled without Stripe's word": _resolving(_CancelsByItself),
+    "alarms are written when the invocation ends": _metrics_at_the_end,
 }
 
 

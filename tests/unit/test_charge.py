@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import stripe
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from onecharge.payments.charges.charge import STEPS_MAX, charge
 from onecharge.payments.charges.protocol import Payment
@@ -40,6 +41,7 @@ from testing.scripted_stripe import (
     meanwhile,
     of_another_order,
 )
+from testing.simulation.dynamodb import SENT_AGAIN
 
 OLD = T0 + LOOKUP_AGE_SECONDS
 CREATE_0, CREATE_1, CREATE_2 = (REQUEST.create_key(generation) for generation in range(3))
@@ -519,6 +521,22 @@ def test_a_refused_request_waits_an_hour_then_for_a_person(service: ChargeHarnes
     assert service.deliver() == Done()
     assert (service.row["state"], service.row["decline_code"]) == ("NEEDS_REVIEW", "parameter_unknown")
     assert service.counted.count("Alarm") == 3
+
+
+@pytest.mark.parametrize("fault", ["answer lost", SENT_AGAIN])
+def test_the_alarm_of_a_review_is_raised_before_the_row_says_so(service: ChargeHarness, fault: str) -> None:
+    """The write's answer is lost, or botocore's second request is refused: the next delivery is a duplicate, which
+    raises none."""
+    service.made_before("succeeded")
+    service.made_before("succeeded")
+    service.now = OLD
+    service.stripe.next("search", meanwhile(lambda: service.io.faults.update(dynamodb_UpdateItem=fault)))
+    with suppress(ClientError, ReadTimeoutError):
+        service.deliver()
+    assert "Alarm" in service.counted
+    service.passes()
+    service.deliver()
+    assert service.row["state"] == "NEEDS_REVIEW"
 
 
 def test_a_request_that_we_mend_within_the_hour_is_charged(service: ChargeHarness) -> None:

@@ -3,6 +3,9 @@
 import ast
 import json
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +16,32 @@ from onecharge.runtime.metrics import Alarm, Counts, Metric
 from testing.harness import PROJECT
 
 MODULES = [ast.parse(path.read_text()) for name in ("functions", "shared") for path in (PROJECT / name).rglob("*.py")]
+
+
+KILLED = """
+import os, signal
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.metrics import Alarm, Counts
+
+class Application:
+    def __init__(self, environment):
+        self.counts = Counts()
+
+@lambda_handler(Application)
+def handler(application, event, context):
+    for record in event["Records"]:
+        if record == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        application.counts(Alarm(Cause.NEEDS_REVIEW))
+
+handler({"Records": ["needs review", "killed"]}, None)
+"""
+ENVIRONMENT = {
+    "PYTHONPATH": str(PROJECT / "shared"),
+    "POWERTOOLS_METRICS_NAMESPACE": "onecharge",
+    "POWERTOOLS_SERVICE_NAME": "test",
+}
 
 
 @pytest.fixture
@@ -63,6 +92,14 @@ def test_an_alarm_is_counted_by_its_cause(counts: Counts, capsys: pytest.Capture
     line = json.loads(capsys.readouterr().out)
     assert (line["Alarm"], line["cause"]) == ([1], cause.value)
     assert line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [["cause"]]
+
+
+def test_a_killed_invocation_has_lost_no_alarm() -> None:
+    """Lambda kills it while the second record of its batch is handled: the first one's alarm is in the log."""
+    killed = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, env=ENVIRONMENT)
+    assert killed.returncode == -signal.SIGKILL
+    [line] = [json.loads(each) for each in killed.stdout.splitlines()]
+    assert (line["Alarm"], line["cause"]) == ([1], "NeedsReview")
 
 
 def test_a_flush_of_nothing_writes_nothing(counts: Counts, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from onecharge.contract.events import ORDER_SERVICE, OrderPlacedEvent
 from onecharge.orders.waiting import INDEX
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import ALL_SHARDS, shard_of, to_item
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
 from onecharge.runtime.topics import Topic
 from publish_events.mapping import order_event_from_item
@@ -55,6 +57,8 @@ class Shop:
     pages_left: int = 10**6
     sns: FakeSns = field(default_factory=FakeSns)
     counted: Counter[str] = field(default_factory=Counter)
+    causes: Counter[str] = field(default_factory=Counter)
+    """Of the alarms."""
 
     def __post_init__(self) -> None:
         self.topic = Topic(self.sns, "orders-topic", SILENT, SILENT)  # type: ignore[arg-type]  # The one method.
@@ -114,10 +118,15 @@ class Shop:
             checkpoints=CheckpointStore(self.dynamodb, "orders-state", RepublishCheckpoint),
             clock=lambda: self.now,
             logger=self.log.logger,
-            count=lambda name: self.counted.update([name]),
+            count=self._count,
             parallel=one_after_another,
         ).run(self._has_time)
         return sorted(int(event.subject[4:], 16) for event in self.sns.published[before:])
+
+    def _count(self, name: str) -> None:
+        self.counted[name] += 1
+        if isinstance(name, Alarm):
+            self.causes[name.cause] += 1
 
     def _has_time(self) -> bool:
         self.pages_left -= 1
@@ -338,6 +347,17 @@ def test_an_invalid_order_does_not_block_the_others(shop: Shop, spoiled: dict[st
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1, 3]
     assert shop.counted["Alarm"] == 1
     assert [line["order_id"] for line in shop.log.lines if line["level"] == "ERROR"] == [order_id(2)]
+
+
+@pytest.mark.parametrize("kind", ["order", "refund"])
+def test_what_needs_review_raises_its_alarm_in_every_run(shop: Shop, kind: str) -> None:
+    """So an alarm that was lost comes back, and lasts as long as its cause does. Nothing is published."""
+    for number in (1, 2):
+        (shop.place if kind == "order" else shop.request_refund)(
+            number, status="NEEDS_REVIEW", waiting_shard=ALL_SHARDS[0]
+        )
+    runs = [(shop.republish(seconds_later=EVERY_SECONDS), shop.causes[Cause.NEEDS_REVIEW]) for _ in range(3)]
+    assert runs == [([], 1), ([], 2), ([], 3)]
 
 
 def test_what_sns_does_not_accept_stays_due(shop: Shop) -> None:

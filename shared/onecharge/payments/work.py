@@ -5,7 +5,7 @@ claim ─┬─► Claimed         work on the row                  ─► Done;
        ├─► AlreadyEnded    a duplicate; a late one has the outcome emitted again ─► Done
        └─► Superseded      a later attempt has the row      ─► Done
 
-work: the job runs ─┬─► it returns what to finalize ─► finalize the row, report the outcome
+work: the job runs ─┬─► it returns what to finalize ─► raise its alarm, finalize the row, report the outcome
                     ├─► it raises Release ───────────► release the lease
                     └─► WriteRefused ───────────────────► a write was refused, and nothing was written
 """
@@ -133,6 +133,10 @@ def work[Row: LeasedRow, Final: Outcome](
     """
     try:
         final = job(row)
+        if final.alarm:
+            # Before the write: once the row says so, its answer may be lost, or the worker killed, and duplicates
+            # raise no alarm.
+            _log(row, f"{row.subject.lower()}: a person has to see it", instruments, alarm=final.alarm, **_of(final))
         finalized = store.finalize(row, final, now=instruments.now())
     except Release as release:
         return _release(row, release, store, instruments)
@@ -225,15 +229,11 @@ def _report(row: LeasedRow, final: Outcome, instruments: Instruments) -> None:
     instruments.count(f"{row.subject}.{final.state}")
     if final.state == "SUCCEEDED":
         count_money(instruments, row.subject, row.amount_minor, row.currency)
-    _log(
-        row,
-        f"{row.subject.lower()} finalized",
-        instruments,
-        alarm=final.alarm,
-        state=final.state,
-        code=final.code,
-        stripe_request_id=final.stripe_request_id,
-    )
+    _log(row, f"{row.subject.lower()} finalized", instruments, **_of(final))
+
+
+def _of(final: Outcome) -> dict[str, object]:
+    return {"state": final.state, "code": final.code, "stripe_request_id": final.stripe_request_id}
 
 
 def _log(

@@ -1,5 +1,6 @@
 """CloudWatch metrics of one invocation, counted on several threads with Powertools Metrics."""
 
+import sys
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any, Self
@@ -93,3 +94,4 @@ class Counts:
         for key, value in {"service": self._metrics.service, **own.about}.items():
             line.add_metadata(key, value)
         line.flush_metrics()
+        sys.stdout.flush()  # Whatever is killed now has lost no alarm.
