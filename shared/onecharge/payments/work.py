@@ -232,7 +232,7 @@ def _report(row: LeasedRow, final: Outcome, instruments: Instruments) -> None:
     _log(row, f"{row.subject.lower()} finalized", instruments, **_of(final))
 
 
-def _of(final: Outcome) -> dict[str, object]:
+def _of(final: Outcome) -> dict[str, Any]:
     return {"state": final.state, "code": final.code, "stripe_request_id": final.stripe_request_id}
 
 
