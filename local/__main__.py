@@ -44,7 +44,9 @@ def serve(work_dir: Path, host: str, console: Console) -> int:
             console.print(f"{stack_json}\n", markup=False, highlight=False, soft_wrap=True)
             example = _EXAMPLE.format(api_url=stack.api_url, stack_json=shlex.quote(str(stack_json)))
             console.print(example, markup=False, highlight=False, soft_wrap=True)
-            console.print("\nCtrl-C stops it.")
+            console.print(
+                "\nThen `.venv/bin/python -m ops explain ORDER_ID` says what happened to it. Ctrl-C stops it."
+            )
             while True:
                 signal.pause()
 

@@ -61,7 +61,7 @@ class Progress:
         return [
             ("orders placed", self.placed, len(orders)),
             ("messages delivered", self.delivered, self.plan.deliveries),
-            ("duplicates ignored", self.ignored, None),
+            ("deliveries ignored as duplicates", self.ignored, None),
             ("responses lost after a charge", self.lost, sum(order.fault is not None for order in orders)),
             ("orders charged, by Stripe's ledger", self.charged, sum(order.pays for order in orders)),
             ("orders charged twice", self.charged_again, 0),
