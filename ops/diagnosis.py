@@ -26,6 +26,7 @@ from onecharge.payments.charges.protocol import (
     Payment,
     StripeIntent,
     decide,
+    is_stopped,
 )
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from onecharge.payments.refunds.protocol import Refund
@@ -221,6 +222,7 @@ _DISCREPANCIES: Mapping[Discrepancy, Cause] = {
     Discrepancy.DECLINED: Cause.DECIDED_AT_STRIPE,
     Discrepancy.EXPIRED: Cause.AUTHENTICATION_OVERDUE,
     Discrepancy.CANCELED: Cause.DECIDED_AT_STRIPE,
+    Discrepancy.STOPPED: Cause.CANCELED_AT_STRIPE,
     Discrepancy.REVERSED: Cause.REVERSED,
 }
 """What the payment service itself calls it."""
@@ -269,7 +271,9 @@ def _of_own(facts: Facts, payment: Payment, own: IntentFacts) -> Iterator[Findin
 def _canceled_by_hand(facts: Facts, payment: Payment, own: IntentFacts) -> Finding:
     reason = own.intent.cancellation_reason or "no reason"
     at = f", {time_of(own.canceled_at)}" if own.canceled_at else ""
-    if payment.state is PaymentState.REQUIRES_ACTION:
+    if is_stopped(payment, own.intent):
+        what = "charge_order or reconcile: the payment becomes NEEDS_REVIEW"
+    elif payment.state is PaymentState.REQUIRES_ACTION:
         what = "reconcile: the attempt becomes DECLINED, and another card can be tried"
     elif isinstance(decide(payment, own.intent, ConfirmResult.UNANSWERED), Create):
         what = "charge_order creates the next generation, and charges it"

@@ -1,7 +1,8 @@
 """What a person may decide about a payment or a refund, by its row and what Stripe shows now. Pure: no clock, no I/O.
 
     paid             NEEDS_REVIEW ─► SUCCEEDED   Stripe shows a PaymentIntent of the order that succeeded, as was frozen
-    retry            NEEDS_REVIEW ─► PENDING     nothing has succeeded, or still may: the protocol runs again
+    retry            NEEDS_REVIEW ─► PENDING     nothing has succeeded, or still may: the protocol runs again, also
+                                                 after PaymentIntents that a person canceled at Stripe until now
     cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
     refund-second    two succeeded: the one that the row does not name is refunded, once
     refund-made      NEEDS_REVIEW ─► SUCCEEDED   Stripe shows exactly one refund of this id, made, of the frozen money
@@ -88,6 +89,8 @@ class Reopen:
 
     cancel: bool
     """With a request to cancel."""
+    accepted_cancellations: tuple[str, ...] = ()
+    """PaymentIntents that a person canceled at Stripe: `retry` charges the order all the same."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,9 @@ def _again(resolution: Resolution, seen: Seen, payment: Payment) -> Decision:
     if own is not None and own.is_open and own.has_other_money(payment.request):
         return Refused(f"{own.payment_intent_id} is {_money(own)}, which was not frozen: cancel it at Stripe first")
     cancel = resolution is Resolution.CANCEL
-    return _cancel_others(seen, keep=payment.payment_intent_id) or Reopen(cancel)
+    # Each by its id: one that is canceled by hand after this was read needs a decision of its own.
+    accepted = () if cancel else tuple(each.payment_intent_id for each in seen.intents if each.is_canceled_by_hand)
+    return _cancel_others(seen, keep=payment.payment_intent_id) or Reopen(cancel, accepted)
 
 
 def _cancel_others(seen: Seen, *, keep: str | None) -> CancelFirst | None:

@@ -81,7 +81,7 @@ class ReviewStore(PaymentStore):
         """Write the outcome that Stripe shows, on a row that needs review."""
         return self._write_review(payment, self._final_changes(final, review.at), review)
 
-    def reopen(self, payment: Payment, review: Review, *, cancel: bool) -> bool:
+    def reopen(self, payment: Payment, review: Review, to: Reopen) -> bool:
         """Put a row that needs review back to PENDING, as its first claim left it, so that the protocol runs again."""
         sets = {
             "#state": ":state",
@@ -90,11 +90,14 @@ class ReviewStore(PaymentStore):
             "unfinished_shard": ":shard",
             "unfinished_claimed_at": ":visited",
         }
-        if cancel:
+        if to.cancel:
             sets["cancel_requested_at"] = "if_not_exists(cancel_requested_at, :now)"
+        if to.accepted_cancellations:
+            sets["accepted_cancellations"] = ":accepted"
         values = {
+            "accepted": list(to.accepted_cancellations) or None,
             # A message claims it soon; a cancellation has none, so that the next run of reconcile visits it first.
-            "visited": 0 if cancel else review.at,
+            "visited": 0 if to.cancel else review.at,
             "state": PaymentState.PENDING,
             "zero": 0,
             "now": review.at,
@@ -182,8 +185,8 @@ class Resolver:
         match decision:
             case Write(final):
                 is_written = self.store.resolve(payment, final, review)
-            case Reopen(cancel):
-                is_written = self.store.reopen(payment, review, cancel=cancel)
+            case Reopen():
+                is_written = self.store.reopen(payment, review, decision)
             case RefundSecond():
                 # Refused if the row has changed, and with it the PaymentIntent that pays. Then the caller refunds.
                 is_written = self.store.record(payment, review)

@@ -157,8 +157,13 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
         possible.append(Resolution.CANCEL.value)
     elif seen.payment is not None and seen.payment.state is not PaymentState.NEEDS_REVIEW:
         possible.append(Resolution.RETRY.value)
-    intents = [f"{each.payment_intent_id} is {each.status}" for each in seen.intents]
+    intents = [_shown(each) for each in seen.intents]
     return document | {"stripe": intents or ["no PaymentIntent"], "possible": possible}
+
+
+def _shown(intent: StripeIntent) -> str:
+    by_hand = f" as {intent.cancellation_reason or 'no reason'}, by hand" if intent.is_canceled_by_hand else ""
+    return f"{intent.payment_intent_id} is {intent.status}{by_hand}"
 
 
 # ---------------------------------------------------------------- resolve a payment
@@ -182,7 +187,7 @@ def _resolve(stack: Stack, arguments: Namespace, reason: str) -> tuple[bool, str
     outcome = resolver.resolve(arguments.order, resolution, review, chosen=chosen)
     if isinstance(outcome, Refused):
         return False, f"refused: {outcome.why}"
-    if outcome.decision == Reopen(cancel=False):
+    if isinstance(outcome.decision, Reopen) and not outcome.decision.cancel:
         return _publish_again(stack, arguments.order, outcome.payment.revision + 1)
     if isinstance(outcome.decision, RefundSecond):
         why = refund_once(stack, outcome.payment, outcome.decision.intent)
@@ -200,8 +205,11 @@ def _what(decision: Decision, payment: Payment | None) -> str:
             return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order PAID"
         case Reopen(cancel=True):
             return f"put the row back to PENDING with a request to cancel, {row}: reconcile cancels it at Stripe"
-        case Reopen():
-            return f"put the row back to PENDING, {row}, and the order to PENDING: its message charges it, once"
+        case Reopen(accepted_cancellations=accepted):
+            despite = f", although {', '.join(accepted)} was canceled at Stripe" if accepted else ""
+            return (
+                f"put the row back to PENDING, {row}, and the order to PENDING: its message charges it, once{despite}"
+            )
         case RefundSecond(intent):
             money = f"{intent.amount_minor} {intent.currency}"
             return f"refund {intent.payment_intent_id} in full, {money}, once; the record goes {row}"

@@ -225,6 +225,13 @@ def _abandoned_is_canceled(payment: Payment, intent: StripeIntent, confirm_resul
     return decide(payment, intent, confirm_result)
 
 
+def _goes_on_after_a_person(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
+    """What a person canceled in the Dashboard is replaced, and charged."""
+    if intent.is_canceled_by_hand:
+        intent = replace(intent, cancellation_reason=CancelReason.ABANDONED)
+    return decide(payment, intent, confirm_result)
+
+
 def _canceled_without_stripe(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
     decision = decide(payment, intent, confirm_result)
     if isinstance(decision, Cancel) and decision.reason is CancelReason.BY_CUSTOMER:
@@ -274,6 +281,10 @@ def _leaves_it_open(payment: Payment, own: StripeIntent | None, others: Sequence
 
 def _sees_no_trace(payment: Payment, own: StripeIntent | None, others: Sequence[StripeIntent]) -> Any:
     return decide_after_lookup(payment, own, [replace(each, cancellation_reason=None) for each in others])
+
+
+def _passes_over_by_hand(payment: Payment, own: StripeIntent | None, others: Sequence[StripeIntent]) -> Any:
+    return decide_after_lookup(payment, own, [each for each in others if not each.is_canceled_by_hand])
 
 
 def _goes_on_without_canceling(payment_intent_id: str, reason: CancelReason, tools: ChargeTools) -> StripeIntent:
@@ -347,6 +358,8 @@ MUTANTS: Mapping[str, Mutate] = {
     "what is found stays open": _stepping(decide_after_lookup=_leaves_it_open),
     "what is found canceled is no trace": _stepping(decide_after_lookup=_sees_no_trace),
     "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
+    "the next generation after a person canceled": _deciding(_goes_on_after_a_person),
+    "what is found canceled by hand is passed over": _stepping(decide_after_lookup=_passes_over_by_hand),
     "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
     "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),
     "a request to cancel is overlooked": _deciding(_overlooks_the_request),

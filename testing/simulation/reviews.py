@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from onecharge.runtime.dynamodb import from_item
 from ops.resolutions import Reopen, Resolution
 from ops.resolver import Resolved, Resolver, Review, ReviewStore
 from testing.simulation.choices import Choices, SeededChoices
@@ -114,6 +115,10 @@ class ReviewWorld(World):
         was, row = RowView.of(old), RowView.of(new)
         if was.state is REVIEW and row.state is IN_WORK:
             self.to_be_sent.add(row.key)
+            accepted = from_item({"ids": new.get("accepted_cancellations", {"L": []})})["ids"]
+            if row.key in self.stopped and (self.stopped[row.key] in accepted or row.is_to_be_canceled):
+                del self.stopped[row.key]
+                self.met("review: a cancellation in the Dashboard is accepted")
             if row.is_to_be_canceled and not was.is_to_be_canceled:
                 self.cancels += 1
                 self.met("review: a cancellation is requested")
@@ -164,6 +169,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "reviews": _PLAIN,
     "3-D Secure, reviews": replace(_PLAIN, orders=((_3DS, _GOOD),), webhooks=True),
     "several cards, cancellations, reviews": replace(_PLAIN, orders=((_DECLINED, _GOOD),), cancels=True),
+    "a person cancels in the Dashboard, reviews": replace(_PLAIN, persons_cancel=True, redeliveries=1, lose_rows=True),
     "rows lost between deliveries, reviews": replace(_PLAIN, redeliveries=2, lose_rows=True, search_lag_seconds=1800),
     "rows lost and stale, clocks differ, reviews": replace(
         ATTACKS["rows lost and stale, clocks differ by 299 s"], copies=1, reconciles=True

@@ -108,6 +108,31 @@ _CANCELED = {
     ),
 }
 
+_CANCELED_BY_HAND = {
+    # A person cancels in Stripe's Dashboard: before the confirm, during 3-D Secure, after a decline.
+    "a person cancels in the Dashboard": Scenario(
+        orders=((_GOOD,), (_3DS, _GOOD), (_DECLINED, _GOOD)),
+        copies=1,
+        fault_probability=0.05,
+        crash_probability=0.05,
+        jump_probability=0.05,
+        redeliveries=1,
+        persons_cancel=True,
+        reconciles=True,
+        webhooks=True,
+    ),
+    # What only a lookup finds.
+    "a person cancels in the Dashboard, rows lost": Scenario(
+        copies=1,
+        fault_probability=0.05,
+        crash_probability=0.1,
+        redeliveries=2,
+        lose_rows=True,
+        persons_cancel=True,
+        search_lag_seconds=1800,
+    ),
+}
+
 _RECONCILED = {
     # A customer at the bank, and a new card if the bank says no.
     "3-D Secure, the reconciler": Scenario(
@@ -237,6 +262,9 @@ ATTACKS: dict[str, Scenario] = {
         row_loss_probability=0.03,
         stale_row_probability=0.02,
     ),
+    "a person cancels, rows lost and stale": replace(
+        _ATTACK, copies=1, persons_cancel=True, row_loss_probability=0.02, stale_row_probability=0.02
+    ),
     "customers cancel, rows lost": replace(_ATTACK, copies=1, cancels=True, row_loss_probability=0.03),
     "the API key of another account": replace(_ATTACK, wrong_account_probability=0.02),
     "everything": replace(
@@ -248,13 +276,22 @@ ATTACKS: dict[str, Scenario] = {
         clock_skew_seconds=2400,
         zombies=True,
         cancels=True,
+        persons_cancel=True,
         reconciles=True,
         webhooks=True,
     ),
 }
 """Worlds with unreliable clocks, rows that are lost or stale at any step, and the harshest Stripe."""
 
-SCENARIOS = {**_ONE_ATTEMPT, **_SEVERAL_ATTEMPTS, **_CANCELED, **_RECONCILED, **_WEBHOOKS, **ATTACKS}
+SCENARIOS = {
+    **_ONE_ATTEMPT,
+    **_SEVERAL_ATTEMPTS,
+    **_CANCELED,
+    **_CANCELED_BY_HAND,
+    **_RECONCILED,
+    **_WEBHOOKS,
+    **ATTACKS,
+}
 """Each of them once: where `make mutants` searches."""
 
 RANDOM_SCENARIOS = (*_ONE_ATTEMPT.values(),) * 4 + (*SCENARIOS.values(),)

@@ -71,7 +71,7 @@ MAY_BECOME: Mapping[State, set[State]] = {
     IN_WORK: set(PaymentState),
     # A later attempt or a cancellation claims it; or what Stripe says later wins.
     DECLINED: {DECLINED, IN_WORK, PAID, CANCELED},
-    WAITS: {WAITS, IN_WORK, PAID, DECLINED, CANCELED},
+    WAITS: {WAITS, IN_WORK, PAID, DECLINED, CANCELED, REVIEW},
     REVIEW: {REVIEW, PAID},
     PAID: {PAID},
     CANCELED: {CANCELED},

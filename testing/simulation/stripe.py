@@ -112,6 +112,8 @@ _EVENT_OF_STATUS = {
     "canceled": "payment_intent.canceled",
 }
 _FINAL = ("succeeded", "canceled")
+REASONS_BY_HAND = ("fraudulent", "duplicate", "void_invoice", "expired", "failed_invoice", None)
+"""With which a person may cancel a PaymentIntent in the Dashboard, beside those that we use ourselves."""
 
 
 # ---------------------------------------------------------------- what the SDK shows
@@ -176,6 +178,7 @@ class PaymentIntent:
     """When one that is `processing` will be decided."""
     processing_failed: bool = False
     was_canceled_by_stripe: bool = False
+    was_canceled_by_hand: bool = False
 
     @property
     def order_id(self) -> str:
@@ -559,8 +562,16 @@ class MemoryStripe:
     def cancel_by_itself(self, intent: PaymentIntent) -> None:
         """Stripe cancels it, for reasons of its own, if it still can be."""
         if intent.status not in (*_FINAL, "processing"):
-            intent.was_canceled_by_stripe = True
+            intent.was_canceled_by_stripe, intent.cancellation_reason = True, "automatic"
             self.becomes(intent, "canceled")
+
+    def cancel_by_hand(self, intent: PaymentIntent, reason: str | None) -> bool:
+        """A person cancels it in the Dashboard; False if it is too late."""
+        if intent.status in (*_FINAL, "processing"):
+            return False
+        intent.was_canceled_by_hand, intent.cancellation_reason = True, reason
+        self.becomes(intent, "canceled")
+        return True
 
     # ------------------------------------------------------------ the customer's page, and the bank
 

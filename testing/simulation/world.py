@@ -47,7 +47,16 @@ from testing.simulation.service import (
     row_key_of,
     row_key_of_intent,
 )
-from testing.simulation.stripe import BY_CUSTOMER, CARDS, Answer, Event, MemoryStripe, PaymentIntent, stripe_in_memory
+from testing.simulation.stripe import (
+    BY_CUSTOMER,
+    CARDS,
+    REASONS_BY_HAND,
+    Answer,
+    Event,
+    MemoryStripe,
+    PaymentIntent,
+    stripe_in_memory,
+)
 from testing.tools import RateOf
 
 FICKLE = "pm_fickle"
@@ -149,6 +158,8 @@ class Scenario:
     search_lag_seconds: int = 0
     cancels: bool = False
     """Customers ask to cancel, at any time and more than once."""
+    persons_cancel: bool = False
+    """A person cancels PaymentIntents in Stripe's Dashboard, for any reason but those of the protocol."""
     reconciles: bool = False
     """The reconciler runs beside the deliveries, and banks decide what waits for 3-D Secure."""
     webhooks: bool = False
@@ -296,6 +307,8 @@ class World:
         self.cancels = 0
         self.canceling: dict[RowKey, OrderPlacedEvent] = {}
         """Orders whose customers have asked to cancel them: the order service sends that until they have an outcome."""
+        self.stopped: dict[RowKey, str] = {}
+        """Orders whose PaymentIntent a person has canceled in the Dashboard, and which one."""
         self.said_canceled: set[RowKey] = set()
         self.said_declined: set[tuple[str, int]] = set()
         """By order and attempt."""
@@ -504,7 +517,7 @@ class World:
 
     def _may_need_review(self, key: RowKey) -> bool:
         """Whether there is something that no rule can decide."""
-        return self._may_be_other_money(key)
+        return self._may_be_other_money(key) or any(each.was_canceled_by_hand for each in self._intents_of(key))
 
     def _may_be_other_money(self, key: RowKey) -> bool:
         return self.scenario.tampered and key[0] in self.lost
@@ -699,6 +712,8 @@ class World:
         if self.scenario.cancels and self.cancels < _CANCELS_MAX and self.choices.happens(0.04):
             self.cancels += 1
             self.request_cancel(self.orders[self.choices.pick(len(self.orders))])
+        if self.scenario.persons_cancel and self.stripe.intents and self.choices.happens(0.01):
+            self._cancel_by_hand(self.stripe.intents[self.choices.pick(len(self.stripe.intents))])
         if self.scenario.banks_decide and WAITS in self.states.values() and self.choices.happens(0.05):
             self.ask_for_the_client_secret(self.orders[self.choices.pick(len(self.orders))])
         self._let_the_bank_decide(0.05)
@@ -719,6 +734,15 @@ class World:
         self.canceling[row_key_of(event)] = event
         self._send_cancel(event)
         self.met("cancel: requested")
+
+    def _cancel_by_hand(self, intent: PaymentIntent) -> None:
+        """A person cancels it in the Dashboard. If it is the one that the row names, the order is not to be charged."""
+        reason, key = REASONS_BY_HAND[self.choices.pick(len(REASONS_BY_HAND))], row_key_of_intent(intent)
+        if not self.stripe.cancel_by_hand(intent, reason):
+            return
+        self._note(f"a person cancels {intent.id}: {reason}", fault="canceled in the Dashboard")
+        if key in self.rows and RowView.of(self.rows[key]).payment_intent_id == intent.id:
+            self.stopped[key] = intent.id
 
     def ask_for_the_client_secret(self, event: OrderPlacedEvent) -> None:
         """The customer's page asks for what it needs to finish 3-D Secure; it has what it was ever given."""
@@ -1009,6 +1033,8 @@ class World:
         row = self.rows.get(row_key_of_intent(charge))
         if row and (charge.amount, charge.currency) != RowView.of(row).money:
             raise Violation(f"{charge.order_id} was charged something else than was frozen", self.timeline)
+        if by_hand := self.stopped.get(row_key_of_intent(charge)):
+            raise Violation(f"{charge.order_id} is charged, though a person has canceled {by_hand}", self.timeline)
         by = charge.confirmed_under[-1]
         if by == BY_CUSTOMER:
             return
@@ -1038,6 +1064,7 @@ class World:
             if not self._is_elsewhere(key):
                 self._check_the_end_of(key, event)
         never = NEVER_REPORTED - ({"RowUnknownToStripe"} if self.scenario.wrong_account_probability else set())
+        never -= {"UnattendedNeedsReview"} if self.scenario.persons_cancel else set()
         if found := self.reported.keys() & never:
             raise Violation(f"the reconciler found what should not be: {found}", self.timeline)
         if (found := self.reported.keys() & REPORTED_OF_LOST_ROWS) and not self.lost:
@@ -1051,8 +1078,10 @@ class World:
         if state in (None, IN_WORK):
             raise Violation(f"{name} is left {state}", self.timeline)
         if state is REVIEW:
-            # Other money than was frozen: it was found by whoever has written it.
+            # Checked when it was written.
             return
+        if key in self.stopped and state not in (DECLINED, CANCELED):
+            raise Violation(f"{name} is {state}, though a person has canceled {self.stopped[key]}", self.timeline)
         row = RowView.of(self.rows[key])
         if (state is PAID) != bool(charges):
             raise Violation(f"{name} is {state}, with {len(charges)} charges at Stripe", self.timeline)

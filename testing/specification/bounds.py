@@ -82,6 +82,8 @@ MUTANTS: dict[str, tuple[Left, tuple[str, ...]]] = {
     "what is found stays open": (Left(deliver_1=1, restore=1, forget=1), ()),
     "what is found canceled is no trace": (Left(deliver_1=1, cancel=1, restore=1, forget=1), ()),
     "a generation is skipped": (Left(deliver_1=4, error=1, strike=1, backup=1, restore=1), SKIPPED),
+    "by hand taken for abandoned": (Left(deliver_1=1, stop=1), ()),
+    "what is found canceled by hand is passed over": (Left(deliver_1=1, stop=1, restore=1, forget=1), ()),
     "a generation beside processing": (_TWO, ()),
     "the next one without canceling": (Left(deliver_1=1, error=1), _WORKS),
     "abandoned taken for canceled": (Left(error=1), _WORKS),
@@ -124,6 +126,11 @@ first, third and fifth were with one backup restored besides, or one 500, or the
 
 COMPLETE = (
     Left(deliver_1=1, crash=ANY),
+    Left(deliver_1=1, stop=1, crash=1),
+    Left(deliver_1=1, stop=1, reconcile=1),
+    Left(deliver_1=1, cancel=1, stop=1),
+    Left(at_once=1, stop=1, restore=1, forget=1),
+    Left(at_once=1, deliver_1=1, stop=2, person=2),
     Left(deliver_1=2, crash=1),
     Left(deliver_1=1, forget=1),
     Left(deliver_1=1, strike=1),
@@ -147,6 +154,7 @@ WALKS = (
     (Left(deliver_1=3, deliver_2=1, cancel=1, reconcile=2, crash=3, error=1, intents=5), 500),
     (Left(deliver_1=4, error=2, backup=1, restore=1, forget=2, crash=2, intents=6), 500),
     (Left(deliver_1=3, cancel=1, reconcile=1, backup=1, restore=1, forget=1, review=2, person=2, intents=5), 500),
+    (Left(deliver_1=3, reconcile=2, stop=2, person=2, backup=1, restore=1, forget=2, crash=2, intents=6), 500),
     (Left(3, 6, deliver_1=3, cancel=1, reconcile=1, backup=1, restore=1, forget=2, error=1, strike=1), 500),
 )
 """Random ways through larger bounds: how many of each."""

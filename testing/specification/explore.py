@@ -35,6 +35,8 @@ def violation(s: State) -> str | None:
         return "charged twice"
     if paid and "CANCELED" in s.said:
         return "CANCELED was said, and it is charged"
+    if paid and any(each.startswith("stopped ") for each in s.said):
+        return "a person canceled its PaymentIntent, and it is charged"
     if paid and not s.excused and f"DECLINED {paid[0].attempt}" in s.said:
         return "DECLINED was said, and it is charged, for no reason that the design allows"
     if "CANCELED" in s.said and "to cancel" not in s.said:
@@ -49,7 +51,7 @@ def _violation_of_row(s: State, row: Row, *, is_paid: bool) -> str | None:
         return "SUCCEEDED was said, and nothing is charged"
     if is_paid and row.state == "DECLINED" and not s.excused:
         return "it is charged, and the row is DECLINED, for no reason that the design allows"
-    if row.state == "NEEDS_REVIEW" and "refused" not in s.said:
+    if row.state == "NEEDS_REVIEW" and not s.said & {"refused", "stopped"}:
         return "a person is asked although nothing is wrong"
     is_asked = f"asked {row.attempt}" in s.said or s.excused or s.left.refuse
     if row.state in ("DECLINED", "REQUIRES_ACTION") and not is_asked:
@@ -63,6 +65,8 @@ def is_finished(s: State) -> bool:
         return False
     if any(intent.status == "succeeded" for intent in s.intents):
         return s.row.state == "SUCCEEDED"
+    if s.row.state == "NEEDS_REVIEW":
+        return "stopped" in s.said
     return s.row.state == "CANCELED" or (s.row.state == "DECLINED" and not s.row.cancel_requested)
 
 
@@ -175,7 +179,7 @@ def canonical(s: State, shared: dict[Hashable, Hashable], *, is_exact: bool = Fa
     row = row and row._replace(lease_owner=place[row.lease_owner])
     backup = backup and backup._replace(lease_owner=place[backup.lease_owner])
     if s.excused:
-        said = said & _READ
+        said = frozenset(each for each in said if each in _READ or each.startswith("stopped"))
     if keys and not is_exact:
         # A confirm's key says whether there is an answer; for a PaymentIntent that has ended, not even that.
         keys = tuple(

@@ -129,6 +129,10 @@ def _look_up(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         yield what, move_to(after, w, "look up", seen=seen)
     elif "by_customer" in found and "what is found canceled is no trace" not in broken:
         yield "finds it canceled", _decided(s, w, "CANCELED", found["by_customer"])
+    elif "what is found canceled by hand is passed over" not in broken and (
+        stopped := [index for index, intent in others.items() if is_stopped(w.row, index, intent)]
+    ):
+        yield "finds it canceled by hand", _decided(s, w, "NEEDS_REVIEW", stopped[0])
     elif "the lookup comes before the create" in broken:
         generation = max([w.row.generation, *(intent.generation + 1 for intent in others.values())])
         yield "finds nothing open", move_to(s, w, "create", row=w.row._replace(generation=generation), seen=-1)
@@ -169,6 +173,8 @@ def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> I
         yield label, _decided(s, w, "SUCCEEDED", w.row.intent)
     elif intent.status in by_customer:
         yield label, _decided(s, w, "CANCELED", w.row.intent)
+    elif is_stopped(w.row, w.row.intent, intent) and "by hand taken for abandoned" not in broken:
+        yield label, _decided(s, w, "NEEDS_REVIEW", w.row.intent)
     elif intent.is_canceled or (intent.status == "processing" and "a generation beside processing" in broken):
         yield from _ensure(s, next_one, label, broken)
     elif intent.status == "processing":
@@ -185,6 +191,12 @@ def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> I
         yield from _ensure(s, next_one, label, broken)
     else:
         yield label, move_to(s, w, "abandon")
+
+
+def is_stopped(row: Row, index: int, intent: Intent) -> bool:
+    """Canceled by a person, for a reason that is neither ours nor Stripe's: nothing charges the order any more, unless
+    a person's retry has accepted this one. After a request to cancel nothing is charged anyway."""
+    return intent.status == "by_hand" and index not in row.accepted and not row.cancel_requested
 
 
 def is_its_decline(w: Worker, intent: Intent, broken: Rules) -> bool:

@@ -36,7 +36,8 @@ def _decide(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     elif others:
         yield f"cancels {others[0]}", move_to(cancel(s, others[0], "abandoned"), w, "read the row")
     else:
-        yield "may resolve it", move_to(s, w, "resolve", intent=keep)
+        accepted = tuple(index for index, status in enumerate(statuses) if status == "by_hand")
+        yield "may resolve it", move_to(s, w, "resolve", intent=keep, accepted=accepted)
 
 
 def _resolve(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -52,10 +53,16 @@ def _resolve(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         yield from write_row(said, w._replace(outcome="CANCELED"), row)
     else:
         is_cancel = w.outcome == "cancel"
+        accepted = row.accepted if is_cancel else w.accepted
         reopened = row._replace(
-            state="PENDING", lease_owner=0, is_listed=True, cancel_requested=row.cancel_requested or is_cancel
+            state="PENDING",
+            lease_owner=0,
+            is_listed=True,
+            cancel_requested=row.cancel_requested or is_cancel,
+            accepted=accepted,
         )
-        after = s._replace(row=reopened, said=s.said | ({"to cancel"} if is_cancel else set()))
+        said = s.said - {f"stopped {index}" for index in accepted}
+        after = s._replace(row=reopened, said=said | ({"to cancel"} if is_cancel else set()))
         yield "puts the row back to PENDING", finish(after, w)
 
 

@@ -14,7 +14,7 @@ Key = tuple[str | int, ...]
 
 
 class Intent(NamedTuple):
-    """A PaymentIntent at Stripe; `abandoned`, `by_customer` and `by_stripe` say why it is canceled."""
+    """A PaymentIntent at Stripe; `abandoned`, `by_customer`, `by_stripe` and `by_hand` say why it is canceled."""
 
     generation: int
     status: str = "new"
@@ -28,7 +28,7 @@ class Intent(NamedTuple):
 
     @property
     def is_canceled(self) -> bool:
-        return self.status in ("abandoned", "by_customer", "by_stripe")
+        return self.status in ("abandoned", "by_customer", "by_stripe", "by_hand")
 
 
 class Row(NamedTuple):
@@ -41,6 +41,7 @@ class Row(NamedTuple):
     cancel_requested: bool = False
     declined_charge: int = 0  # The charge that the PaymentIntent showed when it was declined, or the customer's turn.
     lease_owner: int = 0
+    accepted: tuple[int, ...] = ()  # Canceled by hand, and a person has said to retry all the same.
     is_listed: bool = True  # Among the unfinished rows, through which the reconciler goes.
 
     @property
@@ -64,6 +65,7 @@ class Worker(NamedTuple):
     seen: int = 0  # How many PaymentIntents there were when it looked up; 0 is no lookup, -1 one that a mutant skips.
     confirmed: str = ""  # "answered" or "unusable", once Stripe has replayed or refused this attempt's confirm.
     outcome: str = ""
+    accepted: tuple[int, ...] = ()  # The PaymentIntents that were canceled by hand when a person looked.
     is_fooled: bool = False  # The table was restored since it read the row: revisions prove nothing to it.
 
 
@@ -79,6 +81,7 @@ class Left(NamedTuple):
     crash: int = 0
     error: int = 0  # 500s: executed now, later or never, stored or not.
     strike: int = 0  # Stripe cancels a PaymentIntent by itself.
+    stop: int = 0  # A person cancels a PaymentIntent in the Dashboard: as fraudulent, say.
     backup: int = 0
     restore: int = 0  # To the backup, leases and all; without one, the row is lost.
     forget: int = 0  # Stripe forgets a key.
@@ -126,6 +129,10 @@ def by_itself(s: State) -> Iterator[Step]:
             yield f"the customer fails to authenticate {index}", _becomes(s, index, "declined")
         if intent.is_open and (struck := use_up(s, "strike")):
             yield f"Stripe cancels {index} by itself", _becomes(struck, index, "by_stripe")
+        if intent.is_open and (stopped := use_up(s, "stop")):
+            is_named = stopped.row is not None and stopped.row.intent == index
+            said = stopped.said | {"stopped"} | ({f"stopped {index}"} if is_named else set())
+            yield f"a person cancels {index}", _becomes(stopped, index, "by_hand")._replace(said=said)
     yield from _table_and_keys(s)
 
 

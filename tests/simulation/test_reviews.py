@@ -21,6 +21,7 @@ MET = {
     *("requests refused", "a request is refused as invalid", "review: a cancellation is requested"),
     *(f"review: {each} refused" for each in ("paid", "retry", "cancel")),
     *(f"review: {each} resolved" for each in ("retry", "cancel")),
+    *("canceled in the Dashboard", "review: a cancellation in the Dashboard is accepted"),
     *("crash after the effect", "row lost", "row stale", "clock differs", "zombie"),
 }
 """Everything that a schedule of reviews may meet. That one is resolved as paid is rare: reconcile is faster."""
@@ -71,6 +72,16 @@ class _CancelsByItself(Resolver):
         return super()._apply(payment, decision, review)
 
 
+@dataclass(frozen=True)
+class _AcceptsNothing(Resolver):
+    """A retry after a cancellation in the Dashboard needs review again, without end."""
+
+    def _apply(self, payment: Payment, decision: Step, review: Review) -> Resolved | Refused:
+        if isinstance(decision, Reopen):
+            decision = Reopen(decision.cancel)
+        return super()._apply(payment, decision, review)
+
+
 def _on_any_revision(world: World) -> None:
     """Writes on a row that has changed since it was read."""
     world.dynamodb.ignored_conditions.append("revision = :revision AND #state = :needs_review")
@@ -86,6 +97,7 @@ MUTANTS: Mapping[str, Callable[[World], None]] = {
     "resolved on any revision": _on_any_revision,
     "canceled without Stripe's word": _resolving(_CancelsByItself),
     "alarms are written when the invocation ends": _metrics_at_the_end,
+    "a retry that accepts no cancellation": _resolving(_AcceptsNothing),
 }
 
 

@@ -51,7 +51,7 @@ MET = {
     *("reconciler: Discrepancy.PAID_LATE", "reconciler: Discrepancy.LOST_ROW"),  # Rare without these parts.
     *("client secret: none", "reconciler: Reconciled.SUCCEEDED", "reconciler: Reconciled.DECLINED"),
     *("reconciler: ReconcileInterrupted", "reconciler: ReconcileFailed", "webhook: WebhookDeferred"),
-    "cancel: requested",
+    *("cancel: requested", "canceled in the Dashboard"),
     *("webhook: Reconciled.SUCCEEDED", "webhook: Reconciled.DECLINED"),
 }
 """Everything that a schedule may meet."""

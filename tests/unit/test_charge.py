@@ -159,7 +159,7 @@ def test_a_delivery_that_stripe_keeps_canceling_ends(service: ChargeHarness) -> 
 
     def canceled(execute: Execute) -> Any:
         made = execute()
-        service.stripe.show(made.id, "canceled", cancellation_reason="fraudulent")
+        service.stripe.show(made.id, "canceled", cancellation_reason="automatic")
         return service.stripe.retrieve(made.id)
 
     service.stripe.next("create", *[canceled] * STEPS_MAX)
@@ -167,6 +167,18 @@ def test_a_delivery_that_stripe_keeps_canceling_ends(service: ChargeHarness) -> 
     assert "Alarm" in service.counted
     assert service.deliver() == Done()
     assert len(service.stripe.sent("create")) == STEPS_MAX + 1
+
+
+@pytest.mark.parametrize("reason", ["fraudulent", None])
+def test_what_a_person_canceled_is_not_charged_by_the_next_delivery(service: ChargeHarness, reason: str | None) -> None:
+    """In an outage a person cancels it in the Dashboard: the order needs review, with an alarm."""
+    service.stripe.next("confirm", NO_ANSWER)
+    service.deliver()
+    service.stripe.show("pi_0", "canceled", cancellation_reason=reason)
+    assert service.deliver() == Done()
+    assert service.outcome == ("NEEDS_REVIEW", "pi_0")
+    assert "Alarm" in service.counted
+    assert service.stripe.charged == []
 
 
 # ---------------------------------------------------------------- 22 hours old: look up before the id is stored
@@ -351,7 +363,8 @@ def test_an_unanswered_confirm_is_retrieved_first(service: ChargeHarness, status
 @pytest.mark.parametrize(("status", "charged"), [("succeeded", "pi_0"), ("canceled", "pi_1")])
 def test_an_unexpected_state_decides(service: ChargeHarness, status: str, charged: str) -> None:
     """It is paid; or Stripe has canceled it, and the next generation follows."""
-    service.stripe.next("confirm", meanwhile(lambda: service.stripe.show("pi_0", status)))
+    reason = {"cancellation_reason": "automatic"} if status == "canceled" else {}
+    service.stripe.next("confirm", meanwhile(lambda: service.stripe.show("pi_0", status, **reason)))
     assert service.deliver() == Done()
     assert service.outcome == ("SUCCEEDED", charged)
     assert service.stripe.charged == [charged]

@@ -28,6 +28,7 @@ from onecharge.payments.charges.protocol import (
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
+from onecharge.runtime.alarms import Cause
 from testing.builders import ORDER_ID, REQUEST, T0, intent, order, payment
 from testing.harness import PROJECT
 
@@ -127,12 +128,36 @@ def test_one_that_is_undecided_after_the_answer_is_abandoned(status: str, confir
     assert decide(payment(), intent(status), confirm_result=confirm_result) == Cancel(CancelReason.ABANDONED, "pi_1")
 
 
-@pytest.mark.parametrize("reason", ["abandoned", "automatic", None])
+@pytest.mark.parametrize("reason", ["abandoned", "automatic"])
 @pytest.mark.parametrize(("of_row", "of_intent"), [(0, 0), (2, 0), (0, 2)])
 def test_a_canceled_one_is_followed_by_the_next_generation(reason: str | None, of_row: int, of_intent: int) -> None:
-    """Unless it was canceled for the customer. The next generation comes after all that were tried."""
+    """If we canceled it, or Stripe by itself. The next generation comes after all that were tried."""
     shown = intent("canceled", cancellation_reason=reason, generation=of_intent)
     assert decide(payment(generation=of_row), shown) == Create(max(of_row, of_intent + 1))
+
+
+BY_HAND = ["fraudulent", "duplicate", "expired", "failed_invoice", "void_invoice", "a reason of next year", None]
+
+
+@pytest.mark.parametrize("reason", BY_HAND)
+def test_one_that_a_person_canceled_is_followed_by_none(reason: str | None) -> None:
+    """A person decides: the next generation would charge what was canceled as fraudulent. So does a found one."""
+    shown = intent("canceled", cancellation_reason=reason)
+    review = Finalize(PaymentState.NEEDS_REVIEW, "pi_1", 0, code=f"canceled at Stripe: {reason or 'no reason'}")
+    assert decide(payment(), shown) == review
+    assert decide_after_lookup(WITHOUT, OWN, [shown, ABANDONED]) == review
+    assert review.alarm is Cause.NEEDS_REVIEW
+
+
+@pytest.mark.parametrize("changes", [{"accepted_cancellations": ("pi_1",)}, {"cancel_requested_at": T0}])
+def test_a_person_can_decide_what_follows(changes: dict[str, Any]) -> None:
+    """A retry accepts the PaymentIntents that it has seen canceled, no others. A cancellation needs its own trace."""
+    shown = intent("canceled", cancellation_reason="fraudulent")
+    assert decide(payment(**changes), shown) == Create(1)
+    assert decide_after_lookup(payment(payment_intent_id=None, **changes), OWN, [shown]) is None
+    another = replace(shown, payment_intent_id="pi_9")
+    if "accepted_cancellations" in changes:
+        assert decided_state(decide(payment(**changes), another)) is PaymentState.NEEDS_REVIEW
 
 
 @pytest.mark.parametrize("confirm_result", ConfirmResult)
@@ -223,7 +248,7 @@ OWN = intent("requires_payment_method", payment_intent_id="pi_own")
 def test_our_own_is_stored_if_no_other_is_open() -> None:
     """An abandoned one can never charge, whether we or Stripe canceled it."""
     assert decide_after_lookup(WITHOUT, OWN, []) is None
-    assert decide_after_lookup(WITHOUT, OWN, [ABANDONED, replace(ABANDONED, cancellation_reason=None)]) is None
+    assert decide_after_lookup(WITHOUT, OWN, [ABANDONED, replace(ABANDONED, cancellation_reason="automatic")]) is None
 
 
 @pytest.mark.parametrize("status", OPEN)
@@ -340,6 +365,10 @@ CASES: list[tuple[str, Payment | None, StripeIntent, Discrepancy]] = [
     ("waiting, waits", row(PaymentState.REQUIRES_ACTION), intent("requires_action"), Discrepancy.NONE),
     ("waiting, asks again", row(PaymentState.REQUIRES_ACTION), ASKS_AGAIN, Discrepancy.NONE),
     ("waiting, the bank declined", row(PaymentState.REQUIRES_ACTION), DECLINE, Discrepancy.DECLINED),
+    (
+        *("waiting, canceled by hand", row(PaymentState.REQUIRES_ACTION)),
+        *(replace(ABANDONED, cancellation_reason="fraudulent"), Discrepancy.STOPPED),
+    ),
     ("waiting, abandoned", row(PaymentState.REQUIRES_ACTION), ABANDONED, Discrepancy.DECLINED),
     (
         *("waiting, canceled for the customer", row(PaymentState.REQUIRES_ACTION)),

@@ -83,7 +83,7 @@ def test_what_stripe_has_decided_is_finalized(
 def test_nothing_is_confirmed_and_nothing_created(payments: Reconciled, status: str) -> None:
     """What Stripe has not decided waits for a message's worker; after a day nobody comes, and it is an alarm."""
     payments.crash_before("confirm")
-    payments.stripe.show("pi_0", status)
+    payments.stripe.show("pi_0", status, cancellation_reason="automatic" if status == "canceled" else None)
     payments.stripe.requests.clear()
     assert payments.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
     assert payments.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
@@ -163,6 +163,15 @@ def test_after_the_parameters_time_it_is_canceled_as_abandoned(payments: Reconci
     payments.charge(card=VISA, attempt=2)
     row = payments.row()
     assert (row.state, row.generation, row.payment_intent_id) == (PaymentState.SUCCEEDED, 1, "pi_1")
+
+
+def test_what_a_person_canceled_while_it_waits_needs_review(payments: Reconciled) -> None:
+    """Not another card: the PaymentIntent was canceled as fraudulent."""
+    payments.charge(card=ASKS_FOR_ACTION)
+    payments.stripe.show("pi_0", "canceled", cancellation_reason="fraudulent")
+    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert (counted["Discrepancy.STOPPED"], counted["Alarm"]) == (1, 1)
+    assert payments.state() is PaymentState.NEEDS_REVIEW
 
 
 def test_who_authenticates_at_the_last_moment_has_paid(payments: Reconciled) -> None:

@@ -29,6 +29,8 @@ from onecharge.payments.charges.protocol import (
     Finalize,
     Payment,
     StripeIntent,
+    is_stopped,
+    stop,
 )
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.refund import RefundTools
@@ -83,6 +85,7 @@ class Discrepancy(StrEnum):
     DECLINED = "the customer's bank declined: the row becomes DECLINED"
     EXPIRED = "nobody acted in time: it is canceled, then the row becomes DECLINED"
     CANCELED = "it was canceled for the customer: the row becomes CANCELED"
+    STOPPED = "a person canceled it at Stripe: a person has to decide about the order"
     REVERSED = "the row says SUCCEEDED, and its PaymentIntent does not"
 
 
@@ -101,6 +104,7 @@ _CAUSES = {
     Discrepancy.PAID_LATE: Cause.PAID_AFTER_DECLINE,
     Discrepancy.PAID_TWICE: Cause.MONEY_DIFFERS,
     Discrepancy.OTHER_MONEY: Cause.MONEY_DIFFERS,
+    Discrepancy.STOPPED: Cause.NEEDS_REVIEW,
     Discrepancy.REVERSED: Cause.MONEY_DIFFERS,
 }
 """Of those that are an alarm. (The refund of PAID_AFTER_CANCEL raises its own.)"""
@@ -151,7 +155,7 @@ def _of_requires_action(payment: Payment, intent: StripeIntent, *, expired: bool
         # DECLINED would take the row out of the index of unfinished rows: `reconcile_row` finishes the cancellation.
         return Discrepancy.NONE
     if intent.status == "canceled":
-        return Discrepancy.DECLINED
+        return Discrepancy.STOPPED if is_stopped(payment, intent) else Discrepancy.DECLINED
     if intent.requires_action:
         return Discrepancy.EXPIRED if expired else Discrepancy.NONE
     return Discrepancy.DECLINED if intent.status == "requires_payment_method" else Discrepancy.NONE
@@ -251,6 +255,8 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
             _expire(order_id, payment, intent, tools)
         case Discrepancy.PAID_AFTER_CANCEL if payment:
             tools.steps.refund_canceled_order(payment, intent, tools.refund)
+        case Discrepancy.STOPPED if payment:
+            _write(payment, stop(intent), tools)
         case _ if payment and discrepancy in _STATES:
             _write(payment, _final(_STATES[discrepancy], intent), tools)
     return True

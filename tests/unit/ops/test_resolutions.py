@@ -1,5 +1,6 @@
 """What a person may decide about a payment or a refund: only what Stripe has decided, or the protocol will."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -36,7 +37,8 @@ def seen(
     return Seen(builders.payment(state=state, **row), intents, refunded or {})
 
 
-OPEN, DONE, GONE = (intent(status) for status in ("requires_payment_method", "succeeded", "canceled"))
+OPEN, DONE = intent("requires_payment_method"), intent("succeeded")
+GONE, BY_HAND = (intent("canceled", cancellation_reason=reason) for reason in ("abandoned", "fraudulent"))
 BY_CUSTOMER = intent("canceled", cancellation_reason="requested_by_customer")
 OTHER_OPEN, OTHER_DONE = intent("requires_action", "pi_2"), intent("succeeded", "pi_2")
 OTHER_MONEY = intent("succeeded", amount_minor=1)
@@ -57,6 +59,7 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     # Again: nothing has succeeded, nothing else can.
     (RETRY, seen(OPEN), Reopen(cancel=False)),
     (RETRY, seen(GONE), Reopen(cancel=False)),
+    (RETRY, seen(BY_HAND, replace(BY_HAND, payment_intent_id="pi_2")), Reopen(False, ("pi_1", "pi_2"))),
     (RETRY, seen(payment_intent_id=None), Reopen(cancel=False)),
     (RETRY, seen(OPEN, OTHER_OPEN), CancelFirst(("pi_2",))),
     (RETRY, seen(DONE), "pi_1 succeeded"),
@@ -72,6 +75,7 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     (CANCEL, seen(OPEN), Reopen(cancel=True)),
     (CANCEL, seen(OPEN, cancel_requested_at=1), Reopen(cancel=True)),
     (CANCEL, seen(BY_CUSTOMER), Reopen(cancel=True)),
+    (CANCEL, seen(BY_HAND), Reopen(cancel=True)),
     (CANCEL, seen(OPEN, OTHER_OPEN), CancelFirst(("pi_2",))),
     (CANCEL, seen(DONE), "pi_1 succeeded"),
     # The second of two.

@@ -10,7 +10,7 @@ import stripe
 from onecharge.contract.states import PaymentState
 from ops import review
 from ops.errors import Problem
-from ops.resolutions import Refused, Resolution, Seen
+from ops.resolutions import Refused, Reopen, Resolution, Seen
 from ops.resolver import Resolver, Review
 from testing.operated_stack import API_KEY, FINAL, FREE, OperatedStack
 
@@ -109,11 +109,23 @@ def test_a_retry_puts_row_and_order_back(operated: OperatedStack) -> None:
     assert at_stripe == ["requires_payment_method", "canceled"]
 
 
+def test_a_retry_accepts_what_a_person_canceled(operated: OperatedStack) -> None:
+    """The row keeps which PaymentIntents: only after these the next generation follows."""
+    own = operated.intent(ORDER_ID)
+    in_review(operated, payment_intent_id=own)
+    operated.stack.stripe.v1.payment_intents.cancel(own, {"cancellation_reason": "fraudulent"})
+    [listed] = operated.ops("review", "list")[1]["payments"]
+    assert listed["stripe"] == [f"{own} is canceled as fraudulent, by hand"]
+    assert f"although {own} was canceled" in would(operated, "retry")
+    assert resolve(operated, "retry")["done"]
+    assert operated.payment(ORDER_ID).accepted_cancellations == (own,)
+
+
 def test_a_retry_that_was_interrupted_is_run_again(operated: OperatedStack) -> None:
     """The row is PENDING already: only the order is moved."""
     in_review(operated)
     store = review.resolver_of(operated.stack).store
-    assert store.reopen(operated.payment(ORDER_ID), REVIEW, cancel=False)
+    assert store.reopen(operated.payment(ORDER_ID), REVIEW, Reopen(cancel=False))
     revision = operated.row(ORDER_ID)["revision"]
     assert "would move the order" in would(operated, "retry")
     assert resolve(operated, "retry")["done"]
@@ -209,7 +221,7 @@ def test_a_restored_row_of_the_same_revision_refuses_the_write(operated: Operate
     in_review(operated)
     read = operated.payment(ORDER_ID)
     operated.set_payment(ORDER_ID, state="SUCCEEDED")  # As a restore puts it there.
-    assert not review.resolver_of(operated.stack).store.reopen(read, REVIEW, cancel=False)
+    assert not review.resolver_of(operated.stack).store.reopen(read, REVIEW, Reopen(cancel=False))
     assert operated.row(ORDER_ID)["state"] == "SUCCEEDED"
 
 

@@ -93,6 +93,8 @@ class Payment:
     payment_intent_id: str | None = None
     cancel_requested_at: int | None = None
     """From then on, whoever holds the row cancels and never confirms."""
+    accepted_cancellations: tuple[str, ...] = ()
+    """PaymentIntents that a person canceled at Stripe, and after which another person's `retry` goes on."""
     declined_charge_id: str | None = None
     """The PaymentIntent's latest charge when an attempt last ended as DECLINED or REQUIRES_ACTION."""
     lease_owner: str | None = None
@@ -186,13 +188,18 @@ class StripeIntent:
         """Whether the order was canceled. Stripe keeps this, also if the table loses the row."""
         return self.status == "canceled" and self.cancellation_reason == CancelReason.BY_CUSTOMER
 
+    @property
+    def is_canceled_by_hand(self) -> bool:
+        """Whether a person canceled it, as fraudulent, say. We cancel as `abandoned`, Stripe itself as `automatic`."""
+        return self.status == "canceled" and self.cancellation_reason not in (*CancelReason, "automatic")
+
     def has_other_money(self, request: FrozenRequest) -> bool:
         """Whether its amount or currency is not what was frozen."""
         return (self.amount_minor, self.currency) != (request.amount_minor, request.currency)
 
 
 class CancelReason(StrEnum):
-    """Stripe's `cancellation_reason`."""
+    """The reasons with which we cancel: Stripe's `cancellation_reason`."""
 
     BY_CUSTOMER = "requested_by_customer"
     ABANDONED = "abandoned"
@@ -333,6 +340,8 @@ def decide(
             return _finalize(PaymentState.SUCCEEDED, intent)
         case "canceled" if intent.is_canceled_by_customer:
             return _finalize(PaymentState.CANCELED, intent)
+        case "canceled" if is_stopped(payment, intent):
+            return stop(intent)
         case "canceled":
             # Not simply one more: every worker has to arrive at the same generation, and so at the same key.
             return Create(max(payment.generation, intent.generation + 1))
@@ -350,6 +359,16 @@ def decide(
         case _:
             # Undecided: confirm. If the confirm cannot be sent (again), replace the PaymentIntent.
             return Confirm() if confirm_result is ConfirmResult.UNANSWERED else abandon
+
+
+def is_stopped(payment: Payment, intent: StripeIntent) -> bool:
+    """Whether the order must not be charged without a person, because a person canceled this PaymentIntent at Stripe.
+
+    A next generation would charge what was canceled as fraudulent. Two decisions of people go further: `retry`, which
+    names the PaymentIntents that it accepts as canceled; and a cancellation, after which nothing is charged.
+    """
+    is_accepted = intent.payment_intent_id in payment.accepted_cancellations
+    return intent.is_canceled_by_hand and not is_accepted and payment.cancel_requested_at is None
 
 
 def is_decline_of(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> bool:
@@ -390,7 +409,10 @@ def decide_after_lookup(
         return Wait()
     if still_open:
         return CancelFound(still_open)
-    return _finalize(PaymentState.CANCELED, canceled[0]) if canceled else None
+    if canceled:
+        return _finalize(PaymentState.CANCELED, canceled[0])
+    stopped = [intent for intent in others if is_stopped(payment, intent)]
+    return stop(stopped[0]) if stopped else None
 
 
 def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
@@ -405,6 +427,11 @@ def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
         advice_code=intent.advice_code if declined else None,
         declined_charge_id=intent.latest_charge if open_for_another else None,
     )
+
+
+def stop(intent: StripeIntent) -> Finalize:
+    """A person canceled the PaymentIntent at Stripe: a person decides whether the order is charged all the same."""
+    return _review(intent, f"canceled at Stripe: {intent.cancellation_reason or 'no reason'}")
 
 
 def _review(intent: StripeIntent, why: str) -> Finalize:

@@ -287,6 +287,7 @@ def payment_of(item: Mapping[str, Any]) -> Payment:
         generation=values["generation"],
         payment_intent_id=values.get("payment_intent_id"),
         cancel_requested_at=values.get("cancel_requested_at"),
+        accepted_cancellations=tuple(values.get("accepted_cancellations", ())),
         declined_charge_id=values.get("declined_charge_id"),
         lease_owner=values.get("lease_owner"),
         lease_expires_at=values["lease_expires_at"],
