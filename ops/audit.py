@@ -20,10 +20,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 
+from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from ops.books import Booked, Kind, Row, Rows, StripeBooks
@@ -236,7 +238,7 @@ def _compare_charge(booked: Booked, row: Row | None) -> Difference | None:
         payment = f"{row.get('payment_intent_id')}, {row['state']}"
         return _stripe_only(booked, f"the order's payment is {payment}: charged twice, or by hand")
     if (row["amount_minor"], row["currency"]) != (booked.amount_minor, booked.currency):
-        why = f"the row has frozen {row['amount_minor']} {row['currency']}, and is {row['state']}"
+        why = f"the row has frozen {as_money(row['amount_minor'], row['currency'])}, and is {row['state']}"
         return _differs(booked, row["amount_minor"], row["currency"], why)
     return None if row["state"] == PaymentState.SUCCEEDED else _stripe_only(booked, f"the row is {row['state']}")
 
@@ -247,7 +249,7 @@ def _compare_refund(booked: Booked, row: Row | None) -> Difference | None:
         return _stripe_only(booked, "the refund has no row: lost?")
     ours = -row["amount_minor"] if booked.kind is Kind.REFUND else row["amount_minor"]
     if (ours, row["currency"]) != (booked.amount_minor, booked.currency):
-        why = f"the row has {row['amount_minor']} {row['currency']}, and is {row['state']}"
+        why = f"the row has {as_money(row['amount_minor'], row['currency'])}, and is {row['state']}"
         return _differs(booked, ours, row["currency"], why)
     if row.get("stripe_refund_id") not in (None, booked.source_id):
         return _stripe_only(booked, f"the row's refund is {row['stripe_refund_id']}: refunded twice, or by hand")
@@ -269,7 +271,8 @@ def _compare_refund_by_hand(booked: Booked, row: Row | None, refunded_minor: int
         return _stripe_only(booked, "made by hand; the PaymentIntent has too many refunds to be read")
     known = row.get("amount_refunded_minor", 0)
     if known != refunded_minor:
-        return _stripe_only(booked, f"made by hand; the row knows {known} as refunded, Stripe shows {refunded_minor}")
+        ours, shown = (as_money(amount_minor, row["currency"]) for amount_minor in (known, refunded_minor))
+        return _stripe_only(booked, f"made by hand; the row knows {ours} as refunded, Stripe shows {shown}")
     return None
 
 
@@ -302,18 +305,18 @@ def _difference(where: Where, booked: Booked, ours_minor: int, why: str) -> Diff
 def _charge_is_ours_only(books: StripeBooks, row: Row, since: int, until: int, found: Audited) -> None:
     """A row whose charge was not among Stripe's transactions of the time."""
     intent_id, amount, currency = row.get("payment_intent_id"), row["amount_minor"], row["currency"]
-    booked_at, *charged = (books.charged(intent_id) if intent_id else None) or (None,)
+    booked_at, charged, charged_in = (books.charged(intent_id) if intent_id else None) or (None, 0, "")
     if intent_id is None:
         why = "the row is SUCCEEDED without a PaymentIntent"
     elif booked_at is None:
         why = "the row is SUCCEEDED, and Stripe shows no such charge"
     elif since <= booked_at < until:
         why = "its charge does not name the order in its metadata"
-    elif charged == [amount, currency]:
+    elif (charged, charged_in) == (amount, currency):
         found.totals[Kind.CHARGE, currency].elsewhen += 1
         return
     else:
-        why = f"charged at another time, with {charged[0]} {charged[1]}"
+        why = f"charged at another time, with {as_money(charged, charged_in)}"
     found.differ(Difference(Where.OURS_ONLY, Kind.CHARGE, currency, 0, amount, row["order_id"], intent_id, why))
 
 
@@ -346,7 +349,7 @@ def _report(found: Audited, since: datetime, until: datetime, notes: list[str]) 
         for each in found.differences
     ]
     not_ours = [
-        {"type": type_, "currency": currency, "number": number, "minor": found.foreign_minor[type_, currency]}
+        {"type": type_, "currency": currency, "number": number, "sum_minor": found.foreign_minor[type_, currency]}
         for (type_, currency), number in sorted(found.foreign.items())
     ]
     elsewhen = sum(total.elsewhen for total in found.totals.values())
@@ -354,15 +357,15 @@ def _report(found: Audited, since: datetime, until: datetime, notes: list[str]) 
         notes = [f"{elsewhen} of our rows were finalized within this time, and are booked at Stripe at another", *notes]
     last = until - timedelta(days=1)
     days = f"{since:%Y-%m-%d}" + (f" to {last:%Y-%m-%d}" if last > since else "")
-    title = f"{days}, UTC: {found.transactions:,} transactions of Stripe; sums in minor units"
-    names = "what currency matched stripe_only ours_only differing at_stripe_minor ours_minor difference_minor"
-    parts: list[Table | str] = [Table.of(title, names, totals)]
+    title = f"{days}, UTC: {found.transactions:,} transactions of Stripe"
+    names = "what matched stripe_only ours_only differing at_stripe ours difference"
+    parts: list[Table | str] = [Table.of(title, names, _with_money(totals))]
     if differences:
-        names = "where kind order_id stripe_id at_stripe_minor ours_minor currency why command"
+        names = "where kind order_id stripe_id at_stripe ours why command"
         more = f", the first {len(differences):,} of {found.different:,}" if found.different > len(differences) else ""
-        parts.append(Table.of(f"differences{more}", names, differences))
+        parts.append(Table.of(f"differences{more}", names, _with_money(differences)))
     if not_ours:
-        parts.append(Table.of("not ours, and not a difference", "type currency number minor", not_ours))
+        parts.append(Table.of("not ours, and not a difference", "type number sum", _with_money(not_ours)))
     parts += [*notes, f"{found.different} differences" if found.different else "balanced to the cent"]
     document = {
         "from": since.isoformat(),
@@ -375,3 +378,12 @@ def _report(found: Audited, since: datetime, until: datetime, notes: list[str]) 
         "notes": notes,
     }
     return Report(document, parts, ExitStatus.FOUND if found.different else ExitStatus.OK)
+
+
+def _with_money(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows as a person reads them: `ours` is `ours_minor` as money."""
+    names = ("at_stripe", "ours", "difference", "sum")
+    return [
+        row | {name: as_money(row[f"{name}_minor"], row["currency"]) for name in names if f"{name}_minor" in row}
+        for row in rows
+    ]

@@ -292,8 +292,8 @@ def _differs(facts: Facts, intent: StripeIntent, cause: Cause, also: str = "") -
     payment = facts.payment
     row = f"the row is {payment.state}" if payment else "there is no row"
     if cause is Cause.OTHER_MONEY and payment:
-        row = f"frozen are {payment.request.amount_minor} {payment.request.currency}"
-    shown = f"{intent.payment_intent_id} is {intent.status}, {intent.amount_minor} {intent.currency}"
+        row = f"frozen are {as_money(payment.request.amount_minor, payment.request.currency)}"
+    shown = f"{intent.payment_intent_id} is {intent.status}, {as_money(intent.amount_minor, intent.currency)}"
     detail = "; ".join(filter(None, (shown, row, also)))
     if cause in (Cause.OTHER_MONEY, Cause.REVERSED):
         return broken(cause, detail)  # reconcile corrects the others.
@@ -369,11 +369,11 @@ def _review(facts: Facts) -> Iterator[Finding]:
 
 
 def _disputes(facts: Facts) -> Iterator[Finding]:
-    disputes = [dispute for each in facts.stripe.intents for dispute in each.disputes]
-    for dispute in disputes:
+    disputes = [(dispute, each.intent) for each in facts.stripe.intents for dispute in each.disputes]
+    for dispute, intent in disputes:
         if dispute.status not in CLOSED_DISPUTES:
             until = getattr(getattr(dispute, "evidence_details", None), "due_by", None)
-            detail = f"{dispute.id}: {dispute.reason}, {dispute.amount}, {dispute.status}"
+            detail = f"{dispute.id}: {dispute.reason}, {as_money(dispute.amount, intent.currency)}, {dispute.status}"
             yield broken(Cause.DISPUTED, detail, Move("you", until))
     stored = facts.row.get("dispute_status")
     if not disputes and stored is not None and stored not in CLOSED_DISPUTES:
@@ -423,7 +423,7 @@ def _refund_waits(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
         return
     since = requested.requested_event().data.requested_at.timestamp()
     again = _republication(facts, since, "refund_charge; republish publishes it again")
-    detail = f"{refund.refund_id}, {requested.amount_minor} {requested.currency}"
+    detail = f"{refund.refund_id}, {as_money(requested.amount_minor, requested.currency)}"
     if refund.row and refund.row.key_spent_at is not None:
         detail += "; its key is spent: it is looked up, and not sent"
     letter = next((letter for letter in facts.dead_letters if refund.refund_id in letter.body), None)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from onecharge.contract.money import as_money
 from onecharge.contract.states import PaymentState
 from onecharge.payments.stripe_responses import metadata_of
 from ops.connection import Stack
@@ -59,7 +60,7 @@ def _states(facts: Facts) -> Iterator[tuple[str, str, str]]:
     """Each service, its state of the order, and what else it knows."""
     order, payment = facts.order, facts.payment
     if order:
-        money = f"{order.amount_minor} {order.currency}"
+        money = as_money(order.amount_minor, order.currency)
         yield "orders", str(order.status), f"attempt {order.attempt}, {order.payment_method}, {money}"
     else:
         yield "orders", "unreadable" if facts.order_error else "no item", ""
@@ -69,7 +70,7 @@ def _states(facts: Facts) -> Iterator[tuple[str, str, str]]:
     else:
         yield "payments", "no row", ""
     for each in facts.stripe.intents:
-        money = f"{each.intent.amount_minor} {each.intent.currency}, generation {each.intent.generation}"
+        money = f"{as_money(each.intent.amount_minor, each.intent.currency)}, generation {each.intent.generation}"
         yield each.intent.payment_intent_id, each.intent.status, money
     if not facts.stripe.intents:
         yield "stripe", "unknown" if facts.stripe.failure else "no PaymentIntent", ""
@@ -131,7 +132,7 @@ def _of_order(facts: Facts) -> Iterator[Moment]:
     order = facts.order
     if order is None:
         return
-    yield Moment(_epoch(order.placed_at), "orders", f"placed: {order.amount_minor} {order.currency}")
+    yield Moment(_epoch(order.placed_at), "orders", f"placed: {as_money(order.amount_minor, order.currency)}")
     if order.attempt_placed_at is not None:
         what = f"attempt {order.attempt} was made, with {order.payment_method}"
         yield Moment(_epoch(order.attempt_placed_at), "orders", what)
@@ -170,28 +171,31 @@ def _of_intent(each: IntentFacts) -> Iterator[Moment]:
     # The SDK's objects have no attribute for what a response leaves out.
     intent = each.intent
     name = f"{intent.payment_intent_id} (generation {intent.generation})"
-    yield Moment(each.created, "stripe", f"{name} was created: {intent.amount_minor} {intent.currency}")
+    yield Moment(each.created, "stripe", f"{name} was created: {as_money(intent.amount_minor, intent.currency)}")
     for charge in each.charges:
         code = getattr(getattr(charge, "outcome", None), "reason", None) or getattr(charge, "failure_code", None)
         why = f": {code}" if code and charge.status == "failed" else ""
-        what = f"{charge.id} of {intent.payment_intent_id} {charge.status}{why}, {charge.amount}"
-        yield Moment(charge.created, "stripe", what)
+        money = as_money(charge.amount, intent.currency)
+        yield Moment(
+            charge.created, "stripe", f"{charge.id} of {intent.payment_intent_id} {charge.status}{why}, {money}"
+        )
     if each.canceled_at is not None:
         yield Moment(each.canceled_at, "stripe", f"{name} was canceled: {intent.cancellation_reason or 'no reason'}")
     for refund in each.refunds:
         whose = metadata_of(refund).get("refund_id") or "made by hand"
         reason = getattr(refund, "failure_reason", None)
-        what = f"{refund.id} ({whose}) of {refund.amount} is {refund.status}" + (f", {reason}" if reason else "")
+        money = as_money(refund.amount, intent.currency)
+        what = f"{refund.id} ({whose}) of {money} is {refund.status}" + (f", {reason}" if reason else "")
         yield Moment(refund.created, "stripe", what)
     for dispute in each.disputes:
-        what = f"{dispute.id} of {dispute.amount}, {dispute.reason}, is {dispute.status}"
+        what = f"{dispute.id} of {as_money(dispute.amount, intent.currency)}, {dispute.reason}, is {dispute.status}"
         yield Moment(dispute.created, "stripe", what)
 
 
 def _of_refunds(facts: Facts) -> Iterator[Moment]:
     for refund in facts.refunds:
         if (asked := refund.requested) is not None:
-            what = f"{refund.refund_id} was requested: {asked.amount_minor} {asked.currency}"
+            what = f"{refund.refund_id} was requested: {as_money(asked.amount_minor, asked.currency)}"
             yield Moment(_epoch(asked.requested_at), "orders", what)
         if refund.row is not None and refund.row.finalized_at is not None:
             code = f": {refund.row.failure_code}" if refund.row.failure_code else ""

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, Payment, StripeIntent
@@ -138,8 +139,9 @@ def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
         return Refused(f"{chosen} has not succeeded")
     if intent.has_other_money(payment.request):
         return Refused(
-            f"{intent.payment_intent_id} is {_money(intent)}, frozen are {payment.request.amount_minor} "
-            f"{payment.request.currency}: refund it at Stripe, then retry or cancel"
+            f"{intent.payment_intent_id} is {_money(intent)}, frozen are "
+            f"{as_money(payment.request.amount_minor, payment.request.currency)}: "
+            "refund it at Stripe, then retry or cancel"
         )
     if seen.refunded.get(intent.payment_intent_id, 0) >= intent.amount_minor:
         return Refused(f"{intent.payment_intent_id} is refunded in full: it pays nothing")
@@ -213,7 +215,7 @@ def _is_refunded(seen: Seen, intent: StripeIntent) -> bool:
 
 
 def _money(intent: StripeIntent) -> str:
-    return f"{intent.amount_minor} {intent.currency}"
+    return as_money(intent.amount_minor, intent.currency)
 
 
 # ---------------------------------------------------------------- refunds

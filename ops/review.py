@@ -25,6 +25,7 @@ from typing import Any, assert_never
 import stripe
 from aws_lambda_powertools import Logger
 
+from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
@@ -211,7 +212,7 @@ def _what(decision: Decision, payment: Payment | None) -> str:
                 f"put the row back to PENDING, {row}, and the order to PENDING: its message charges it, once{despite}"
             )
         case RefundSecond(intent):
-            money = f"{intent.amount_minor} {intent.currency}"
+            money = as_money(intent.amount_minor, intent.currency)
             return f"refund {intent.payment_intent_id} in full, {money}, once; the record goes {row}"
         case Refused(why):
             return why

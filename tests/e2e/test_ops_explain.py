@@ -74,7 +74,7 @@ def test_a_paid_order_by_any_of_its_names(shop: Shop, operator: Operator) -> Non
         assert answer.causes[0] == "ENDED"
     happened = [moment["what"] for moment in answer.document["timeline"]]
     for word in (
-        "placed: 2500 EUR",
+        "placed: 25.00 EUR",
         "attempt 1 was first claimed",
         f"{intent} (generation 0) was created",
         "succeeded",

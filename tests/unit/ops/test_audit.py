@@ -67,6 +67,7 @@ def test_what_was_charged_balances(operated: OperatedStack) -> None:
     assert (document["different"], document["transactions"]) == (0, 3)
     assert (total["what"], total["currency"], total["matched"]) == ("charge", "EUR", 3)
     assert (total["at_stripe_minor"], total["ours_minor"], total["difference_minor"]) == (7500, 7500, 0)
+    assert "75.00 EUR" in document["text"]
     assert document["text"].endswith("balanced to the cent")
     elsewhen = audit(operated, -9, -8)
     assert (elsewhen["transactions"], elsewhen["totals"]) == (0, [])
@@ -87,7 +88,7 @@ def test_other_charges_of_the_account_are_no_difference(operated: OperatedStack)
     pay_by_hand(operated, order_id="4711")
     document = audit(operated)
     assert document["different"] == 0
-    assert document["not_ours"] == [{"type": "charge", "currency": "EUR", "number": 2, "minor": 1998}]
+    assert document["not_ours"] == [{"type": "charge", "currency": "EUR", "number": 2, "sum_minor": 1998}]
     assert "not ours, and not a difference" in document["text"]
 
 

@@ -34,7 +34,7 @@ def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
         assert (status, document["order_id"]) == (0, ORDER_ID)
         assert [each["cause"] for each in document["findings"]] == ["ENDED"]
     assert document["states"] == {"orders": "PAID", "payments": "SUCCEEDED", own: "succeeded"}
-    for what in ("placed: 2500 EUR", "attempt 1 was first claimed", "was created", "attempt 1 became SUCCEEDED"):
+    for what in ("placed: 25.00 EUR", "attempt 1 was first claimed", "was created", "attempt 1 became SUCCEEDED"):
         assert what in text
 
 
@@ -167,7 +167,7 @@ def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
     refunds.create({"payment_intent": own, "amount": 50})
     assert causes(operated) == ["REFUND_WAITS"]
     text = operated.ops("explain", ORDER_ID)[2]
-    assert f"({REFUND_ID}) of 100 is succeeded" in text
+    assert f"({REFUND_ID}) of 1.00 EUR is succeeded" in text
     assert "(made by hand) of 50" in text
 
 

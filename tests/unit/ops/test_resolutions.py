@@ -54,7 +54,7 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     (PAID, seen(payment_intent_id=None), "no PaymentIntent of the order succeeded"),
     # The row's own is not shown: it may have succeeded, too.
     (PAID, seen(OTHER_DONE), "Stripe has no pi_1"),
-    (PAID, seen(OTHER_MONEY), "frozen are 1099 EUR"),
+    (PAID, seen(OTHER_MONEY), "frozen are 10.99 EUR"),
     (PAID, seen(DONE, intent("processing", "pi_2")), "is processing pi_2"),
     # Again: nothing has succeeded, nothing else can.
     (RETRY, seen(OPEN), Reopen(cancel=False)),
