@@ -56,6 +56,15 @@ def test_what_can_be_left_out_exists() -> None:
     assert named - {*template["Resources"], *template["Parameters"], *template["Conditions"]} == set()
 
 
+def test_what_is_extended_is_where_the_guide_says() -> None:
+    """docs/guides/extend.md names files, and in each row names that are in its file."""
+    rows = re.findall(r"(?m)^\| `(\S+/\S+)` \| (.+) \|$", (PROJECT / "docs/guides/extend.md").read_text())
+    assert len(rows) >= 15
+    named = {(path, name) for path, what in rows for name in re.findall(r"`([A-Za-z_]+)`", what)}
+    words = {path: set(re.findall(r"\w+", (PROJECT / path).read_text())) for path, _ in rows}
+    assert [(path, name) for path, name in sorted(named) if name not in {*words[path], "tax_minor"}] == []
+
+
 def glossary(section: slice) -> list[str]:
     """The terms, in bold, of the tables of these sections."""
     sections = (PROJECT / "docs/glossary.md").read_text().split("\n## ")[section]
