@@ -61,8 +61,8 @@ def _resolve(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
             cancel_requested=row.cancel_requested or is_cancel,
             accepted=accepted,
         )
-        said = s.said - {f"stopped {index}" for index in accepted}
-        after = s._replace(row=reopened, said=said | ({"to cancel"} if is_cancel else set()))
+        still_said = s.said - {f"stopped {index}" for index in accepted} | ({"to cancel"} if is_cancel else set())
+        after = s._replace(row=reopened, said=still_said)
         yield "puts the row back to PENDING", finish(after, w)
 
 
