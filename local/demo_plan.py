@@ -1,14 +1,16 @@
 """What the demo does to the system, drawn from a seed: who orders what, what arrives how often, and what breaks."""
 
+import json
 import random
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from local.stack import PROJECT
 from local.stripe_standin.faults import Fault
-from orders_api.prices import PRICES
 
 CURRENCY = "EUR"
+_PRICES = json.loads((PROJECT / "functions/orders_api/prices.json").read_text())
 _CARDS = ("pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_mastercard", "pm_card_amex")
 _DECLINED_CARDS = (
     "pm_card_visa_chargeDeclined",
@@ -83,7 +85,7 @@ class PlannedOrder:
 
     @property
     def amount_minor(self) -> int:
-        return sum(item["quantity"] * PRICES[item["sku"]][CURRENCY] for item in self.body["items"])
+        return sum(item["quantity"] * _PRICES[item["sku"]][CURRENCY] for item in self.body["items"])
 
 
 @dataclass(frozen=True)

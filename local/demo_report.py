@@ -9,7 +9,6 @@ from rich.table import Table
 
 from local.demo_plan import CURRENCY, Expected, PlannedOrder
 from local.stripe_standin.admin import Ledger, LedgerCharge
-from onecharge.contract.money import as_money
 
 
 @dataclass(frozen=True)
@@ -163,16 +162,20 @@ def show(report: Report, console: Console) -> None:
     row("poison messages", report.poison)
     row("  in the DLQ, with a reason", report.poison_in_dlq, report.poison_in_dlq == report.poison)
     table.add_section()
-    row("money expected", as_money(report.amount_expected, CURRENCY))
+    row("money expected", _money(report.amount_expected))
     row(
         "money charged",
-        as_money(report.amount_charged, CURRENCY),
+        _money(report.amount_charged),
         report.amount_charged == report.amount_expected,
     )
-    row("money refunded", as_money(report.refunds_made, CURRENCY), report.refunds_made == report.refunds_expected)
+    row("money refunded", _money(report.refunds_made), report.refunds_made == report.refunds_expected)
     console.print(table)
     for what, who in report.offenders.items():
         if who:
             console.print(f"[bold red]{what}:[/] {', '.join(who)}", highlight=False, soft_wrap=True)
     if not report.idle:
         console.print("[bold red]messages are still in the queues after the timeout[/]")
+
+
+def _money(amount_minor: int) -> str:
+    return f"{amount_minor / 100:,.2f} {CURRENCY}"
