@@ -28,6 +28,7 @@ from onecharge.payments.charges.protocol import (
     decide,
     is_stopped,
 )
+from onecharge.payments.disputes import CLOSED_DISPUTES
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from onecharge.payments.refunds.protocol import Refund
 from onecharge.payments.time_bounds import REFUSED_SECONDS
@@ -38,9 +39,6 @@ from ops.output import time_of
 from publish_events.mapping import PAYMENT_EVENT_TYPES, REFUND_EVENT_TYPES
 from reconcile.run import ROUND_OVERDUE_SECONDS
 from republish.waiting import DAY_SECONDS
-
-CLOSED_DISPUTES = ("lost", "warning_closed", "won")
-"""Stripe's statuses of a dispute that is over (Stripe API reference, "Dispute", `status`)."""
 
 
 def diagnose(facts: Facts) -> list[Finding]:

@@ -110,6 +110,7 @@ LOST = answer_after(None)
 _OPERATIONS: Mapping[str, Mapping[str, str]] = {
     "payment_intents": {each: each for each in ("create", "confirm", "retrieve", "cancel", "search", "list")},
     "refunds": {"list": "refunds"},
+    "disputes": {"list": "disputes"},
     "events": {"list": "events", "retrieve": "event"},
 }
 """By which name a test knows a request: the resource and the method of Stripe's client."""
@@ -211,6 +212,11 @@ class ScriptedStripe(MemoryStripe):
         [refund] = [each for each in self.refunds if each.id == refund_id]
         refund.status, refund.failure_reason = "failed", "lost_or_stolen_card"
         return self.emits("refund.failed", refund)
+
+    def disputed(self, intent_id: str, status: str, number: int = 0) -> dict[str, Any]:
+        """The bank opens a dispute, or decides about it; returns the event."""
+        self.dispute_is(intent_id, status, number)
+        return self.webhooks[-1]
 
     # ------------------------------------------------------------ events
 

@@ -50,7 +50,7 @@ class OrderView(ResponseModel):
     attempts: list[AttemptView] = Field(description="The oldest first.")
     amount_refunded: int = Field(description="What is refunded or being refunded, also in Stripe's Dashboard.")
     dispute_status: str | None = Field(
-        default=None, description="Stripe's status of the newest dispute, such as `needs_response`, `won` or `lost`."
+        default=None, description="Stripe's status of the most urgent dispute, such as `needs_response` or `lost`."
     )
 
 

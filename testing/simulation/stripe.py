@@ -203,6 +203,18 @@ class Refund:
     decided_at: int | None = field(default=None, repr=False)
 
 
+@dataclass
+class Dispute:
+    """As the SDK shows it. It does not name its order."""
+
+    id: str
+    payment_intent: str
+    status: str
+    created: int
+    metadata: Metadata = field(default_factory=Metadata)
+    object: str = "dispute"
+
+
 @dataclass(frozen=True)
 class Event:
     """What Stripe sends, and keeps for its list of events."""
@@ -325,6 +337,7 @@ class MemoryStripe:
     intents: list[PaymentIntent] = field(default_factory=list)
     charges: list[PaymentIntent] = field(default_factory=list)
     refunds: list[Refund] = field(default_factory=list)
+    disputes: list[Dispute] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     rolling_forward: list[RollForward] = field(default_factory=list)
     search_lag_seconds: int = 0
@@ -628,6 +641,27 @@ class MemoryStripe:
         made = [refund for refund in self.refunds if refund.payment_intent == intent_id]
         return sum(refund.amount for refund in made if refund.status not in ("failed", "canceled"))
 
+    # ------------------------------------------------------------ disputes
+
+    def dispute_is(self, intent_id: str, status: str, number: int = 0) -> None:
+        """The bank opens a dispute of the PaymentIntent, or decides about the one of this number; an event says so."""
+        dispute_id = f"dp_{intent_id}_{number}"
+        dispute = next((each for each in self.disputes if each.id == dispute_id), None)
+        kind = "updated"
+        if dispute is None:
+            dispute, kind = Dispute(dispute_id, intent_id, status, self._now()), "created"
+            self.disputes.append(dispute)
+        elif status in ("won", "lost", "warning_closed", "prevented"):
+            kind = "closed"
+        dispute.status = status
+        self._emit(f"charge.dispute.{kind}", dispute)
+
+    def list_disputes(self, given: Mapping[str, Any]) -> list[Dispute]:
+        """GET /v1/disputes: newest first."""
+        self.reach("disputes")
+        intent_id = given.get("payment_intent")
+        return [copy(each) for each in reversed(self.disputes) if intent_id in (None, each.payment_intent)]
+
     # ------------------------------------------------------------ requests that only read
 
     def retrieve(self, intent_id: str) -> PaymentIntent:
@@ -715,7 +749,7 @@ class MemoryStripe:
     def _find(self, intent_id: str, account: int) -> PaymentIntent | None:
         return next((each for each in self.intents if each.id == intent_id and each.account == account), None)
 
-    def _emit(self, type_: str, thing: PaymentIntent | Refund) -> None:
+    def _emit(self, type_: str, thing: PaymentIntent | Refund | Dispute) -> None:
         data = SimpleNamespace(object=copy(thing))
         account = getattr(thing, "account", 0)
         self.events.append(Event(f"evt_{len(self.events)}", type_, self._now(), data, account))
@@ -948,4 +982,7 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
         list=listing("/v1/refunds", stripe_.list_refunds),
         retrieve=lambda refund_id, *_: sent(lambda: stripe_.retrieve_refund(refund_id)),
     )
-    return SimpleNamespace(v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds))
+    disputes = SimpleNamespace(list=listing("/v1/disputes", stripe_.list_disputes))
+    return SimpleNamespace(
+        v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds, disputes=disputes)
+    )

@@ -379,7 +379,7 @@ def test_a_changed_row_is_not_overwritten(store: PaymentStore) -> None:
     for change in (
         lambda: request_cancel(store),
         lambda: store.record_refunded(read(store), 1),
-        lambda: store.record_dispute(read(store), "needs_response", at=T0),
+        lambda: store.record_disputes(read(store), {"dp_1": "needs_response"}),
         lambda: store.reemit_outcome(read(store), now=T0),
     ):
         before = read(store)
@@ -423,13 +423,13 @@ def test_the_refunded_amount_is_written_on_the_revision_that_was_read(store: Pay
 
 
 def test_a_dispute_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
-    """The row keeps the time of the event, with which a later event is compared."""
+    """The row keeps each, and publishes the most urgent one's status."""
     before = finalized(store, PaymentState.SUCCEEDED)
-    assert (before.dispute_status, before.dispute_event_at) == (None, 0)
-    assert store.record_dispute(before, "needs_response", at=T0)
-    assert not store.record_dispute(before, "lost", at=T0 + 1)
-    payment = read(store)
-    assert (payment.dispute_status, payment.dispute_event_at) == ("needs_response", T0)
+    disputes = {"dp_2": "won", "dp_1": "needs_response"}
+    assert before.disputes == {}
+    assert store.record_disputes(before, disputes)
+    assert not store.record_disputes(before, {"dp_1": "lost"})
+    assert (read(store).disputes, item(store)["dispute_status"]) == (disputes, "needs_response")
 
 
 def test_an_attempts_age_counts_from_its_first_claim(store: PaymentStore) -> None:

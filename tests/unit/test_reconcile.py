@@ -45,7 +45,6 @@ def payments(aws: None, log: Log) -> Reconciled:
 
 
 CANCELED_BY_HAND = {"status": "canceled", "cancellation_reason": "requested_by_customer"}
-DISPUTE = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
 
 
 # ---------------------------------------------------------------- a row that nobody works on
@@ -445,7 +444,7 @@ def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(payments: Reconcile
     payments.stripe.refund_by_hand("pi_0", 700)
     payments.stripe.refund_by_hand("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
     payments.stripe.refund_fails("re_1")
-    payments.stripe.emits("charge.dispute.created", DISPUTE)
+    payments.stripe.disputed("pi_0", "needs_response")
     counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
     refund = payments.refund_store.read(order_id("a"), refund_id)
     assert refund is not None
@@ -464,15 +463,15 @@ def received(payments: Reconciled, event: dict[str, Any]) -> None:
 
 
 def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(payments: Reconciled) -> None:
-    """Only a dispute has its order retrieved: the event does not name it."""
+    """Only a dispute does: the event does not name its order, nor say which other disputes there are."""
     payments.charge()
     payments.charge("b", card=ASKS_FOR_ACTION)
     received(payments, payments.stripe.show("pi_1", "succeeded"))
     received(payments, payments.stripe.refund_by_hand("pi_0", 700))
-    received(payments, payments.stripe.emits("charge.dispute.created", DISPUTE))
+    received(payments, payments.stripe.disputed("pi_0", "needs_response"))
     payments.stripe.requests.clear()
     assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
-    assert payments.stripe.requests == [("events", ""), ("retrieve", "pi_0")]
+    assert payments.stripe.requests == [("events", ""), ("retrieve", "pi_0"), ("disputes", "")]
 
 
 def test_a_silent_webhook_is_an_alarm(payments: Reconciled) -> None:
@@ -526,7 +525,7 @@ def test_after_a_restore_events_that_were_applied_before_are_applied_again(payme
     payments.charge()
     since, row = payments.now, payments.item()
     payments.stripe.refund_by_hand("pi_0", 700)
-    payments.stripe.emits("charge.dispute.created", DISPUTE)
+    payments.stripe.disputed("pi_0", "needs_response")
     payments.run(after_seconds=FINALIZING_SECONDS + 1)
     applied = payments.item()
     payments.dynamodb.put_item(TableName="payments", Item=row)
@@ -538,7 +537,7 @@ def test_after_a_restore_events_that_were_applied_before_are_applied_again(payme
 def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(payments: Reconciled) -> None:
     """Only its id is kept; the alarm is raised when it is handled, and not before."""
     payments.charge()
-    event = payments.stripe.emits("charge.dispute.created", DISPUTE)
+    event = payments.stripe.disputed("pi_0", "needs_response")
     payments.stripe.failing["retrieve"] = NO_ANSWER
     assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["ChargeDisputed"] == 0
     assert [each.event_id for each in payments.checkpoint.failed] == [event["id"]]

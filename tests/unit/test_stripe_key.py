@@ -77,13 +77,13 @@ def run_reconcile(world: PaymentFunctions) -> None:
 
 
 def receive_webhooks(world: PaymentFunctions) -> None:
-    """The same happens to other orders."""
-    orders = [placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
+    """The same happens to other orders, and another one is disputed."""
+    orders = [placed("7", card="pm_card_createDispute"), placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
     world.charge(*orders)
     is_charged_though_canceled(world, "8")
     world.refund_by_hand(placed("a").order_id)
     resolver = stripe_webhook.app.Application(world.environment("stripe_webhook")).route.resolver
-    types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded")
+    types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded", "charge.dispute.created")
     for event in world.events(*types):
         body = json.dumps(event)
         http = world.sample("stripe_webhook/unsigned") | {"body": body, "isBase64Encoded": False}
@@ -102,7 +102,12 @@ def world(aws: None, sample: Sample) -> Iterator[PaymentFunctions]:
 
 def test_one_key_needs_the_permissions_that_the_guide_lists_and_no_other(world: PaymentFunctions) -> None:
     """With these alone every function works, and each of them is used."""
-    words = {"PaymentIntents": "payment_intent", "Charges and Refunds": "charge", "Events": "event"}
+    words = {
+        "PaymentIntents": "payment_intent",
+        "Charges and Refunds": "charge",
+        "Disputes": "dispute",
+        "Events": "event",
+    }
     rows = re.findall(r"(?m)^\| ([\w ]+): (Read|Write) \|", (PROJECT / "docs/guides/deploy.md").read_text())
     listed = sorted(f"{words[resource]}_{access.lower()}" for resource, access in rows)
     world.stripe.restrict_api_key(API_KEY, listed)

@@ -40,9 +40,9 @@ def event_of(type_: str, kind: str, *, created: int = T0, **thing: Any) -> Event
     return {"id": f"evt_{type_}", "object": "event", "type": type_, "created": created, "data": data}
 
 
-def dispute(kind: str, status: str, *, after_seconds: int = 0, **changes: Any) -> Event:
-    thing = {"id": "dp_1", "payment_intent": "pi_0", "metadata": {}, "status": status, **changes}
-    return event_of(f"charge.dispute.{kind}", "dispute", created=T0 + after_seconds, **thing)
+def dispute(payment_intent: str | None) -> Event:
+    thing: dict[str, Any] = {"id": "dp_1", "payment_intent": payment_intent, "metadata": {}, "status": "needs_response"}
+    return event_of("charge.dispute.created", "dispute", **thing)
 
 
 def fails_at_the_write(endpoint: WebhookHarness, event: Event, write: str = "dynamodb UpdateItem") -> None:
@@ -220,7 +220,7 @@ OF_NO_INTEREST = {
         "payment_intent.succeeded", "payment_intent", metadata={"order_id": "4711"}, id="x"
     ),
     "a thin event": {"id": "evt_1", "object": "v2.core.event", "type": "v1.billing.meter.error_report_triggered"},
-    "a connected account's": dispute("created", "needs_response", payment_intent="pi_9") | {"account": "acct_1"},
+    "a connected account's": dispute("pi_9") | {"account": "acct_1"},
 }
 
 
@@ -347,50 +347,67 @@ def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: WebhookH
 
 # ---------------------------------------------------------------- disputes
 
-DISPUTE = (("created", "needs_response", 0), ("updated", "under_review", 60), ("closed", "lost", 3600))
+STATUSES = ("warning_needs_response", "needs_response", "under_review", "lost", "appeal_needs_response", "won")
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_a_dispute_shows_on_the_row_as_its_newest_event_says(endpoint: WebhookHarness, order: tuple[int, ...]) -> None:
-    """In any order, and each twice. The first that comes raises the alarm. The PaymentIntent names the order."""
+@pytest.mark.parametrize("order", [STATUSES, STATUSES[::-1], (STATUSES[-1], *STATUSES)], ids=["old", "new", "last"])
+def test_an_event_of_a_dispute_shows_what_stripe_says_by_now(endpoint: WebhookHarness, order: tuple[str, ...]) -> None:
+    """Whichever comes last, and each twice. The PaymentIntent names the order."""
     endpoint.paid()
-    for index in (*order, *order):
-        kind, status, seconds = DISPUTE[index]
-        assert endpoint.send(dispute(kind, status, after_seconds=seconds)) == 200
-    assert endpoint.payments.item()["dispute_status"] == {"S": "lost"}
-    assert (endpoint.counted.count("ChargeDisputed"), endpoint.counted.count("Alarm")) == (1, 1)
-    [line] = [line for line in endpoint.log.lines if line["level"] == "ERROR"]
-    assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
+    events = {status: endpoint.stripe.disputed("pi_0", status) for status in STATUSES}
+    for status in order:
+        assert [endpoint.send(events[status]) for _ in range(2)] == [200, 200]
+        assert endpoint.payments.item()["dispute_status"] == {"S": "won"}
+    assert "Alarm" not in endpoint.counted
 
 
-def test_a_disputes_events_of_one_second_are_told_apart(endpoint: WebhookHarness) -> None:
-    """Its creation is the oldest."""
+@pytest.mark.parametrize("status", [*STATUSES, "warning_under_review", "appeal_under_review", "prevented"])
+def test_a_dispute_is_an_alarm_whenever_it_needs_a_response(endpoint: WebhookHarness, status: str) -> None:
+    """Once for each time; also if it was closed before, and is appealed."""
     endpoint.paid()
-    for kind, status, _ in (*DISPUTE[1:2], *DISPUTE[:1], *DISPUTE[2:], *DISPUTE[:1]):
-        endpoint.send(dispute(kind, status))
-    assert endpoint.payments.item()["dispute_status"] == {"S": "lost"}
+    endpoint.send(endpoint.stripe.disputed("pi_0", "lost"))
+    event = endpoint.stripe.disputed("pi_0", status)
+    endpoint.send(event)
+    endpoint.send(event)
+    assert endpoint.payments.item()["dispute_status"] == {"S": status}
+    assert endpoint.counted.count("Alarm") == status.endswith("needs_response")
+    assert endpoint.counted.count("ChargeDisputed") == status.endswith("needs_response")
+    for line in (line for line in endpoint.log.lines if line["level"] == "ERROR"):
+        assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
+
+
+def test_the_row_shows_the_dispute_that_is_most_urgent(endpoint: WebhookHarness) -> None:
+    """A charge may be disputed twice: each that needs a response is an alarm, and a closed one hides none."""
+    endpoint.paid()
+    shown = []
+    for number, status in ((0, "needs_response"), (1, "needs_response"), (0, "under_review"), (1, "won"), (0, "lost")):
+        endpoint.send(endpoint.stripe.disputed("pi_0", status, number))
+        shown.append((endpoint.payments.item()["dispute_status"]["S"], endpoint.counted.count("Alarm")))
+    needs = "needs_response"
+    assert shown == [(needs, 1), (needs, 2), (needs, 2), ("under_review", 2), ("won", 2)]
 
 
 def test_a_dispute_is_an_alarm_before_it_is_written(endpoint: WebhookHarness) -> None:
     """So none is lost; one of a charge without a row of its own is an alarm as well."""
     endpoint.paid()
-    fails_at_the_write(endpoint, dispute("created", "needs_response"))
+    event = endpoint.stripe.disputed("pi_0", "needs_response")
+    fails_at_the_write(endpoint, event)
     assert endpoint.counted[:2] == ["ChargeDisputed", "Alarm"]
     endpoint.dynamodb.tables["payments"].clear()
     endpoint.counted.clear()
-    assert endpoint.send(dispute("created", "needs_response")) == 200
+    assert endpoint.send(event) == 200
     assert endpoint.counted.count("ChargeDisputed") == 1
 
 
 def test_somebody_elses_dispute_is_acknowledged(endpoint: WebhookHarness) -> None:
     """As of a charge without a PaymentIntent."""
-    assert endpoint.send(dispute("created", "needs_response", payment_intent=None)) == 200
+    assert endpoint.send(dispute(None)) == 200
     assert endpoint.counted == ["ChargeEventIgnored", "EventProcessed"]
 
 
 def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: WebhookHarness) -> None:
     """The key may be another account's for a while: an alarm, and nothing is dropped."""
-    assert endpoint.send(dispute("created", "needs_response", payment_intent="pi_of_another_account")) == 503
+    assert endpoint.send(dispute("pi_of_another_account")) == 503
     assert {"EventUnknownToStripe", "Alarm"} <= set(endpoint.counted)
 
 

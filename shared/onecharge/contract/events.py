@@ -128,7 +128,7 @@ class PaymentOutcome(OrderFact):
     """Stripe's total of all refunds, also of those made in the Dashboard; only with `succeeded`. It decreases when a
     refund fails."""
     dispute_status: str | None = Field(default=None, max_length=64)
-    """Stripe's status of the newest dispute (needs_response, under_review, won, lost, …); only with `succeeded`."""
+    """Stripe's status of the most urgent dispute (needs_response, under_review, won, …); only with `succeeded`."""
     revision: int = Field(default=0, ge=0)
     """The revision of the payment's row: of two events of an order, the one with the higher revision is newer."""
     occurred_at: AwareDatetime

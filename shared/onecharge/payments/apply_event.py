@@ -2,11 +2,12 @@
 
 PaymentIntentEvent    the payment's state            reconcile.py
 ChargeRefundedEvent   the payment's refunded sum     also falls, when a refund fails
-DisputeEvent          the payment's dispute          the newest event counts
+DisputeEvent          the payment's disputes         of the PaymentIntent, as Stripe lists them by now
 RefundEvent           the refund's state             a bank may return a refund days later
 
 Applying is idempotent, and independent of the order of events. An event that says what its row says already costs no
-request to Stripe. So each may be delivered several times, and the scheduled run reads all of them once more.
+request to Stripe, but for a dispute's. So each may be delivered several times, and the scheduled run reads all of them
+once more.
 
 While a worker has the row's lease, an event of its PaymentIntent changes nothing. Nothing is lost: the worker's message
 is not acknowledged before the row is finalized, and the scheduled run reads the same event minutes later.
@@ -19,7 +20,7 @@ from enum import StrEnum
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent
 from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.reconcile import TRIES, ReconcileTools, reconcile_event
+from onecharge.payments.reconcile import TRIES, ReconcileTools, reconcile_event, report_disputes
 from onecharge.payments.refunds.protocol import (
     FinalizeRefund,
     FoundRefund,
@@ -28,7 +29,6 @@ from onecharge.payments.refunds.protocol import (
     refund_id_of_canceled_order,
 )
 from onecharge.payments.stripe_events import (
-    DISPUTE_CREATED,
     ChargeRefundedEvent,
     DisputeEvent,
     EventDeferred,
@@ -49,7 +49,7 @@ def apply_event(event: StripeEvent, tools: ReconcileTools) -> None:
         case ChargeRefundedEvent():
             _record_refunded(event, tools)
         case DisputeEvent():
-            _record_dispute(event, tools)
+            _record_disputes(event, tools)
         case RefundEvent():
             if event.has_failed:
                 # First: once the refund's own row says FAILED, nothing else lowers the sum.
@@ -57,7 +57,7 @@ def apply_event(event: StripeEvent, tools: ReconcileTools) -> None:
             _correct_refund(event, tools)
 
 
-# ---------------------------------------------------------------- the payment's refunds and dispute
+# ---------------------------------------------------------------- the payment's refunds and disputes
 
 
 def _record_refunded(event: ChargeRefundedEvent | RefundEvent, tools: ReconcileTools) -> None:
@@ -84,29 +84,22 @@ def _record_refunded(event: ChargeRefundedEvent | RefundEvent, tools: ReconcileT
     raise EventDeferred("the row kept changing")
 
 
-def _record_dispute(event: DisputeEvent, tools: ReconcileTools) -> None:
-    """Write the dispute's status, unless the row has it from a newer event. A new dispute raises an alarm."""
+def _record_disputes(event: DisputeEvent, tools: ReconcileTools) -> None:
+    """Write the PaymentIntent's disputes. Each status that needs a response raises an alarm, before it is written."""
     order_id = _order_of(event, tools)
     for _ in range(TRIES):
         payment = _row_of(event, order_id, tools)
-        if payment and not _is_news(event, payment):
+        if order_id is None:
             return
-        is_first = event.type == DISPUTE_CREATED or (payment and payment.dispute_status is None)
-        if order_id and is_first:
-            tools.charge.instruments.count("ChargeDisputed")
-            about = _log_fields(event, order_id)
-            tools.charge.instruments.log("charge disputed: respond at Stripe", alarm=Cause.CHARGE_DISPUTED, **about)
-        if payment is None or tools.charge.store.record_dispute(payment, event.status, at=event.created):
+        # The row was read first, as above.
+        disputes = tools.charge.gateway.disputes(str(event.payment_intent_id))
+        if payment and payment.disputes == disputes:
             return
+        report_disputes(payment.disputes if payment else {}, disputes, tools, **_log_fields(event, order_id))
+        if payment is None:
+            return
+        tools.charge.store.record_disputes(payment, disputes)
     raise EventDeferred("the row kept changing")
-
-
-def _is_news(event: DisputeEvent, payment: Payment) -> bool:
-    if event.created != payment.dispute_event_at:
-        return event.created > payment.dispute_event_at
-    # Of one second, the creation is the oldest, and a dispute that is closed does not open again.
-    is_closed = payment.dispute_status in ("won", "lost", "warning_closed")
-    return event.status != payment.dispute_status and event.type != DISPUTE_CREATED and not is_closed
 
 
 def _order_of(event: StripeEvent, tools: ReconcileTools) -> str | None:

@@ -32,6 +32,7 @@ from onecharge.payments.charges.protocol import (
     is_stopped,
     stop,
 )
+from onecharge.payments.disputes import Disputes, new_requests
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
@@ -275,6 +276,19 @@ def _recover(order_id: str, intent: StripeIntent, tools: "ReconcileTools") -> No
     now = tools.charge.instruments.now()
     if not tools.charge.store.recover(order_id, intent, correlation_id="recovered", now=now):
         raise RowChanged("there is a row by now")
+
+
+def report_disputes(before: Disputes, now: Disputes, tools: "ReconcileTools", **about: object) -> None:
+    """Raise an alarm for each dispute that newly needs a response."""
+    for dispute_id in new_requests(before, now):
+        tools.report(
+            "ChargeDisputed",
+            Cause.CHARGE_DISPUTED,
+            "charge disputed: respond at Stripe",
+            dispute_id=dispute_id,
+            dispute_status=now[dispute_id],
+            **about,
+        )
 
 
 def _write(payment: Payment, final: Finalize, tools: "ReconcileTools") -> None:

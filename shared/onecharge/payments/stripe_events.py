@@ -29,8 +29,7 @@ _PAGE_SIZE = 100
 _LISTED_INTENT_TYPES = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
 _INTENT_TYPES = (*_LISTED_INTENT_TYPES, "payment_intent.requires_action")
 _CHARGE_REFUNDED = "charge.refunded"
-DISPUTE_CREATED = "charge.dispute.created"
-_DISPUTE_TYPES = (DISPUTE_CREATED, "charge.dispute.updated", "charge.dispute.closed")
+_DISPUTE_TYPES = ("charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed")
 _REFUND_TYPES = ("refund.updated", "refund.failed")
 _LISTED_TYPES = (*_LISTED_INTENT_TYPES, _CHARGE_REFUNDED, *_DISPUTE_TYPES, *_REFUND_TYPES)
 EVENT_TYPES = (*_INTENT_TYPES, _CHARGE_REFUNDED, *_DISPUTE_TYPES, *_REFUND_TYPES)
@@ -91,9 +90,7 @@ class ChargeRefundedEvent(StripeEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class DisputeEvent(StripeEvent):
-    """A charge was disputed, or its dispute changed."""
-
-    status: str
+    """A charge was disputed, or its dispute changed: all disputes of its PaymentIntent are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +131,7 @@ def parse_event(event: Any) -> StripeEvent | None:
     if event.type == _CHARGE_REFUNDED:
         return ChargeRefundedEvent(**about, amount_refunded_minor=made.amount_refunded)
     if event.type in _DISPUTE_TYPES:
-        return DisputeEvent(**about, status=made.status)
+        return DisputeEvent(**about)
     refund_id = metadata_of(made).get("refund_id")
     return RefundEvent(**about, stripe_refund_id=made.id, status=made.status or "none", refund_id=refund_id)
 

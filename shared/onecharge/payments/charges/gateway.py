@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import stripe
 
 from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment, StripeIntent
+from onecharge.payments.disputes import Disputes
 from onecharge.payments.stripe_responses import (
     Failure,
     LookupInconclusive,
@@ -32,7 +33,7 @@ from onecharge.runtime.parallel import Parallel, one_after_another
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
-    from stripe.params import PaymentIntentCreateParams, PaymentIntentListParams, RefundListParams
+    from stripe.params import DisputeListParams, PaymentIntentCreateParams, PaymentIntentListParams, RefundListParams
 
 _PAGE_SIZE = 100
 _REFUND_PAGES_MAX = 20
@@ -224,6 +225,14 @@ class StripeGateway:
         """
         refunds = list_refunds(self.client, payment_intent_id)
         return sum(each.amount for each in refunds if getattr(each, "status", None) not in ("failed", "canceled"))
+
+    def disputes(self, payment_intent_id: str) -> Disputes:
+        """All disputes of a PaymentIntent. Raises as `amount_refunded`."""
+        parameters: DisputeListParams = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
+        page = self.client.v1.disputes.list(parameters)
+        if page.has_more:
+            raise LookupInconclusive
+        return {each.id: each.status for each in page.data}
 
 
 def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterator[stripe.Refund]:

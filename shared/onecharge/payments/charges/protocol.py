@@ -22,6 +22,7 @@ from typing import ClassVar, Self
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
+from onecharge.payments.disputes import Disputes
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -110,9 +111,7 @@ class Payment:
     refused_at: int | None = None
     """Since when Stripe refuses the request as invalid: a permanent failure."""
     amount_refunded_minor: int = 0
-    dispute_status: str | None = None
-    dispute_event_at: int = 0
-    """When Stripe created the event that says so, in epoch seconds."""
+    disputes: Disputes = field(default_factory=dict)
     correlation_id: str = ""
 
     @property

@@ -23,6 +23,7 @@ from onecharge.payments.charges.protocol import (
     Payment,
     StripeIntent,
 )
+from onecharge.payments.disputes import Disputes, status_of
 from onecharge.payments.leases import (
     LEASE_IS_FREE,
     ROW_IS_NEW,
@@ -214,13 +215,12 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         changes = Changes({"amount_refunded_minor": ":refunded"}, {"refunded": amount_refunded_minor})
         return self._write_if_unchanged(payment, changes)
 
-    def record_dispute(self, payment: Payment, status: str, *, at: int) -> bool:
-        """Write the status of the charge's dispute; False if the row has changed since.
-
-        Args:
-            at: when Stripe created the event that says so, in epoch seconds.
-        """
-        changes = Changes({"dispute_status": ":dispute", "dispute_event_at": ":at"}, {"dispute": status, "at": at})
+    def record_disputes(self, payment: Payment, disputes: Disputes) -> bool:
+        """Write the PaymentIntent's disputes, and the status that counts; False if the row has changed since."""
+        changes = Changes(
+            {"disputes": ":disputes", "dispute_status": ":status"},
+            {"disputes": disputes, "status": status_of(disputes)},
+        )
         return self._write_if_unchanged(payment, changes)
 
     def unfinished(
@@ -299,8 +299,7 @@ def payment_of(item: Mapping[str, Any]) -> Payment:
         last_emitted_at=values.get("last_emitted_at"),
         refused_at=values.get("refused_at"),
         amount_refunded_minor=values.get("amount_refunded_minor", 0),
-        dispute_status=values.get("dispute_status"),
-        dispute_event_at=values.get("dispute_event_at", 0),
+        disputes=values.get("disputes", {}),
         correlation_id=values["correlation_id"],
     )
 

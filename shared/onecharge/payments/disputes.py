@@ -1,0 +1,31 @@
+"""Disputes of a PaymentIntent: which of Stripe's statuses counts, and which of them asks for a response.
+
+A status that this module does not know is open. Source: Stripe API reference, "The Dispute object", `status`.
+"""
+
+from collections.abc import Mapping
+
+CLOSED_DISPUTES = ("won", "lost", "warning_closed", "prevented")
+"""The dispute is over. A lost one may still be appealed."""
+
+Disputes = Mapping[str, str]
+"""Stripe's status of each dispute of one PaymentIntent, by its id; the newest dispute first."""
+
+
+def needs_response(status: str) -> bool:
+    """Whether Stripe waits for evidence: of a dispute, of an inquiry before one, or of an appeal."""
+    return status.endswith("needs_response")
+
+
+def status_of(disputes: Disputes) -> str | None:
+    """The status that counts: of the most urgent dispute, and of these the newest. None if there is no dispute."""
+    return min(disputes.values(), key=_urgency, default=None)
+
+
+def new_requests(before: Disputes, now: Disputes) -> list[str]:
+    """The ids of the disputes that need a response, and did not need this one before."""
+    return [each for each, status in now.items() if needs_response(status) and before.get(each) != status]
+
+
+def _urgency(status: str) -> int:
+    return 0 if needs_response(status) else 2 if status in CLOSED_DISPUTES else 1
