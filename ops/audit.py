@@ -365,7 +365,7 @@ def _report(found: Audited, since: datetime, until: datetime, notes: list[str]) 
         more = f", the first {len(differences):,} of {found.different:,}" if found.different > len(differences) else ""
         parts.append(Table.of(f"differences{more}", names, _with_money(differences)))
     if not_ours:
-        parts.append(Table.of("not ours, and not a difference", "type number sum", _with_money(not_ours)))
+        parts.append(Table.of("not ours, and not a difference", "type currency number sum", _with_money(not_ours)))
     parts += [*notes, f"{found.different} differences" if found.different else "balanced to the cent"]
     document = {
         "from": since.isoformat(),

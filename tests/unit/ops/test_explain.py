@@ -168,7 +168,7 @@ def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
     assert causes(operated) == ["REFUND_WAITS"]
     text = operated.ops("explain", ORDER_ID)[2]
     assert f"({REFUND_ID}) of 1.00 EUR is succeeded" in text
-    assert "(made by hand) of 50" in text
+    assert "(made by hand) of 0.50 EUR" in text
 
 
 # ---------------------------------------------------------------- pending
