@@ -16,11 +16,17 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.runtime.http_api import Problem, Request
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.redaction import redacted
 from orders_api.prices import PriceOf, Prices
 from orders_api.refund_store import OrderRefundStore
 
-IDEMPOTENCY_KEY_PATTERN = r"^[!-~]{1,255}$"
-"""Visible ASCII without spaces, no longer than Stripe allows for its own keys."""
+KEY_LENGTH_MAX = 255
+"""As many characters as Stripe allows for its own keys."""
+IDEMPOTENCY_KEY_PATTERN = rf"^[!-~]{{1,{KEY_LENGTH_MAX}}}$"
+"""Visible ASCII without spaces."""
+
+STAFF_SCOPE = "onecharge/refund"
+"""The scope of the staff's access tokens: they read any customer's order, and refund it."""
 
 REPLAYED = {"Idempotent-Replayed": "true"}
 """The header of a response to a retry: it is the response of the first request with this key."""
@@ -29,7 +35,14 @@ BODY_LENGTH_MAX = 128 * 1024
 """The most characters of a body. The longest order, 100 lines in JSON's longest spelling, has half of it. API Gateway
 accepts 6 MB, which take half a minute to refuse field by field."""
 
-BAD_BODY = ("idempotency-key-missing", "body-too-long", "card-number", "invalid-json", "invalid-request")
+BAD_BODY = (
+    "idempotency-key-missing",
+    "idempotency-key-invalid",
+    "body-too-long",
+    "card-number",
+    "invalid-json",
+    "invalid-request",
+)
 """The problems of a route that takes a body and an idempotency key."""
 
 
@@ -71,14 +84,21 @@ def key_and_body(request: Request) -> tuple[str, str]:
 
 def _idempotency_key(event: APIGatewayProxyEventV2) -> str:
     key = event.headers.get("idempotency-key") or ""
-    if not re.fullmatch(IDEMPOTENCY_KEY_PATTERN, key):
-        raise Problem(
-            HTTPStatus.BAD_REQUEST,
-            "idempotency-key-missing",
-            "The header Idempotency-Key is required: 1 to 255 visible ASCII characters, the same for every retry of "
-            "one request and new for each new request.",
+    if re.fullmatch(IDEMPOTENCY_KEY_PATTERN, key):
+        return key
+    if not key:
+        detail = (
+            f"The header Idempotency-Key is required: 1 to {KEY_LENGTH_MAX} visible ASCII characters, the same for "
+            "every retry of one request and new for each new request."
         )
-    return key
+        raise Problem(HTTPStatus.BAD_REQUEST, "idempotency-key-missing", detail)
+    if len(key) > KEY_LENGTH_MAX:
+        reason = f"has {len(key)} characters: at most {KEY_LENGTH_MAX} are allowed"
+    elif " " in key:
+        reason = "contains a space: only visible ASCII characters are allowed"
+    else:
+        reason = "contains a character that is not visible ASCII"
+    raise Problem(HTTPStatus.BAD_REQUEST, "idempotency-key-invalid", f"The header Idempotency-Key {reason}.")
 
 
 def _body(event: APIGatewayProxyEventV2) -> str:
@@ -112,7 +132,7 @@ def parse[Body: BaseModel](model: type[Body], body: str, *, expected: str) -> Bo
 def invalid_request(invalid: ValidationError, detail: str) -> Problem:
     """The problem that says where and how the request breaks the contract (JSON Pointers, RFC 6901).
 
-    It repeats nothing of the request.
+    It repeats nothing of the request but the names of fields.
     """
     errors = invalid.errors(include_input=False, include_url=False, include_context=False)
     if errors[0]["type"] == "json_invalid":
@@ -121,14 +141,20 @@ def invalid_request(invalid: ValidationError, detail: str) -> Problem:
         HTTPStatus.BAD_REQUEST,
         "invalid-request",
         detail,
-        [{"pointer": _pointer(error["type"], error["loc"]), "detail": error["msg"]} for error in errors[:20]],
+        [_invalid_part(error["type"], error["loc"], error["msg"]) for error in errors[:20]],
     )
 
 
-def _pointer(error_type: str, location: tuple[int | str, ...]) -> str:
-    # The name of an unknown field is the client's own text: the pointer is to its parent.
-    known = location[:-1] if error_type == "extra_forbidden" else location
-    return "".join(f"/{part}" for part in known)
+def _invalid_part(error_type: str, location: tuple[int | str, ...], message: str) -> dict[str, str]:
+    if error_type == "extra_forbidden":
+        message = "There is no such field"
+        # An unknown name is the client's own text: one that is not like a field's is not repeated.
+        if not re.fullmatch(_FIELD_NAME, name := str(location[-1])) or redacted(name) != name:
+            location = location[:-1]
+    return {"pointer": "".join(f"/{part}" for part in location), "detail": message}
+
+
+_FIELD_NAME = r"[A-Za-z][A-Za-z0-9_]{0,39}"
 
 
 def invalid_fields(details: Mapping[str, str]) -> Problem:

@@ -19,11 +19,17 @@ from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.http_api import JsonResponse, Problem, Request, ResponseModel, Route, try_again
-from orders_api.http import BAD_BODY, REPLAYED, Dependencies, conflict, key_and_body, key_reused, parse
+from orders_api.http import (
+    BAD_BODY,
+    REPLAYED,
+    STAFF_SCOPE,
+    Dependencies,
+    conflict,
+    key_and_body,
+    key_reused,
+    parse,
+)
 from orders_api.responses import Timestamp
-
-SCOPE = "onecharge/refund"
-"""The scope of the staff's access tokens. They refund any customer's order; a customer refunds none."""
 
 _TRIES = 3
 """How often other requests may change the order meanwhile, before the client is asked to retry."""
@@ -164,5 +170,5 @@ ROUTE = Route(
     body=RefundRequest,
     is_idempotent_by_key=True,
     returns_location=True,
-    scope=SCOPE,
+    scope=STAFF_SCOPE,
 )

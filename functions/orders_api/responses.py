@@ -13,6 +13,13 @@ from orders_api.declines import message_for
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
+_CONFIRM = (
+    "The customer has to confirm this payment at their bank (3-D Secure). Their page gets the client secret from "
+    "GET /orders/{order_id}/payment, and passes it to Stripe.js: stripe.handleNextAction. Otherwise the order becomes "
+    "PAYMENT_DECLINED after some hours, and can be paid with another card, or canceled now."
+)
+
+
 class AcceptedOrder(ResponseModel):
     """The order is stored, and is charged asynchronously."""
 
@@ -47,6 +54,9 @@ class OrderView(ResponseModel):
     currency: str
     placed_at: Timestamp
     paid_at: Timestamp | None = Field(default=None, description="Only with PAID.")
+    next_step: str | None = Field(
+        default=None, description="Only with REQUIRES_ACTION: what the customer has to do, and how, for developers."
+    )
     attempts: list[AttemptView] = Field(description="The oldest first.")
     amount_refunded: int = Field(description="What is refunded or being refunded, also in Stripe's Dashboard.")
     dispute_status: str | None = Field(
@@ -79,6 +89,8 @@ def order_view(order: StoredOrder) -> OrderView:
         "attempts": _attempts(order),
         "amount_refunded": order.refunded_minor,
     }
+    if order.status is OrderStatus.REQUIRES_ACTION:
+        shown["next_step"] = _CONFIRM.format(order_id=order.order_id)
     if order.paid_at:
         shown["paid_at"] = order.paid_at
     if order.dispute_status:

@@ -73,6 +73,17 @@ def test_an_earlier_attempt_that_succeeded_late_has_paid(client: Client) -> None
     assert [(each["attempt"], each["status"]) for each in attempts] == [(1, "PAID"), (2, "CANCELED")]
 
 
+def test_an_order_that_requires_action_says_what_to_do(client: Client) -> None:
+    """In every response that shows it, for whoever has no page yet; no other order says anything."""
+    order_id = client.requires_action()
+    [listed] = client.get("/orders")[1]["orders"]
+    for shown in (client.get(f"/orders/{order_id}")[1], listed):
+        assert "3-D Secure" in shown["next_step"]
+        assert f"GET /orders/{order_id}/payment" in shown["next_step"]
+    client.set_status(order_id, "PAID")
+    assert "next_step" not in client.get(f"/orders/{order_id}")[1]
+
+
 def test_a_paid_order_shows_when_it_was_paid(client: Client) -> None:
     """An order that is not paid has no such field."""
     order_id = client.paid()

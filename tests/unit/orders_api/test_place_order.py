@@ -103,11 +103,31 @@ def test_each_error_has_a_pointer(client: Client) -> None:
     assert [error["pointer"] for error in problem["errors"]] == ["/currency", "/items/0/quantity"]
 
 
-def test_the_idempotency_key_is_required(client: Client) -> None:
-    """A missing, empty, over-long or unprintable key: 400, and nothing is stored."""
-    for key in (None, "", " ", "a" * 256, "zwei Wörter"):
-        status, problem, _ = client.post(order(), key=key)
-        assert (status, problem["type"]) == (400, "urn:onecharge:problem:idempotency-key-missing"), key
+def test_an_unknown_field_is_named(client: Client) -> None:
+    """By its JSON Pointer, wherever it is; the pointer of a name that is none of a field's ends at its parent."""
+    body = {**line(unit_amount=1), "coupon": "HELLO", "a/b": 1, "sk_test_abc": 1, "x" * 41: 1, "jane@example.com": 1}
+    _, problem, _ = client.post(body)
+    assert {each["pointer"] for each in problem["errors"]} == {"/items/0/unit_amount", "/coupon", ""}
+    assert {each["detail"] for each in problem["errors"]} == {"There is no such field"}
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "words"),
+    [
+        (None, "missing", "is required"),
+        ("", "missing", "is required"),
+        (" ", "invalid", "a space"),
+        ("two words", "invalid", "a space"),
+        ("a" * 256, "invalid", "256 characters"),
+        ("Wörter", "invalid", "not visible ASCII"),
+        ("tab\there", "invalid", "not visible ASCII"),
+    ],
+)
+def test_a_bad_idempotency_key_is_refused_in_words(client: Client, key: str | None, kind: str, words: str) -> None:
+    """400 that says what is wrong with it and does not repeat it, and nothing is stored."""
+    status, problem, _ = client.post(order(), key=key)
+    assert (status, problem["type"]) == (400, f"urn:onecharge:problem:idempotency-key-{kind}")
+    assert words in problem["detail"]
     assert client.stored() == []
 
 
@@ -176,9 +196,10 @@ def test_only_payment_methods_are_accepted(client: Client, payment_method: str) 
 
 
 def test_what_is_refused_is_not_repeated(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither the response nor the log has the values and unknown names of a bad request."""
-    _, problem, _ = client.post(order(currency="secret-1", **{"secret-2": "secret-3"}))
+    """Neither the response nor the log has the values of a bad request; the log has no unknown names, either."""
+    _, problem, _ = client.post(order(currency="secret-1", **{"secret-2": "secret-3", "field": 1}))
     assert "secret" not in client.published_by(problem, capsys)
+    assert "field" not in client.log.text
 
 
 def test_a_body_in_base64_is_read(client: Client) -> None:
