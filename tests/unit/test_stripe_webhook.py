@@ -20,6 +20,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, EventDeferred
+from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from stripe_webhook.app import Application
 from testing.harness import LambdaContext, Log, Sample
 from testing.payment_service import REQUIRES_ACTION_SECONDS, T0, order_id
@@ -190,6 +191,21 @@ def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: WebhookH
     assert endpoint.send(endpoint.stripe.show("pi_9", "succeeded")) == 200
     assert endpoint.counted == ["Discrepancy.PAID_TWICE", "Alarm", "EventProcessed"]
     assert endpoint.row.payment_intent_id == "pi_0"
+
+
+def test_a_review_of_two_charges_is_left_only_by_a_person(endpoint: WebhookHarness) -> None:
+    """One of them is refunded, and its event comes once more: what becomes of the other one's money is not decided."""
+    endpoint.paid()
+    endpoint.stripe.forget_keys()
+    endpoint.stripe.intents.append(replace(endpoint.stripe.intent("pi_0"), id="pi_9"))
+    endpoint.dynamodb.tables["payments"].clear()
+    endpoint.payments.now += LOOKUP_AGE_SECONDS
+    endpoint.payments.charge()
+    endpoint.stripe.refund_by_hand("pi_9", 3000)
+    before = endpoint.row
+    for each in ("pi_9", "pi_0"):
+        assert endpoint.send(endpoint.stripe.show(each, "succeeded")) == 200
+    assert (endpoint.row, before.state) == (before, PaymentState.NEEDS_REVIEW)
 
 
 def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(endpoint: WebhookHarness) -> None:

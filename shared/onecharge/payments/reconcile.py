@@ -23,6 +23,7 @@ from onecharge.payments.charges.gateway import StripeResponse
 from onecharge.payments.charges.protocol import (
     CHARGE_RULES,
     OTHER_MONEY,
+    SEVERAL_SUCCEEDED,
     UNPAID_STATES,
     CancelReason,
     ConfirmResult,
@@ -146,6 +147,9 @@ def _of_success(payment: Payment, intent: StripeIntent, now: float) -> Discrepan
         return Discrepancy.PAID_AFTER_CANCEL
     if intent.has_other_money(payment.request):
         return Discrepancy.NONE if payment.state is PaymentState.NEEDS_REVIEW else Discrepancy.OTHER_MONEY
+    if payment.state is PaymentState.NEEDS_REVIEW and payment.code == SEVERAL_SUCCEEDED:
+        # One of them may be refunded by now, and this may be an event of that one: a person decides which of them pays.
+        return Discrepancy.NONE
     return Discrepancy.PAID_LATE if payment.state is PaymentState.DECLINED else Discrepancy.PAID
 
 

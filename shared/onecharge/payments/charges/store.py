@@ -298,6 +298,7 @@ def payment_of(item: Mapping[str, Any]) -> Payment:
         finalized_at=values.get("finalized_at"),
         last_emitted_at=values.get("last_emitted_at"),
         refused_at=values.get("refused_at"),
+        code=values.get("decline_code"),
         amount_refunded_minor=values.get("amount_refunded_minor", 0),
         disputes=values.get("disputes", {}),
         correlation_id=values["correlation_id"],
