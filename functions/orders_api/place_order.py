@@ -144,7 +144,12 @@ def priced(wanted: OrderRequest, price_of: PriceOf) -> list[OrderedItem]:
         raise invalid_fields({"/items": refused.message()}) from None
     if wanted.amount not in (None, amount_minor):
         present = as_money(amount_minor, wanted.currency)
-        detail = f"The order costs {present} now, which is not the amount in the request. Ask the customer again."
+        # An earlier try, priced before the list changed, may still be on its way: with another key it would be a second
+        # order, with the same one the next request finds it.
+        detail = (
+            f"The order costs {present} now, which is not the amount in the request. Ask the customer again, and send "
+            "their answer with the same Idempotency-Key."
+        )
         raise Problem(HTTPStatus.CONFLICT, "amount-differs", detail, members={"amount": amount_minor})
     return items
 

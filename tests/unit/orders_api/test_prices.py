@@ -26,6 +26,18 @@ def test_an_amount_that_differs_is_refused(client: Client) -> None:
     assert client.post(order(amount=2500))[0] == 202
 
 
+def test_a_first_try_that_is_stored_late_is_not_ordered_twice(client: Client) -> None:
+    """Its retry meets another price and is refused; what the client sends then, under the same key, finds the order."""
+    client.prices = {"mug": {"EUR": 1300}}
+    status, problem, _ = client.post(order(amount=2500))
+    assert (status, "same Idempotency-Key" in problem["detail"]) == (409, True)
+    client.prices = PRICES
+    assert client.post(order(amount=2500))[0] == 202
+    client.prices = {"mug": {"EUR": 1300}}
+    assert client.post(order(amount=2600))[1]["type"] == "urn:onecharge:problem:idempotency-key-reused"
+    assert len(client.stored()) == 1
+
+
 def test_what_is_not_for_sale_is_named(client: Client) -> None:
     """400 with a pointer to each sku that is unknown, or that has no price in the currency."""
     client.prices = {**PRICES, "stamp": {"EUR": 95}}
