@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from local.demo_live import Progress, shown
-from local.demo_plan import Expected, FollowUp, Plan, PlannedOrder, make_plan
-from local.demo_report import Report, judge, show
+from local.demo_plan import FollowUp, Plan, PlannedOrder, make_plan
+from local.demo_report import Report, count, show
 from local.demo_traffic import Traffic
 from local.observe import NotIdle, wait_until_idle
 from local.stack import PROJECT, Stack, published, running_stack
@@ -27,7 +27,6 @@ from testing.arguments import seed as seed_of
 ORDERS_MIN = 10
 _IDLE_SECONDS = 150
 _HANG_SECONDS = 60
-_KILLED = "killing worker"
 KEPT = PROJECT / ".local"
 """Where a stack runs that is kept: `python -m ops` looks for its stack.json there."""
 
@@ -55,63 +54,8 @@ def run(traffic: Traffic, *, seed: int, started: float) -> Report:
         idle = True
     except NotIdle:
         idle = False
-    return count(traffic, admin, idle=idle, seed=seed, seconds=time.monotonic() - started)
-
-
-def count(traffic: Traffic, admin: StandInAdmin, *, idle: bool, seed: int, seconds: float) -> Report:
-    """The report, counted from the ledger, the DLQ, and what was sent."""
-    plan, ledger = traffic.plan, admin.ledger()
-    verdict = judge(traffic.orders, ledger)
-    expected = [order for order in plan.orders if order.pays]
-    dead = drain(traffic.stack, traffic.stack.payments_dlq_url)
-    poison_bodies = {poison.body for poison in plan.poison}
-    with_reason = {message["Body"] for message in dead if "reason" in message.get("MessageAttributes", {})}
-    offenders = {
-        **verdict.offenders,
-        "in the DLQ though payable": [m["Body"][:120] for m in dead if m["Body"] not in poison_bodies],
-    }
-    return Report(
-        orders=len(plan.orders),
-        orders_payable=len(expected),
-        charged_once=len(verdict.charged_once),
-        charged_more_than_once=len(offenders["charged more than once"]),
-        not_charged=len(offenders["not charged"]),
-        charged_wrong_amount=len(offenders["charged a wrong amount"]),
-        declined=sum(order.expected is Expected.DECLINED for order in plan.orders),
-        declined_but_charged=len(offenders["declined but charged"]),
-        requires_action=sum(order.expected is Expected.REQUIRES_ACTION for order in plan.orders),
-        requires_action_but_charged=len(offenders["charged without the customer's authentication"]),
-        charges_of_nobody=len(offenders["charges of nobody"]),
-        another_card=traffic.count_follow_ups(FollowUp.ANOTHER_CARD),
-        at_the_bank=traffic.count_follow_ups(FollowUp.AT_THE_BANK),
-        canceled=traffic.count_follow_ups(FollowUp.CANCEL),
-        refunded=traffic.count_follow_ups(FollowUp.REFUND),
-        follow_ups=sum(order.follow_up is not None for order in plan.orders),
-        follow_ups_shown=traffic.follow_ups_shown(),
-        poison=len(plan.poison),
-        poison_in_dlq=len(poison_bodies & with_reason),
-        payable_in_dlq=len(offenders["in the DLQ though payable"]),
-        malformed=len(plan.malformed),
-        malformed_refused=traffic.malformed_refused,
-        client_retries=sum(order.client_retries for order in plan.orders),
-        client_retries_replayed=traffic.retries_replayed,
-        deliveries=traffic.progress.delivered,
-        deliveries_planned=plan.deliveries,
-        faults_met=admin.faults_met(),
-        faults_planned=sum(order.fault is not None for order in plan.orders),
-        duplicates_ignored=traffic.order_deliveries - len(traffic.orders),
-        stripe_requests=ledger.counts.get("requests", 0),
-        stripe_replays=ledger.counts.get("replays", 0),
-        workers_killed=Path(traffic.stack.aws_log).read_text(errors="replace").count(_KILLED),
-        amount_expected=sum(order.amount_minor for order in expected),
-        amount_charged=sum(charge.amount_minor for charge in ledger.charges),
-        refunds_expected=sum(order.refunded_minor for order in plan.orders),
-        refunds_made=sum(refund["amount"] for refund in ledger.refunds),
-        seconds=round(seconds, 1),
-        seed=seed,
-        idle=idle,
-        offenders=offenders,
-    )
+    dead = drain(stack, stack.payments_dlq_url)
+    return count(traffic, dead, is_idle=idle, seconds=time.monotonic() - started, seed=seed)
 
 
 def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:

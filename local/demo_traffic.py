@@ -167,9 +167,6 @@ class Traffic:
         }
         return sum(_shows(shown[order_id], order) for order_id, order in self.orders.items() if order.follow_up)
 
-    def count_follow_ups(self, what: FollowUp) -> int:
-        return sum(order.follow_up is what for order in self.plan.orders)
-
 
 def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
