@@ -172,7 +172,7 @@ sbom: $(VENV)/opt/.checks ## Write the software bills of materials of the deploy
 	  --sv 1.6 -o .local/sbom/$$(basename $$each).json $${each}requirements.txt || exit 1; done
 
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
-	@PYTHONPATH=functions:shared:. $(PY) -m local.openapi
+	@PYTHONPATH=functions:shared:. $(PY) -m testing.openapi
 
 sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
 	@$(PY) -m local.sam_local

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from local import openapi
+from testing import openapi
 from testing.harness import PROJECT
 
 

@@ -5,8 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from local.openapi import DOCUMENT
 from testing.harness import PROJECT
+from testing.openapi import DOCUMENT
 from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop
 
 _EXAMPLES_PER_OPERATION = 40

@@ -1,6 +1,6 @@
 """The drill: alarms go off for their real causes, and what the runbook prints fixes them.
 
-local/alarms.py evaluates the deployed alarms with shortened periods. An outage of Stripe needs no command: it passes,
+testing/alarms.py evaluates the deployed alarms with shortened periods. An outage of Stripe needs no command: it passes,
 and so does the alarm.
 """
 
@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from local.alarms import Alarms
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
+from testing.alarms import Alarms
 from testing.harness import PROJECT
 from testing.runbook import command_of, run_printed
 from testing.shop import PATIENCE_SECONDS, Shop, eventually

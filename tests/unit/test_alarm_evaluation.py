@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from local.alarm_evaluation import Definition, Sample, datapoints, state_of
-from local.alarms import samples_in
+from testing.alarm_evaluation import Definition, Sample, datapoints, state_of
+from testing.alarms import samples_in
 
 DESCRIBED: dict[str, Any] = {
     "AlarmName": "shop-X",

@@ -1,6 +1,6 @@
 """docs/openapi.json says what the code does: every route, and nothing else."""
 
-from local import openapi
+from testing import openapi
 from testing.harness import load_template
 
 

@@ -22,9 +22,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from local.alarm_evaluation import EXTRA_PERIODS, Definition, Sample, datapoints, state_of
 from local.emulator import Emulator
 from local.observe import log_events
+from testing.alarm_evaluation import EXTRA_PERIODS, Definition, Sample, datapoints, state_of
 
 SPEED = 60
 """A minute is a second."""
@@ -53,7 +53,7 @@ class Alarms:
             state = state_of(definition, datapoints(definition, samples, now=now))
             if state != alarm["StateValue"]:
                 self._cloudwatch.set_alarm_state(
-                    AlarmName=definition.name, StateValue=state, StateReason="evaluated by local/alarms.py"
+                    AlarmName=definition.name, StateValue=state, StateReason="evaluated by testing/alarms.py"
                 )
         return self.states()
 
