@@ -85,7 +85,7 @@ def shown(console: Console, stack: Stack, progress: Progress) -> Iterator[None]:
     is_over = threading.Event()
 
     def show(live: Live | None) -> None:
-        said, looks = "", 0
+        said, looks = progress.as_line(), 0
         while True:
             ended = is_over.wait(_EVERY_SECONDS)
             with suppress(requests.RequestException, BotoCoreError, ClientError):
