@@ -16,7 +16,7 @@ def is_caught(kind: str, name: str, run: Callable[[str | None, int], object], *,
     """Whether the schedule that is stored for the mutant catches it, or else one of as many of its scenario.
 
     Args:
-        kind: what is broken: charges, refunds or reviews.
+        kind: what is broken, such as charges, refunds or reviews.
         name: the mutant's.
         run: runs it in this scenario, or in any: the schedule of that number. Returns a violation, if there is one.
     """

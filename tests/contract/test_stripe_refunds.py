@@ -106,6 +106,6 @@ def test_a_lookup_reads_every_page(refunds: StripeRefunds, paid: str, monkeypatc
         refunds.create(refund_of(paid, refund, 1))
     monkeypatch.setattr(charges_gateway, "_PAGE_SIZE", 2)
     assert len(refunds.find_refunds(paid, "rfd_" + "a" * 32)) == 1
-    monkeypatch.setattr(charges_gateway, "_REFUND_PAGES_MAX", 2)
+    monkeypatch.setattr(charges_gateway, "_PAGES_MAX", 2)
     with pytest.raises(LookupInconclusive):
         refunds.find_refunds(paid, "rfd_" + "a" * 32)

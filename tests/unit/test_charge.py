@@ -80,7 +80,7 @@ def test_a_replayed_create_is_retrieved(service: ChargeHarness) -> None:
     service.deliver()
     service.lose_row()
     assert service.deliver() == Done()
-    assert service.stripe.operations == ["create", "confirm", "create", "retrieve"]
+    assert service.stripe.operations == ["create", "confirm", "create", "retrieve", "refunds", "disputes"]
     assert service.outcome == ("SUCCEEDED", "pi_0")
     assert service.stripe.charged == ["pi_0"]
 
@@ -224,7 +224,7 @@ def test_a_redrive_after_13_days_finds_the_charge(service: ChargeHarness) -> Non
     service.stripe.forget_keys()
     service.passes(13 * 24 * 3600)
     assert service.deliver() == Done()
-    assert service.stripe.operations[2:] == ["create", *lookup_of(2)]
+    assert service.stripe.operations[2:] == ["create", *lookup_of(2), "refunds", "disputes"]
     assert service.outcome == ("SUCCEEDED", "pi_0")
     assert service.stripe.charged == ["pi_0"]
 
@@ -550,6 +550,22 @@ def test_the_alarm_of_a_review_is_raised_before_the_row_says_so(service: ChargeH
     service.passes()
     service.deliver()
     assert service.row["state"] == "NEEDS_REVIEW"
+
+
+@pytest.mark.parametrize("keys", ["remembered", "forgotten"])
+def test_an_order_placed_again_knows_its_refunds_and_disputes(service: ChargeHarness, keys: str) -> None:
+    """Both services lost it, and its client retries: found under its key or by a lookup, it is PAID as it was."""
+    service.deliver()
+    service.stripe.refund_by_hand("pi_0", 1099)
+    service.stripe.disputed("pi_0", "needs_response")
+    service.lose_row()
+    if keys == "forgotten":
+        service.stripe.forget_keys()
+        service.now = OLD
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", "pi_0")
+    assert (service.row["amount_refunded_minor"], service.row["dispute_status"]) == (1099, "needs_response")
+    assert "Alarm" in service.counted
 
 
 def test_a_request_that_we_mend_within_the_hour_is_charged(service: ChargeHarness) -> None:

@@ -148,6 +148,23 @@ def test_a_lost_row_is_recovered(endpoint: WebhookHarness) -> None:
     assert len(endpoint.stripe.intents) == 1
 
 
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_recovered_row_knows_its_refunds_and_disputes(endpoint: WebhookHarness, newest_first: bool) -> None:
+    """The scheduled run reads the newest event first: the refund's finds no row. An order that was refunded in full is
+    not PAID with nothing refunded, and a dispute is an alarm once more."""
+    endpoint.paid()
+    paid = endpoint.stripe.webhooks[-1]
+    events = [paid, endpoint.stripe.refund_by_hand("pi_0", 3000), endpoint.stripe.disputed("pi_0", "needs_response")]
+    endpoint.dynamodb.tables["payments"].clear()
+    endpoint.counted.clear()
+    seen = []
+    for event in events[::-1] if newest_first else events:
+        assert endpoint.send(event) == 200
+        seen.append((endpoint.row.amount_refunded_minor, endpoint.row.disputes))
+    assert seen == [(3000, {"dp_pi_0_0": "needs_response"})] * 3
+    assert (endpoint.counted.count("Discrepancy.LOST_ROW"), endpoint.counted.count("ChargeDisputed")) == (1, 1)
+
+
 def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: WebhookHarness) -> None:
     """It is somebody's money: no row is made up, a person has to check."""
     endpoint.paid()
@@ -413,6 +430,7 @@ def test_a_dispute_is_an_alarm_before_it_is_written(endpoint: WebhookHarness) ->
     endpoint.counted.clear()
     assert endpoint.send(event) == 200
     assert endpoint.counted.count("ChargeDisputed") == 1
+    assert endpoint.row.disputes == {"dp_pi_0_0": "needs_response"}
 
 
 def test_somebody_elses_dispute_is_acknowledged(endpoint: WebhookHarness) -> None:

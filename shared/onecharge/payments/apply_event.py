@@ -20,7 +20,7 @@ from enum import StrEnum
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent
 from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.reconcile import TRIES, ReconcileTools, reconcile_event, report_disputes
+from onecharge.payments.reconcile import TRIES, ReconcileTools, reconcile_event, recover_row, report_disputes
 from onecharge.payments.refunds.protocol import (
     FinalizeRefund,
     FoundRefund,
@@ -120,10 +120,13 @@ def _order_of(event: StripeEvent, tools: ReconcileTools) -> str | None:
 
 
 def _row_of(event: StripeEvent, order_id: str | None, tools: ReconcileTools) -> Payment | None:
-    """The order's row, if its PaymentIntent is the event's."""
+    """The order's row, if its PaymentIntent is the event's. A lost one is written again, by the charge's own rules."""
     if order_id is None:
         return None
     payment = tools.charge.store.read(order_id)
+    if payment is None and event.payment_intent_id is not None:
+        recover_row(order_id, event.payment_intent_id, tools)
+        payment = tools.charge.store.read(order_id)
     if payment is not None and payment.payment_intent_id == event.payment_intent_id:
         return payment
     # The order shows the refunds and the dispute of its own PaymentIntent only.

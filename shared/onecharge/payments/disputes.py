@@ -1,15 +1,24 @@
-"""Disputes of a PaymentIntent: which of Stripe's statuses counts, and which of them asks for a response.
+"""What happens to a charge afterwards: its refunds and disputes; which status of these counts or asks for a response.
 
 A status that this module does not know is open. Source: Stripe API reference, "The Dispute object", `status`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 CLOSED_DISPUTES = ("won", "lost", "warning_closed", "prevented")
 """The dispute is over. A lost one may still be appealed."""
 
 Disputes = Mapping[str, str]
 """Stripe's status of each dispute of one PaymentIntent, by its id; the newest dispute first."""
+
+
+@dataclass(frozen=True)
+class AfterCharge:
+    """What Stripe shows of a PaymentIntent that succeeded."""
+
+    amount_refunded_minor: int
+    disputes: Disputes
 
 
 def needs_response(status: str) -> bool:

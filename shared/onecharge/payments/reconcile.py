@@ -9,7 +9,7 @@ once the row says what Stripe says, another event of the same change raises none
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -33,7 +33,7 @@ from onecharge.payments.charges.protocol import (
     is_stopped,
     stop,
 )
-from onecharge.payments.disputes import Disputes, new_requests
+from onecharge.payments.disputes import AfterCharge, Disputes, new_requests
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
@@ -99,6 +99,9 @@ _STATES = {
     Discrepancy.CANCELED: PaymentState.CANCELED,
 }
 """What the row becomes."""
+
+_RECOVERED = (Discrepancy.LOST_ROW, Discrepancy.PAID, Discrepancy.PAID_LATE)
+"""A PaymentIntent succeeded that the row does not name, or there is none: its refunds and disputes are unknown, too."""
 
 _CAUSES = {
     Discrepancy.LOST_ROW: Cause.ROW_LOST,
@@ -253,6 +256,10 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
         return False
     if cause := _CAUSES.get(discrepancy):
         tools.report(f"Discrepancy.{discrepancy.name}", cause, discrepancy, payment, intent, order_id=order_id)
+    if discrepancy in _RECOVERED and (payment is None or payment.payment_intent_id != intent.payment_intent_id):
+        intent = replace(intent, after_charge=tools.steps.look_back(intent, tools))
+        about = {"order_id": order_id, "payment_intent_id": intent.payment_intent_id}
+        report_disputes({}, intent.after_charge.disputes if intent.after_charge else {}, tools, **about)
     match discrepancy:
         case Discrepancy.LOST_ROW:
             _recover(order_id, intent, tools)
@@ -273,6 +280,13 @@ def _expire(order_id: str, payment: Payment, intent: StripeIntent, tools: "Recon
     if canceled is None or canceled.is_open:
         raise EventDeferred("an expired PaymentIntent could not be canceled")
     _correct(order_id, payment, canceled, tools)
+
+
+def recover_row(order_id: str, payment_intent_id: str, tools: "ReconcileTools") -> None:
+    """Write an order's lost row again, if this PaymentIntent succeeded. Raises OUTAGES."""
+    intent = retrieve(payment_intent_id, tools)
+    if intent is not None:
+        _correct(order_id, None, intent, tools)
 
 
 def _recover(order_id: str, intent: StripeIntent, tools: "ReconcileTools") -> None:
@@ -309,7 +323,8 @@ def _write(payment: Payment, final: Finalize, tools: "ReconcileTools") -> None:
 def _final(state: PaymentState, intent: StripeIntent) -> Finalize:
     code = OTHER_MONEY if state is PaymentState.NEEDS_REVIEW else None
     if state is not PaymentState.DECLINED:
-        return Finalize(state, intent.payment_intent_id, intent.generation, code=code)
+        after = intent.after_charge
+        return Finalize(state, intent.payment_intent_id, intent.generation, code=code, after_charge=after)
     # A PaymentIntent that requires action is canceled as abandoned only when it expires.
     expired = intent.cancellation_reason == CancelReason.ABANDONED
     return Finalize(
@@ -335,6 +350,11 @@ def refresh(shown: StripeIntent, tools: "ReconcileTools") -> StripeIntent | None
     return retrieve(shown.payment_intent_id, tools)
 
 
+def look_back(intent: StripeIntent, tools: "ReconcileTools") -> AfterCharge:
+    """Refunds and disputes of a PaymentIntent that the row did not know of."""
+    return tools.charge.gateway.after_charge(intent.payment_intent_id)
+
+
 def _intent_of(response: StripeResponse) -> StripeIntent | None:
     if response.failure is None:
         return response.intent
@@ -348,6 +368,7 @@ class ReconcileSteps:
     """The steps of reconciling, by name: the simulation replaces one to see that a broken protocol is caught."""
 
     find_discrepancy: Callable[..., Discrepancy] = find_discrepancy
+    look_back: Callable[[StripeIntent, "ReconcileTools"], AfterCharge | None] = look_back
     refresh: Callable[[StripeIntent, "ReconcileTools"], StripeIntent | None] = refresh
     refund_canceled_order: Callable[[Payment, StripeIntent, RefundTools], object] = refund_canceled_order
 

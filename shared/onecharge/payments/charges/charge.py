@@ -105,7 +105,9 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
     if response.intent and not response.failure:
         # A replay proves the PaymentIntent's id, not its current status.
         replayed = response.is_replay
-        return retrieve(response.intent.payment_intent_id, tools) if replayed else response.intent
+        if not replayed:
+            return response.intent
+        return _looking_back(retrieve(response.intent.payment_intent_id, tools), tools)
     failure = _failure_of(response)
     match CHARGE_RULES[failure.kind].action:
         case ChargeAction.NEXT_KEY:
@@ -155,6 +157,7 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools"
         found = tools.gateway.find_payment_intents(row.request, now=tools.instruments.now(), has_time=tools.has_time)
     except (LookupInconclusive, stripe.StripeError) as error:
         raise Release("lookup inconclusive", alarm=_cause_of(error)) from error
+    found = [_looking_back(each, tools) for each in found]
     own_id = own.payment_intent_id if own else None
     others = {intent.payment_intent_id: intent for intent in found if intent.payment_intent_id != own_id}
     decision = tools.steps.decide_after_lookup(row, own, list(others.values()))
@@ -168,6 +171,17 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools"
         case CancelFound():
             raise Release("a PaymentIntent that was found could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
     return decision
+
+
+def _looking_back(found: StripeIntent, tools: "ChargeTools") -> StripeIntent:
+    """With refunds and disputes, if it succeeded: the row that knew of them is lost."""
+    if found.status != "succeeded":
+        return found
+    tools.require_time()
+    try:
+        return replace(found, after_charge=tools.gateway.after_charge(found.payment_intent_id))
+    except (LookupInconclusive, stripe.StripeError) as error:
+        raise Release("refunds and disputes not read", alarm=_cause_of(error)) from error
 
 
 def retrieve(payment_intent_id: str, tools: "ChargeTools") -> StripeIntent:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import stripe
 
 from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment, StripeIntent
-from onecharge.payments.disputes import Disputes
+from onecharge.payments.disputes import AfterCharge, Disputes
 from onecharge.payments.stripe_responses import (
     Failure,
     LookupInconclusive,
@@ -33,10 +33,11 @@ from onecharge.runtime.parallel import Parallel, one_after_another
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
-    from stripe.params import DisputeListParams, PaymentIntentCreateParams, PaymentIntentListParams, RefundListParams
+    from stripe.params import PaymentIntentCreateParams, PaymentIntentListParams
 
 _PAGE_SIZE = 100
-_REFUND_PAGES_MAX = 20
+_PAGES_MAX = 20
+"""Of a PaymentIntent's refunds, or disputes."""
 _LIST_PAGES_MAX = 1000
 """Of one part of a lookup's window. It bounds an operator's lookup; a worker's time ends long before."""
 WINDOW_PARTS = 4
@@ -216,6 +217,10 @@ class StripeGateway:
                 raise NoSuchPaymentIntent from None
             raise
 
+    def after_charge(self, payment_intent_id: str) -> AfterCharge:
+        """The refunds and disputes of a PaymentIntent, for a row that did not know of it. Raises as below."""
+        return AfterCharge(self.amount_refunded(payment_intent_id), self.disputes(payment_intent_id))
+
     def amount_refunded(self, payment_intent_id: str) -> int:
         """The amount refunded so far in minor units, by us or by hand, without refunds that failed.
 
@@ -228,21 +233,20 @@ class StripeGateway:
 
     def disputes(self, payment_intent_id: str) -> Disputes:
         """All disputes of a PaymentIntent. Raises as `amount_refunded`."""
-        parameters: DisputeListParams = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
-        page = self.client.v1.disputes.list(parameters)
-        if page.has_more:
-            raise LookupInconclusive
-        return {each.id: each.status for each in page.data}
+        return {each.id: each.status for each in _all_of(self.client.v1.disputes.list, payment_intent_id)}
 
 
 def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterator[stripe.Refund]:
     """All refunds of a PaymentIntent: the list is immediate and complete. Raises as `StripeGateway.amount_refunded`."""
+    return _all_of(client.v1.refunds.list, payment_intent_id)
+
+
+def _all_of(read: Callable[[Any], Any], payment_intent_id: str) -> Iterator[Any]:
+    """A PaymentIntent's refunds or disputes, page by page."""
     after: str | None = None
-    for _ in range(_REFUND_PAGES_MAX):
-        parameters: RefundListParams = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
-        if after is not None:
-            parameters["starting_after"] = after
-        page = client.v1.refunds.list(parameters)
+    for _ in range(_PAGES_MAX):
+        parameters = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
+        page = read(parameters if after is None else {**parameters, "starting_after": after})
         yield from page.data
         if not page.has_more:
             return

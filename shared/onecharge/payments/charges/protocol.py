@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
-from onecharge.payments.disputes import Disputes
+from onecharge.payments.disputes import AfterCharge, Disputes, new_requests
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -171,6 +171,8 @@ class StripeIntent:
     """Of `last_payment_error`: Stripe's decline code, or its error code; None if no confirm has failed."""
     advice_code: str | None = None
     client_secret: str | None = field(default=None, repr=False)
+    after_charge: AfterCharge | None = None
+    """What was read beside it, if it succeeded before this row knew of it: the row was lost, and with it these sums."""
 
     @property
     def is_open(self) -> bool:
@@ -268,10 +270,13 @@ class Finalize:
     declined_charge_id: str | None = None
     stripe_message: str | None = field(default=None, repr=False)
     stripe_request_id: str | None = None
+    after_charge: AfterCharge | None = None
 
     @property
     def alarm(self) -> Cause | None:
         """Why a person has to see it, if so."""
+        if self.after_charge and new_requests({}, self.after_charge.disputes):
+            return Cause.CHARGE_DISPUTED
         if self.state is not PaymentState.NEEDS_REVIEW:
             return None
         return Cause.MONEY_DIFFERS if self.code in (OTHER_MONEY, SEVERAL_SUCCEEDED) else Cause.NEEDS_REVIEW
@@ -427,6 +432,7 @@ def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
         code=intent.error_code if declined else None,
         advice_code=intent.advice_code if declined else None,
         declined_charge_id=intent.latest_charge if open_for_another else None,
+        after_charge=intent.after_charge if state is PaymentState.SUCCEEDED else None,
     )
 
 

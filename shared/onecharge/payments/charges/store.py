@@ -23,7 +23,7 @@ from onecharge.payments.charges.protocol import (
     Payment,
     StripeIntent,
 )
-from onecharge.payments.disputes import Disputes, status_of
+from onecharge.payments.disputes import AfterCharge, Disputes, status_of
 from onecharge.payments.leases import (
     LEASE_IS_FREE,
     ROW_IS_NEW,
@@ -315,6 +315,7 @@ def final_changes(final: Finalize, now: int) -> Changes:
         "declined_charge_id": final.declined_charge_id,
         "stripe_message": final.stripe_message,
         "stripe_request_id": final.stripe_request_id,
+        **_known_of(final.after_charge),
     }
     given = {name: value for name, value in optional.items() if value is not None}
     sets = {"#state": ":state", "finalized_at": ":now", "lease_expires_at": ":zero"}
@@ -351,7 +352,16 @@ def recovered_item(order_id: str, intent: StripeIntent, *, correlation_id: str, 
         # Higher than the lost row's, which grew by one with each write: consumers take the higher revision as newer.
         "revision": now,
         "expires_at": now + RETENTION_SECONDS,
+        **_known_of(intent.after_charge),
     }
+
+
+def _known_of(after: AfterCharge | None) -> dict[str, Any]:
+    """The attributes of refunds and disputes."""
+    if after is None:
+        return {}
+    disputed = {"disputes": after.disputes, "dispute_status": status_of(after.disputes)} if after.disputes else {}
+    return {"amount_refunded_minor": after.amount_refunded_minor, **disputed}
 
 
 def _key(order_id: str) -> dict[str, str]:

@@ -1,0 +1,86 @@
+"""Refunds by hand, disputes and second charges: the row ends as Stripe shows them, whatever is lost or comes late."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.protocol import Payment, StripeIntent
+from onecharge.payments.disputes import AfterCharge, Disputes
+from onecharge.payments.reconcile import Discrepancy, find_discrepancy
+from testing.simulation.after_charge import after_charge_world
+from testing.simulation.explore import violation_of
+from testing.simulation.stored import is_caught
+from testing.simulation.world import Violation, World
+
+SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000
+SCHEDULES_FOR_A_MUTANT = 3_000
+MET = {
+    *("refunded by hand", "disputed", "charged twice", "row lost", "crash after the effect"),
+    *("webhook: ChargeDisputed", "reconciler: ChargeDisputed", "webhook: ChargeRefunded"),
+    *("webhook: Discrepancy.LOST_ROW", "charged twice: SUCCEEDED", "charged twice: NEEDS_REVIEW"),
+}
+"""Everything that such a schedule may meet."""
+
+
+def test_a_row_ends_with_stripes_refunds_and_disputes(is_nightly: bool) -> None:
+    """Whichever events come when; and no event ends a review of two charges."""
+    met: Counter[str] = Counter()
+    for number in range(SCHEDULES_NIGHTLY if is_nightly else SCHEDULES):
+        world = after_charge_world(number)
+        violation = violation_of(world)
+        assert violation is None, f"schedule {number}\n{violation}"
+        met += world.coverage
+    assert MET - met.keys() == set()
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def _asking(mutant: type[StripeGateway]) -> Callable[[World], None]:
+    def mutate(world: World) -> None:
+        world.service.gateway = mutant(world.service.gateway.client, world.service.gateway.parallel)
+
+    return mutate
+
+
+class _ForgetsWhatFollowed(StripeGateway):
+    def after_charge(self, payment_intent_id: str) -> AfterCharge:
+        return AfterCharge(0, {})
+
+
+class _ReadsOneDispute(StripeGateway):
+    def disputes(self, payment_intent_id: str) -> Disputes:
+        return dict(list(super().disputes(payment_intent_id).items())[:1])
+
+
+def _recovers_without_looking_back(world: World) -> None:
+    world.service.reconcile_steps = replace(world.service.reconcile_steps, look_back=lambda *_: None)
+
+
+def _ends_any_review(world: World) -> None:
+    def found(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
+        return find_discrepancy(replace(payment, code=None) if payment else None, intent, **given)
+
+    world.service.reconcile_steps = replace(world.service.reconcile_steps, find_discrepancy=found)
+
+
+MUTANTS: Mapping[str, Callable[[World], None]] = {
+    "a lost row comes back without refunds and disputes": _recovers_without_looking_back,
+    "an order placed again has no refunds and disputes": _asking(_ForgetsWhatFollowed),
+    "one dispute taken for all": _asking(_ReadsOneDispute),
+    "an event ends a review of two charges": _ends_any_review,
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_careless_handling_is_caught(name: str) -> None:
+    """Each mutant, by the schedule that is stored for it or by another one of its scenario."""
+
+    def run(scenario: str | None, number: int) -> Violation | None:
+        return violation_of(after_charge_world(number, MUTANTS[name], of=scenario))
+
+    assert is_caught("after the charge", name, run, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"
