@@ -23,7 +23,6 @@ class OrderDetails(OrderView):
     """The status of an order, with what only this route shows."""
 
     items: list[ItemView] = Field(description="Empty for an order of an invoice or a subscription.")
-
     refunds: Refunds
 
 

@@ -50,7 +50,6 @@ class OrderRequest(BaseModel):
     currency: Currency
     payment_method: PaymentMethodId
     items: Annotated[list[OrderLine], Field(min_length=1, max_length=100)]
-
     amount: AmountMinor | None = Field(
         default=None,
         description="What the customer was shown, in the minor unit of the currency. The order is refused if it "
