@@ -30,7 +30,7 @@ from onecharge.payments.charges.protocol import (
 )
 from onecharge.payments.disputes import CLOSED_DISPUTES
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
-from onecharge.payments.refunds.protocol import Refund
+from onecharge.payments.refunds.protocol import Refund, alarm_of_pending
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
 from ops.facts import Facts, IntentFacts, RefundFacts
@@ -443,6 +443,8 @@ def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Fi
         )
     elif row.state is RefundState.FAILED:
         yield broken(Cause.REFUND_FAILED, f"{refund_id}: {row.failure_code}")
+    elif alarm_of_pending(row.pending_reason):
+        yield broken(Cause.REFUND_HELD, f"{refund_id}: {row.pending_reason}")
     if requested is None:
         return
     outcome = REFUND_OUTCOMES[REFUND_EVENT_TYPES[row.state]]

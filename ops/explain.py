@@ -183,7 +183,7 @@ def _of_intent(each: IntentFacts) -> Iterator[Moment]:
         yield Moment(each.canceled_at, "stripe", f"{name} was canceled: {intent.cancellation_reason or 'no reason'}")
     for refund in each.refunds:
         whose = metadata_of(refund).get("refund_id") or "made by hand"
-        reason = getattr(refund, "failure_reason", None)
+        reason = getattr(refund, "failure_reason", None) or getattr(refund, "pending_reason", None)
         money = as_money(refund.amount, intent.currency)
         what = f"{refund.id} ({whose}) of {money} is {refund.status}" + (f", {reason}" if reason else "")
         yield Moment(refund.created, "stripe", what)
@@ -198,7 +198,8 @@ def _of_refunds(facts: Facts) -> Iterator[Moment]:
             what = f"{refund.refund_id} was requested: {as_money(asked.amount_minor, asked.currency)}"
             yield Moment(_epoch(asked.requested_at), "orders", what)
         if refund.row is not None and refund.row.finalized_at is not None:
-            code = f": {refund.row.failure_code}" if refund.row.failure_code else ""
+            reason = refund.row.failure_code or refund.row.pending_reason
+            code = f": {reason}" if reason else ""
             yield Moment(refund.row.finalized_at, "refunds", f"{refund.refund_id} became {refund.row.state}{code}")
 
 

@@ -147,6 +147,7 @@ class Cause(Enum):
         f"{_GIVE_BACK}; the row follows, immediately: {_RECONCILE}",
     )
     REFUND_FAILED = ("a refund failed", _GIVE_BACK)
+    REFUND_HELD = ("Stripe holds a refund", "if our balance is too low, top it up (Dashboard, Balances)")
     REFUND_NEEDS_REVIEW = (
         "a person has to decide about a refund",
         "python -m ops review resolve {order_id} --refund {refund_id} --as refund-made, or refund-failed, --reason …",

@@ -51,6 +51,10 @@ class RefundView(ResponseModel):
     status: RefundState
     amount: int = Field(description="In the minor unit of the order's currency.")
     requested_at: Timestamp
+    pending_reason: str | None = Field(
+        default=None,
+        description="Why Stripe has not sent the money yet, such as `insufficient_funds`: our balance is too low.",
+    )
 
 
 Refunds = Annotated[list[RefundView], Field(description="The oldest first.")]
@@ -81,7 +85,7 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
         },
     )
     # A retry gets the response of the first try, whatever the refund's status is by now.
-    shown = {**_view(refund), "status": RefundState.PENDING}
+    shown = {**_view(refund), "status": RefundState.PENDING, "pending_reason": None}
     accepted = AcceptedRefund(**shown, order_id=order_id, currency=refund.currency)
     headers = {"X-Correlation-Id": refund.correlation_id, "Location": f"/orders/{order_id}"}
     return request.respond(HTTPStatus.ACCEPTED, accepted, headers | ({} if is_new else REPLAYED))
@@ -150,6 +154,7 @@ def _view(refund: StoredRefund) -> dict[str, Any]:
         "status": refund.status,
         "amount": refund.amount_minor,
         "requested_at": refund.requested_at,
+        **({"pending_reason": refund.pending_reason} if refund.pending_reason else {}),
     }
 
 

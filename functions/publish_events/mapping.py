@@ -102,9 +102,11 @@ def refund_outcome_from_item(item: Item) -> RefundOutcomeEvent | None:
         currency=row["currency"],
         stripe_refund_id=row.get("stripe_refund_id"),
         failure_code=row.get("failure_code"),
+        pending_reason=row.get("pending_reason"),
+        revision=row["revision"],
         occurred_at=datetime.fromtimestamp(row["finalized_at"], UTC),
     )
-    return RefundOutcomeEvent.of(event_type, outcome, revision=row["revision"], correlation_id=row["correlation_id"])
+    return RefundOutcomeEvent.of(event_type, outcome, correlation_id=row["correlation_id"])
 
 
 TABLES: Mapping[str, EventFromItem] = {

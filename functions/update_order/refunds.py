@@ -1,6 +1,7 @@
 """The outcome of a refund, written to it; the amount of a refund that failed can be refunded again."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
@@ -48,6 +49,8 @@ def update_refund(
         logger.info("refund of a canceled order", extra=fields)
         return Done()
     is_moved = before in transition.origins
+    if not is_moved and before is transition.status is RefundState.SUCCEEDED:
+        _write_pending_reason(orders, refunds_table, event.data)
     count(f"RefundStatus.{transition.status}" if is_moved else "RefundUpdateIgnored")
     logger.info("refund updated" if is_moved else "refund update ignored: stale or duplicate", extra=fields)
     if is_moved and before is RefundState.SUCCEEDED:
@@ -99,9 +102,12 @@ def _outcome(
     refunds_table: str, outcome: RefundOutcome, transition: RefundTransition, expected: RefundState
 ) -> "UpdateTypeDef":
     code = outcome.failure_code or None
-    changes = {"#status": ":status", **({"failure_code": ":code"} if code else {})}
+    changes = {"#status": ":status", "outcome_revision": ":revision"}
+    given = {"failure_code": code, "pending_reason": outcome.pending_reason}
+    changes |= {name: f":{name}" for name, value in given.items() if value}
     update, kept = status_update(outcome.order_id, changes, waits=waits(transition.status), at=outcome.occurred_at)
-    values = {":status": transition.status, ":expected": expected, ":amount": outcome.amount_minor, ":code": code}
+    values = {":status": transition.status, ":expected": expected, ":amount": outcome.amount_minor}
+    values |= {":revision": outcome.revision, **{f":{name}": value for name, value in given.items()}}
     return {
         "TableName": refunds_table,
         "Key": to_item({"order_id": outcome.order_id, "refund_id": outcome.refund_id}),
@@ -111,6 +117,22 @@ def _outcome(
         "ExpressionAttributeValues": to_item({**values, **kept}),
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
+
+
+def _write_pending_reason(orders: OrderStore, refunds_table: str, outcome: RefundOutcome) -> None:
+    """Write what the newest revision of the refund's row says: Stripe may begin or cease to hold it."""
+    reason = " REMOVE pending_reason" if outcome.pending_reason is None else ", pending_reason = :reason"
+    with suppress(orders.client.exceptions.ConditionalCheckFailedException):
+        orders.client.update_item(
+            TableName=refunds_table,
+            Key=to_item({"order_id": outcome.order_id, "refund_id": outcome.refund_id}),
+            UpdateExpression=f"SET outcome_revision = :revision{reason}",
+            ConditionExpression="#status = :succeeded AND outcome_revision < :revision",
+            ExpressionAttributeNames={"#status": "status"},
+            ExpressionAttributeValues=expression_values(
+                revision=outcome.revision, reason=outcome.pending_reason, succeeded=RefundState.SUCCEEDED
+            ),
+        )
 
 
 def _release(orders: OrderStore, outcome: RefundOutcome) -> "UpdateTypeDef":

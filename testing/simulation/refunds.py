@@ -73,6 +73,7 @@ class MadeRefund:
     status: str
     created: int
     currency: str = "eur"
+    pending_reason: str | None = None
 
     @property
     def is_live(self) -> bool:
@@ -257,6 +258,23 @@ class MemoryRefunds:
             )
         )
 
+    def holds(self, made: MadeRefund, reason: str | None) -> None:
+        """Stripe holds the refund for this reason, or sends it (None); an event says so."""
+        made.pending_reason, made.status = reason, "pending" if reason else "succeeded"
+        self.events.append(
+            RefundEvent(
+                event_id=f"evt_{len(self.events)}",
+                type="refund.updated",
+                created=self.io.now(),
+                order_id=ORDER_ID,
+                payment_intent_id=PAYMENT_INTENT,
+                stripe_refund_id=made.id,
+                status=made.status,
+                refund_id=made.metadata.get("refund_id"),
+                pending_reason=reason,
+            )
+        )
+
     def amount_refunded(self) -> int:
         return sum(each.amount for each in self.refunds if each.is_live)
 
@@ -329,6 +347,8 @@ class RefundScenario:
     by_hand: bool = False
     """Somebody refunds at Stripe by hand, so that there is too little left."""
     late_seconds: int = 20 * HOUR
+    holds: bool = False
+    """Stripe holds refunds while the balance is too low, and sends them later."""
 
 
 @dataclass
@@ -523,6 +543,12 @@ class RefundWorld:
             return
         if scenario.by_hand and self.choices.happens(0.02):
             self.note(f"by hand: {self.stripe.make(500, {})}", "by hand")
+        live = [each for each in self.stripe.refunds if each.is_live]
+        if scenario.holds and live and self.choices.happens(0.1):
+            reason = (None, "insufficient_funds", "processing")[self.choices.pick(3)]
+            held = live[self.choices.pick(len(live))]
+            self.note(f"{held.id} is pending: {reason}", "held")
+            self.stripe.holds(held, reason)
         if (scenario.banks_return or scenario.by_hand) and self.choices.happens(0.02):
             self.bank_returns_one()
 
@@ -624,10 +650,15 @@ class RefundWorld:
                 raise Violation("said to be FAILED, and refunded", self.timeline)
 
     def check_the_sum(self) -> None:
-        """The payment's row has the sum that Stripe shows."""
+        """The payment's row has the sum that Stripe shows, and each refund's row why it is pending."""
         shown = int(self.dynamodb.tables[PAYMENTS][ORDER_ID,].get("amount_refunded_minor", {"N": "0"})["N"])
         if shown != self.stripe.amount_refunded():
             raise Violation(f"the payment's row says that {shown} is refunded", self.timeline)
+        for (_, refund_id), row in self.rows.items():
+            reasons = [each.pending_reason for each in self.stripe.live(refund_id)]
+            is_made = row["state"]["S"] == RefundState.SUCCEEDED
+            if is_made and [row.get("pending_reason", {}).get("S")] != reasons:
+                raise Violation(f"{refund_id} is pending for {reasons}, and its row says otherwise", self.timeline)
 
     def check_the_end(self) -> None:
         for event in self.refunds:

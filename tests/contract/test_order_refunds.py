@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import permutations
 from typing import Any, Self
 from uuid import uuid4
 
@@ -71,7 +72,9 @@ class RefundShop(Shop):
         )
         return self.refunds.store_and_reserve(refund, order)
 
-    def outcome(self, refund: StoredRefund, event_type: RefundOutcomeType) -> bool:
+    def outcome(
+        self, refund: StoredRefund, event_type: RefundOutcomeType, *, revision: int = 1, reason: str | None = None
+    ) -> bool:
         """Handle a refund's outcome; returns whether it changed the refund."""
         self.counted.clear()
         data = RefundOutcome(
@@ -81,9 +84,11 @@ class RefundShop(Shop):
             amount_minor=refund.amount_minor,
             currency="EUR",
             failure_code="charge_disputed" if event_type is EventType.REFUND_FAILED else None,
+            pending_reason=reason,
+            revision=revision,
             occurred_at=NOW,
         )
-        event = RefundOutcomeEvent.of(event_type, data, revision=1, correlation_id="c")
+        event = RefundOutcomeEvent.of(event_type, data, correlation_id="c")
         done = update_refund(
             event,
             orders=self.orders,
@@ -200,6 +205,29 @@ def test_a_refund_in_review_succeeds_or_fails(
     assert not shop.outcome(refund, EventType.REFUND_NEEDS_REVIEW)
     assert [each.status for each in shop.refunds.of_order(shop.order_id)] == [status]
     assert 2500 - shop.order.refunded_minor == left
+
+
+@pytest.mark.parametrize("revisions", list(permutations((3, 4, 5))))
+def test_a_refund_shows_why_stripe_holds_it(shop: RefundShop, revisions: tuple[int, ...]) -> None:
+    """As the newest revision of the refund's row says, in whichever order the events come."""
+    refund, _ = shop.refund(400, "key")
+    reasons = {3: "insufficient_funds", 4: "processing", 5: None}
+    for revision in revisions:
+        shop.outcome(refund, EventType.REFUND_SUCCEEDED, revision=revision, reason=reasons[revision])
+    found = shop.refunds.find(shop.order_id, refund.refund_id)
+    assert found is not None
+    assert (found.status, found.pending_reason) == (RefundState.SUCCEEDED, None)
+
+
+def test_a_refund_that_is_held_says_so(shop: RefundShop) -> None:
+    """Also if it was not at first."""
+    for number, first in enumerate([None, "insufficient_funds"]):
+        refund, _ = shop.refund(100, f"key {number}")
+        for revision, reason in ((3, first), (4, "insufficient_funds")):
+            shop.outcome(refund, EventType.REFUND_SUCCEEDED, revision=revision, reason=reason)
+        found = shop.refunds.find(shop.order_id, refund.refund_id)
+        assert found is not None
+        assert found.pending_reason == "insufficient_funds"
 
 
 def test_an_outcome_with_another_amount_is_an_error(shop: RefundShop) -> None:

@@ -66,6 +66,23 @@ def test_no_schedule_of_refunds_breaks_an_invariant(is_nightly: bool) -> None:
     assert MET - met.keys() == set()
 
 
+def is_held(number: int, mutate: Break = lambda world: None) -> Violation | None:
+    """A schedule in which Stripe holds refunds for lack of balance."""
+    scenario = RefundScenario(fault_probability=0.05, crash_probability=0.02, holds=True)
+    world = RefundWorld(scenario, SeededChoices(number), mutate)
+    try:
+        world.run_all()
+    except Violation as violation:
+        return violation
+    return None
+
+
+def test_a_row_says_why_stripe_holds_its_refund() -> None:
+    """In whichever order the events come; a protocol that ignores these events is caught."""
+    assert [violation for number in range(150) if (violation := is_held(number))] == []
+    assert any(is_held(number, events_are_ignored) for number in range(20))
+
+
 # ---------------------------------------------------------------- what is not promised
 
 

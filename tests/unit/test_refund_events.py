@@ -57,6 +57,35 @@ def test_late_repeated_and_disordered_events_are_harmless(service: RefundHarness
     assert service.row["state"] == "FAILED"
 
 
+def test_a_refund_that_stripe_holds_says_why(service: RefundHarness) -> None:
+    """Too little balance is an alarm, whenever it begins; once Stripe sends the refund, the reason is gone."""
+    service.deliver()
+    [made] = service.stripe.refunds
+    shown = []
+    for reason in ("insufficient_funds", "processing", "insufficient_funds", None):
+        service.stripe.holds(made, reason)
+        status = made.status
+        first = service.happens(status, pending_reason=reason)
+        assert (first, service.happens(status, pending_reason=reason)) == (RefundDiscrepancy.PENDING, None)
+        shown.append((service.row.get("pending_reason"), service.row["state"], service.counted.count("Alarm")))
+    assert shown == [
+        ("insufficient_funds", "SUCCEEDED", 1),
+        ("processing", "SUCCEEDED", 1),
+        ("insufficient_funds", "SUCCEEDED", 2),
+        (None, "SUCCEEDED", 2),
+    ]
+
+
+def test_a_refund_that_is_held_from_the_beginning_is_an_alarm(service: RefundHarness) -> None:
+    """Stripe's answer to its create says so."""
+    service.loses_the_answer()
+    service.stripe.refunds[0].pending_reason = "insufficient_funds"
+    service.passes()
+    assert service.deliver() == Done()
+    assert (service.row["state"], service.row["pending_reason"]) == ("SUCCEEDED", "insufficient_funds")
+    assert "Alarm" in service.counted
+
+
 def test_an_event_may_overtake_the_worker(service: RefundHarness) -> None:
     """The worker was answered `pending` and would write SUCCEEDED; its write is refused."""
 

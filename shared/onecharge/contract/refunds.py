@@ -67,6 +67,10 @@ class RefundOutcome(OrderFact):
     currency: Currency
     stripe_refund_id: str | None = Field(default=None, max_length=255)
     failure_code: str | None = Field(default=None, max_length=255)
+    pending_reason: str | None = Field(default=None, max_length=255)
+    """Why Stripe has not sent the money yet, such as `insufficient_funds`; only with `succeeded`."""
+    revision: int = Field(default=0, ge=0)
+    """The revision of the refund's row: of two events of a refund, the one with the higher revision is newer."""
     occurred_at: AwareDatetime
 
 
@@ -94,10 +98,10 @@ class RefundOutcomeEvent(CloudEvent[RefundOutcome]):
     type: RefundOutcomeType
 
     @classmethod
-    def of(cls, event_type: RefundOutcomeType, outcome: RefundOutcome, *, revision: int, correlation_id: str) -> Self:
+    def of(cls, event_type: RefundOutcomeType, outcome: RefundOutcome, *, correlation_id: str) -> Self:
         """The one event of this revision of the refund's row: its id is the same each time."""
         return cls(
-            id=f"{outcome.refund_id}:{event_type.rpartition('.')[2]}:{revision}",
+            id=f"{outcome.refund_id}:{event_type.rpartition('.')[2]}:{outcome.revision}",
             source=PAYMENT_SERVICE,
             type=event_type,
             subject=outcome.order_id,

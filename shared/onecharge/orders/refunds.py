@@ -60,7 +60,8 @@ REFUND_OUTCOMES: Mapping[RefundOutcomeType, RefundTransition] = {
 class StoredRefund(BaseModel):
     """An item of the OrderRefunds table.
 
-    It may have more attributes, which are never read back: `failure_code`, `waiting_shard` or `expires_at`.
+    It may have more attributes, which are never read back: `failure_code`, `outcome_revision`, `waiting_shard` or
+    `expires_at`.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
@@ -79,6 +80,8 @@ class StoredRefund(BaseModel):
 
     # Written by refund_order, then by update_order.
     status: RefundState
+    pending_reason: str | None = None
+    """Why Stripe has not sent the money yet; only with SUCCEEDED."""
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> Self:

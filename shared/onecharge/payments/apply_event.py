@@ -26,6 +26,7 @@ from onecharge.payments.refunds.protocol import (
     FoundRefund,
     FrozenRefund,
     Refund,
+    alarm_of_pending,
     refund_id_of_canceled_order,
 )
 from onecharge.payments.stripe_events import (
@@ -156,6 +157,7 @@ class RefundDiscrepancy(StrEnum):
     LOST_ROW = "it failed, and there is no row: the row is written again as FAILED"
     MADE_AFTER_FAILED = "the row says FAILED, and Stripe shows a refund"
     SEVERAL = "several refunds of one id"
+    PENDING = "Stripe says another reason why it is pending, or sends it by now: the row says so"
 
 
 _REFUND_ALARMS = {
@@ -176,8 +178,11 @@ def find_refund_discrepancy(refund: Refund | None, found: Sequence[FoundRefund])
     if len(found) > 1:
         return RefundDiscrepancy.SEVERAL
     if live:
-        is_failed = refund is not None and refund.state is RefundState.FAILED
-        return RefundDiscrepancy.MADE_AFTER_FAILED if is_failed else RefundDiscrepancy.NONE
+        if refund is not None and refund.state is RefundState.FAILED:
+            return RefundDiscrepancy.MADE_AFTER_FAILED
+        is_made = refund is not None and refund.state is RefundState.SUCCEEDED
+        is_other = is_made and refund and refund.pending_reason != live[0].pending_reason
+        return RefundDiscrepancy.PENDING if is_other else RefundDiscrepancy.NONE
     if not found:
         return RefundDiscrepancy.NONE
     if refund is None:
@@ -201,21 +206,32 @@ def _correct_refund(event: RefundEvent, tools: ReconcileTools) -> None:
         tools.charge.instruments.count(f"RefundDiscrepancy.{discrepancy.name}")
         tools.charge.instruments.log(
             f"refund event: {discrepancy}",
-            alarm=_REFUND_ALARMS.get(discrepancy),
+            alarm=_REFUND_ALARMS.get(discrepancy) or _alarm_of_change(discrepancy, found),
             refund_id=refund_id,
             stripe_refund_id=event.stripe_refund_id,
             **_log_fields(event, order_id),
         )
-        if discrepancy not in (RefundDiscrepancy.RETURNED, RefundDiscrepancy.LOST_ROW):
-            return
-        if _write_failed(event, refund, found[0], tools):
+        match discrepancy:
+            case RefundDiscrepancy.RETURNED | RefundDiscrepancy.LOST_ROW:
+                is_written = _write_failed(event, refund, found[0], tools)
+            case RefundDiscrepancy.PENDING if refund:
+                is_written = tools.refund.store.record_pending_reason(refund, found[0].pending_reason)
+            case _:
+                return
+        if is_written:
             return
     raise EventDeferred("the row kept changing")
 
 
+def _alarm_of_change(discrepancy: RefundDiscrepancy, found: Sequence[FoundRefund]) -> Cause | None:
+    return alarm_of_pending(found[0].pending_reason) if discrepancy is RefundDiscrepancy.PENDING else None
+
+
 def _says_the_same(refund: Refund, event: RefundEvent) -> bool:
-    state = RefundState.FAILED if event.has_failed else RefundState.SUCCEEDED
-    return (refund.state, refund.stripe_refund_id) == (state, event.stripe_refund_id)
+    if event.has_failed:
+        return (refund.state, refund.stripe_refund_id) == (RefundState.FAILED, event.stripe_refund_id)
+    said = RefundState.SUCCEEDED, event.stripe_refund_id, event.pending_reason
+    return (refund.state, refund.stripe_refund_id, refund.pending_reason) == said
 
 
 def _find(event: RefundEvent, refund: Refund | None, tools: ReconcileTools) -> list[FoundRefund]:

@@ -18,6 +18,7 @@ import stripe
 
 from onecharge.payments.charges.gateway import found_intent
 from onecharge.payments.charges.protocol import StripeIntent
+from onecharge.payments.refunds.gateway import found_refund
 from onecharge.payments.stripe_responses import metadata_of, order_id_of
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
@@ -101,6 +102,7 @@ class RefundEvent(StripeEvent):
     status: str
     refund_id: str | None
     """Ours; None for a refund that was made by hand."""
+    pending_reason: str | None = None
 
     @property
     def has_failed(self) -> bool:
@@ -133,7 +135,14 @@ def parse_event(event: Any) -> StripeEvent | None:
     if event.type in _DISPUTE_TYPES:
         return DisputeEvent(**about)
     refund_id = metadata_of(made).get("refund_id")
-    return RefundEvent(**about, stripe_refund_id=made.id, status=made.status or "none", refund_id=refund_id)
+    found = found_refund(made)
+    return RefundEvent(
+        **about,
+        stripe_refund_id=made.id,
+        status=found.status,
+        refund_id=refund_id,
+        pending_reason=found.pending_reason,
+    )
 
 
 # ---------------------------------------------------------------- Stripe's list of events

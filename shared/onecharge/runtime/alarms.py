@@ -30,6 +30,8 @@ class Cause(StrEnum):
     """No rule can finish the order: a person decides."""
     REFUND_FAILED = "RefundFailed"
     """A refund failed, or was returned: the customer does not get the money."""
+    BALANCE_TOO_LOW = "BalanceTooLow"
+    """Stripe holds a refund until the account's balance is topped up."""
     OVERDUE = "Overdue"
     """An order or a refund has waited for its outcome for a day."""
     CHARGE_DISPUTED = "ChargeDisputed"

@@ -202,7 +202,7 @@ def test_a_message_with_the_outcome_of_a_refund() -> None:
         | {"occurred_at": PLACED_AT}
     )
     succeeded, failed = (
-        RefundOutcomeEvent.of(type_, data, revision=1, correlation_id="c")
+        RefundOutcomeEvent.of(type_, data, correlation_id="c")
         for type_ in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED)
     )
     cases = [

@@ -331,6 +331,10 @@ REFUNDS: dict[str, tuple[Facts, Cause, Severity]] = {
         *(Cause.REFUND_DIFFERS, BROKEN),
     ),
     "failed": (of_refund(requested("FAILED"), refund("FAILED", failure_code="x")), Cause.REFUND_FAILED, BROKEN),
+    "held": (
+        of_refund(requested("SUCCEEDED"), refund("SUCCEEDED", pending_reason="insufficient_funds")),
+        *(Cause.REFUND_HELD, BROKEN),
+    ),
     "in review": (of_refund(requested("NEEDS_REVIEW"), refund("NEEDS_REVIEW")), Cause.REFUND_NEEDS_REVIEW, BROKEN),
     "its outcome is lost": (of_refund(requested("PENDING"), SUCCEEDED), Cause.REFUND_OUTCOME_NOT_APPLIED, BROKEN),
     "resolved, and its outcome is lost": (

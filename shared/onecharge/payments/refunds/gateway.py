@@ -77,6 +77,7 @@ def found_refund(refund: stripe.Refund) -> FoundRefund:
     """What the protocol needs to know of a refund that the SDK returned."""
     # The SDK's objects have no attribute for what a response leaves out.
     attempt = metadata_of(refund).get("attempt", "")
+    is_pending = getattr(refund, "status", None) == "pending"
     is_attempt = attempt.isdecimal() and 1 <= int(attempt) <= ATTEMPTS_MAX
     return FoundRefund(
         stripe_refund_id=refund.id,
@@ -84,6 +85,7 @@ def found_refund(refund: stripe.Refund) -> FoundRefund:
         amount_minor=refund.amount,
         currency=refund.currency.upper(),
         failure_reason=getattr(refund, "failure_reason", None),
+        pending_reason=getattr(refund, "pending_reason", None) if is_pending else None,
         attempt=int(attempt) if is_attempt else 1,
         created=getattr(refund, "created", 0),
     )

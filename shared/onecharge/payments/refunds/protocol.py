@@ -101,6 +101,8 @@ class Refund:
     """Since when Stripe refuses the request as invalid: a permanent failure."""
     stripe_refund_id: str | None = None
     failure_code: str | None = None
+    pending_reason: str | None = None
+    """Why Stripe has not sent the money yet, if it says so; only with SUCCEEDED."""
     finalized_at: int | None = None
     last_emitted_at: int | None = None
     is_internal: bool = False
@@ -159,6 +161,8 @@ class FoundRefund:
     amount_minor: int
     currency: str
     failure_reason: str | None = None
+    pending_reason: str | None = None
+    """Of one that is pending: `processing`, `charge_pending` or `insufficient_funds`."""
     attempt: int = 1
     created: int = 0
 
@@ -279,6 +283,7 @@ class FinalizeRefund:
     """Why a person has to see it, if so."""
     stripe_message: str | None = field(default=None, repr=False)
     stripe_request_id: str | None = None
+    pending_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -340,7 +345,18 @@ def _finalize(request: FrozenRefund, found: FoundRefund) -> FinalizeRefund:
     code: str | None = kind if rule.state is RefundState.NEEDS_REVIEW else None
     if rule.state is RefundState.FAILED:
         code = found.failure_reason or found.status
-    return FinalizeRefund(rule.state or RefundState.NEEDS_REVIEW, found.stripe_refund_id, code, rule.alarm)
+    return FinalizeRefund(
+        rule.state or RefundState.NEEDS_REVIEW,
+        found.stripe_refund_id,
+        code,
+        rule.alarm or alarm_of_pending(found.pending_reason),
+        pending_reason=found.pending_reason,
+    )
+
+
+def alarm_of_pending(pending_reason: str | None) -> Cause | None:
+    """Stripe holds the refund until the balance is topped up, and fails it in the end."""
+    return Cause.BALANCE_TOO_LOW if pending_reason == "insufficient_funds" else None
 
 
 def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> FinalizeRefund | LookUpLater:

@@ -97,6 +97,12 @@ class RefundStore(LeasedTable[Refund, FinalizeRefund]):
         item = recovered_item(request, final, correlation_id=correlation_id, now=now, is_internal=is_internal)
         return self._put_new(item)
 
+    def record_pending_reason(self, refund: Refund, reason: str | None) -> bool:
+        """Write why Stripe has not sent the money yet; None: it has. False if the row has changed since."""
+        removed = Changes({}, {}, removes=["pending_reason"])
+        written = Changes({"pending_reason": ":reason"}, {"reason": reason})
+        return self._write_if_unchanged(refund, written if reason else removed)
+
     def _row_of(self, item: Mapping[str, Any]) -> Refund:
         return refund_of(item)
 
@@ -142,6 +148,7 @@ def refund_of(item: Mapping[str, Any]) -> Refund:
         refused_at=values.get("refused_at"),
         stripe_refund_id=values.get("stripe_refund_id"),
         failure_code=values.get("failure_code"),
+        pending_reason=values.get("pending_reason"),
         finalized_at=values.get("finalized_at"),
         last_emitted_at=values.get("last_emitted_at"),
         is_internal=values.get("is_internal", False),
@@ -156,12 +163,14 @@ def final_changes(final: FinalizeRefund, now: int) -> Changes:
         "failure_code": final.code,
         "stripe_message": final.stripe_message,
         "stripe_request_id": final.stripe_request_id,
+        "pending_reason": final.pending_reason,
     }
     given = {name: value for name, value in optional.items() if value is not None}
     sets = {"#state": ":state", "finalized_at": ":now", "lease_expires_at": ":zero", "expires_at": ":expires_at"}
     sets |= {name: f":{name}" for name in given}
     values = {"state": final.state, "now": now, "zero": 0, "expires_at": now + RETENTION_SECONDS, **given}
-    return Changes(sets, values, removes=["lease_owner"])
+    removes = ["lease_owner"] if final.pending_reason else ["lease_owner", "pending_reason"]
+    return Changes(sets, values, removes)
 
 
 def recovered_item(
