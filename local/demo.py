@@ -6,8 +6,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from rich.console import Console
 
@@ -19,7 +20,7 @@ from local.observe import NotIdle, wait_until_idle
 from local.stack import PROJECT, Stack, published, running_stack
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.faults import Fault
-from local.terminal import run_in_terminal
+from local.terminal import Stopped, run_in_terminal
 from local.work_dir import sole_user_of
 from testing.arguments import Arguments, at_least
 from testing.arguments import seed as seed_of
@@ -72,7 +73,7 @@ def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
         messages += batch
 
 
-def keep(traffic: Traffic, console: Console) -> NoReturn:
+def keep(traffic: Traffic, console: Console) -> None:
     """Say which orders are worth a look, and how; the stack runs until Ctrl-C."""
     traffic.stack.stripe.settings(webhooks_by_themselves=True)
     told: dict[str, str] = {}
@@ -83,8 +84,9 @@ def keep(traffic: Traffic, console: Console) -> NoReturn:
     console.print("\nThe stack still runs, until Ctrl-C. In another terminal, in this folder:")
     for what, order_id in told.items():
         console.print(f".venv/bin/python -m ops explain {order_id}  # {what}", soft_wrap=True, highlight=False)
-    while True:
-        signal.pause()
+    with suppress(Stopped):
+        while True:
+            signal.pause()
 
 
 _WORTH_A_LOOK: dict[str, Callable[[PlannedOrder], bool]] = {
