@@ -69,8 +69,10 @@ def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
     if not is_terminal:
         console.width = 10_000
     for part in report.parts:
-        if isinstance(part, Table):
+        if isinstance(part, Table) and part.rows:
             console.print(_as_rich(part))
+        elif isinstance(part, Table):
+            console.print(Text(redacted(f"{part.title}: none")), soft_wrap=True)
         else:
             console.print(Text(redacted(part)), soft_wrap=True)
 

@@ -186,3 +186,10 @@ def test_no_secret_is_ever_printed() -> None:
             show(report, as_json=as_json, out=out)
             assert secret not in out.getvalue()
             assert "[redacted]" in out.getvalue()
+
+
+def test_a_table_without_rows_says_so() -> None:
+    """A title and a header alone would look as if something were cut off."""
+    out = io.StringIO()
+    show(Report({}, [Table("the payments that need review", ("order id", "reason"), [])]), as_json=False, out=out)
+    assert out.getvalue() == "the payments that need review: none\n"
