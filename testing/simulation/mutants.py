@@ -368,6 +368,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "every decline is this attempt's": _deciding(_every_decline_is_ours),
     "a decline is tried again": _deciding(_no_decline_ends_an_attempt),
     "a stored failure taken for an answer": _takes(ResponseKind.STORED_FAILURE, for_=ResponseKind.DECLINED),
+    "a replayed refusal is sent again": _takes(ResponseKind.STORED_REFUSAL, for_=ResponseKind.ACCOUNT),
     "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
     "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),

@@ -86,6 +86,8 @@ class _Stored:
     created: int
     answer: "Callable[[bool], Any] | None" = None
     """Given whether it is a replay; None while the first request runs."""
+    is_refused: bool = False
+    replays: int = 0
 
 
 def error(status: int | None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
@@ -102,7 +104,17 @@ _BEFORE: Mapping[str, Callable[[], stripe.StripeError]] = {
     "503": lambda: error(503, type="api_error"),
     "401": lambda: error(401, type="invalid_request_error"),
 }
-_AROUND = ("500 never", "500 after", "500 later", "502 unstored", "502 later", "drop after", "time-out")
+_REFUSALS_REPLAYED_MAX = 20
+_AROUND = (
+    "balance too low",
+    "500 never",
+    "500 after",
+    "500 later",
+    "502 unstored",
+    "502 later",
+    "drop after",
+    "time-out",
+)
 
 
 @dataclass
@@ -181,6 +193,7 @@ class MemoryRefunds:
                 raise error(409, type="idempotency_error", code="idempotency_key_in_use")
             if stored.parameters != parameters:
                 raise error(400, type="idempotency_error")
+            stored.replays += 1
             return stored.answer(True)
         kind = self.io.fault("stripe refund", _AROUND)
         if kind in ("502 unstored", "502 later"):
@@ -193,6 +206,7 @@ class MemoryRefunds:
         finally:
             # Stripe goes on with what it has received, whether or not anybody still waits for it.
             stored.answer = self._executed(parameters, key, kind)
+            stored.is_refused = kind == "balance too low"
         if kind == "time-out":
             self.io.pass_time(10)
         self.io.pause("stripe refund answered")
@@ -204,6 +218,12 @@ class MemoryRefunds:
         def failed(replay: bool) -> Any:
             raise error(500, replay=replay, type="api_error")
 
+        def too_little(replay: bool) -> Any:
+            raise error(400, replay=replay, type="invalid_request_error", code="balance_insufficient")
+
+        if kind == "balance too low":
+            # A refusal whose execution had begun is stored.
+            return too_little
         if kind in ("500 never", "500 later"):
             if kind == "500 later":
                 self._roll_forward(parameters, None)
@@ -349,6 +369,8 @@ class RefundScenario:
     late_seconds: int = 20 * HOUR
     holds: bool = False
     """Stripe holds refunds while the balance is too low, and sends them later."""
+    only_refund_faults: frozenset[str] | None = None
+    """If given, a request to refund meets no others once Stripe has received it."""
 
 
 @dataclass
@@ -419,6 +441,8 @@ class RefundWorld:
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
             return None
+        if kinds == _AROUND and self.scenario.only_refund_faults is not None:
+            kinds = sorted(self.scenario.only_refund_faults)
         kind = kinds[self.choices.pick(len(kinds))]
         self.note(f"{where}: {kind}", f"{where}: {kind}")
         return kind
@@ -641,7 +665,12 @@ class RefundWorld:
         return RefundState(row["state"]["S"]) if row else None
 
     def check(self) -> None:
-        """Never more than was asked for, and never any of what is said to have failed."""
+        """Never more than was asked for, and never any of what is said to have failed. No refusal is replayed for long,
+        unless rows are lost, or the refund is so old that only its first key is used."""
+        begins_again = self.scenario.lose_rows or self.scenario.stale_rows or self.time >= T0 + 20 * HOUR
+        replays = max((each.replays for each in self.stripe.keys.values() if each.is_refused), default=0)
+        if replays > _REFUSALS_REPLAYED_MAX and not begins_again:
+            raise Violation("a stored refusal is sent for again and again", self.timeline)
         for event in self.refunds:
             live = self.stripe.live(event.data.refund_id)
             if sum(each.amount for each in live) > event.data.amount_minor:

@@ -18,7 +18,7 @@ from testing.simulation.dynamodb import Item
 from testing.simulation.scenarios import ATTACKS
 from testing.simulation.service import IN_WORK, MAY_BECOME, PAYMENTS, REVIEW, RowKey, RowView, State
 from testing.simulation.service import RECONCILE_BOUNDS as PERSON_BOUNDS
-from testing.simulation.stripe import _failed
+from testing.simulation.stripe import Answer, Effect, _failed
 from testing.simulation.world import Scenario, Violation, WatchedStripe, World
 
 _HOUR = 3600
@@ -28,15 +28,27 @@ _GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card
 _RESOLUTIONS = (Resolution.PAID, Resolution.RETRY, Resolution.CANCEL)
 
 
+_INVALID = _failed(400, type="invalid_request_error", code="parameter_unknown", param="x")
+
+
 class RefusingStripe(WatchedStripe):
-    """Refuses what would create or confirm as invalid, for as long as the world says so. No key stores it."""
+    """Refuses what would create or confirm as invalid, for as long as the world says so; a key may store it."""
 
     def reach(self, where: str) -> None:
         super().reach(where)
         assert isinstance(self.io, ReviewWorld)
-        if self.io.is_refused and where in ("create", "confirm"):
+        if self.io.is_refused and not self.io.keys_store_refusals and where in ("create", "confirm"):
             self.io.met("a request is refused as invalid")
-            _failed(400, type="invalid_request_error", code="parameter_unknown", param="x").give()
+            _INVALID.give()
+
+    def _take_effect(
+        self, effect: Effect, execute: Callable[[str | None], Answer], kind: str | None, received: int, key: str
+    ) -> Answer:
+        assert isinstance(self.io, ReviewWorld)
+        if self.io.is_refused and self.io.keys_store_refusals and key.startswith("order:"):
+            self.io.met("a request is refused as invalid, and its key stores that")
+            return _INVALID
+        return super()._take_effect(effect, execute, kind, received, key)
 
 
 class ReviewWorld(World):
@@ -47,6 +59,7 @@ class ReviewWorld(World):
 
     def __post_init__(self) -> None:
         self.refused_until = 0
+        self.keys_store_refusals = False
         self.reviews = 0
         self.was_refused = False
         self.to_be_sent: set[RowKey] = set()
@@ -67,6 +80,7 @@ class ReviewWorld(World):
         if not self.was_refused and self.choices.happens(0.2):
             self.was_refused = True
             self.refused_until = self.time + 2 * _HOUR
+            self.keys_store_refusals = self.choices.happens(0.5)
             self._note("Stripe refuses our requests for two hours", fault="requests refused")
         if self.rows and self.reviews < _REVIEWS_MAX and self.choices.happens(0.15 if self._in_review() else 0.01):
             self.reviews += 1

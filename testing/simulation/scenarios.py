@@ -230,6 +230,9 @@ ATTACKS: dict[str, Scenario] = {
     "several cards, rows lost and stale": replace(
         _ATTACK, orders=((_DECLINED, _GOOD),), copies=1, row_loss_probability=0.02, stale_row_probability=0.02
     ),
+    "refusals that a key stores": replace(
+        _ATTACK, harsh_stripe=True, fault_probability=0.15, only_stripe_faults=frozenset({"403 stored", "drop after"})
+    ),
     "processing, and late 500s": replace(
         _ATTACK,
         harsh_stripe=True,

@@ -93,6 +93,7 @@ _AROUND_HARSH: Mapping[str, Effect] = {
     "503 stored, executed an hour later": Effect(3600, 503),
     "424 stored": Effect(None, 424),
     "429 stored": Effect(None, 429),
+    "403 stored": Effect(None, 403),
 }
 _PROCESSING = {"processing": None, "500, processing": 500}
 _CANCELED_BY_STRIPE = "canceled by Stripe"
@@ -246,6 +247,11 @@ class Answer:
     stored: bool = True
     """Whether a key repeats it: validation and conflicts are not remembered."""
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it says that nothing was executed, and not why the PaymentIntent forbids it."""
+        return self.status in (400, 403, 404) and "payment_intent" not in self.body
+
     def give(self, *, replayed: bool = False) -> Any:
         response = _REPLAYED if replayed else _FIRST
         if self.status == 200:
@@ -314,6 +320,7 @@ class Stored:
     request: tuple[str, Mapping[str, Any]]
     created: int
     answer: Answer | None = None
+    refusals_replayed: int = 0
 
 
 @dataclass(frozen=True)
@@ -464,6 +471,8 @@ class MemoryStripe:
             return _OTHER_REQUEST.give()
         if self.harsh:
             self.io.met("stripe: stored answer replayed")
+        if stored.answer.is_refusal:
+            stored.refusals_replayed += 1
         return stored.answer.give(replayed=True)
 
     def _take_effect(

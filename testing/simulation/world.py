@@ -77,6 +77,8 @@ TOKEN_WAITS_SECONDS = (0, 2, 6)
 """How long a worker waits for a token of Stripe's rate limit."""
 _ANOTHER_CARD_SECONDS = (0, 60, 3600, 23 * 3600)
 """How long a customer takes to try another card."""
+_REFUSALS_REPLAYED_MAX = 20
+"""A worker that was told so may die before it stores what follows. A row that was lost begins again."""
 _LATE_SECONDS = 2 * DAY + 3600
 """By then Stripe has executed what it will execute of what it has answered with a 500."""
 
@@ -1013,6 +1015,9 @@ class World:
         """After each step; what concerns a row is seen when it is written."""
         if self.broken:
             raise Violation(self.broken, self.timeline)
+        replayed = 0 if self.lost else max((each.refusals_replayed for each in self.stripe.keys.values()), default=0)
+        if replayed > _REFUSALS_REPLAYED_MAX:
+            raise Violation("a stored refusal is sent for again and again", self.timeline)
         charges = self.stripe.charges
         if len(charges) > self.charges_seen:
             for charge in charges[self.charges_seen :]:

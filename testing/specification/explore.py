@@ -184,7 +184,7 @@ def canonical(s: State, shared: dict[Hashable, Hashable], *, is_exact: bool = Fa
         # A confirm's key says whether there is an answer; for a PaymentIntent that has ended, not even that.
         keys = tuple(
             [
-                (key, answer if key[0] == "create" else answer in ("500", "unexpected state"))
+                (key, answer if key[0] == "create" else answer in ("500", "refusal", "unexpected state"))
                 for key, answer in keys
                 if key[0] == "create" or intents[key[1]].status in _LIVE  # type: ignore[index]
             ]

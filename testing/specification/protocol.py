@@ -86,7 +86,8 @@ def _create(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
                 is_safe = is_replay and "lookup only for a fresh create" in broken
                 yield from _date(after, created, Intent(generation), label, broken, is_safe=is_safe)
         else:
-            if is_replay and after.row and after.row.lease_owner == w.id:
+            is_retried = answer == "refusal" and "a replayed refusal is sent again" in broken
+            if is_replay and not is_retried and after.row and after.row.lease_owner == w.id:
                 after = after._replace(row=after.row._replace(generation=generation + 1))
             yield label, finish(after, w)
 
@@ -242,8 +243,9 @@ def _confirm(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     yield from _refused(s, w)
     key: Key = ("confirm", index, attempt, *([w.id] if "a second confirm key" in broken else []))
     for what, after, answer, is_replay in send_with_key(s, key, lambda s: confirm(s, index, attempt)):
-        label, unusable = f"confirms {index}: {what}", answer in ("500", "unexpected state")
-        if answer == "500" and not is_replay:
+        label, unusable = f"confirms {index}: {what}", answer in ("500", "refusal", "unexpected state")
+        is_retried = answer == "refusal" and "a replayed refusal is sent again" in broken
+        if answer in ("500", "refusal") and (not is_replay or is_retried):
             yield label, finish(after, w)
         elif unusable or (is_replay and "no retrieve after a replayed confirm" not in broken):
             yield label, move_to(after, w, "retrieve", confirmed="unusable" if unusable else "answered")

@@ -80,6 +80,7 @@ class Left(NamedTuple):
     reconcile: int = 0
     crash: int = 0
     error: int = 0  # 500s: executed now, later or never, stored or not.
+    refusal: int = 0  # Stripe refuses a request, and its key replays that.
     strike: int = 0  # Stripe cancels a PaymentIntent by itself.
     stop: int = 0  # A person cancels a PaymentIntent in the Dashboard: as fraudulent, say.
     backup: int = 0
@@ -214,6 +215,8 @@ def send_with_key(
         for what, after in (("500, not executed", failed), ("500, executed later", later), *executed):
             yield what, after, "500", False
             yield f"{what}, stored", _store(after, key, "500"), "500", False
+    if refused := use_up(s, "refusal"):
+        yield "refused, stored", _store(refused, key, "refusal"), "refusal", False
 
 
 def _store(s: State, key: Key, answer: str | int) -> State:

@@ -111,6 +111,56 @@ def test_a_stored_failure_is_followed_by_the_next_generation(service: ChargeHarn
     assert service.stripe.charged == ["pi_1"]
 
 
+REPLAYED = [
+    answer(403, replay=True),
+    answer(404, replay=True),
+    answer(400, replay=True, code="parameter_unknown"),
+    answer(400, replay=True, code="amount_too_large"),
+]
+
+
+@pytest.mark.parametrize("replayed", REPLAYED)
+def test_a_replayed_refusal_of_a_create_is_followed_by_the_next_generation(
+    service: ChargeHarness, replayed: Any
+) -> None:
+    """Nothing was executed under that key, and nothing ever will be. It is no alarm: the first refusal was."""
+    service.stripe.next("create", replayed)
+    assert service.deliver() == Done()
+    assert service.stripe.sent("create") == [CREATE_0, CREATE_1]
+    assert (service.outcome, "Alarm" in service.counted) == (("SUCCEEDED", "pi_0"), False)
+
+
+@pytest.mark.parametrize("replayed", REPLAYED)
+def test_a_replayed_refusal_of_a_confirm_abandons_the_payment_intent(service: ChargeHarness, replayed: Any) -> None:
+    """An attempt has one key for each PaymentIntent: another PaymentIntent has another one."""
+    service.stripe.next("confirm", replayed)
+    assert service.deliver() == Done()
+    assert service.stripe.sent("confirm") == [CONFIRM_0, f"order:{ORDER_ID}:1:pi_1"]
+    assert service.stripe.intent("pi_0").cancellation_reason == "abandoned"
+    assert service.outcome == ("SUCCEEDED", "pi_1")
+
+
+def test_a_replayed_refusal_of_the_payment_method_declines(service: ChargeHarness) -> None:
+    """It is the answer to this attempt; another card is another attempt."""
+    service.stripe.next("confirm", answer(400, replay=True, code="resource_missing", param="payment_method"))
+    assert service.deliver() == Done()
+    assert service.outcome == ("DECLINED", "pi_0")
+
+
+def test_a_refused_account_gets_one_generation_for_each_delivery(service: ChargeHarness) -> None:
+    """Its refusals are stored, each under its key. One that is not replayed ends the delivery, with an alarm; the next
+    delivery begins where this one ended."""
+    service.io.faults["stripe_create"] = "403 stored"
+    assert service.deliver() == BackOff()
+    for _ in range(2):
+        service.io.faults["stripe_create"] = "403 stored"
+        assert service.deliver() == BackOff()
+    assert service.counted.count("Alarm") == 3
+    assert service.stripe.sent("create") == [CREATE_0, CREATE_0, CREATE_1, CREATE_1, CREATE_2]
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", "pi_0")
+
+
 def test_without_its_row_an_order_leads_to_the_same_generation(service: ChargeHarness) -> None:
     """The stored failures lead each worker to the same PaymentIntent."""
     service.io.faults["stripe_create"] = STORED_FAILURE

@@ -88,6 +88,17 @@ def test_only_composite_alarms_notify_and_each_alarm_is_in_exactly_one() -> None
     assert sorted(children) == sorted(METRIC_ALARMS)
 
 
+def test_what_one_order_can_cause_for_a_day_mutes_no_other_cause() -> None:
+    """A composite alarm that is in ALARM does not notify again for another child, and one that another rule excludes
+    silences it: so these are alone, and no rule excludes them."""
+    lasting = {"StripeAccount", "StripeInconclusive", "NeedsReview", "Overdue"}
+    of_each = {name: set(children_of(each)) for name, each in COMPOSITES.items()}
+    assert {name for name, children in of_each.items() if children & lasting and len(children) > 1} == set()
+    excluded = {name for each in COMPOSITES.values() for name in re.findall(r"NOT ALARM\(\$\{(\w+)\}\)", rule_of(each))}
+    assert excluded == {"StripeUnavailable"}
+    assert of_each["StripeUnavailable"] & lasting == set()
+
+
 def test_the_topic_is_as_urgent_as_the_description_says() -> None:
     """A page at any time, or a warning in working hours."""
     topics = {"PAGE": ["Ref PageTopic"], "WARNING": ["Ref WarningTopic"]}

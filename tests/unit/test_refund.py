@@ -12,7 +12,7 @@ from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
 from testing.refund_harness import EVENT, REFUND_ID, RefundHarness, crash, requested_with
-from testing.simulation.refunds import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, MemoryRefunds, error
+from testing.simulation.refunds import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, T0, MemoryRefunds, error
 
 
 @pytest.fixture
@@ -111,6 +111,39 @@ def test_a_stored_500_that_is_never_executed_needs_a_person_after_a_day(service:
         assert service.deliver() == disposition
     assert service.outcome == ("NEEDS_REVIEW", [])
     assert service.counted.count("Alarm") == 4
+
+
+def test_a_stored_refusal_is_followed_by_the_next_key(service: RefundHarness) -> None:
+    """Too little balance: once it is topped up, the next delivery makes the refund, not the next day's."""
+    service.io.faults["stripe_refund"] = "balance too low"
+    assert service.deliver() == BackOff()
+    assert service.counted.count("Alarm") == 1
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
+    assert len(service.stripe.keys) == 2
+
+
+def test_a_refused_account_gets_one_key_for_each_delivery(service: RefundHarness) -> None:
+    """A refusal that is not replayed ends the delivery; the row keeps how many keys are used up."""
+    for number in range(3):
+        service.io.faults["stripe_refund"] = "balance too low"
+        assert service.deliver() == BackOff()
+        assert (len(service.stripe.keys), service.row.get("key_number", 0)) == (number + 1, number)
+
+
+def test_no_later_key_is_used_from_22_hours_on(service: RefundHarness) -> None:
+    """Stripe may forget the first key soon, and beside it a later one would refund again. 47 hours after the request
+    nothing can be executed under a later key any more, and the first one is sent again."""
+    for _ in range(2):
+        service.io.faults["stripe_refund"] = "balance too low"
+        service.deliver()
+    for age_hours in (22, 46):
+        service.passes(T0 + age_hours * HOUR - service.io.time)
+        assert service.deliver() == BackOff()
+        assert service.refunded == []
+    service.passes(HOUR)
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
 
 
 def test_a_500_whose_key_may_be_forgotten_is_not_sent_again(service: RefundHarness) -> None:

@@ -23,8 +23,8 @@ from testing.refund_harness import EVENT
 from testing.simulation.refunds import ORDER_ID, PAYMENT_INTENT, error
 
 
-def invalid(status: int, code: str | None = None, **details: Any) -> stripe.StripeError:
-    return error(status, type="invalid_request_error", code=code, **details)
+def invalid(status: int, code: str | None = None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
+    return error(status, replay=replay, type="invalid_request_error", code=code, **details)
 
 
 def test_a_refund_of_other_money_needs_a_person() -> None:
@@ -56,8 +56,15 @@ KINDS: dict[RefundResponseKind, list[stripe.StripeError]] = {
     RefundResponseKind.REFUSED: [
         invalid(400, "charge_already_refunded"),
         invalid(400, "charge_disputed"),
+        invalid(400, "charge_disputed", replay=True),
+        invalid(400, "amount_too_large", replay=True),
         invalid(400, "amount_too_large"),
         invalid(400, message="Refund amount (€4.00) is greater than unrefunded amount on charge (€1.00)"),
+    ],
+    RefundResponseKind.REFUSAL_REPLAYED: [
+        invalid(400, "balance_insufficient", replay=True),
+        invalid(403, replay=True),
+        invalid(400, "parameter_unknown", replay=True),
     ],
     RefundResponseKind.INVALID: [
         invalid(400, "parameter_unknown"),
@@ -74,6 +81,7 @@ def test_each_answer_is_of_one_kind(kind: RefundResponseKind) -> None:
 
 _ROW_OF = {
     RefundAction.RETRY: "stays PENDING: looked up, then sent again",
+    RefundAction.NEXT_KEY: "stays PENDING: looked up, then sent under the next key",
     RefundAction.LOOK_UP_ONLY: "stays PENDING: looked up, never sent again; after a day NEEDS_REVIEW",
     RefundAction.REFUSE: "stays PENDING: looked up, then sent again; after an hour NEEDS_REVIEW",
     RefundAction.LOOK_UP_THEN_FAIL: (
@@ -84,6 +92,7 @@ _MESSAGE_OF = {
     RefundAction.FINALIZE: "done",
     RefundAction.LOOK_UP_THEN_FAIL: "done",
     RefundAction.RETRY: "backoff",
+    RefundAction.NEXT_KEY: "backoff",
     RefundAction.LOOK_UP_ONLY: "backoff, then done",
     RefundAction.REFUSE: "backoff, then done",
 }

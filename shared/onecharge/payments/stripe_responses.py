@@ -33,6 +33,9 @@ class ResponseKind(StrEnum):
     OTHER_OBJECT = "an answer about another object: other metadata than a create has sent, or another id"
     RETRYABLE = "409, 424, 429, 500, 502, 503, 504"
     STORED_FAILURE = "any of these with Idempotent-Replayed: the key is answered so forever"
+    STORED_REFUSAL = (
+        "another refusal with Idempotent-Replayed: nothing was executed, and the key is answered so forever"
+    )
     DECLINED = "402 card_error"
     PAYMENT_METHOD_REFUSED = "a payment method that is unknown, used up, unactivated or of another customer"
     AMOUNT_REFUSED = "an amount below Stripe's minimum or above its maximum, or a currency that it does not take"
@@ -86,6 +89,9 @@ _ACCOUNT_CODES = frozenset(
         "not_allowed_on_standard_account charge_exceeds_transaction_limit tls_version_unsupported"
     ).split()
 )
+_REFUSALS = (ResponseKind.ACCOUNT, ResponseKind.NOT_FOUND, ResponseKind.INVALID, ResponseKind.AMOUNT_REFUSED)
+"""Their cause may be gone while the key still replays them. What a payment method is refused for stays: an attempt has
+one key, and another card is another attempt."""
 # Stripe has no error code for these: only the message distinguishes them (Stripe API, error messages of confirm).
 _USED_UP = "previously used"
 # Whoever has an access token can name any PaymentMethod: of another type, made with the publishable key, or one of test
@@ -130,6 +136,8 @@ def classify(error: stripe.StripeError) -> Failure:
     details: Any = error.error
     code = getattr(details, "code", None) or error.code
     kind, code = _kind_and_code(error, details, code)
+    if kind in _REFUSALS and is_replay(error.headers):
+        kind = ResponseKind.STORED_REFUSAL
     return Failure(
         kind,
         code=code,

@@ -8,7 +8,7 @@ Only this module confirms, which is the one request that charges. protocol.py sa
 as pure functions; payments/work.py finalizes the row as `charge` says, or releases its lease.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import stripe
@@ -52,7 +52,6 @@ def charge(row: Payment, tools: "ChargeTools") -> Finalize:
         WriteRefused: another worker has claimed the row, or has stored another PaymentIntent.
     """
     steps = tools.steps
-    key_was_misused = False
     confirm_result = ConfirmResult.UNANSWERED
     intent = steps.retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None
     for _ in range(STEPS_MAX):
@@ -70,10 +69,9 @@ def charge(row: Payment, tools: "ChargeTools") -> Finalize:
             case Create(generation):
                 created = steps.create(row, generation, tools)
                 if isinstance(created, SpentKey):
-                    key_was_misused |= created.has_other_parameters
-                    row, intent = replace(row, generation=generation + 1), None
+                    row, intent = created.next_row(row, generation), None
                     continue
-                if key_was_misused or tools.keys_may_be_forgotten(row):
+                if tools.keys_may_be_forgotten(row):
                     found = steps.look_up(row, created, tools)
                     if found:
                         return found
@@ -82,8 +80,7 @@ def charge(row: Payment, tools: "ChargeTools") -> Finalize:
                 # Stored before any money can move: every other worker finds this PaymentIntent, and confirms it only.
                 row = tools.store.write_payment_intent(row, created.payment_intent_id, generation)
                 intent, confirm_result = created, ConfirmResult.UNANSWERED
-    # While a lookup is due, the new generation is not stored: the next delivery meets the same key, and looks up again.
-    kept = {} if key_was_misused else {"generation": row.generation}
+    kept = generation_to_keep(row, row.generation)
     raise Release("too many PaymentIntents in one delivery", alarm=Cause.STRIPE_INCONCLUSIVE, kept=kept)
 
 
@@ -96,6 +93,19 @@ class SpentKey:
 
     has_other_parameters: bool
     """The key has created a PaymentIntent with other parameters: only a lookup finds it."""
+
+    def next_row(self, row: Payment, generation: int) -> Payment:
+        """The row with the next generation, which is not stored yet."""
+        misused = row.key_was_misused or self.has_other_parameters
+        return replace(row, generation=generation + 1, key_was_misused=misused)
+
+
+def generation_to_keep(row: Payment, generation: int) -> dict[str, int]:
+    """What a release stores of the generation, so that the next delivery does not begin with keys that are spent.
+
+    While a lookup is due, nothing: the next delivery meets the same key, and looks up again.
+    """
+    return {} if row.key_was_misused else {"generation": generation}
 
 
 def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent | SpentKey | Finalize:
@@ -120,8 +130,8 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
             # Nothing exists to charge, so CANCELED needs no PaymentIntent as its trace.
             return Finalize(PaymentState.CANCELED)
         case ChargeAction.DECLINE | ChargeAction.REFUSE:
-            return _refusal(row, failure, tools)
-    raise _retry(failure)
+            return _refusal(row, failure, tools, generation_to_keep(row, generation))
+    raise _retry(failure, generation_to_keep(row, generation))
 
 
 def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
@@ -250,7 +260,8 @@ class ChargeTools:
 
     def keys_may_be_forgotten(self, row: Payment) -> bool:
         """Whether the order may have a PaymentIntent that its idempotency keys do not lead to."""
-        return row.request.placed_at < self.look_up_placed_before or row.request.is_old(self.instruments.now())
+        is_placed_again = row.request.placed_at < self.look_up_placed_before
+        return row.key_was_misused or is_placed_again or row.request.is_old(self.instruments.now())
 
     def raise_alarm(self, row: Payment, failure: Failure) -> None:
         """Report a response that does not stop the work, but that a person has to see."""
@@ -268,11 +279,12 @@ def _failure_of(response: StripeResponse) -> Failure:
     return response.failure or Failure(ResponseKind.NO_ANSWER)
 
 
-def _retry(failure: Failure) -> Release:
-    return Release(failure.kind, alarm=CHARGE_RULES[failure.kind].alarm, kept=failure.details)
+def _retry(failure: Failure, kept: Mapping[str, int] | None = None) -> Release:
+    alarm = CHARGE_RULES[failure.kind].alarm
+    return Release(failure.kind, alarm=alarm, kept={**(kept or {}), **failure.details})
 
 
-def _refusal(row: Payment, failure: Failure, tools: ChargeTools) -> Finalize:
+def _refusal(row: Payment, failure: Failure, tools: ChargeTools, kept: Mapping[str, int] | None = None) -> Finalize:
     """What to finalize a refused row as. Our own request at fault: Release for an hour, which a deploy may fix."""
     state = PaymentState.DECLINED
     if CHARGE_RULES[failure.kind].action is ChargeAction.REFUSE:
@@ -280,7 +292,7 @@ def _refusal(row: Payment, failure: Failure, tools: ChargeTools) -> Finalize:
         refused_at = row.refused_at or now
         if now - refused_at < REFUSED_SECONDS:
             alarm = CHARGE_RULES[failure.kind].alarm
-            raise Release(failure.kind, alarm=alarm, kept={"refused_at": refused_at, **failure.details})
+            raise Release(failure.kind, alarm=alarm, kept={"refused_at": refused_at, **(kept or {}), **failure.details})
     code = failure.code or "invalid_request"
     return Finalize(state, code=code, stripe_message=failure.message, stripe_request_id=failure.request_id)
 
@@ -289,7 +301,8 @@ def _proved_by(failure: Failure | None) -> ConfirmResult:
     """What the response to a confirm proves about this attempt."""
     # Stripe stores UNEXPECTED_STATE too: somebody else confirmed or canceled first, this confirm was not executed, and
     # its one key replays that from now on, even if the PaymentIntent is open again.
-    is_spent = failure and failure.kind in (ResponseKind.STORED_FAILURE, ResponseKind.UNEXPECTED_STATE)
+    spent = (ResponseKind.STORED_FAILURE, ResponseKind.STORED_REFUSAL, ResponseKind.UNEXPECTED_STATE)
+    is_spent = failure and failure.kind in spent
     return ConfirmResult.KEY_SPENT if is_spent else ConfirmResult.ANSWERED
 
 

@@ -115,6 +115,9 @@ class Payment:
     amount_refunded_minor: int = 0
     disputes: Disputes = field(default_factory=dict)
     correlation_id: str = ""
+    key_was_misused: bool = False
+    """Never stored: in this delivery a key of the order turned out to have created a PaymentIntent with other
+    parameters, which only a lookup finds."""
 
     @property
     def key(self) -> dict[str, str]:
@@ -219,7 +222,8 @@ class ChargeAction(Enum):
     RETRIEVE = auto()
     """Retrieve the PaymentIntent: its status decides, not the response."""
     NEXT_KEY = auto()
-    """The key is answered like this forever. A create: the next generation, under its own key. A confirm: retrieve."""
+    """The key is answered like this forever. A create: the next generation, under its own key. A confirm: retrieve; if
+    it is still undecided, abandon it for the next generation."""
     DECLINE = auto()
     """Finalize as DECLINED, with a code that a shop can show: another card is another attempt."""
     LOOK_UP = auto()
@@ -242,6 +246,8 @@ CHARGE_RULES: Mapping[ResponseKind, ChargeRule] = {
     ResponseKind.OTHER_OBJECT: ChargeRule(ChargeAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
     ResponseKind.RETRYABLE: ChargeRule(ChargeAction.RETRY),
     ResponseKind.STORED_FAILURE: ChargeRule(ChargeAction.NEXT_KEY),
+    # The same request was refused before, with its alarm; if its cause is still there, the next key's request says so.
+    ResponseKind.STORED_REFUSAL: ChargeRule(ChargeAction.NEXT_KEY),
     ResponseKind.DECLINED: ChargeRule(ChargeAction.RETRIEVE),
     ResponseKind.PAYMENT_METHOD_REFUSED: ChargeRule(ChargeAction.DECLINE),
     ResponseKind.AMOUNT_REFUSED: ChargeRule(ChargeAction.DECLINE),
@@ -324,7 +330,8 @@ class ConfirmResult(Enum):
     ANSWERED = auto()
     """Stripe has answered it, now or as a replay: what the PaymentIntent shows is this attempt's result."""
     KEY_SPENT = auto()
-    """Its one key replays a stored failure: the result is unknown, and the confirm cannot be sent again."""
+    """Its one key replays a failure or a refusal: what the PaymentIntent shows may be of another confirm, and this one
+    cannot be sent again."""
 
 
 type Decision = Finalize | Confirm | Cancel | Create | Wait

@@ -42,8 +42,8 @@ class StripeRefunds:
 
     # ------------------------------------------------------------ one refund
 
-    def create(self, request: FrozenRefund) -> RefundResponse:
-        """Create the refund that was frozen. Idempotent by its one key."""
+    def create(self, request: FrozenRefund, key_number: int = 0) -> RefundResponse:
+        """Create the refund that was frozen. Idempotent by its key."""
         metadata = {"order_id": request.order_id, "refund_id": request.refund_id, "attempt": str(request.attempt)}
         parameters: RefundCreateParams = {
             "payment_intent": request.payment_intent_id,
@@ -51,7 +51,7 @@ class StripeRefunds:
             "metadata": metadata,
         }
         # The SDK does not retry: a refusal of its second request would hide a 500 that Stripe may still execute.
-        options: RequestOptions = {"idempotency_key": request.idempotency_key, "max_network_retries": 0}
+        options: RequestOptions = {"idempotency_key": request.idempotency_key(key_number), "max_network_retries": 0}
         try:
             refund = self.client.v1.refunds.create(parameters, options)
         except stripe.StripeError as error:

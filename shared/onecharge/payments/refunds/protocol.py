@@ -2,15 +2,16 @@
 
     claim ─► look up ─┬─► found: finalize as what it is
                       └─► none: send ─┬─► created: finalize
-                                      └─► refused: look up once more ─► finalize as FAILED
+                                      ├─► refused: look up once more ─► finalize as FAILED
+                                      └─► a refusal is replayed: look up once more ─► send under the next key
 
 Stripe creates as many refunds of a PaymentIntent as there is money for. For a charge, the PaymentIntent prevents the
 second one; for a refund, the lookup does. The list of a PaymentIntent's refunds is immediate and complete (Stripe API
-reference, "List all refunds"), and each refund has its refund id in its metadata. Three rules:
+reference, "List all refunds"), and each refund has its refund id in its metadata. Four rules:
 
 **A lookup before every POST.** A refund that was created is found, even if its response, its row or its key was lost.
 
-**One idempotency key for ever.** Two workers may both look up, find nothing, and both send. Within 24 hours of the
+**One idempotency key.** Two workers may both look up, find nothing, and both send. Within 24 hours of the
 first POST the key makes the two requests one refund. Could the second POST be later than that, and so a new request?
 Its worker looked up less than an hour before (it lives no longer), long after the first POST was executed, and found
 the refund. What remains is a POST that Stripe answers with a 5xx and executes late, after it has removed the key: we
@@ -21,6 +22,14 @@ assumption: that the earlier request is never executed.
 **A spent key is never used again.** A key is spent when it replays a stored failure, or when a request without a
 response is so old that Stripe may have removed the key. From then on the refund is looked up and not sent; after a day
 it is NEEDS_REVIEW.
+
+**The next key follows a replayed refusal, on the first day only.** A refusal that the key replays proves that this
+request was not executed and never will be, although its cause (too little balance, say) may be gone. While Stripe keeps
+all keys, every worker is led to the same next key, whatever its row says. From 22 hours after the request was made,
+Stripe may soon have forgotten the first key, and beside it a later key could make a second refund. So later keys are
+not used any more; and once the last request under one of them has been executed or never will be, the first key is used
+again. One exception: Stripe answers a later key with a 5xx and executes it hours late, and the row, which knows of that
+key, is lost meanwhile.
 
 FAILED means that Stripe has no such refund and never will. It follows only from a refund that Stripe shows as failed,
 or from a refusal and a lookup after it, if nothing else can still create the refund: no earlier claim is open, whose
@@ -40,6 +49,13 @@ from onecharge.contract.refunds import RefundRequested, RefundState
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS, REFUSED_SECONDS
 from onecharge.runtime.alarms import Cause
+
+LATER_KEYS_SECONDS = LOOKUP_AGE_SECONDS
+"""How long after the request a later key may be used: until then Stripe has forgotten none."""
+
+FIRST_KEY_AGAIN_SECONDS = 47 * 3600
+"""From when on the first key is used again: 22 hours, one for the last worker, and 23 in which Stripe may still execute
+what that worker sent, with one hour for the clocks."""
 
 SPENT_KEY_SECONDS = 24 * 3600
 """How long a refund whose key is spent is looked up before it is NEEDS_REVIEW: Stripe may still execute it."""
@@ -73,10 +89,10 @@ class FrozenRefund:
             requested_at=int(refund.requested_at.timestamp()),
         )
 
-    @property
-    def idempotency_key(self) -> str:
-        """The one idempotency key of this refund."""
-        return f"refund:{self.order_id}:{self.refund_id}"
+    def idempotency_key(self, number: int = 0) -> str:
+        """The refund's idempotency key; after each refusal that a key replays, the next number."""
+        key = f"refund:{self.order_id}:{self.refund_id}"
+        return f"{key}:{number}" if number else key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +111,8 @@ class Refund:
     """Grows with every write."""
     unanswered_at: int | None = None
     """When the last request was sent whose result is unknown: Stripe may still execute it."""
+    key_number: int = 0
+    """Of the key to send under: how many keys before it replay a refusal."""
     key_spent_at: int | None = None
     """Since when the key is known to be spent: nothing is sent any more."""
     refused_at: int | None = None
@@ -125,6 +143,14 @@ class Refund:
     def is_overdue(self, now: float) -> bool:
         """Whether the refund is unfinished for so long after it was requested that it is an alarm."""
         return now - self.request.requested_at >= OVERDUE_SECONDS
+
+    def may_use_later_keys(self, now: float) -> bool:
+        """Whether Stripe still has all keys of this refund. (Each request of an internal one has a time of its own.)"""
+        return not self.is_internal and now - self.request.requested_at < LATER_KEYS_SECONDS
+
+    def may_use_first_key(self, now: float) -> bool:
+        """Whether no request under a later key can be executed any more, or none was ever sent."""
+        return self.key_number == 0 or now - self.request.requested_at >= FIRST_KEY_AGAIN_SECONDS
 
     @property
     def key(self) -> dict[str, str]:
@@ -182,6 +208,7 @@ class RefundResponseKind(StrEnum):
     UNKNOWN = "no answer, 409, 424, 429, 500, 502, 503, 504"
     OTHER_OBJECT = "a create is answered with other metadata than it sent"
     KEY_SPENT = "any of these with Idempotent-Replayed, 400 idempotency_error"
+    REFUSAL_REPLAYED = "another refusal with Idempotent-Replayed"
     API_KEY_REPLACED = "401 or 403 of an API key that was replaced since"
     ACCOUNT = "401, 403, 404, wrong mode, account not activated, too little balance, a rate limit in a 400"
     INVALID = "another 4xx"
@@ -196,6 +223,8 @@ class RefundAction(Enum):
     """Look up once more, then finalize as FAILED; NEEDS_REVIEW if another worker or request may still create it."""
     RETRY = auto()
     """The result is unknown, or the refund is not the cause: release the lease, back off, look up, and send again."""
+    NEXT_KEY = auto()
+    """Look up once more, then send under the next key, on the first day; after that as RETRY."""
     LOOK_UP_ONLY = auto()
     """Look up again with backoff, and never send again; after a day NEEDS_REVIEW."""
     REFUSE = auto()
@@ -232,6 +261,7 @@ REFUND_RULES: Mapping[RefundResponseKind, RefundRule] = {
     RefundResponseKind.KEY_SPENT: RefundRule(
         RefundAction.LOOK_UP_ONLY, RefundState.NEEDS_REVIEW, alarm=Cause.STRIPE_INCONCLUSIVE
     ),
+    RefundResponseKind.REFUSAL_REPLAYED: RefundRule(RefundAction.NEXT_KEY),
     RefundResponseKind.API_KEY_REPLACED: RefundRule(RefundAction.RETRY),
     RefundResponseKind.ACCOUNT: RefundRule(RefundAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
     RefundResponseKind.INVALID: RefundRule(RefundAction.REFUSE, RefundState.NEEDS_REVIEW, alarm=Cause.REQUEST_REFUSED),
@@ -249,7 +279,9 @@ _KIND_OF: Mapping[ResponseKind, RefundResponseKind] = {
     # The API key may be another account's: no refund is failed for it.
     ResponseKind.NOT_FOUND: RefundResponseKind.ACCOUNT,
 }
-_REFUSED_CODES = frozenset({"charge_already_refunded", "charge_disputed", "refund_disputed_payment"})
+_REFUSED_CODES = frozenset(
+    {"charge_already_refunded", "charge_disputed", "refund_disputed_payment", "amount_too_large"}
+)
 _BALANCE_CODES = frozenset({"balance_insufficient", "insufficient_funds"})
 # Stripe has no error code for a refund of more than is left: only the message says so.
 _MORE_THAN_IS_LEFT = "unrefunded amount on charge", "greater than charge amount"
@@ -260,12 +292,12 @@ def kind_of(failure: Failure) -> RefundResponseKind:
     known = _KIND_OF.get(failure.kind)
     if known is not None:
         return known
-    if failure.code in _BALANCE_CODES:
-        return RefundResponseKind.ACCOUNT
     text = (failure.message or "").lower()
     if failure.code in _REFUSED_CODES or any(words in text for words in _MORE_THAN_IS_LEFT):
         return RefundResponseKind.REFUSED
-    return RefundResponseKind.INVALID
+    if failure.kind is ResponseKind.STORED_REFUSAL:
+        return RefundResponseKind.REFUSAL_REPLAYED
+    return RefundResponseKind.ACCOUNT if failure.code in _BALANCE_CODES else RefundResponseKind.INVALID
 
 
 # ---------------------------------------------------------------- what follows
@@ -288,7 +320,9 @@ class FinalizeRefund:
 
 @dataclass(frozen=True)
 class Send:
-    """Stripe shows no such refund: send the request, under its one key."""
+    """Stripe shows no such refund: send the request, under the key of this number."""
+
+    key_number: int
 
 
 @dataclass(frozen=True)
@@ -323,7 +357,11 @@ def decide(refund: Refund, found: Sequence[FoundRefund], *, now: int, failure: F
     is_forgotten = refund.unanswered_at is not None and now - refund.unanswered_at >= LOOKUP_AGE_SECONDS
     if refund.key_spent_at is not None or is_forgotten:
         return _wait_or_review(refund, "key_spent_at", SPENT_KEY_SECONDS, now)
-    return Send()
+    if refund.may_use_first_key(now):
+        return Send(0)
+    if not refund.may_use_later_keys(now):
+        return LookUpLater("a request under a later key may still be executed")
+    return Send(refund.key_number)
 
 
 def kind_of_refund(request: FrozenRefund, found: FoundRefund) -> RefundResponseKind:
@@ -359,7 +397,7 @@ def alarm_of_pending(pending_reason: str | None) -> Cause | None:
     return Cause.BALANCE_TOO_LOW if pending_reason == "insufficient_funds" else None
 
 
-def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> FinalizeRefund | LookUpLater:
+def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> RefundDecision:
     kind = kind_of(failure)
     rule = REFUND_RULES[kind]
     match rule.action:
@@ -371,6 +409,8 @@ def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> Finaliz
             return _wait_or_review(refund, "key_spent_at", SPENT_KEY_SECONDS, now, failure)
         case RefundAction.REFUSE:
             return _wait_or_review(refund, "refused_at", REFUSED_SECONDS, now, failure)
+        case RefundAction.NEXT_KEY if refund.may_use_later_keys(now):
+            return Send(refund.key_number + 1)
         case _:
             # Our own request may have been executed: its answer is what is missing.
             is_unanswered = kind in (RefundResponseKind.UNKNOWN, RefundResponseKind.OTHER_OBJECT)

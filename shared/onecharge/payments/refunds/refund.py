@@ -1,14 +1,15 @@
 """The refund, on one page: from a claimed row to its final state, by the rules of protocol.md and protocol.py.
 
 look up ──► none: send ──► finalize             a fresh refund: two requests to Stripe
-   │                └── no response: release the lease, and look up again
+   │                ├── no response: release the lease, and look up again
+   │                └── a replayed refusal: look up again, then send under the next key
    └── found: finalize as what it is
 
 Only this module sends requests that refund. payments/work.py finalizes the row as `refund` says, or releases its lease.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import stripe
 
@@ -32,6 +33,9 @@ from onecharge.payments.stripe_responses import Failure, LookupInconclusive, Res
 from onecharge.payments.work import Release
 from onecharge.runtime.alarms import Cause
 
+KEYS_MAX = 4
+"""Keys that one delivery uses: mostly one, and two after a refusal that Stripe has stored."""
+
 
 def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
     """Refund a claimed row once; returns what to finalize it as.
@@ -39,9 +43,12 @@ def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
     Raises:
         Release: nothing more can be done now. The next delivery looks up again.
     """
-    steps = tools.steps
+    steps, claimed = tools.steps, row
     decision = steps.decide(row, steps.look_up(row, tools), now=tools.instruments.now())
-    if isinstance(decision, Send):
+    for _ in range(KEYS_MAX):
+        if not isinstance(decision, Send):
+            break
+        row = replace(row, key_number=decision.key_number)
         response = steps.send(row, tools)
         failure = response.failure
         is_retried = failure and REFUND_RULES[kind_of(failure)].action is RefundAction.RETRY
@@ -51,12 +58,17 @@ def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
             # A replay proves that the refund was created, not its status; a refusal, only what this request met.
             found = [] if is_retried else steps.look_up(row, tools)
         decision = steps.decide(row, found, now=tools.instruments.now(), failure=failure)
+        if decision == Send(row.key_number):
+            why = "Stripe does not show the refund that it says it has created"
+            raise Release(why, alarm=Cause.STRIPE_INCONCLUSIVE)
+    number = {} if row.key_number == claimed.key_number else {"key_number": row.key_number}
     match decision:
         case FinalizeRefund():
             return decision
         case LookUpLater(why, alarm, kept):
-            raise Release(why, alarm=alarm, kept=kept)
-    raise Release("Stripe does not show the refund that it says it has created", alarm=Cause.STRIPE_INCONCLUSIVE)
+            raise Release(why, alarm=alarm, kept={**number, **kept})
+        case Send(key_number):
+            raise Release("many keys replay a refusal", kept={"key_number": key_number})
 
 
 # ---------------------------------------------------------------- its steps
@@ -75,11 +87,11 @@ def look_up(row: Refund, tools: "RefundTools") -> list[FoundRefund]:
 
 
 def send(row: Refund, tools: "RefundTools") -> RefundResponse:
-    """Create the refund, under its one key."""
+    """Create the refund, under the key of the row's number."""
     if not tools.rate.refunds.take(tools.deadline):
         raise Release("Stripe's rate limit is reached")
     tools.require_time()
-    response = tools.gateway.create(row.request)
+    response = tools.gateway.create(row.request, row.key_number)
     return response if response.refund or response.failure else RefundResponse(failure=Failure(ResponseKind.NO_ANSWER))
 
 

@@ -144,6 +144,7 @@ def refund_of(item: Mapping[str, Any]) -> Refund:
         open_claims=values["open_claims"],
         revision=values["revision"],
         unanswered_at=values.get("unanswered_at"),
+        key_number=values.get("key_number", 0),
         key_spent_at=values.get("key_spent_at"),
         refused_at=values.get("refused_at"),
         stripe_refund_id=values.get("stripe_refund_id"),
