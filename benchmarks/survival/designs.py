@@ -68,7 +68,7 @@ class _OnlyExceptions:
     def info(self, *_: object, **__: object) -> None:
         pass
 
-    warning = error = info
+    warning = error = thread_safe_append_keys = thread_safe_clear_keys = info
 
 
 # ---------------------------------------------------------------- the table

@@ -193,18 +193,38 @@ def test_the_payments_queue_carries_both_events(sample: Sample) -> None:
     assert ORDER_EVENT.validate_json(CANCEL_REQUESTED.model_dump_json()) == CANCEL_REQUESTED
 
 
-def test_every_delivery_is_one_log_line(log: Log) -> None:
+def test_every_step_of_a_delivery_is_one_log_line(log: Log) -> None:
     """It has order id, attempt, correlation id and PaymentIntent, and no client secret."""
     service = ChargeHarness(logger=log.logger)
     service.stripe.next("confirm", OUTAGE)
     for event in (None, None, None, CANCEL_REQUESTED):
         service.deliver(event)
-    said = ["payment not finished", "payment finalized", "duplicate ignored: the attempt has ended"]
-    assert [line["message"] for line in log.lines] == [*said, "cancellation requested"]
+    first = ["payment claimed", "PaymentIntent stored", "payment not finished"]
+    others = ["payment claimed", "payment finalized", "duplicate ignored: the attempt has ended"]
+    assert [line["message"] for line in log.lines] == [*first, *others, "cancellation requested"]
     ids = {"order_id": ORDER_ID, "attempt": 1, "correlation_id": "c"}
     assert all(line.items() >= ids.items() for line in log.lines)
     assert log.lines[1]["payment_intent_id"] == "pi_0"
     assert "_secret_" not in log.text
+
+
+def test_a_refused_claim_logs_the_row_that_refused_it(log: Log) -> None:
+    """A live lease says whose it is and until when; an outcome says which, and since when."""
+    service = ChargeHarness(logger=log.logger)
+    service.stripe.next("confirm", killed)
+    with pytest.raises(KeyboardInterrupt):
+        service.deliver()
+    service.deliver()
+    service.passes()
+    service.deliver()
+    service.deliver()
+    claimed, refused, again, ended = (
+        line["row"] for line in log.lines if "claimed" in line["message"] or "duplicate" in line["message"]
+    )
+    assert refused == {**claimed, "revision": claimed["revision"] + 1, "payment_intent_id": "pi_0"}
+    assert again["lease_owner"] != claimed["lease_owner"]
+    assert (ended["state"], ended["attempt"], ended["payment_intent_id"]) == ("SUCCEEDED", 1, "pi_0")
+    assert ended["finalized_at"] == service.now
 
 
 @pytest.mark.parametrize("adapter", [ORDER_EVENT, TypeAdapter(OrderPlacedEvent)])

@@ -165,7 +165,7 @@ def test_the_disposition_sets_the_visibility_timeout(
 
 
 def test_an_unexpected_error_fails_only_its_own_delivery(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:
-    """SQS delivers the message again, the rest of the batch succeeds, and one log line names the order."""
+    """SQS delivers the message again, the rest of the batch succeeds, and its log lines name order and delivery."""
     handled = iter([ZeroDivisionError(), None])
 
     def handle(event: OrderPlacedEvent) -> Disposition:
@@ -174,7 +174,24 @@ def test_an_unexpected_error_fails_only_its_own_delivery(sqs: Sqs, consume: Cons
         return Done()
 
     assert len(consume(sqs.receive(body, body), handle)) == 1
-    assert [line["order_id"] for line in log.lines] == [json.loads(body)["subject"]]
+    failed, waits = log.lines
+    assert failed["order_id"] == waits["order_id"] == json.loads(body)["subject"]
+    assert failed["message_id"] == waits["message_id"]
+    assert failed["receive_count"] == waits["receive_count"] == 1
+    assert waits["wait_seconds"] == backoff_seconds(1, jitter=1)
+
+
+def test_every_line_of_a_delivery_names_it_and_no_other(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:
+    """Lines that a handler writes too; a thread that handles another message afterwards has forgotten the first."""
+
+    def handle(event: OrderPlacedEvent) -> Disposition:
+        log.logger.info("handled")
+        return Done()
+
+    consume(sqs.receive(*[body] * 5), handle)
+    assert len({line["message_id"] for line in log.lines if line["message"] == "handled"}) == 5
+    log.logger.info("outside")
+    assert "message_id" not in log.lines[-1]
 
 
 def test_an_error_of_the_consumer_itself_fails_only_its_own_record(

@@ -19,11 +19,11 @@ from responses import RequestsMock
 from responses.matchers import header_matcher
 
 from onecharge.payments.stripe_client import STRIPE_VERSION, StripeAccount, stripe_client
-from onecharge.payments.stripe_metrics import endpoint_of, status_of
+from onecharge.payments.stripe_metrics import endpoint_of, status_of, stripe_request
 from onecharge.payments.stripe_responses import ResponseKind, classify
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.secrets import SecretUnavailable
-from testing.builders import BOUNDS, INTENTS, STRIPE_API, stripe_error, stripe_intent
+from testing.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, stripe_error, stripe_intent
 
 CREATE: Any = {"amount": 1099, "currency": "eur"}
 
@@ -70,7 +70,7 @@ def test_an_unanswered_request_is_retried_once_under_its_key(client: stripe.Stri
 def test_every_try_is_counted(
     client: stripe.StripeClient, http: RequestsMock, counted: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has its endpoint, status and seconds, with Stripe's id of the request; also if there was no answer."""
+    """It has its endpoint, status and seconds, its key, and Stripe's id of the request; also if it had no answer."""
     clock: Any = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr("onecharge.payments.stripe_client.time", clock)
 
@@ -87,9 +87,34 @@ def test_every_try_is_counted(
     assert counted == ["StripeSeconds"] * 2
     endpoint = {"endpoint": "POST /v1/payment_intents"}
     assert [(each.dimensions, each.value, each.about) for each in counted] == [
-        ((endpoint, {"status": "none"}), 8.25, {}),
-        ((endpoint, {"status": "2xx"}), 0.3, {"stripe_request_id": "req_1"}),
+        ((endpoint, {"status": "none"}), 8.25, {"idempotency_key": "key"}),
+        ((endpoint, {"status": "2xx"}), 0.3, {"idempotency_key": "key", "stripe_request_id": "req_1"}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("url", "sent", "received", "about"),
+    [
+        ("/v1/payment_intents", {"Idempotency-Key": f"order:{ORDER_ID}:0"}, {}, {"order_id": ORDER_ID}),
+        (
+            f"/v1/payment_intents/search?query=metadata%5B%27order_id%27%5D%3A%27{ORDER_ID}%27",
+            {},
+            {},
+            {"order_id": ORDER_ID},
+        ),
+        (
+            "/v1/payment_intents/pi_1/confirm",
+            {},
+            {"idempotent-replayed": "true"},
+            {"replayed": "true", "stripe_object": "pi_1"},
+        ),
+    ],
+    ids=["by its key", "by its query", "by its path, a replay"],
+)
+def test_a_request_names_what_it_is_about(url: str, sent: Any, received: Any, about: dict[str, str]) -> None:
+    """So the log has every request of an order, each with its key, and says which was replayed."""
+    metric = stripe_request("POST", f"https://api.stripe.com{url}", "2xx", 0.1, sent=sent, received=received)
+    assert {name: value for name, value in metric.about.items() if name != "idempotency_key"} == about
 
 
 def test_threads_share_the_client_and_no_session(

@@ -12,7 +12,7 @@ rest on it.
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from onecharge.runtime.dynamodb import expression_values, set_expression, to_item
@@ -60,6 +60,8 @@ class LeasedRow(Protocol):
     @property
     def lease_owner(self) -> str | None: ...
     @property
+    def lease_expires_at(self) -> int: ...
+    @property
     def revision(self) -> int: ...
     @property
     def finalized_at(self) -> int | None: ...
@@ -88,6 +90,8 @@ class HeldByAnother:
     """Another delivery of the same order or refund holds the row until then, in epoch seconds."""
 
     lease_expires_at: int
+    row: LeasedRow | None = field(default=None, compare=False)
+    """As it was when it refused the claim; None if it was lost meanwhile."""
 
 
 @dataclass(frozen=True)

@@ -75,16 +75,18 @@ class CountingClient(stripe.RequestsClient):
         if getattr(self._thread_local, "session", None) is None:
             self._thread_local.session = _session()
         started_at = time.monotonic()
-        status, request_id = NO_ANSWER, None
+        status = NO_ANSWER
+        answered: Mapping[str, str] = {}
         try:
             body, code, received = super().request(method, url, headers, post_data)
-            status, request_id = status_of(code), received.get("request-id")
+            status, answered = status_of(code), received
             if code < HTTPStatus.OK:
                 # http.client takes an informational response for the answer; the next request would read the real one.
                 self.close()  # type: ignore[no-untyped-call]  # of the SDK
                 raise stripe.APIConnectionError(f"informational response {code}", should_retry=True)
         finally:
-            self._count(stripe_request(method.upper(), url, status, time.monotonic() - started_at, request_id))
+            seconds = time.monotonic() - started_at
+            self._count(stripe_request(method.upper(), url, status, seconds, sent=headers, received=answered))
         if code in REFUSED_KEY_STATUSES and self._is_key_replaced():
             received = {**received, API_KEY_REPLACED: "true"}
         return body, code, received

@@ -109,8 +109,8 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
         case Claimed(row):
             result = work(job, row, tools.store, instruments)
             return BackOff() if isinstance(result, Unfinished) else Done()
-        case HeldByAnother(lease_expires_at):
-            return _wait(instruments, event, lease_expires_at, tools.lease_seconds)
+        case HeldByAnother():
+            return _wait(instruments, event, claim, tools.lease_seconds)
         case AlreadyEnded(row):
             reemit_if_late(tools.store, row, instruments)
             return _ignore(instruments, event, "duplicate ignored: the attempt has ended", row)
@@ -131,6 +131,8 @@ def work[Row: LeasedRow, Final: Outcome](
     Returns:
         The row as it was finalized, or why it still needs work.
     """
+    # A worker that is killed writes no other line: this one says until when the row waits for it.
+    _log(row, f"{row.subject.lower()} claimed", instruments, row=shown(row))
     try:
         final = job(row)
         if final.alarm:
@@ -179,6 +181,20 @@ def log_delivery(
     )
 
 
+def shown(row: LeasedRow) -> dict[str, object]:
+    """The row in a log line: what decides about claims and writes."""
+    fields: dict[str, object] = {
+        "state": row.state,
+        "attempt": row.attempt,
+        "revision": row.revision,
+        "lease_owner": row.lease_owner,
+        "lease_expires_at": row.lease_expires_at,
+        "finalized_at": row.finalized_at,
+        "payment_intent_id": row.log_fields["payment_intent_id"],
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def count_money(instruments: Instruments, subject: str, amount_minor: int, currency: str) -> None:
     """Count money as a metric, for the dashboard: an indication, never the books (`python -m ops audit` has these).
 
@@ -192,19 +208,20 @@ def count_money(instruments: Instruments, subject: str, amount_minor: int, curre
         instruments.count(Metric("MoneyRefunded", dimensions, value=amount_minor))
 
 
-def _wait(instruments: Instruments, event: CloudEvent[Any], lease_expires_at: int, lease_seconds: int) -> Disposition:
+def _wait(instruments: Instruments, event: CloudEvent[Any], held: HeldByAnother, lease_seconds: int) -> Disposition:
     """The message stays in the queue: if the lease owner crashes, its next delivery claims the row."""
-    seconds = lease_expires_at - instruments.now() + 1
+    seconds = held.lease_expires_at - instruments.now() + 1
     # If the owner's clock is ahead, wait at most one lease.
     wait_seconds = min(max(1, seconds), lease_seconds)
     instruments.count("DuplicateWaiting")
-    log_delivery(instruments, event, "duplicate waits for the lease", wait_seconds=wait_seconds)
+    row = shown(held.row) if held.row else None
+    log_delivery(instruments, event, "duplicate waits for the lease", wait_seconds=wait_seconds, row=row)
     return RetryAfter(wait_seconds)
 
 
 def _ignore(instruments: Instruments, event: CloudEvent[Any], message: str, row: LeasedRow) -> Disposition:
     instruments.count("DuplicateIgnored")
-    log_delivery(instruments, event, message, row_attempt=row.attempt, row_state=row.state)
+    log_delivery(instruments, event, message, row=shown(row))
     return Done()
 
 
@@ -229,7 +246,7 @@ def _report(row: LeasedRow, final: Outcome, instruments: Instruments) -> None:
     instruments.count(f"{row.subject}.{final.state}")
     if final.state == "SUCCEEDED":
         count_money(instruments, row.subject, row.amount_minor, row.currency)
-    _log(row, f"{row.subject.lower()} finalized", instruments, **_of(final))
+    _log(row, f"{row.subject.lower()} finalized", instruments, row=shown(row), **_of(final))
 
 
 def _of(final: Outcome) -> dict[str, Any]:
@@ -237,6 +254,6 @@ def _of(final: Outcome) -> dict[str, Any]:
 
 
 def _log(
-    row: LeasedRow, message: str, instruments: Instruments, *, alarm: Cause | None = None, **details: object
+    row: LeasedRow, message: str, instruments: Instruments, /, *, alarm: Cause | None = None, **details: object
 ) -> None:
     instruments.log(message, alarm=alarm, **{**row.log_fields, **details})

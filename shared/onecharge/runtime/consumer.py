@@ -173,7 +173,14 @@ class Consumer[E: Event]:
             return False
 
     def process(self, delivery: Delivery) -> bool:
-        """Process one delivery; returns whether its message can be deleted."""
+        """Process one delivery; returns whether its message can be deleted. All its log lines name it."""
+        self._logger.thread_safe_append_keys(message_id=delivery.message_id, receive_count=delivery.receive_count)
+        try:
+            return self._dispose_of(delivery)
+        finally:
+            self._logger.thread_safe_clear_keys()
+
+    def _dispose_of(self, delivery: Delivery) -> bool:
         try:
             disposition = self._disposition_of(delivery)
         except PoisonMessage as poison:
@@ -193,14 +200,14 @@ class Consumer[E: Event]:
             event = self._model.validate_json(delivery.body)
         except ValidationError as invalid:
             raise PoisonMessage(reason_of(invalid)) from None
+        self._logger.thread_safe_append_keys(**event.log_fields)
         try:
             return self._handle(event)
         except PoisonMessage:
             raise
         except Exception:  # No order fails because of an error of ours: SQS delivers the message again.
             self._count("DeliveryFailed")
-            of_delivery = {"message_id": delivery.message_id, "receive_count": delivery.receive_count}
-            self._logger.exception("delivery failed unexpectedly", extra=event.log_fields | of_delivery)
+            self._logger.exception("delivery failed unexpectedly")
             return BackOff()
 
     def _dead_letter(self, delivery: Delivery, reason: str) -> bool:
@@ -212,9 +219,7 @@ class Consumer[E: Event]:
             self._back_off(delivery)
             return False
         self._count("PoisonMessage")
-        self._logger.error(
-            "poison message sent to the DLQ", extra={"reason": reason, "message_id": delivery.message_id}
-        )
+        self._logger.error("poison message sent to the DLQ", extra={"reason": reason})
         return True
 
     def _log_returned(self, delivery: Delivery, reason: str) -> None:
@@ -222,7 +227,9 @@ class Consumer[E: Event]:
         self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
 
     def _back_off(self, delivery: Delivery) -> None:
-        self._change_visibility(delivery, backoff_seconds(delivery.receive_count, jitter=self._jitter()))
+        seconds = backoff_seconds(delivery.receive_count, jitter=self._jitter())
+        self._logger.info("message waits", extra={"message_id": delivery.message_id, "wait_seconds": seconds})
+        self._change_visibility(delivery, seconds)
 
     def _change_visibility(self, delivery: Delivery, seconds: int) -> None:
         try:

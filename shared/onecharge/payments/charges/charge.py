@@ -78,7 +78,7 @@ def charge(row: Payment, tools: "ChargeTools") -> Finalize:
                 if isinstance(created, Finalize):
                     return created
                 # Stored before any money can move: every other worker finds this PaymentIntent, and confirms it only.
-                row = tools.store.write_payment_intent(row, created.payment_intent_id, generation)
+                row = tools.write_payment_intent(row, created.payment_intent_id, generation)
                 intent, confirm_result = created, ConfirmResult.UNANSWERED
     kept = generation_to_keep(row, row.generation)
     raise Release("too many PaymentIntents in one delivery", alarm=Cause.STRIPE_INCONCLUSIVE, kept=kept)
@@ -242,6 +242,12 @@ class ChargeTools:
     """Epoch seconds. An order that was placed earlier is looked up at any age: after a restore of both services' tables
     it may have been placed again, so that its age is unknown."""
     steps: Steps = field(default_factory=Steps)
+
+    def write_payment_intent(self, row: Payment, payment_intent_id: str, generation: int) -> Payment:
+        """Store the PaymentIntent's id; returns the row. Raises WriteRefused."""
+        written = self.store.write_payment_intent(row, payment_intent_id, generation)
+        self.instruments.log("PaymentIntent stored", alarm=None, **written.log_fields, generation=generation)
+        return written
 
     def has_time(self) -> bool:
         """Whether another request to Stripe may be begun."""

@@ -160,7 +160,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         if is_claimed:
             return Claimed(payment)
         is_terminal = payment.state in CLOSED_STATES
-        return AlreadyEnded(payment) if is_terminal else HeldByAnother(payment.lease_expires_at)
+        return AlreadyEnded(payment) if is_terminal else HeldByAnother(payment.lease_expires_at, payment)
 
     # ------------------------------------------------------------ as the lease owner
 
@@ -388,4 +388,4 @@ def refusal_of(payment: Payment, attempt: int) -> HeldByAnother | AlreadyEnded[P
         return Superseded(payment)
     if attempt == payment.attempt and payment.state is not PaymentState.PENDING:
         return AlreadyEnded(payment)
-    return HeldByAnother(payment.lease_expires_at)
+    return HeldByAnother(payment.lease_expires_at, payment)

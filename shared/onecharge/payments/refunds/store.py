@@ -76,7 +76,7 @@ class RefundStore(LeasedTable[Refund, FinalizeRefund]):
         if is_claimed:
             return Claimed(refund)
         is_pending = refund.state is RefundState.PENDING
-        return HeldByAnother(refund.lease_expires_at) if is_pending else AlreadyEnded(refund)
+        return HeldByAnother(refund.lease_expires_at, refund) if is_pending else AlreadyEnded(refund)
 
     # ------------------------------------------------------------ as the lease owner
 
