@@ -24,8 +24,8 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Disposition
 from testing.scripted_stripe import VISA, ScriptedStripe, killed, killed_after
 from testing.simulation.dynamodb import Faults
+from testing.tools import NO_RATE_LIMIT, Cancellation, cancellation_of, charge_tools, reconcile_tools
 from testing.tools import REQUIRES_ACTION_SECONDS as REQUIRES_ACTION_SECONDS
-from testing.tools import Cancellation, cancellation_of, charge_tools, reconcile_tools
 
 T0 = 1_800_000_000
 
@@ -47,6 +47,7 @@ class PaymentService:
     """The canceled orders and their PaymentIntents that were refunded."""
     refund_failing: Callable[[], Exception] | None = None
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS
+    rate: Any = NO_RATE_LIMIT
 
     def __post_init__(self) -> None:
         self.stripe = ScriptedStripe(io=Faults(T0))
@@ -67,7 +68,7 @@ class PaymentService:
     @property
     def tools(self) -> ChargeTools:
         """What a delivery that begins now charges with."""
-        return charge_tools(self.store, self.gateway, self.instruments, bounds=self.bounds)
+        return charge_tools(self.store, self.gateway, self.instruments, bounds=self.bounds, rate=self.rate)
 
     def reconcile_tools(self) -> ReconcileTools:
         """What an event, or a row, is reconciled with from now on."""

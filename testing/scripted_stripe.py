@@ -109,8 +109,9 @@ LOST = answer_after(None)
 
 _OPERATIONS: Mapping[str, Mapping[str, str]] = {
     "payment_intents": {each: each for each in ("create", "confirm", "retrieve", "cancel", "search", "list")},
-    "refunds": {"list": "refunds"},
-    "disputes": {"list": "disputes"},
+    "refunds": {"list": "refunds", "retrieve": "refund"},
+    "disputes": {"list": "disputes", "retrieve": "dispute"},
+    "charges": {"retrieve": "charge"},
     "events": {"list": "events", "retrieve": "event"},
 }
 """By which name a test knows a request: the resource and the method of Stripe's client."""
@@ -198,14 +199,7 @@ class ScriptedStripe(MemoryStripe):
         """Somebody refunds it in Stripe's Dashboard; returns the event of its charge."""
         given = {"payment_intent": intent_id, "amount": amount, "metadata": metadata}
         self.refund(given, f"by hand {len(self.refunds)}")
-        charge = {
-            "id": "ch_1",
-            "object": "charge",
-            "payment_intent": intent_id,
-            "amount_refunded": self.refunded(intent_id),
-            "metadata": dict(self.intent(intent_id).metadata),
-        }
-        return self.emits("charge.refunded", charge)
+        return self.emits("charge.refunded", self.charge_of(self.intent(intent_id)))
 
     def refund_fails(self, refund_id: str) -> dict[str, Any]:
         """The bank returns the refund; returns the event."""

@@ -53,7 +53,7 @@ class RateOf:
     def creates(self) -> Any:
         return self.bucket
 
-    confirms = refunds = creates
+    confirms = refunds = retrieves = creates
 
 
 REQUIRES_ACTION_SECONDS = 12 * 3600

@@ -1,6 +1,6 @@
 """POST /stripe/events: the route that Stripe's webhook endpoint calls. Stripe only needs to know whether to send again.
 
-verify the signature ─┬─► parse, apply ─┬─► 200
+verify the signature ─┬─► parse, apply ─┬─► 200; a thin event names its object, which is retrieved first
                       │                 └─► an outage, or an event of the other mode: 503, and Stripe sends it again
                       ├─► not from Stripe: 400, after the secret was read again, in case that it was rotated
                       └─► no signing secret is stored: 503 and an alarm
@@ -19,6 +19,7 @@ from onecharge.payments.apply_event import apply_event
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, ReconcileTools, cause_of
 from onecharge.payments.stripe_events import EventDeferred, NewestReceived, is_signing_secret, parse_event
+from onecharge.payments.thin_events import THIN_EVENT, concerns_us, with_related_object
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import Problem
 from onecharge.runtime.metrics import Alarm
@@ -26,8 +27,6 @@ from onecharge.runtime.metrics import Alarm
 SIGNATURE_SECONDS = 300
 """How old a signature may be (Stripe documentation, "Webhooks", "Preventing replay attacks"). Each delivery has its own
 signature, also if Stripe sends an event again."""
-
-_THIN_EVENT = "v2.core.event"
 
 
 class SigningSecrets(Protocol):
@@ -71,10 +70,14 @@ class WebhookRoute:
 
     def receive(self) -> Response[dict[str, Any]]:
         """Apply one event."""
-        event = self._verified()
-        parsed = parse_event(event) if event is not None else None
+        event: Any = self._verified()
+        shown = self._shown(event) if event.object == THIN_EVENT else event
+        parsed = parse_event(shown) if shown is not None else None
         if parsed is None:
+            # Refused, Stripe would send it again for days. The line says what an endpoint sends that nobody handles.
             self._instruments.count("EventIgnored")
+            about = {"event_id": event.id, "event_type": event.type}
+            self._instruments.log("event ignored: its type, account or PaymentIntent is not ours", **about)
         else:
             self._require_our_mode(event)
             self._newest.saw(parsed)
@@ -89,7 +92,14 @@ class WebhookRoute:
             )
         return Response(HTTPStatus.OK.value, content_types.APPLICATION_JSON, {"received": True})
 
-    def _verified(self) -> stripe.Event | None:
+    def _shown(self, thin_event: Any) -> Any | None:
+        """The event with its object; None if it does not concern us."""
+        if not concerns_us(thin_event):
+            return None
+        self._require_our_mode(thin_event)
+        return with_related_object(thin_event, self._make_tools().charge)
+
+    def _verified(self) -> stripe.Event:
         header = self.resolver.current_event.headers.get("stripe-signature")
         try:
             body = self.resolver.current_event.decoded_body or ""
@@ -162,11 +172,8 @@ class WebhookRoute:
 # ---------------------------------------------------------------- the signature
 
 
-def verified(body: str, signature: str | None, secrets: Sequence[str]) -> stripe.Event | None:
-    """The event in the body of a webhook; None for a thin event, which carries only an id.
-
-    A thin event is sent only to an endpoint that subscribes to events of API v2 (Stripe documentation, "Thin events").
-    None of them is about a payment, but an answer other than 2xx would have each sent again for days.
+def verified(body: str, signature: str | None, secrets: Sequence[str]) -> stripe.Event:
+    """The event in the body of a webhook, with its object or thin.
 
     Args:
         body: as it was received: serialized again it would have another signature.
@@ -178,10 +185,7 @@ def verified(body: str, signature: str | None, secrets: Sequence[str]) -> stripe
     """
     try:
         _verify(body, signature, secrets)
-        parsed = json.loads(body)
-        if isinstance(parsed, dict) and parsed.get("object") == _THIN_EVENT:
-            return None
-        return stripe.Event.construct_from(parsed, None)
+        return stripe.Event.construct_from(json.loads(body), None)
     except (stripe.SignatureVerificationError, ValueError, TypeError):
         # ValueError: the body is not JSON. TypeError: the signature is not ASCII, and cannot be compared. The library's
         # error holds the body and the signature, so it is not chained.

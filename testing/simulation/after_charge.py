@@ -7,7 +7,6 @@ the end the row has Stripe's sum of refunds and Stripe's disputes, and a review 
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
-from types import SimpleNamespace
 
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.payments.charges.protocol import SEVERAL_SUCCEEDED
@@ -50,9 +49,7 @@ class AfterChargeWorld(World):
     def _refund(self, charge: PaymentIntent) -> None:
         self._note(f"100 of {charge.id} are refunded by hand", fault="refunded by hand")
         self.stripe._refund({"payment_intent": charge.id, "amount": 100}, None)
-        refunded = self.stripe.refunded(charge.id)
-        of_charge = {"payment_intent": charge.id, "metadata": charge.metadata, "amount_refunded": refunded}
-        self.stripe._emit("charge.refunded", SimpleNamespace(id="ch", object="charge", **of_charge))  # type: ignore[arg-type]  # A charge.
+        self.stripe._emit("charge.refunded", self.stripe.charge_of(charge))
 
     def _charge_again(self, charge: PaymentIntent) -> None:
         """Another integration copies the metadata. Our ledger, which the invariants count, has one charge."""
@@ -114,6 +111,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "refunds and disputes": _PLAIN,
     "refunds and disputes, rows lost between deliveries": replace(_PLAIN, lose_rows=True),
     "refunds and disputes, rows lost at any step": replace(_PLAIN, row_loss_probability=0.01),
+    "refunds and disputes, thin events, rows lost between deliveries": replace(_PLAIN, lose_rows=True),
     "charged twice, rows lost between deliveries": replace(_PLAIN, lose_rows=True, search_lag_seconds=600),
 }
 """Each of them once."""
@@ -128,4 +126,5 @@ def after_charge_world(
     choices: Choices = SeededChoices(number)
     world = AfterChargeWorld(SCENARIOS[name], choices, mutate)
     world.charges_twice = name.startswith("charged twice")
+    world.service.sends_thin_events = "thin events" in name
     return world

@@ -20,6 +20,7 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, ReconcileSteps, ReconcileTools
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
+from onecharge.payments.thin_events import concerns_us, with_related_object
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
@@ -30,7 +31,7 @@ from reconcile.run import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile.run import ReconcileCheckpoint, ReconcileRun
 from testing.silent import SILENT
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
-from testing.simulation.stripe import Event, PaymentIntent
+from testing.simulation.stripe import Event, PaymentIntent, thin
 from testing.tools import NO_RATE_LIMIT, charge_tools, reconcile_tools
 
 BOUNDS = TimeBounds.of(30)
@@ -160,6 +161,7 @@ class PaymentService:
         self.rate = NO_RATE_LIMIT
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconcile_steps = ReconcileSteps()
+        self.sends_thin_events = False
         self.alarmed: Callable[[], None] = dynamodb.io.alarmed
         """The line of an alarm is in the log."""
 
@@ -177,10 +179,13 @@ class PaymentService:
 
     def receive(self, event: Event, report: Callable[[str], None]) -> bool:
         """A webhook, in an execution environment of its own; whether it was acknowledged."""
+        tools = self._reconcile_tools(WEBHOOK_BOUNDS, report)
         try:
-            if parsed := parse_event(event):
+            is_thin = self.sends_thin_events and concerns_us(thin(event))
+            sent: Any = with_related_object(thin(event), tools.charge) if is_thin else event
+            if parsed := parse_event(sent):
                 NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
-                apply_event(parsed, self._reconcile_tools(WEBHOOK_BOUNDS, report))
+                apply_event(parsed, tools)
         except OUTAGES:
             report("WebhookDeferred")
             return False

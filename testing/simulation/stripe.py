@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
 from types import SimpleNamespace
@@ -226,6 +227,19 @@ class Event:
     data: Any
     seen_by: int = 0
     """The account whose event it is. (`account` is what Stripe calls a connected one, in events of those.)"""
+
+
+def thin(event: Event) -> Any:
+    """The event as an endpoint for thin events gets it (Stripe documentation, "How events work", "Thin events")."""
+    thing = event.data.object
+    return SimpleNamespace(
+        id=f"{event.id}_thin",
+        object="v2.core.event",
+        type=f"v1.{event.type}",
+        created=datetime.fromtimestamp(event.created, UTC).isoformat().replace("+00:00", "Z"),
+        context=None,
+        related_object=SimpleNamespace(id=thing.id, type=thing.object, url=f"/v1/{thing.object}s/{thing.id}"),
+    )
 
 
 # ---------------------------------------------------------------- answers
@@ -671,7 +685,27 @@ class MemoryStripe:
         intent_id = given.get("payment_intent")
         return [copy(each) for each in reversed(self.disputes) if intent_id in (None, each.payment_intent)]
 
+    def retrieve_dispute(self, dispute_id: str) -> Dispute:
+        """GET /v1/disputes/{id}."""
+        self.reach("disputes")
+        dispute = next((each for each in self.disputes if each.id == dispute_id), None)
+        shown: Dispute = (_NOT_FOUND if dispute is None else Answer(200, dispute)).give()
+        return shown
+
     # ------------------------------------------------------------ requests that only read
+
+    def retrieve_charge(self, charge_id: str) -> Any:
+        """GET /v1/charges/{id}: of a PaymentIntent, whose metadata it has."""
+        self.reach("charges")
+        found = (each for each in self.intents if each.latest_charge == charge_id and each.account == self.account)
+        intent = next(found, None)
+        return self.charge_of(intent) if intent else _NOT_FOUND.give()
+
+    def charge_of(self, intent: PaymentIntent) -> Any:
+        """The latest charge, as the SDK shows it."""
+        refunded = self.refunded(intent.id)
+        about = {"id": intent.latest_charge, "object": "charge", "payment_intent": intent.id}
+        return SimpleNamespace(**about, amount_refunded=refunded, metadata=intent.metadata)
 
     def retrieve(self, intent_id: str) -> PaymentIntent:
         """GET /v1/payment_intents/{id}."""
@@ -991,7 +1025,13 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
         list=listing("/v1/refunds", stripe_.list_refunds),
         retrieve=lambda refund_id, *_: sent(lambda: stripe_.retrieve_refund(refund_id)),
     )
-    disputes = SimpleNamespace(list=listing("/v1/disputes", stripe_.list_disputes))
+    disputes = SimpleNamespace(
+        list=listing("/v1/disputes", stripe_.list_disputes),
+        retrieve=lambda dispute_id, *_: sent(lambda: stripe_.retrieve_dispute(dispute_id)),
+    )
+    charges = SimpleNamespace(retrieve=lambda charge_id, *_: sent(lambda: stripe_.retrieve_charge(charge_id)))
     return SimpleNamespace(
-        v1=SimpleNamespace(payment_intents=payment_intents, events=events, refunds=refunds, disputes=disputes)
+        v1=SimpleNamespace(
+            payment_intents=payment_intents, events=events, refunds=refunds, disputes=disputes, charges=charges
+        )
     )

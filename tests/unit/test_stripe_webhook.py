@@ -8,6 +8,7 @@ import itertools
 import json
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import boto3
@@ -25,7 +26,7 @@ from stripe_webhook.app import Application
 from testing.harness import LambdaContext, Log, Sample
 from testing.payment_service import REQUIRES_ACTION_SECONDS, T0, order_id
 from testing.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
-from testing.tools import Cancellation
+from testing.tools import NO_RATE_LIMIT, Cancellation, RateOf
 from testing.webhook_harness import Event, WebhookHarness, body_of
 
 REFUND_ID = f"rfd_{'1' * 32}"
@@ -39,6 +40,28 @@ def endpoint(log: Log, sample: Sample) -> WebhookHarness:
 def event_of(type_: str, kind: str, *, created: int = T0, **thing: Any) -> Event:
     data = {"object": {"object": kind, **thing}}
     return {"id": f"evt_{type_}", "object": "event", "type": type_, "created": created, "data": data}
+
+
+def thin(event: Event, *, context: str | None = None, **related: str) -> Event:
+    """The event as an endpoint for thin events gets it (Stripe documentation, "How events work", "Thin events")."""
+    thing = event["data"]["object"]
+    return {
+        "id": "evt_thin",
+        "object": "v2.core.event",
+        "type": f"v1.{event['type']}",
+        "created": datetime.fromtimestamp(event["created"], UTC).isoformat().replace("+00:00", "Z"),
+        "livemode": False,
+        "context": context,
+        "related_object": {"id": thing["id"], "type": thing["object"], "url": "/v1/…", **related},
+        "snapshot_event": event["id"],
+    }
+
+
+class EmptyBucket:
+    """A token bucket without a token in time."""
+
+    def take(self, until: float) -> bool:
+        return False
 
 
 def dispute(payment_intent: str | None) -> Event:
@@ -252,17 +275,67 @@ OF_NO_INTEREST = {
     "an id of another shop": event_of(
         "payment_intent.succeeded", "payment_intent", metadata={"order_id": "4711"}, id="x"
     ),
-    "a thin event": {"id": "evt_1", "object": "v2.core.event", "type": "v1.billing.meter.error_report_triggered"},
+    "a thin event of another type": {"id": "evt_1", "object": "v2.core.event", "type": "v1.customer.created"},
+    "a thin event of API v2": {"id": "evt_1", "object": "v2.core.event", "type": "v2.payment_intent.succeeded"},
+    "a thin event of a connected account": thin(
+        event_of("payment_intent.succeeded", "payment_intent", id="pi_9"), context="acct_1"
+    ),
     "a connected account's": dispute("pi_9") | {"account": "acct_1"},
 }
 
 
 @pytest.mark.parametrize("event", OF_NO_INTEREST.values(), ids=OF_NO_INTEREST.keys())
 def test_an_event_of_no_interest_is_acknowledged(endpoint: WebhookHarness, event: Event) -> None:
-    """Without a request to anybody: refused, it would be sent again for days. Its signature counts all the same."""
+    """Without a request to anybody, and with a line in the log: refused, it would be sent again for days. Its signature
+    counts all the same."""
     assert endpoint.send(event) == 200
     assert (endpoint.counted, endpoint.io.asked, endpoint.stripe.requests) == (["EventIgnored"], [], [])
+    assert [line["event_type"] for line in endpoint.log.lines] == [event["type"]]
     assert endpoint.send(event, secret="whsec_guessed") == 400
+
+
+@pytest.mark.parametrize(
+    "type_", ["payment_intent.succeeded", "charge.refunded", "charge.dispute.created", "refund.failed"]
+)
+def test_a_thin_event_is_applied_by_its_related_object(endpoint: WebhookHarness, type_: str) -> None:
+    """One request shows the object as it is; the rest is as with any other event."""
+    endpoint.paid_at_the_bank()
+    events = [
+        endpoint.stripe.webhooks[-1],
+        endpoint.stripe.refund_by_hand("pi_0", 1000),
+        endpoint.stripe.disputed("pi_0", "needs_response"),
+        endpoint.stripe.refund_fails("re_0"),
+    ]
+    [event] = [each for each in events if each["type"] == type_]
+    if type_ != "payment_intent.succeeded":
+        assert endpoint.send(events[0]) == 200
+    assert endpoint.send(thin(event)) == 200
+    retrieved = {"p": "retrieve", "c": "dispute" if "dispute" in type_ else "charge", "r": "refund"}[type_[0]]
+    assert endpoint.stripe.operations[0] == retrieved
+    assert (endpoint.row.state, endpoint.row.amount_refunded_minor) == (PaymentState.SUCCEEDED, 0)
+    assert (endpoint.row.disputes != {}) is (retrieved == "dispute")
+    assert endpoint.counted[-1] == "EventProcessed"
+    received = endpoint.received.read()
+    assert received is not None
+    assert received.newest_event_at == event["created"]
+
+
+def test_a_thin_event_that_cannot_be_applied_is_sent_again(endpoint: WebhookHarness) -> None:
+    """Stripe does not answer, its rate limit is reached, or the object is another account's: 503. An event of ours that
+    is not understood is an alarm, and no 2xx either."""
+    event = thin(endpoint.paid_at_the_bank())
+    endpoint.stripe.failing["retrieve"] = NO_ANSWER
+    assert endpoint.send(event) == 503
+    endpoint.stripe.failing.clear()
+    endpoint.payments.rate = RateOf(EmptyBucket())
+    assert endpoint.send(event) == 503
+    endpoint.payments.rate = NO_RATE_LIMIT
+    assert endpoint.send(thin(endpoint.stripe.webhooks[-1], id="pi_of_another_account")) == 503
+    assert endpoint.counted[-1] == "Alarm"
+    assert endpoint.send({**event, "related_object": {"id": "x", "type": "customer"}}) == 500
+    assert endpoint.counted[-1] == "Alarm"
+    assert endpoint.send(event) == 200
+    assert endpoint.row.state is PaymentState.SUCCEEDED
 
 
 def test_a_live_event_in_a_sandbox_is_deferred(endpoint: WebhookHarness) -> None:
