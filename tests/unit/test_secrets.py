@@ -1,18 +1,23 @@
 """Secrets are rotated without a deploy: they are read seldom, and again as soon as they are refused."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from threading import Event
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from onecharge.runtime.secrets import (
     MAX_AGE_SECONDS,
     PREVIOUS_SECONDS,
     REREAD_SECONDS,
+    RETRY_SECONDS,
     Secret,
     SecretUnavailable,
 )
+from testing.harness import PATIENCE_SECONDS
 
 
 class SecretsManager:
@@ -23,11 +28,18 @@ class SecretsManager:
         self.arn = self.client.create_secret(Name="a-secret", SecretString="first")["ARN"]
         self.now = datetime.now(UTC).timestamp()
         self.read = 0
+        self.hangs = False
+        """Each read ends with a time-out, once `answers` is set."""
+        self.asked, self.answers = Event(), Event()
         monkeypatch.setattr("onecharge.runtime.secrets.time", lambda: self.now)
         self.client.meta.events.register("before-call.secrets-manager.GetSecretValue", self._count)
 
     def _count(self, params: Any, **_: Any) -> None:
         self.read += b"AWSPREVIOUS" not in params["body"]
+        if self.hangs:
+            self.asked.set()
+            assert self.answers.wait(PATIENCE_SECONDS)
+            raise ReadTimeoutError(endpoint_url="secretsmanager")
 
     def put(self, value: str) -> None:
         self.client.put_secret_value(SecretId=self.arn, SecretString=value)
@@ -103,3 +115,56 @@ def test_a_secret_that_cannot_be_read_is_an_outage(manager: SecretsManager) -> N
     secret = Secret(manager.client, "arn:aws:secretsmanager:us-east-1:123456789012:secret:none-abcdef")
     with pytest.raises(SecretUnavailable, match=r"^ResourceNotFoundException$"):
         secret.current()
+
+
+# ---------------------------------------------------------------- Secrets Manager hangs
+
+
+def test_ten_records_wait_for_one_read_that_hangs(manager: SecretsManager) -> None:
+    """One after the other, they would hold up the batch ten times as long. A later read succeeds."""
+    secret, manager.hangs = manager.secret(), True
+
+    def current() -> str:
+        try:
+            return secret.current()
+        except SecretUnavailable:
+            return "unavailable"
+
+    with ThreadPoolExecutor(10) as threads:
+        reading = [threads.submit(current) for _ in range(10)]
+        manager.asked.wait(PATIENCE_SECONDS)
+        manager.answers.set()
+        assert [each.result(PATIENCE_SECONDS) for each in reading] == ["unavailable"] * 10
+    assert manager.read == 1
+    manager.hangs = False
+    manager.now += RETRY_SECONDS
+    assert secret.current() == "first"
+
+
+def test_a_known_secret_serves_while_a_read_hangs_or_fails(manager: SecretsManager) -> None:
+    """Nobody waits for the one that reads, and that one has the known value, too."""
+    secret = manager.secret()
+    assert secret.current() == "first"
+    manager.hangs = True
+    manager.now += MAX_AGE_SECONDS
+    with ThreadPoolExecutor(2) as threads:
+        reading = threads.submit(secret.current)
+        manager.asked.wait(PATIENCE_SECONDS)
+        assert threads.submit(secret.current).result(PATIENCE_SECONDS) == "first"
+        manager.answers.set()
+        assert reading.result(PATIENCE_SECONDS) == "first"
+    assert {secret.current() for _ in range(10)} == {"first"}
+    assert manager.read == 2
+    manager.now += RETRY_SECONDS
+    assert (secret.current(), manager.read) == ("first", 3)
+
+
+def test_the_previous_version_expires_although_the_secret_cannot_be_read(manager: SecretsManager) -> None:
+    """It may have been leaked: an outage does not prolong it."""
+    secret = manager.secret()
+    manager.put("second")
+    assert secret.with_previous() == ("second", "first")
+    manager.hangs = True
+    manager.answers.set()
+    manager.now = manager.now + PREVIOUS_SECONDS + 60
+    assert secret.with_previous() == ("second",)

@@ -692,8 +692,9 @@ def test_a_row_that_changes_meanwhile_is_read_again(
     assert endpoint.row.amount_refunded_minor == (1000 if asked == "refunds" else 0)
 
 
-def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample) -> None:
+def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is refused for it: Stripe sends again, and by then the secret is there."""
+    monkeypatch.setattr("onecharge.runtime.secrets.RETRY_SECONDS", 0)
     environment = {
         "FUNCTION_TIMEOUT_SECONDS": "20",
         "PAYMENTS_TABLE": "payments",

@@ -1,10 +1,13 @@
 """One secret of Secrets Manager, read with a bounded cache: it is rotated without a deploy.
 
-current()        at most MAX_AGE_SECONDS old
+current()        at most MAX_AGE_SECONDS old, if it can be read
 with_previous()  for what others signed: the previous version is accepted for a day after a rotation
 read_again()     immediately, when it is refused; at most once in REREAD_SECONDS, whatever strangers send
+
+While Secrets Manager does not answer, a value that is known keeps serving, and a failure is remembered for seconds.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from time import time
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_AGE_SECONDS = 300
 """How long a rotated secret is still used if nobody refuses it."""
+
+RETRY_SECONDS = 5
+"""How long a failed read is remembered: ten records of a batch, or ten requests, do not wait for it one by one."""
 
 REREAD_SECONDS = 30
 """The shortest time between two reads of a secret that is refused."""
@@ -38,6 +44,8 @@ class _Read:
     at: float
     current: str
     previous: str | None
+    previous_until: float
+    """Epoch seconds."""
 
 
 class Secret:
@@ -48,6 +56,8 @@ class Secret:
         self._arn = arn
         self._lock = Lock()
         self._last: _Read | None = None
+        self._failure = ""
+        self._retry_at = float("-inf")
         self._reread_at = float("-inf")
 
     def current(self) -> str:
@@ -57,7 +67,8 @@ class Secret:
     def with_previous(self) -> tuple[str, ...]:
         """Its value, and the previous one while that is accepted. Raises SecretUnavailable."""
         read = self._read()
-        return (read.current,) if read.previous is None else (read.current, read.previous)
+        is_accepted = read.previous is not None and time() < read.previous_until
+        return (read.current, str(read.previous)) if is_accepted else (read.current,)
 
     def read_again(self) -> bool:
         """Whether reading it again has found other values; False if it was read again a short time ago.
@@ -73,19 +84,33 @@ class Secret:
             return last is None or (last.current, last.previous) != (self._last.current, self._last.previous)
 
     def _read(self) -> _Read:
-        with self._lock:  # Ten records of a cold start read it once.
+        """What was read last, if that is new, cannot be renewed now, or is just being renewed by another thread."""
+        known = self._last
+        if known is None:
+            self._lock.acquire()  # Ten records of a cold start wait for one read.
+        elif not self._lock.acquire(blocking=False):
+            return known
+        try:
             now = time()
-            if self._last is None or now - self._last.at >= MAX_AGE_SECONDS:
-                self._last = self._fetch(now)
+            is_due = self._last is None or now - self._last.at >= MAX_AGE_SECONDS
+            if is_due and now >= self._retry_at:
+                with suppress(SecretUnavailable):
+                    self._last = self._fetch(now)
+            if self._last is None:
+                raise SecretUnavailable(self._failure)
             return self._last
+        finally:
+            self._lock.release()
 
     def _fetch(self, now: float) -> _Read:
         try:
             version = self._client.get_secret_value(SecretId=self._arn)
-            is_new = now - version["CreatedDate"].timestamp() < PREVIOUS_SECONDS
-            return _Read(now, version["SecretString"].strip(), self._previous() if is_new else None)
+            until = version["CreatedDate"].timestamp() + PREVIOUS_SECONDS
+            previous = self._previous() if now < until else None
+            return _Read(now, version["SecretString"].strip(), previous, until)
         except (BotoCoreError, ClientError) as error:
-            raise SecretUnavailable(type(error).__name__) from error
+            self._failure, self._retry_at = type(error).__name__, time() + RETRY_SECONDS
+            raise SecretUnavailable(self._failure) from error
 
     def _previous(self) -> str | None:
         try:
