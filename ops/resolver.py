@@ -19,7 +19,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import CancelReason, Finalize, Payment
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.leases import Changes
+from onecharge.payments.leases import Changes, next_revision
 from onecharge.payments.refunds.protocol import FinalizeRefund, Refund
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_responses import ResponseKind
@@ -62,9 +62,9 @@ class Review:
     payment_intent_id: str | None = None
 
     def recorded(self, changes: Changes, revision: int) -> Changes:
-        """The changes of a write on this revision, with the record."""
+        """The changes of the write that makes this revision, with the record."""
         record: Mapping[str, object] = {name: value for name, value in asdict(self).items() if value is not None}
-        sets = {**changes.sets, f"{RECORD}{revision + 1}": ":review"}
+        sets = {**changes.sets, f"{RECORD}{revision}": ":review"}
         return Changes(sets, {**changes.values, "review": record}, changes.removes)
 
 
@@ -107,11 +107,12 @@ class ReviewStore(PaymentStore):
 
     def record(self, payment: Payment, review: Review) -> bool:
         """Write only what was decided."""
-        return self._write_if_unchanged(payment, review.recorded(Changes({}, {}), payment.revision))
+        recorded = review.recorded(Changes({}, {}), next_revision(payment, review.at))
+        return self._write_if_unchanged(payment, recorded, now=review.at)
 
     def _write_review(self, payment: Payment, changes: Changes, review: Review) -> bool:
-        recorded = _only_in_review(review.recorded(changes, payment.revision))
-        return self._write_if_unchanged(payment, recorded, condition="#state = :needs_review")
+        recorded = _only_in_review(review.recorded(changes, next_revision(payment, review.at)))
+        return self._write_if_unchanged(payment, recorded, now=review.at, condition="#state = :needs_review")
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,9 @@ class RefundReviewStore(RefundStore):
 
     def resolve(self, refund: Refund, final: FinalizeRefund, review: Review) -> bool:
         """Write the outcome on the revision, and the record; False if the row has changed since."""
-        recorded = _only_in_review(review.recorded(self._final_changes(final, review.at), refund.revision))
-        return self._write_if_unchanged(refund, recorded, condition="#state = :needs_review")
+        changes, revision = self._final_changes(final, review.at), next_revision(refund, review.at)
+        recorded = _only_in_review(review.recorded(changes, revision))
+        return self._write_if_unchanged(refund, recorded, now=review.at, condition="#state = :needs_review")
 
 
 # ---------------------------------------------------------------- read, decide, write
@@ -134,6 +136,8 @@ class Resolved:
     decision: Decision
     payment: Payment
     """As it was read before."""
+    revision: int
+    """The row's, since it is written."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,6 @@ class Resolver:
                 is_written = self.store.record(payment, review)
             case _:
                 assert_never(decision)
-        return (
-            Resolved(decision, payment) if is_written else Refused("the row has changed since it was read: check again")
-        )
+        if not is_written:
+            return Refused("the row has changed since it was read: check again")
+        return Resolved(decision, payment, next_revision(payment, review.at))

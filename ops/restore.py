@@ -2,20 +2,28 @@
 
 rows      copy the rows that a table lacks from the table that DynamoDB restored. A row that exists is never
           touched: it was written since. Can be repeated, and continued after an interruption.
-events    let reconcile read Stripe's events again, from the point in time that was restored: payments and refunds
-          that the rows do not know of are written as Stripe shows them.
+outcomes  afterwards, bring orders, payments and Stripe together, whichever of them the restore has set back: let
+          reconcile read Stripe's events again since the restored point in time, and emit each payment's outcome that
+          its order has not seen, with a revision above what the order has seen. Can be repeated, and continued.
 """
 
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
+from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.store import OrderStore
+from onecharge.payments.charges.protocol import Finalize, Payment
+from onecharge.payments.charges.store import PaymentStore, payment_of
+from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
+from onecharge.runtime.dynamodb import from_item, read_items, to_item
+from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
@@ -28,6 +36,14 @@ _SHOWN_MAX = 50
 _EVENTS_DAYS = 30
 """How long Stripe lists an event (Stripe API reference, "Events")."""
 
+_ROWS_MAX = 100_000
+_PAGE = 100
+"""Payments of one request: as many orders are read with one, too."""
+
+EMITTED, RAISED = "emitted again", "older than its order has seen: its revision was raised"
+SEEN, ORDER_LOST, CHANGED = "its order has seen it", "its order is lost", "changed meanwhile: run this again"
+_NOT_ASKED_FOR = (OrderStatus.PAYMENT_DECLINED, OrderStatus.CANCELED)
+"""An order that waits is asked for by republish; one that is PAID has a PaymentIntent that reconcile finds."""
 MISSING, COPIED, SAME, DIFFERENT, EXPIRED = "missing", "copied", "already there", "different: left as it is", "expired"
 
 Item = Mapping[str, Any]
@@ -39,14 +55,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     rows = subcommands.add_parser("rows", help="copy the rows that a table lacks")
     rows.add_argument("--table", required=True, choices=TABLES, help="the stack's table, by its logical id")
     rows.add_argument("--from", dest="source", required=True, metavar="TABLE", help="name of the restored table")
-    events = subcommands.add_parser("events", help="let reconcile read Stripe's events again")
-    events.add_argument("--since", required=True, type=_time, help="the restored point in time: 2026-11-21T12:00:00Z")
+    outcomes = subcommands.add_parser("outcomes", help="bring orders, payments and Stripe together again")
+    outcomes.add_argument("--since", required=True, type=_time, help="the restored point in time: 2026-11-21T12:00:00Z")
+    outcomes.add_argument("--rows", type=int, default=_ROWS_MAX, metavar="N", help="stop after so many payments")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
-    if arguments.subcommand == "events":
-        return _reread_events(stack, arguments.since, is_dry_run=not arguments.yes, now=int(time.time()))
+    if arguments.subcommand == "outcomes":
+        return _outcomes(stack, arguments.since, rows_max=arguments.rows, is_dry_run=not arguments.yes)
     return _copy_rows(stack, arguments.table, arguments.source, is_dry_run=not arguments.yes)
 
 
@@ -115,7 +132,19 @@ def _compared(existing: Item, item: Item) -> str:
     return SAME if dict(existing) == dict(item) else DIFFERENT
 
 
-# ---------------------------------------------------------------- events
+# ---------------------------------------------------------------- outcomes
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreCheckpoint(Checkpoint):
+    """How far the walk through the payments has come."""
+
+    job: ClassVar[str] = "restore"
+
+    since: int
+    """The restored point in time: with another one, a walk begins at the first row."""
+    after: Mapping[str, str] | None = None
+    """The key of the last row; None once the walk has ended."""
 
 
 def _time(text: str) -> int:
@@ -126,21 +155,104 @@ def _time(text: str) -> int:
     return int(parsed.timestamp())
 
 
-def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> Report:
+def _outcomes(stack: Stack, since: int, *, rows_max: int, is_dry_run: bool) -> Report:
+    """Raises Problem."""
+    checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), RestoreCheckpoint)
+    checkpoint = checkpoints.read() or RestoreCheckpoint(since=since)
+    is_continued = checkpoint.since == since and checkpoint.after is not None
+    if not is_continued:
+        checkpoint = replace(checkpoint, since=since, after=None)
+        _reread_events(stack, since, is_dry_run=is_dry_run, now=int(time.time()))
+    payments = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))
+    orders = OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
+    counts, lost, after = Counter[str](), list[str](), checkpoint.after
+    parallel = Threads(_THREADS)
+    while True:
+        now = int(time.time())
+        compared, after = emit_page(payments, orders, after=after, now=now, is_dry_run=is_dry_run, parallel=parallel)
+        for order_id, result in compared:
+            counts[result] += 1
+            if result == ORDER_LOST:
+                lost.append(order_id)
+        if not is_dry_run:
+            checkpoint = checkpoints.write(replace(checkpoint, after=after))
+        if after is None or counts.total() >= rows_max:
+            break
+    start = datetime.fromtimestamp(since, UTC).isoformat()
+    parts: list[Table | str] = [Table("payments and their orders", ("payment", "payments"), sorted(counts.items()))]
+    if lost:
+        parts.append(Table("no order: restore it", ("order",), [[each] for each in lost[:_SHOWN_MAX]]))
+    if is_dry_run:
+        parts.append(f"dry run: --yes does it, and lets reconcile read Stripe's events again since {start}")
+    elif after is not None:
+        parts.append("there are more payments: run this again")
+    document = {"since": start, "payments": dict(counts), "lost": lost, "is_complete": after is None}
+    is_done = not is_dry_run and after is None
+    return Report(document, parts, ExitStatus.OK if is_done else ExitStatus.FOUND)
+
+
+def emit_page(
+    payments: PaymentStore,
+    orders: OrderStore,
+    *,
+    after: Item | None,
+    now: int,
+    is_dry_run: bool = False,
+    parallel: Parallel = one_after_another,
+) -> tuple[list[tuple[str, str]], dict[str, Any] | None]:
+    """Compare one page of payments with their orders, and emit what an order has not seen.
+
+    Returns each order id with its result, and the key of the last row, None at the end. Raises ReadsThrottled, and
+    botocore's errors.
+    """
+    start: Any = {"ExclusiveStartKey": to_item(after)} if after else {}
+    page = payments.client.scan(TableName=payments.table, Limit=_PAGE, ConsistentRead=True, **start)
+    rows = [payment_of(item) for item in page["Items"]]
+    found = {item["order_id"]["S"]: from_item(item) for item in read_items(orders.client, orders.table, _keys(rows))}
+
+    def emit(row: Payment) -> tuple[str, str]:
+        order = found.get(row.request.order_id)
+        result = ORDER_LOST if order is None else _emit(payments, row, order, now=now, is_dry_run=is_dry_run)
+        return row.request.order_id, result
+
+    last = page.get("LastEvaluatedKey")
+    return parallel(emit, rows), from_item(last) if last else None
+
+
+def _keys(rows: Sequence[Payment]) -> list[dict[str, str]]:
+    return [row.key for row in rows]
+
+
+def _emit(payments: PaymentStore, row: Payment, order: Mapping[str, Any], *, now: int, is_dry_run: bool) -> str:
+    seen = order.get("payment_revision", 0)
+    is_older, is_pending = row.revision < seen, row.state is PaymentState.PENDING
+    if row.revision == seen or (is_pending and not is_older):
+        return SEEN
+    if is_dry_run:
+        return RAISED if is_older else EMITTED
+    if is_older and is_pending and row.cancel_requested_at is None and order["status"] in _NOT_ASKED_FOR:
+        # The attempt ended after T, and no message comes that would end it again.
+        ended = Finalize(PaymentState.DECLINED, code="restored")
+        is_written = payments.finalize_unclaimed(row, ended, now=now)
+    else:
+        is_written = payments.reemit_outcome(row, now=now)
+    if not is_written:
+        return CHANGED
+    return RAISED if is_older else EMITTED
+
+
+def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> None:
+    """Let reconcile read Stripe's events again. Raises Problem."""
     if since < now - _EVENTS_DAYS * 24 * 3600:
         raise Problem(f"Stripe lists the events of the last {_EVENTS_DAYS} days: --since is earlier")
     checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint)
     checkpoint = checkpoints.read()
     if checkpoint is None:
         raise Problem("reconcile has not run yet: there is no checkpoint to set back")
-    start = datetime.fromtimestamp(since, UTC).isoformat()
-    document = {"since": start, "was": checkpoint.since, "is_dry_run": is_dry_run}
     if is_dry_run:
-        line = f"dry run: --yes lets reconcile read Stripe's events again since {start}"
-        return Report(document, [line], ExitStatus.FOUND)
+        return
     try:
         # A job that has not come so far continues where it is.
         checkpoints.write(checkpoint.reading_since(min(since, checkpoint.since)))
     except ConcurrentRun:
         raise Problem("reconcile runs at this moment: try again in some minutes") from None
-    return Report(document, [f"reconcile reads Stripe's events again since {start}, from its next run on"])

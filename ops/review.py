@@ -175,9 +175,10 @@ def _resolve(stack: Stack, arguments: Namespace, reason: str) -> tuple[bool, str
     resolver, resolution, chosen = resolver_of(stack), Resolution(arguments.resolution), arguments.payment_intent
     if resolution is Resolution.CANCEL and (order := _order_of_other_money(stack, resolver, arguments.order)):
         return _close(stack, order, reason, is_dry_run=not arguments.yes)
-    half_done = _half_done(stack, resolver, arguments)
-    if half_done is not None:
-        return _finish(stack, resolver, half_done, is_dry_run=not arguments.yes)
+    if resolution is Resolution.RETRY:
+        row, order = resolver.store.read(arguments.order), _orders(stack).find(arguments.order)
+        if order is not None and is_half_done(order, row):
+            return _finish(stack, resolver, order, row, is_dry_run=not arguments.yes)
     if not arguments.yes:
         seen = resolver.look_up(arguments.order)
         decision = decide_resolution(resolution, seen, chosen=chosen)
@@ -189,7 +190,8 @@ def _resolve(stack: Stack, arguments: Namespace, reason: str) -> tuple[bool, str
     if isinstance(outcome, Refused):
         return False, f"refused: {outcome.why}"
     if isinstance(outcome.decision, Reopen) and not outcome.decision.cancel:
-        return _publish_again(stack, arguments.order, outcome.payment.revision + 1)
+        orders, now = _orders(stack), datetime.now(UTC)
+        return publish_again(orders, orders.find(arguments.order), outcome.payment, outcome.revision, now=now)
     if isinstance(outcome.decision, RefundSecond):
         why = refund_once(stack, outcome.payment, outcome.decision.intent)
         if why is not None:
@@ -220,48 +222,61 @@ def _what(decision: Decision, payment: Payment | None) -> str:
             assert_never(decision)
 
 
-def _half_done(stack: Stack, resolver: Resolver, arguments: Namespace) -> Payment | None:
-    """The row of a `retry`, if it needs no review any more, its order does not know, and nothing asks the row again.
+def is_half_done(order: StoredOrder, row: Payment | None) -> bool:
+    """Whether a `retry` has only the order left to move, or its row to emit: nothing else asks the row again.
 
-    An earlier `retry` was interrupted before it moved the order; or the outcome of the row was lost: republish asks
-    only for orders that wait.
+    An earlier `retry` was interrupted before it moved the order; the outcome of the row was lost, and republish asks
+    only for orders that wait; or the row itself was lost, and only a message makes it again.
     """
-    if arguments.resolution != Resolution.RETRY:
-        return None
-    payment, order = resolver.store.read(arguments.order), _orders(stack).find(arguments.order)
-    if payment is None or order is None or payment.state is PaymentState.NEEDS_REVIEW:
-        return None
-    event_type = PAYMENT_EVENT_TYPES.get(payment.state)
-    is_unknown = event_type is not None and OUTCOMES[event_type].applies(order, payment.attempt)
-    is_unasked = order.status is OrderStatus.PAYMENT_DECLINED and is_unknown
-    return payment if is_unasked or order.status is OrderStatus.NEEDS_REVIEW else None
+    if row is not None and row.state is PaymentState.NEEDS_REVIEW:
+        return False
+    is_unasked = order.status is OrderStatus.PAYMENT_DECLINED and has_outcome_for(order, row)
+    return order.status is OrderStatus.NEEDS_REVIEW or is_unasked
 
 
-def _finish(stack: Stack, resolver: Resolver, payment: Payment, *, is_dry_run: bool) -> tuple[bool, str]:
-    if payment.state is PaymentState.PENDING:
+def has_outcome_for(order: StoredOrder, row: Payment | None) -> bool:
+    """Whether the row's outcome moves the order. Else only a message goes on: the row is lost, unfinished, or older."""
+    event_type = PAYMENT_EVENT_TYPES.get(row.state) if row else None
+    return bool(row and event_type and OUTCOMES[event_type].applies(order, row.attempt))
+
+
+def _finish(
+    stack: Stack, resolver: Resolver, order: StoredOrder, row: Payment | None, *, is_dry_run: bool
+) -> tuple[bool, str]:
+    if row is None or not has_outcome_for(order, row):
         if is_dry_run:
             return False, "would move the order to PENDING, which its stream publishes; --yes does it"
-        return _publish_again(stack, payment.request.order_id, payment.revision)
+        revision = row.revision if row else order.payment_revision
+        return publish_again(_orders(stack), order, row, revision, now=datetime.now(UTC))
     if is_dry_run:
-        return False, f"would emit the outcome of the row again, which is {payment.state}; --yes does it"
-    if not resolver.store.reemit_outcome(payment, now=int(time.time())):
+        return False, f"would emit the outcome of the row again, which is {row.state}; --yes does it"
+    if not resolver.store.reemit_outcome(row, now=int(time.time())):
         return False, "refused: the row has changed since it was read: check again"
-    return True, f"done: the row is {payment.state}; its outcome moves the order"
+    return True, f"done: the row is {row.state}; its outcome moves the order"
 
 
-def _publish_again(stack: Stack, order_id: str, revision: int) -> tuple[bool, str]:
+def publish_again(
+    orders: OrderStore, order: StoredOrder | None, row: Payment | None, revision: int, *, now: datetime
+) -> tuple[bool, str]:
     """Move the order to PENDING: its stream publishes the present attempt, as it does a new one.
 
     Args:
-        revision: the row's, with which it is PENDING. What it said before, such as that it needs review, is stale.
+        row: None if it was lost.
+        revision: with which the row is PENDING. What it said before, such as that it needs review, is stale.
     """
-    now = datetime.now(UTC)
+    if order is None:
+        return False, "the row is PENDING; there is no order"
     # An item that does not change has no stream record.
     changes = {"retried_at": ":retried_at", "payment_revision": ":revision"}
-    values = {":retried_at": now.isoformat(), ":revision": revision}
-    is_news = "(attribute_not_exists(payment_revision) OR payment_revision <= :revision)"
+    values: dict[str, Any] = {":retried_at": now.isoformat(), ":revision": revision}
+    conditions = ["(attribute_not_exists(payment_revision) OR payment_revision <= :revision)"]
+    if row is not None and row.attempt > order.attempt:
+        # A restored order has forgotten attempts: the row refuses its present one.
+        changes |= {"attempt": ":attempt", "payment_method": ":payment_method"}
+        values |= {":attempt": row.attempt, ":payment_method": row.payment_method or order.payment_method}
+        conditions.append("attempt < :attempt")
     try:
-        _orders(stack).move(order_id, RETRY, at=now, changes=changes, values=values, conditions=[is_news])
+        orders.move(order.order_id, RETRY, at=now, changes=changes, values=values, conditions=conditions)
     except (OrderStatusConflict, NoSuchOrder) as conflict:
         return False, f"the row is PENDING; the order was not moved: {type(conflict).__name__}: {conflict}"
     return True, "done: row and order are PENDING again; the order's message charges it, once"

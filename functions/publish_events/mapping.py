@@ -79,7 +79,7 @@ def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
         payment_method=row.get(f"payment_method_{row['attempt']}"),
         decline_code=row.get("decline_code") if is_declined else None,
         advice_code=row.get("advice_code") if is_declined else None,
-        amount_refunded_minor=row.get("amount_refunded_minor") if is_paid else None,
+        amount_refunded_minor=row.get("amount_refunded_minor", 0) if is_paid else None,
         dispute_status=row.get("dispute_status") if is_paid else None,
         revision=row["revision"],
         occurred_at=datetime.fromtimestamp(row["finalized_at"], UTC),

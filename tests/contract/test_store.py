@@ -100,7 +100,7 @@ def test_the_first_claim_creates_the_row(store: PaymentStore) -> None:
         state=PaymentState.PENDING,
         lease_owner="one",
         lease_expires_at=LATER,
-        revision=1,
+        revision=T0 + 1,
         claimed_at=T0,
         attempt_claimed_at=T0,
         correlation_id="c",
@@ -120,7 +120,7 @@ def test_an_expired_lease_is_taken_over(store: PaymentStore) -> None:
     claimed(store)
     payment = claimed(store, request=OTHER_REQUEST, payment_method="pm_other", owner="two", at=LATER)
     assert (payment.request, payment.payment_method) == (REQUEST, "pm_card_visa")
-    assert (payment.lease_owner, payment.lease_expires_at, payment.revision) == ("two", LATER + LEASE_SECONDS, 2)
+    assert (payment.lease_owner, payment.lease_expires_at, payment.revision) == ("two", LATER + LEASE_SECONDS, T0 + 2)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_the_lease_owner_writes_the_payment_intents_id(store: PaymentStore) -> N
     """Its generation is written, too. Replacing it requires the lease and the id that is replaced."""
     first = claimed(store)
     written = store.write_payment_intent(first, "pi_0", 0)
-    assert (written.payment_intent_id, written.generation, written.revision) == ("pi_0", 0, 2)
+    assert (written.payment_intent_id, written.generation, written.revision) == ("pi_0", 0, T0 + 2)
     with pytest.raises(WriteRefused):
         store.write_payment_intent(first, "pi_x", 0)
     with pytest.raises(WriteRefused):
@@ -303,7 +303,7 @@ def test_a_cancellation_before_any_claim_creates_the_row(store: PaymentStore) ->
     """It has the frozen request and no lease, and is in the index of unfinished rows."""
     payment = request_cancel(store)
     assert (payment.request, payment.state, payment.cancel_requested_at) == (REQUEST, PaymentState.PENDING, T0)
-    assert (payment.lease_owner, payment.lease_expires_at, payment.revision) == (None, 0, 1)
+    assert (payment.lease_owner, payment.lease_expires_at, payment.revision) == (None, 0, T0 + 1)
     assert item(store)["unfinished_shard"] == shard_of(ORDER_ID)
     assert claimed(store).cancel_requested_at == T0
 
@@ -324,7 +324,7 @@ def test_a_cancellation_needs_no_lease(store: PaymentStore) -> None:
     """The lease owner keeps its lease, and nothing else of the row changes."""
     payment = claimed(store)
     requested = request_cancel(store, OTHER_REQUEST, attempt=7, at=T0 + 1)
-    assert requested == replace(payment, cancel_requested_at=T0 + 1, revision=2)
+    assert requested == replace(payment, cancel_requested_at=T0 + 1, revision=T0 + 2)
     assert request_cancel(store, at=T0 + 8).cancel_requested_at == T0 + 1
     assert claim_to_cancel(store, at=LATER - 1) == HeldByAnother(LATER)
     assert isinstance(claim_to_cancel(store, at=LATER), Claimed)
@@ -378,8 +378,8 @@ def test_a_changed_row_is_not_overwritten(store: PaymentStore) -> None:
     assert not store.finalize_unclaimed(stale, PAID, now=T0)
     for change in (
         lambda: request_cancel(store),
-        lambda: store.record_refunded(read(store), 1),
-        lambda: store.record_disputes(read(store), {"dp_1": "needs_response"}),
+        lambda: store.record_refunded(read(store), 1, now=T0),
+        lambda: store.record_disputes(read(store), {"dp_1": "needs_response"}, now=T0),
         lambda: store.reemit_outcome(read(store), now=T0),
     ):
         before = read(store)
@@ -406,7 +406,7 @@ def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
     payment = read(store)
     assert (payment.request, payment.state, payment.payment_intent_id) == (REQUEST, PaymentState.SUCCEEDED, "pi_1")
     # Its first revision is higher than any of the lost row.
-    assert (payment.generation, payment.finalized_at, payment.revision) == (2, T0 + 9, T0 + 9)
+    assert (payment.generation, payment.finalized_at, payment.revision) == (2, T0 + 9, T0 + 10)
     assert item(store)["expires_at"] == T0 + 9 + RETENTION_SECONDS
     assert not store.recover(ORDER_ID, replace(found, payment_intent_id="pi_2"), correlation_id="x", now=T0)
     assert read(store) == payment
@@ -416,9 +416,9 @@ def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
 def test_the_refunded_amount_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
     """It may decrease. A value that was read before the row's last write is refused."""
     before = finalized(store, PaymentState.SUCCEEDED)
-    assert store.record_refunded(before, 1099)
-    assert store.record_refunded(read(store), 500)
-    assert not store.record_refunded(before, 1099)
+    assert store.record_refunded(before, 1099, now=T0)
+    assert store.record_refunded(read(store), 500, now=T0)
+    assert not store.record_refunded(before, 1099, now=T0)
     assert read(store).amount_refunded_minor == 500
 
 
@@ -427,8 +427,8 @@ def test_a_dispute_is_written_on_the_revision_that_was_read(store: PaymentStore)
     before = finalized(store, PaymentState.SUCCEEDED)
     disputes = {"dp_2": "won", "dp_1": "needs_response"}
     assert before.disputes == {}
-    assert store.record_disputes(before, disputes)
-    assert not store.record_disputes(before, {"dp_1": "lost"})
+    assert store.record_disputes(before, disputes, now=T0)
+    assert not store.record_disputes(before, {"dp_1": "lost"}, now=T0)
     assert (read(store).disputes, item(store)["dispute_status"]) == (disputes, "needs_response")
 
 
@@ -447,7 +447,7 @@ def test_reemit_increases_only_the_revision(store: PaymentStore) -> None:
     """It also writes last_emitted_at. The stream carries the outcome again."""
     final = finalized(store, PaymentState.SUCCEEDED)
     assert store.reemit_outcome(final, now=T0 + 9)
-    assert read(store) == replace(final, last_emitted_at=T0 + 9, revision=final.revision + 1)
+    assert read(store) == replace(final, last_emitted_at=T0 + 9, revision=T0 + 9)
 
 
 # ---------------------------------------------------------------- the index of unfinished rows

@@ -90,7 +90,7 @@ def test_lost_rows_are_restored_and_nobody_is_charged_again(shop: Shop, stack: S
         assert "missing" not in ops(stack, tmp_path, *words)["rows"]
     invoke(stack, stack.reconcile_function)
     since = datetime.fromtimestamp(time.time() - 7200, UTC).isoformat(timespec="seconds")
-    ops(stack, tmp_path, "restore", "events", "--since", since, "--yes")
+    ops(stack, tmp_path, "restore", "outcomes", "--since", since, "--yes")
     invoke(stack, stack.reconcile_function)
     invoke(stack, stack.republish_function)
     assert shop.order(key).json()["order_id"] == lost

@@ -221,7 +221,7 @@ def the_sum_of_an_event_is_believed(world: RefundWorld) -> None:
         if isinstance(event, ChargeRefundedEvent):
             payment = tools.charge.store.read(str(event.order_id))
             assert payment is not None
-            tools.charge.store.record_refunded(payment, event.amount_refunded_minor)
+            tools.charge.store.record_refunded(payment, event.amount_refunded_minor, now=world.time)
         else:
             apply_event(event, tools)
 

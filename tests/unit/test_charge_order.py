@@ -109,7 +109,7 @@ def test_a_late_duplicate_reemits_the_outcome(service: ChargeHarness, card: str)
     assert service.row == final
     service.passes(1)
     assert service.deliver(payment_method=card) == Done()
-    assert service.row == final | {"last_emitted_at": service.now, "revision": final["revision"] + 1}
+    assert service.row == final | {"last_emitted_at": service.now, "revision": service.now}
     service.passes(REEMIT_AFTER_SECONDS - 1)
     service.deliver(payment_method=card)
     assert service.counted.count("OutcomeReemitted") == 1
@@ -153,6 +153,39 @@ def test_an_attempt_that_was_superseded_is_done(service: ChargeHarness) -> None:
     assert service.deliver() == Done()
     assert len(service.stripe.requests) == before
     assert service.row["attempt"] == 2
+
+
+def test_a_late_message_of_an_earlier_attempt_reemits_the_outcome(service: ChargeHarness) -> None:
+    """The order is a restored one, and asks for an attempt that the row has left behind: it learns where the row is."""
+    service.deliver(payment_method=LOST_CARD)
+    service.deliver(attempt=2, payment_method=LOST_CARD)
+    final = service.row
+    assert service.deliver() == Done()
+    assert service.row == final
+    service.passes(REEMIT_AFTER_SECONDS)
+    assert service.deliver() == Done()
+    assert service.row == final | {"last_emitted_at": service.now, "revision": service.now}
+
+
+def test_an_unfinished_row_has_no_outcome_to_emit(service: ChargeHarness) -> None:
+    """A late message of an earlier attempt leaves it to the later one's worker."""
+    service.deliver(payment_method=LOST_CARD)
+    service.stripe.next("confirm", NO_ANSWER)
+    service.deliver(attempt=2)
+    service.passes(REEMIT_AFTER_SECONDS)
+    unfinished = service.row
+    assert service.deliver() == Done()
+    assert service.row == unfinished
+
+
+def test_a_row_that_was_lost_comes_back_with_a_higher_revision(service: ChargeHarness) -> None:
+    """The order has seen the lost row's: what the new one says is newer."""
+    service.deliver(payment_method=LOST_CARD)
+    seen = service.row["revision"]
+    service.lose_row()
+    service.passes(60)
+    service.deliver(attempt=2)
+    assert (service.row["state"], service.row["revision"] > seen) == ("SUCCEEDED", True)
 
 
 def test_a_later_attempt_waits_for_one_that_is_being_charged(service: ChargeHarness) -> None:

@@ -206,7 +206,7 @@ def test_a_late_duplicate_re_emits_the_outcome(payments: Reconciled) -> None:
     assert payments.row() == emitted
     payments.now += 15 * 60
     payments.charge(card=ASKS_FOR_ACTION)
-    assert payments.row() == replace(emitted, last_emitted_at=payments.now, revision=emitted.revision + 1)
+    assert payments.row() == replace(emitted, last_emitted_at=payments.now, revision=payments.now)
     assert payments.stripe.charged == ["pi_0"]
 
 
@@ -371,6 +371,39 @@ def test_an_abandoned_payment_is_an_alarm_on_every_run(payments: Reconciled) -> 
     assert payments.state() is PaymentState.SUCCEEDED
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "state", "alarms"),
+    [
+        ("canceled", "requested_by_customer", PaymentState.CANCELED, 0),
+        ("succeeded", None, PaymentState.SUCCEEDED, 0),
+        ("requires_capture", None, PaymentState.NEEDS_REVIEW, 1),
+        ("requires_payment_method", None, PaymentState.PENDING, 1),
+        ("canceled", "abandoned", PaymentState.PENDING, 1),
+    ],
+)
+def test_a_row_that_names_no_payment_intent_is_looked_up(
+    payments: Reconciled, status: str, reason: str | None, state: PaymentState, alarms: int
+) -> None:
+    """As a restored one, whose order has ended: it ends by what Stripe shows. Nothing is confirmed or created."""
+    payments.crash_after("create")
+    payments.stripe.show("pi_0", status, cancellation_reason=reason)
+    payments.stripe.events.clear()
+    payments.stripe.requests.clear()
+    assert payments.run(after_seconds=OVERDUE_SECONDS)["Alarm"] == alarms
+    assert payments.state() is state
+    assert not {"create", "confirm", "cancel"} & {*payments.stripe.operations}
+    assert payments.run(after_seconds=300)["Alarm"] == (state is PaymentState.PENDING)
+
+
+def test_an_incomplete_lookup_finishes_no_row(payments: Reconciled) -> None:
+    """It decides nothing."""
+    payments.crash_before("create")
+    payments.stripe.failing["search"] = NO_ANSWER
+    counted = payments.run(after_seconds=OVERDUE_SECONDS)
+    assert (counted["ReconcileFailed"], counted["AbandonedPayment"]) == (1, 1)
+    assert payments.state() is PaymentState.PENDING
+
+
 def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(payments: Reconciled) -> None:
     """Its last claim is young, the attempt is not: the worker says so, and the run once nobody claims it any more."""
     payments.charge(card=DECLINED)
@@ -531,7 +564,9 @@ def test_after_a_restore_events_that_were_applied_before_are_applied_again(payme
     payments.dynamodb.put_item(TableName="payments", Item=row)
     payments.checkpoints.write(payments.checkpoint.reading_since(since))
     payments.run(after_seconds=300)
-    assert payments.item() == applied
+    # But with a higher revision: what the order has seen of the lost row is older.
+    assert payments.item() == applied | {"revision": payments.item()["revision"]}
+    assert payments.item()["revision"]["N"] > applied["revision"]["N"]
 
 
 def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(payments: Reconciled) -> None:

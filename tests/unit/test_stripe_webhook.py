@@ -431,11 +431,11 @@ def test_a_sum_that_fell_while_it_was_written_is_read_again(endpoint: WebhookHar
     made = endpoint.stripe.refund_by_hand("pi_0", 1000)
     record, failed = endpoint.payments.store.record_refunded, list[Event]()
 
-    def fails_meanwhile(*given: Any) -> bool:
+    def fails_meanwhile(*given: Any, now: int) -> bool:
         if not failed:
             failed.append(endpoint.stripe.refund_fails("re_0"))
             endpoint.send(failed[0])
-        return record(*given)
+        return record(*given, now=now)
 
     object.__setattr__(endpoint.payments.store, "record_refunded", fails_meanwhile)
     assert endpoint.send(made) == 200

@@ -79,7 +79,7 @@ def _record_refunded(event: ChargeRefundedEvent | RefundEvent, tools: ReconcileT
         amount_refunded_minor = tools.charge.gateway.amount_refunded(str(payment.payment_intent_id))
         if amount_refunded_minor == payment.amount_refunded_minor:
             return
-        if tools.charge.store.record_refunded(payment, amount_refunded_minor):
+        if tools.charge.store.record_refunded(payment, amount_refunded_minor, now=tools.charge.instruments.now()):
             tools.charge.instruments.count("ChargeRefunded")
         payment = _row_of(event, order_id, tools)
     raise EventDeferred("the row kept changing")
@@ -99,7 +99,7 @@ def _record_disputes(event: DisputeEvent, tools: ReconcileTools) -> None:
         report_disputes(payment.disputes if payment else {}, disputes, tools, **_log_fields(event, order_id))
         if payment is None:
             return
-        tools.charge.store.record_disputes(payment, disputes)
+        tools.charge.store.record_disputes(payment, disputes, now=tools.charge.instruments.now())
     raise EventDeferred("the row kept changing")
 
 
@@ -215,7 +215,8 @@ def _correct_refund(event: RefundEvent, tools: ReconcileTools) -> None:
             case RefundDiscrepancy.RETURNED | RefundDiscrepancy.LOST_ROW:
                 is_written = _write_failed(event, refund, found[0], tools)
             case RefundDiscrepancy.PENDING if refund:
-                is_written = tools.refund.store.record_pending_reason(refund, found[0].pending_reason)
+                now = tools.charge.instruments.now()
+                is_written = tools.refund.store.record_pending_reason(refund, found[0].pending_reason, now=now)
             case _:
                 return
         if is_written:

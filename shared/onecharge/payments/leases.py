@@ -111,6 +111,14 @@ class Superseded[Row]:
 type Claim[Row] = Claimed[Row] | HeldByAnother | AlreadyEnded[Row] | Superseded[Row]
 
 
+def next_revision(row: LeasedRow, now: int) -> int:
+    """The revision of the next write: at least its time, in epoch seconds.
+
+    So it is higher than each that consumers have seen, even if the row was lost, or is a restored, older one.
+    """
+    return max(row.revision + 1, now)
+
+
 def new_lease_owner() -> str:
     """A name for one claim of one worker."""
     return secrets.token_hex(8)
@@ -162,19 +170,28 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
 
     def finalize(self, row: Row, final: Final, *, now: int) -> Row:
         """Write the final state, and release the lease. Raises WriteRefused."""
-        return self._write_as_owner(row, self._final_changes(final, now))
+        return self._write_as_owner(row, self._final_changes(final, now), now=now)
 
-    def _write_as_owner(self, row: Row, changes: Changes, *, condition: str = "") -> Row:
-        """Change the row as its lease owner; returns it after the write. Raises WriteRefused."""
+    def _write_as_owner(self, row: Row, changes: Changes, *, condition: str = "", now: int = 0) -> Row:
+        """Change the row as its lease owner; returns it after the write. Raises WriteRefused.
+
+        Args:
+            now: of a write that emits an outcome.
+        """
+        # A request to cancel may have moved the revision on since the row was read.
+        with_revision = Changes({**changes.sets, "revision": "revision + :step"}, changes.values, changes.removes)
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item(row.key),
-                UpdateExpression=_with_next_revision(changes).expression,
+                UpdateExpression=with_revision.expression,
                 ConditionExpression=_IS_OWNER + (f" AND {condition}" if condition else ""),
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues=expression_values(
-                    **changes.values, one=1, pending=PENDING, ours=row.lease_owner or "nobody"
+                    **changes.values,
+                    step=next_revision(row, now) - row.revision,
+                    pending=PENDING,
+                    ours=row.lease_owner or "nobody",
                 ),
                 ReturnValues="ALL_NEW",
             )
@@ -186,21 +203,24 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
 
     def finalize_unclaimed(self, row: Row, final: Final, *, now: int) -> bool:
         """Write what Stripe says, whoever holds the row; False if the row has changed since it was read."""
-        return self._write_if_unchanged(row, self._final_changes(final, now))
+        return self._write_if_unchanged(row, self._final_changes(final, now), now=now)
 
     def reemit_outcome(self, row: Row, *, now: int) -> bool:
         """Make the table's stream carry the row once more; False if the row has changed since it was read."""
-        return self._write_if_unchanged(row, Changes({"last_emitted_at": ":now"}, {"now": now}))
+        return self._write_if_unchanged(row, Changes({"last_emitted_at": ":now"}, {"now": now}), now=now)
 
-    def _write_if_unchanged(self, row: Row, changes: Changes, *, condition: str = "") -> bool:
+    def _write_if_unchanged(self, row: Row, changes: Changes, *, now: int, condition: str = "") -> bool:
+        with_revision = Changes({**changes.sets, "revision": ":next"}, changes.values, changes.removes)
         names = {"#state": "state"} if "#state" in changes.sets or "#state" in condition else {}
         try:
             self.client.update_item(
                 TableName=self.table,
                 Key=to_item(row.key),
-                UpdateExpression=_with_next_revision(changes).expression,
+                UpdateExpression=with_revision.expression,
                 ConditionExpression="revision = :revision" + (f" AND {condition}" if condition else ""),
-                ExpressionAttributeValues=expression_values(**changes.values, one=1, revision=row.revision),
+                ExpressionAttributeValues=expression_values(
+                    **changes.values, next=next_revision(row, now), revision=row.revision
+                ),
                 **({"ExpressionAttributeNames": names} if names else {}),  # type: ignore[arg-type]  # One argument.
             )
         except self.client.exceptions.ConditionalCheckFailedException:
@@ -251,7 +271,3 @@ def released(kept: Mapping[str, str | int], **also: str) -> Changes:
     """What releasing a lease writes, with what is to be kept."""
     sets = {"lease_expires_at": ":zero", **also, **{name: f":{name}" for name in kept}}
     return Changes(sets, {"zero": 0, **kept}, removes=["lease_owner"])
-
-
-def _with_next_revision(changes: Changes) -> Changes:
-    return Changes({**changes.sets, "revision": "revision + :one"}, changes.values, changes.removes)

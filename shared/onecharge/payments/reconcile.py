@@ -4,8 +4,9 @@ an event of a PaymentIntent ─► reconcile_event ─┐  read the row, then St
 an unfinished row ───────────► reconcile_row ───┴─► find_discrepancy ─► write what Stripe says, cancel, or alarm
 
 What Stripe says later wins: a success is written over DECLINED, whoever has the lease. Nothing is confirmed here, and
-nothing is created except to finish a cancellation that was requested. An alarm is raised before the row is written:
-once the row says what Stripe says, another event of the same change raises none.
+nothing is created except to finish a cancellation that was requested. A row that names no PaymentIntent is looked up:
+it may be a restored one. An alarm is raised before the row is written: once the row says what Stripe says, another
+event of the same change raises none.
 """
 
 from collections.abc import Callable
@@ -215,15 +216,18 @@ def reconcile_row(payment: Payment, tools: "ReconcileTools") -> bool:
     if payment.state is PaymentState.DECLINED or _is_attended(payment, tools):
         return True
     if payment.payment_intent_id is None:
-        # Nothing can be charged, and only a message's worker creates: the order service republishes it.
-        return False
+        return _finish_unattended(payment, tools.steps.look_up(payment, tools), tools)
     intent = retrieve(payment.payment_intent_id, tools)
     if intent is None:
         tools.report("RowUnknownToStripe", Cause.STRIPE_ACCOUNT, _UNKNOWN, payment)
         return False
     if _correct(payment.request.order_id, payment, intent, tools):
         return True
-    return _finish_unattended(payment, intent, tools)
+    if payment.state is PaymentState.REQUIRES_ACTION:
+        return True
+    return _finish_unattended(
+        payment, tools.charge.steps.decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER), tools
+    )
 
 
 def _is_attended(payment: Payment, tools: "ReconcileTools") -> bool:
@@ -232,16 +236,20 @@ def _is_attended(payment: Payment, tools: "ReconcileTools") -> bool:
     return payment.state is PaymentState.PENDING and tools.charge.instruments.clock() < attended_until
 
 
-def _finish_unattended(payment: Payment, intent: StripeIntent, tools: "ReconcileTools") -> bool:
+def look_up(payment: Payment, tools: "ReconcileTools") -> object:
+    """What follows from the order's PaymentIntents for a row that names none: it may be a restored one."""
+    charge = tools.charge
+    found = charge.gateway.find_payment_intents(payment.request, now=charge.instruments.now(), has_time=charge.has_time)
+    return charge.steps.decide_after_lookup(payment, None, found)
+
+
+def _finish_unattended(payment: Payment, decision: object, tools: "ReconcileTools") -> bool:
     """Finalize an unattended row if Stripe has decided its attempt; returns as `reconcile_row` does."""
-    if payment.state is not PaymentState.PENDING:
-        return payment.state is PaymentState.REQUIRES_ACTION
-    decision = tools.charge.steps.decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER)
     if not isinstance(decision, Finalize):
-        # Only a message's worker confirms, or cancels for the next generation.
+        # Only a message's worker creates, confirms, or cancels for the next generation.
         return False
     if decision.alarm:
-        tools.report("UnattendedNeedsReview", decision.alarm, str(decision.code), payment, intent)
+        tools.report("UnattendedNeedsReview", decision.alarm, str(decision.code), payment)
     _write(payment, decision, tools)
     return True
 
@@ -371,6 +379,7 @@ class ReconcileSteps:
     look_back: Callable[[StripeIntent, "ReconcileTools"], AfterCharge | None] = look_back
     refresh: Callable[[StripeIntent, "ReconcileTools"], StripeIntent | None] = refresh
     refund_canceled_order: Callable[[Payment, StripeIntent, RefundTools], object] = refund_canceled_order
+    look_up: Callable[[Payment, "ReconcileTools"], object] = look_up
 
 
 @dataclass(frozen=True)

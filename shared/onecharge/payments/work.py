@@ -2,8 +2,8 @@
 
 claim ─┬─► Claimed         work on the row                  ─► Done; BackOff if it has to be delivered again
        ├─► HeldByAnother   wait until the lease has expired ─► RetryAfter
-       ├─► AlreadyEnded    a duplicate; a late one has the outcome emitted again ─► Done
-       └─► Superseded      a later attempt has the row      ─► Done
+       └─► AlreadyEnded, Superseded   a duplicate, or a later attempt has the row: a late message has the outcome
+                                      emitted again ─► Done
 
 work: the job runs ─┬─► it returns what to finalize ─► raise its alarm, finalize the row, report the outcome
                     ├─► it raises Release ───────────► release the lease
@@ -18,6 +18,7 @@ from typing import Any, Protocol, assert_never
 from onecharge.contract.events import CloudEvent
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.leases import (
+    PENDING,
     AlreadyEnded,
     Claim,
     Claimed,
@@ -115,6 +116,8 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
             reemit_if_late(tools.store, row, instruments)
             return _ignore(instruments, event, "duplicate ignored: the attempt has ended", row)
         case Superseded(row):
+            # The order may be a restored one, which asks for an attempt of long ago.
+            reemit_if_late(tools.store, row, instruments)
             return _ignore(instruments, event, "duplicate ignored: superseded by a later attempt", row)
         case _:
             assert_never(claim)
@@ -153,7 +156,9 @@ def work[Row: LeasedRow, Final: Outcome](
 
 
 def reemit_if_late[Row: LeasedRow, Final](store: LeasedTable[Row, Final], row: Row, instruments: Instruments) -> None:
-    """Emit the outcome again through the table's stream, unless it was emitted a short time ago."""
+    """Emit the outcome again through the table's stream, unless there is none, or it was emitted a short time ago."""
+    if row.state == PENDING:
+        return
     now = instruments.now()
     emitted_at = max(row.finalized_at or 0, row.last_emitted_at or 0)
     if now - emitted_at >= REEMIT_AFTER_SECONDS and store.reemit_outcome(row, now=now):

@@ -12,7 +12,7 @@ from ops import restore
 from ops.errors import Problem
 from reconcile.run import ReconcileCheckpoint
 from testing.harness import create_table
-from testing.operated_stack import OperatedStack
+from testing.operated_stack import FREE, OperatedStack
 
 NOW = int(time.time())
 WORDS = ("restore", "rows", "--table", "PaymentsTable", "--from", "restored")
@@ -83,7 +83,7 @@ def test_tables_that_do_not_match_are_refused(shop: OperatedStack) -> None:
             shop.ops("restore", "rows", "--table", "PaymentsTable", "--from", source, "--yes")
 
 
-# ---------------------------------------------------------------- events
+# ---------------------------------------------------------------- outcomes
 
 
 def checkpoints(shop: OperatedStack) -> CheckpointStore[ReconcileCheckpoint]:
@@ -96,17 +96,23 @@ def since(shop: OperatedStack) -> int:
     return checkpoint.since
 
 
-def reread(shop: OperatedStack, seconds_ago: int, *words: str) -> int:
+def restore_since(shop: OperatedStack, seconds_ago: int, *words: str) -> tuple[int, dict[str, Any]]:
     at = datetime.fromtimestamp(NOW - seconds_ago, UTC).isoformat()
-    return shop.ops("restore", "events", "--since", at, *words)[0]
+    return shop.ops("restore", "outcomes", "--since", at, *words)[:2]
 
 
-def test_reconcile_reads_the_events_again(operated: OperatedStack) -> None:
-    """From the restored point in time on; a dry run changes nothing."""
+@pytest.fixture
+def reconciled(operated: OperatedStack) -> OperatedStack:
+    """A stack whose reconcile has run until a minute ago."""
     checkpoints(operated).write(ReconcileCheckpoint.first(since=NOW - 60, now=NOW))
-    assert (reread(operated, 7200), since(operated)) == (1, NOW - 60)
-    assert (reread(operated, 7200, "--yes"), since(operated)) == (0, NOW - 7200)
-    checkpoint = checkpoints(operated).read()
+    return operated
+
+
+def test_reconcile_reads_the_events_again(reconciled: OperatedStack) -> None:
+    """From the restored point in time on; a dry run changes nothing."""
+    assert (restore_since(reconciled, 7200)[0], since(reconciled)) == (1, NOW - 60)
+    assert (restore_since(reconciled, 7200, "--yes")[0], since(reconciled)) == (0, NOW - 7200)
+    checkpoint = checkpoints(reconciled).read()
     assert checkpoint is not None
     assert (checkpoint.until, checkpoint.after_event) == (NOW - 7200, None)
 
@@ -114,12 +120,83 @@ def test_reconcile_reads_the_events_again(operated: OperatedStack) -> None:
 def test_events_are_never_skipped(operated: OperatedStack) -> None:
     """A time that reconcile has not reached yet leaves it where it is; Stripe has none older than 30 days."""
     checkpoints(operated).write(ReconcileCheckpoint.first(since=NOW - 7200, now=NOW))
-    assert (reread(operated, 60, "--yes"), since(operated)) == (0, NOW - 7200)
+    assert (restore_since(operated, 60, "--yes")[0], since(operated)) == (0, NOW - 7200)
     with pytest.raises(Problem, match="30 days"):
-        reread(operated, 31 * 24 * 3600, "--yes")
+        restore_since(operated, 31 * 24 * 3600, "--yes")
 
 
 def test_a_time_without_a_zone_is_refused(operated: OperatedStack) -> None:
     """It could be hours off."""
     with pytest.raises(SystemExit):
-        operated.ops("restore", "events", "--since", "2026-11-21T12:00:00")
+        operated.ops("restore", "outcomes", "--since", "2026-11-21T12:00:00")
+
+
+def pair(shop: OperatedStack, number: int, status: str, seen: int, state: str, revision: int) -> str:
+    """An order that has seen a revision of its payment, and the payment's row."""
+    order_id = f"ord_{number:032x}"
+    shop.place(order_id=order_id, status=status, payment_revision=seen)
+    shop.claim(order_id, **FREE)
+    shop.set_payment(order_id, state=state, revision=revision, finalized_at=NOW - 99)
+    return order_id
+
+
+def test_what_an_order_has_not_seen_is_emitted_again(reconciled: OperatedStack) -> None:
+    """Orders alone were restored: the customer paid since, and nothing else asks for an order that was declined."""
+    paid = pair(reconciled, 1, "PAYMENT_DECLINED", 5, "SUCCEEDED", 9)
+    seen = pair(reconciled, 2, "PAID", 9, "SUCCEEDED", 9)
+    pending = pair(reconciled, 3, "PENDING", 0, "PENDING", 9)
+    rows = {each: reconciled.row(each) for each in (paid, seen, pending)}
+    status, dry = restore_since(reconciled, 7200)
+    assert (status, dry["payments"]) == (1, {restore.EMITTED: 1, restore.SEEN: 2})
+    assert {each: reconciled.row(each) for each in rows} == rows
+    status, done = restore_since(reconciled, 7200, "--yes")
+    assert (status, done["payments"]) == (0, dry["payments"])
+    row = reconciled.row(paid)
+    assert (row["state"], row["last_emitted_at"] >= NOW, row["revision"] >= NOW) == ("SUCCEEDED", True, True)
+    assert {each: reconciled.row(each) for each in (seen, pending)} == {each: rows[each] for each in (seen, pending)}
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "becomes"),
+    [
+        ("PAID", "SUCCEEDED", "SUCCEEDED"),
+        ("PAID", "PENDING", "PENDING"),
+        ("PENDING", "PENDING", "PENDING"),
+        ("PAYMENT_DECLINED", "PENDING", "DECLINED"),
+        ("CANCELED", "PENDING", "DECLINED"),
+    ],
+)
+def test_a_row_that_is_older_than_its_order_has_seen_is_raised(
+    reconciled: OperatedStack, status: str, state: str, becomes: str
+) -> None:
+    """Payments alone were restored: what the row says next counts again. An attempt that nobody asks for ends."""
+    seen = NOW - 50
+    order_id = pair(reconciled, 1, status, seen, state, 5)
+    assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.RAISED: 1}
+    row = reconciled.row(order_id)
+    assert (row["state"], row["revision"] > seen) == (becomes, True)
+
+
+def test_payments_whose_order_is_lost_are_listed(reconciled: OperatedStack) -> None:
+    """Their outcome would move nothing."""
+    reconciled.pay(order_id="ord_" + "a" * 32)
+    reconciled.delete("OrdersTable", order_id="ord_" + "a" * 32)
+    document = restore_since(reconciled, 7200, "--yes")[1]
+    assert (document["payments"], document["lost"]) == ({restore.ORDER_LOST: 1}, ["ord_" + "a" * 32])
+
+
+def test_a_walk_is_bounded_and_continued(reconciled: OperatedStack) -> None:
+    """It begins again for another time, and each walk sets reconcile back once."""
+    reconciled.claim("ord_" + "0" * 32, **FREE)
+    row = reconciled.row("ord_" + "0" * 32)
+    for number in range(1, 101):
+        reconciled.put("PaymentsTable", **{**row, "order_id": f"ord_{number:032x}"})
+    status, first = restore_since(reconciled, 7200, "--rows", "1", "--yes")
+    assert (status, first["is_complete"], sum(first["payments"].values())) == (1, False, 100)
+    checkpoint = checkpoints(reconciled).read()
+    assert checkpoint is not None
+    checkpoints(reconciled).write(checkpoint.reading_since(NOW - 3600))
+    status, rest = restore_since(reconciled, 7200, "--yes")
+    assert (status, rest["is_complete"], sum(rest["payments"].values())) == (0, True, 1)
+    assert since(reconciled) == NOW - 3600
+    assert sum(restore_since(reconciled, 7200, "--yes")[1]["payments"].values()) == 101

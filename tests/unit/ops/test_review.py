@@ -300,7 +300,7 @@ def test_a_refund_is_written_on_its_row_with_who_and_why(operated: OperatedStack
     assert not resolve(operated, "refund-failed", *refund)["done"]
     assert resolve(operated, "refund-made", *refund)["done"]
     row = refund_row(operated)
-    assert (row["state"], row["revision"], row["review_5"]["reason"]) == ("SUCCEEDED", 5, "seen")
+    assert (row["state"], row[f"review_{row['revision']}"]["reason"]) == ("SUCCEEDED", "seen")
     assert not resolve(operated, "refund-failed", *refund)["done"]
     with pytest.raises(Problem, match="--refund RFD"):
         resolve(operated, "refund-made")
@@ -315,7 +315,7 @@ def test_the_outcome_of_a_resolved_refund_is_emitted_again(operated: OperatedSta
     assert "last_emitted_at" not in refund_row(operated)
     assert resolve(operated, "refund-made", *refund)["done"]
     row = refund_row(operated)
-    assert (row["state"], row["revision"], "last_emitted_at" in row) == ("SUCCEEDED", 6, True)
+    assert (row["state"], row["revision"] >= NOW, "last_emitted_at" in row) == ("SUCCEEDED", True, True)
 
 
 def test_another_account_shows_no_refund_and_decides_nothing(operated: OperatedStack) -> None:

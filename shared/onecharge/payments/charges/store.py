@@ -56,7 +56,8 @@ _EVERY_CLAIM_SETS = {
     "lease_owner": ":owner",
     "lease_expires_at": ":lease_expires_at",
     "claimed_at": ":now",
-    "revision": "if_not_exists(revision, :zero) + :one",
+    # As of every outcome (next_revision): consumers may have seen a row that was lost.
+    "revision": "if_not_exists(revision, :now) + :one",
     "unfinished_shard": ":shard",
     # The index's sort key: `claimed_at` once more, so that the row that was claimed last is visited last. Every final
     # state but REQUIRES_ACTION removes both keys: the row leaves the index. `attempt_claimed_at` has the attempt's age.
@@ -104,6 +105,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
                     **_lease(request.order_id, owner, now, lease_seconds),
                     "attempt": attempt,
                     "method": payment_method,
+                    "zero": 0,
                 },
                 removes=_LAST_RESULT,
             ),
@@ -123,7 +125,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             **_ATTEMPT_SETS,
             "lease_expires_at": "if_not_exists(lease_expires_at, :zero)",
             "claimed_at": "if_not_exists(claimed_at, :now)",
-            "revision": "if_not_exists(revision, :zero) + :one",
+            "revision": _EVERY_CLAIM_SETS["revision"],
             "unfinished_shard": ":shard",
             "unfinished_claimed_at": "if_not_exists(unfinished_claimed_at, :now)",
         }
@@ -198,7 +200,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             # The row would leave the index, or wait for the customer: nobody would finish the cancellation.
             condition += " AND attribute_not_exists(cancel_requested_at)"
         with_attempt = Changes(changes.sets, {**changes.values, "attempt": row.attempt}, changes.removes)
-        return self._write_as_owner(row, with_attempt, condition=condition)
+        return self._write_as_owner(row, with_attempt, condition=condition, now=now)
 
     # ------------------------------------------------------------ for webhooks and scheduled runs
 
@@ -210,18 +212,18 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         """Write a lost row anew, from its PaymentIntent that succeeded; False if there is a row by now."""
         return self._put_new(recovered_item(order_id, intent, correlation_id=correlation_id, now=now))
 
-    def record_refunded(self, payment: Payment, amount_refunded_minor: int) -> bool:
+    def record_refunded(self, payment: Payment, amount_refunded_minor: int, *, now: int) -> bool:
         """Write the total that Stripe shows as refunded, which may fall; False if the row has changed since."""
         changes = Changes({"amount_refunded_minor": ":refunded"}, {"refunded": amount_refunded_minor})
-        return self._write_if_unchanged(payment, changes)
+        return self._write_if_unchanged(payment, changes, now=now)
 
-    def record_disputes(self, payment: Payment, disputes: Disputes) -> bool:
+    def record_disputes(self, payment: Payment, disputes: Disputes, *, now: int) -> bool:
         """Write the PaymentIntent's disputes, and the status that counts; False if the row has changed since."""
         changes = Changes(
             {"disputes": ":disputes", "dispute_status": ":status"},
             {"disputes": disputes, "status": status_of(disputes)},
         )
-        return self._write_if_unchanged(payment, changes)
+        return self._write_if_unchanged(payment, changes, now=now)
 
     def unfinished(
         self, shard: str, *, claimed_before: int, after: dict[str, Any] | None, limit: int
@@ -349,8 +351,8 @@ def recovered_item(order_id: str, intent: StripeIntent, *, correlation_id: str, 
         "claimed_at": now,
         "finalized_at": now,
         "lease_expires_at": 0,
-        # Higher than the lost row's, which grew by one with each write: consumers take the higher revision as newer.
-        "revision": now,
+        # As of each new row.
+        "revision": now + 1,
         "expires_at": now + RETENTION_SECONDS,
         **_known_of(intent.after_charge),
     }
@@ -375,7 +377,6 @@ def _lease(order_id: str, owner: str, now: int, lease_seconds: int) -> dict[str,
         "lease_expires_at": now + lease_seconds,
         "now": now,
         "shard": shard_of(order_id),
-        "zero": 0,
         "one": 1,
     }
 

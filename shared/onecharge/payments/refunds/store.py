@@ -82,7 +82,8 @@ class RefundStore(LeasedTable[Refund, FinalizeRefund]):
 
     def release_lease(self, row: Refund, **kept: str | int) -> Refund:
         """End the lease early: this worker does not send any more. Raises WriteRefused."""
-        return self._write_as_owner(row, released(kept, open_claims="open_claims - :one"))
+        changes = released(kept, open_claims="open_claims - :one")
+        return self._write_as_owner(row, Changes(changes.sets, {**changes.values, "one": 1}, changes.removes))
 
     # ------------------------------------------------------------ for webhooks and scheduled runs
 
@@ -97,11 +98,11 @@ class RefundStore(LeasedTable[Refund, FinalizeRefund]):
         item = recovered_item(request, final, correlation_id=correlation_id, now=now, is_internal=is_internal)
         return self._put_new(item)
 
-    def record_pending_reason(self, refund: Refund, reason: str | None) -> bool:
+    def record_pending_reason(self, refund: Refund, reason: str | None, *, now: int) -> bool:
         """Write why Stripe has not sent the money yet; None: it has. False if the row has changed since."""
         removed = Changes({}, {}, removes=["pending_reason"])
         written = Changes({"pending_reason": ":reason"}, {"reason": reason})
-        return self._write_if_unchanged(refund, written if reason else removed)
+        return self._write_if_unchanged(refund, written if reason else removed, now=now)
 
     def _row_of(self, item: Mapping[str, Any]) -> Refund:
         return refund_of(item)
