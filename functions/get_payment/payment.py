@@ -86,7 +86,7 @@ def client_secret_of(payment: Payment, gateway: Callable[[], StripeGateway]) -> 
     response = gateway().retrieve(payment.payment_intent_id)
     if response.intent is None or response.failure:
         raise ClientSecretUnknown(response.failure.kind if response.failure else "no PaymentIntent")
-    return response.intent.client_secret if response.intent.requires_action else None
+    return response.intent.client_secret if response.intent.status == "requires_action" else None
 
 
 ROUTE = Route(

@@ -11,7 +11,7 @@ _ANOTHER_CARD = "Please try another card."
 MESSAGES: Mapping[str, str] = {
     # Stripe's decline codes.
     "approve_with_id": "The payment could not be authorized. Please try again.",
-    "authentication_required": "Your bank wants you to confirm this payment. Please try again.",
+    "authentication_required": "Your bank wants you to confirm this payment. Please pay again, and confirm it.",
     "card_not_supported": f"This card does not support this kind of purchase. {_ANOTHER_CARD}",
     "card_velocity_exceeded": f"This card has reached its limit. {_ANOTHER_CARD}",
     "currency_not_supported": f"This card does not support this currency. {_ANOTHER_CARD}",

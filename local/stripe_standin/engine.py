@@ -48,6 +48,7 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("GET", "payment_intents"): lists.payment_intents,
     ("GET", "payment_intents/search"): lists.search_payment_intents,
     ("GET", f"payment_intents/{_ID}"): payment_intents.retrieve,
+    ("POST", f"payment_intents/{_ID}"): payment_intents.update,
     ("POST", f"payment_intents/{_ID}/confirm"): confirmation.confirm,
     ("POST", f"payment_intents/{_ID}/cancel"): payment_intents.cancel,
     ("POST", "payment_methods"): payment_methods.create,

@@ -14,7 +14,7 @@ from typing import Any
 from local.stripe_standin.account import Account, digest
 from local.stripe_standin.errors import ApiError, missing, refused
 from local.stripe_standin.messages import Request
-from local.stripe_standin.parameters import allow, one_of
+from local.stripe_standin.parameters import METADATA, allow, metadata_of, one_of
 
 CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_customer")
 
@@ -94,6 +94,15 @@ _NOT_MODELED = (
     "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
     "setup_future_usage shipping source statement_descriptor statement_descriptor_suffix transfer_data transfer_group"
 ).split()
+
+
+def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """POST /v1/payment_intents/{id}: adds metadata; any update clears the last error."""
+    parameters = allow(request, METADATA)
+    intent = find(account, identifier)
+    intent.metadata |= metadata_of(parameters)
+    intent.last_payment_error, intent.updated = None, account.clock()
+    return intent.as_json()
 
 
 def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any]:

@@ -260,6 +260,13 @@ def _no_decline_ends_an_attempt(payment: Payment, intent: StripeIntent, confirm_
     return Cancel(CancelReason.ABANDONED, intent.payment_intent_id) if declined else decision
 
 
+def _believes_the_last_error(row: Payment, tools: ChargeTools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
+    """A decline whose error an update has cleared is none: the card is tried again."""
+    intent, confirm_result, refusal = confirm(row, tools)
+    shown = found_intent(tools.gateway.client.v1.payment_intents.retrieve(intent.payment_intent_id))
+    return replace(intent, error_code=shown.error_code), confirm_result, refusal
+
+
 def _looks_up_for_new_rows(row: Payment, created: StripeIntent | Finalize, tools: ChargeTools) -> Finalize | None:
     return look_up(row, created, tools) if row.revision == 1 else None
 
@@ -366,6 +373,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "a generation beside processing": _deciding(_beside_processing),
     "the next generation without canceling": _stepping(cancel=_goes_on_without_canceling),
     "every decline is this attempt's": _deciding(_every_decline_is_ours),
+    "a decline whose error was cleared is tried again": _stepping(confirm=_believes_the_last_error),
     "a decline is tried again": _deciding(_no_decline_ends_an_attempt),
     "a stored failure taken for an answer": _takes(ResponseKind.STORED_FAILURE, for_=ResponseKind.DECLINED),
     "a replayed refusal is sent again": _takes(ResponseKind.STORED_REFUSAL, for_=ResponseKind.ACCOUNT),

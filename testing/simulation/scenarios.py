@@ -108,6 +108,26 @@ _CANCELED = {
     ),
 }
 
+_UPDATED_BY_HAND = {
+    # A declined PaymentIntent whose last error an update has cleared.
+    "a person updates in the Dashboard": Scenario(
+        orders=((_DECLINED, _GOOD), (_FICKLE,)),
+        copies=1,
+        fault_probability=0.1,
+        crash_probability=0.1,
+        persons_update=True,
+        reconciles=True,
+    ),
+    "a person updates in the Dashboard, harsh Stripe": Scenario(
+        orders=((_DECLINED, _GOOD), (_FICKLE, _FICKLE)),
+        copies=1,
+        fault_probability=0.15,
+        crash_probability=0.05,
+        persons_update=True,
+        harsh_stripe=True,
+    ),
+}
+
 _CANCELED_BY_HAND = {
     # A person cancels in Stripe's Dashboard: before the confirm, during 3-D Secure, after a decline.
     "a person cancels in the Dashboard": Scenario(
@@ -280,6 +300,7 @@ ATTACKS: dict[str, Scenario] = {
         zombies=True,
         cancels=True,
         persons_cancel=True,
+        persons_update=True,
         reconciles=True,
         webhooks=True,
     ),
@@ -290,6 +311,7 @@ SCENARIOS = {
     **_ONE_ATTEMPT,
     **_SEVERAL_ATTEMPTS,
     **_CANCELED,
+    **_UPDATED_BY_HAND,
     **_CANCELED_BY_HAND,
     **_RECONCILED,
     **_WEBHOOKS,

@@ -356,6 +356,8 @@ class MemoryStripe:
     io: Io = field(default_factory=NoFaults)
     keys: dict[tuple[int, str], Stored] = field(default_factory=dict)
     intents: list[PaymentIntent] = field(default_factory=list)
+    failed_charges: dict[str, Any] = field(default_factory=dict)
+    """By their ids, as `latest_charge` is expanded."""
     charges: list[PaymentIntent] = field(default_factory=list)
     refunds: list[Refund] = field(default_factory=list)
     disputes: list[Dispute] = field(default_factory=list)
@@ -585,7 +587,11 @@ class MemoryStripe:
         assert intent.status not in _FINAL, f"{intent.id} is {intent.status}, and cannot become {status}"
         if status == "requires_payment_method":
             declined = CARDS["pm_card_visa_chargeDeclined"]
-            intent.last_payment_error = error or self._payment_error(intent, declined)
+            intent.last_payment_error = failure = error or self._payment_error(intent, declined)
+            if intent.latest_charge is not None:
+                outcome = _Nested(reason=failure.decline_code)
+                shown = _Nested(id=intent.latest_charge, status="failed", failure_code=failure.code, outcome=outcome)
+                self.failed_charges.setdefault(intent.latest_charge, shown)
             intent.payment_method = None
         if status == "succeeded":
             intent.last_payment_error = None
@@ -600,6 +606,11 @@ class MemoryStripe:
         if intent.status not in (*_FINAL, "processing"):
             intent.was_canceled_by_stripe, intent.cancellation_reason = True, "automatic"
             self.becomes(intent, "canceled")
+
+    def update_by_hand(self, intent: PaymentIntent) -> bool:
+        """A person adds metadata in the Dashboard, which clears the last error; False if there is none."""
+        had_error, intent.last_payment_error = intent.last_payment_error is not None, None
+        return had_error
 
     def cancel_by_hand(self, intent: PaymentIntent, reason: str | None) -> bool:
         """A person cancels it in the Dashboard; False if it is too late."""
@@ -707,10 +718,14 @@ class MemoryStripe:
         about = {"id": intent.latest_charge, "object": "charge", "payment_intent": intent.id}
         return SimpleNamespace(**about, amount_refunded=refunded, metadata=intent.metadata)
 
-    def retrieve(self, intent_id: str) -> PaymentIntent:
+    def retrieve(self, intent_id: str, parameters: Mapping[str, Any] | None = None) -> PaymentIntent:
         """GET /v1/payment_intents/{id}."""
         self.reach("retrieve")
         intent = self._find(intent_id, self.account)
+        if intent and "latest_charge" in (parameters or {}).get("expand", ()):
+            intent = copy(intent)
+            charge: Any = intent.latest_charge and self.failed_charges.get(intent.latest_charge, intent.latest_charge)
+            intent.latest_charge = charge
         shown: PaymentIntent = (_NOT_FOUND if intent is None else Answer(200, intent)).give()
         return shown
 
@@ -1012,7 +1027,7 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
         create=create,
         confirm=confirm,
         cancel=cancel,
-        retrieve=lambda intent_id, *_: sent(lambda: stripe_.retrieve(intent_id)),
+        retrieve=lambda intent_id, *given: sent(lambda: stripe_.retrieve(intent_id, *given[:1])),
         search=search,
         list=listing(_INTENTS, stripe_.list_created),
     )

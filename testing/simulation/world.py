@@ -162,6 +162,8 @@ class Scenario:
     """Customers ask to cancel, at any time and more than once."""
     persons_cancel: bool = False
     """A person cancels PaymentIntents in Stripe's Dashboard, for any reason but those of the protocol."""
+    persons_update: bool = False
+    """A person changes PaymentIntents in the Dashboard, which clears their last error."""
     reconciles: bool = False
     """The reconciler runs beside the deliveries, and banks decide what waits for 3-D Secure."""
     webhooks: bool = False
@@ -228,7 +230,13 @@ class WatchedStripe(MemoryStripe):
         if parameters.get("payment_method") == FICKLE:
             pays = self.io.happens("a card that is now declined, now pays")
             parameters = {**parameters, "payment_method": "pm_card_visa" if pays else "pm_card_visa_chargeDeclined"}
-        return super()._confirm(intent, parameters, kind, under=under)
+        attempt = intent.order_id, under if under == BY_CUSTOMER else attempt_of_confirm(under)
+        assert isinstance(self.io, World)
+        self.io.tries(intent, *attempt)
+        answer = super()._confirm(intent, parameters, kind, under=under)
+        if answer.status == 402:
+            self.io.declined_at_stripe.add(attempt)
+        return answer
 
     def search(self, query: str) -> list[PaymentIntent]:
         return self._shown(super().search(query))
@@ -313,6 +321,8 @@ class World:
         """Orders whose PaymentIntent a person has canceled in the Dashboard, and which one."""
         self.said_canceled: set[RowKey] = set()
         self.said_declined: set[tuple[str, int]] = set()
+        """By order and attempt."""
+        self.declined_at_stripe: set[tuple[str, int | str]] = set()
         """By order and attempt."""
         self.confirm_keys: dict[tuple[str, int], str] = {}
         """By PaymentIntent and attempt."""
@@ -528,6 +538,13 @@ class World:
         of_it = (each.data for each in self.orders if (each.data.order_id, each.data.attempt) == (order_id, attempt))
         return next(of_it).payment_method
 
+    def tries(self, intent: PaymentIntent, order_id: str, attempt: int | str) -> None:
+        """Stripe executes a confirm."""
+        is_open = intent.status not in ("succeeded", "canceled", "processing")
+        is_again = is_open and attempt != BY_CUSTOMER and (order_id, attempt) in self.declined_at_stripe
+        if is_again and not self._is_excused(order_id):
+            self.broken = f"attempt {attempt} of {order_id} is declined, and its card is tried again"
+
     def confirms(self, intent_id: str, key: str) -> None:
         """The worker that runs sends a confirm."""
         worker = self.current
@@ -716,6 +733,10 @@ class World:
             self.request_cancel(self.orders[self.choices.pick(len(self.orders))])
         if self.scenario.persons_cancel and self.stripe.intents and self.choices.happens(0.01):
             self._cancel_by_hand(self.stripe.intents[self.choices.pick(len(self.stripe.intents))])
+        if self.scenario.persons_update and self.stripe.intents and self.choices.happens(0.1):
+            updated = self.stripe.intents[self.choices.pick(len(self.stripe.intents))]
+            if self.stripe.update_by_hand(updated):
+                self._note(f"a person updates {updated.id}", fault="last error cleared")
         if self.scenario.banks_decide and WAITS in self.states.values() and self.choices.happens(0.05):
             self.ask_for_the_client_secret(self.orders[self.choices.pick(len(self.orders))])
         self._let_the_bank_decide(0.05)

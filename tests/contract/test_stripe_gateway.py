@@ -92,6 +92,20 @@ def test_confirm_classifies_the_response_for_each_card(
     assert (first.is_replay, again.is_replay) == (False, True)
 
 
+def test_the_latest_charge_tells_a_decline_whose_error_an_update_has_cleared(gateway: StripeGateway) -> None:
+    """Its code is the decline's. The same of a PaymentIntent that no confirm has failed on is none."""
+    row = claimed(gateway, "pm_card_visa_chargeDeclinedInsufficientFunds")
+    intent_id = str(row.payment_intent_id)
+    gateway.confirm(row)
+    gateway.client.v1.payment_intents.update(intent_id, {"metadata": {"seen_by": "a person"}})
+    declined, fresh = gateway.retrieve(intent_id).intent, gateway.retrieve(created(gateway, request_for("b"))).intent
+    assert declined
+    assert fresh
+    assert declined.latest_charge
+    assert (declined.status, declined.error_code) == ("requires_payment_method", "insufficient_funds")
+    assert (fresh.status, fresh.error_code) == ("requires_payment_method", None)
+
+
 def test_a_confirm_with_a_lost_response_charges_once(gateway: StripeGateway, admin: StandInAdmin) -> None:
     """The SDK's retry and ours get the stored response."""
     row = claimed(gateway)

@@ -106,7 +106,7 @@ def test_one_that_is_processing_is_decided_later(succeeds: bool, status: str) ->
 
 
 def test_stripe_cancels_after_too_many_confirms() -> None:
-    """For no reason that it names."""
+    """As Stripe itself does: automatically."""
     account = Account()
     intent = account.created()
     for number in range(CONFIRMS_MAX):
@@ -115,7 +115,7 @@ def test_stripe_cancels_after_too_many_confirms() -> None:
     error = fails(account, 400, key="one more")
     assert error.error is not None
     assert error.error.payment_intent.status == "canceled"  # type: ignore[union-attr]
-    assert (intent.status, intent.cancellation_reason) == ("canceled", None)
+    assert (intent.status, intent.cancellation_reason) == ("canceled", "automatic")
 
 
 def test_another_account_knows_nothing_of_ours() -> None:

@@ -530,11 +530,37 @@ def test_a_402_without_its_payment_intent_is_retrieved(service: ChargeHarness, c
     assert service.stripe.operations == ["create", "confirm", "retrieve"]
 
 
-def test_a_decline_that_asks_for_authentication_requires_action(service: ChargeHarness) -> None:
-    """The same card can be tried again, with its owner."""
+def test_a_decline_that_asks_for_authentication_can_be_paid_again(service: ChargeHarness) -> None:
+    """The PaymentIntent requires a payment method, which no page can authenticate: the next attempt confirms it."""
     service.stripe.next("confirm", declined(service, "authentication_required"))
     assert service.deliver() == Done()
-    assert (service.row["state"], service.row.get("decline_code")) == ("REQUIRES_ACTION", None)
+    assert (service.row["state"], service.row["decline_code"]) == ("DECLINED", "authentication_required")
+    assert service.deliver(attempt=2) == Done()
+    assert service.outcome == ("SUCCEEDED", "pi_0")
+
+
+@pytest.mark.parametrize(
+    ("charge", "failure"),
+    [
+        ("ch_1", error(402, code="card_declined", decline_code="lost_card")),
+        (None, error(402, code="card_declined", decline_code="lost_card")),
+        ("ch_1", error(500, replay=True)),
+    ],
+)
+def test_a_decline_whose_error_was_cleared_is_not_tried_again(
+    service: ChargeHarness, charge: str | None, failure: Exception
+) -> None:
+    """A person has added metadata in the Dashboard. The response, or else the latest charge, still says it."""
+
+    def cleared(_: Execute) -> Any:
+        service.stripe.decline("pi_0", "lost_card", charge=charge)
+        service.stripe.update_by_hand(service.stripe.intent("pi_0"))
+        raise failure
+
+    service.stripe.next("confirm", cleared)
+    assert service.deliver() == Done()
+    assert (service.outcome, service.row["decline_code"]) == (("DECLINED", "pi_0"), "lost_card")
+    assert service.stripe.sent("create") == [CREATE_0]
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def _of_requires_action(payment: Payment, intent: StripeIntent, *, expired: bool
         return Discrepancy.NONE
     if intent.status == "canceled":
         return Discrepancy.STOPPED if is_stopped(payment, intent) else Discrepancy.DECLINED
-    if intent.requires_action:
+    if intent.status == "requires_action":
         return Discrepancy.EXPIRED if expired else Discrepancy.NONE
     return Discrepancy.DECLINED if intent.status == "requires_payment_method" else Discrepancy.NONE
 

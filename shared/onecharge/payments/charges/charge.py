@@ -154,6 +154,9 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
     is_current = response.intent and not response.is_replay and not refusal
     intent = response.intent if is_current else None
     intent = intent or retrieve(str(row.payment_intent_id), tools)
+    if failure and failure.kind is ResponseKind.DECLINED and not intent.error_code:
+        # An update has cleared the error, and there was no charge: the response still says that it was declined.
+        intent = replace(intent, error_code=failure.code or "card_declined")
     return intent, ConfirmResult.UNANSWERED if refusal else _proved_by(failure), refusal
 
 

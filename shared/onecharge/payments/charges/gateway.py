@@ -115,9 +115,9 @@ class StripeGateway:
         return _about(payment.payment_intent_id, intent)
 
     def retrieve(self, payment_intent_id: str) -> StripeResponse:
-        """The PaymentIntent as it is now."""
+        """The PaymentIntent as it is now, with its latest charge: an update clears the PaymentIntent's last error."""
         try:
-            intent = self.client.v1.payment_intents.retrieve(payment_intent_id)
+            intent = self.client.v1.payment_intents.retrieve(payment_intent_id, {"expand": ["latest_charge"]})
         except stripe.StripeError as error:
             return _response_of(error, payment_intent_id)
         return _about(payment_intent_id, intent)
@@ -286,10 +286,19 @@ def found_intent(intent: Any) -> StripeIntent:
         payment_method=_id_of(getattr(intent, "payment_method", None)),
         cancellation_reason=getattr(intent, "cancellation_reason", None),
         latest_charge=_id_of(getattr(intent, "latest_charge", None)),
-        error_code=getattr(error, "decline_code", None) or getattr(error, "code", None),
+        error_code=getattr(error, "decline_code", None) or getattr(error, "code", None) or _failure_of_charge(intent),
         advice_code=getattr(error, "advice_code", None),
         client_secret=getattr(intent, "client_secret", None),
     )
+
+
+def _failure_of_charge(intent: Any) -> str | None:
+    """Why the latest charge failed, if it is expanded (Stripe API reference, "The Charge object")."""
+    charge = getattr(intent, "latest_charge", None)
+    if getattr(charge, "status", None) != "failed":
+        return None
+    reason: str | None = getattr(getattr(charge, "outcome", None), "reason", None)
+    return reason or getattr(charge, "failure_code", None)
 
 
 def _number(text: str | None) -> int | None:

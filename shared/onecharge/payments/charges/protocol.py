@@ -27,9 +27,6 @@ from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
 
-AUTHENTICATION_REQUIRED = "authentication_required"
-"""The code of a decline that only asks the customer to authenticate (Stripe documentation, "Decline codes")."""
-
 UNPAID_STATES = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.DECLINED)
 """The payment can still be charged, and still be canceled."""
 
@@ -171,7 +168,8 @@ class StripeIntent:
     cancellation_reason: str | None = None
     latest_charge: str | None = None
     error_code: str | None = None
-    """Of `last_payment_error`: Stripe's decline code, or its error code; None if no confirm has failed."""
+    """Of `last_payment_error`: Stripe's decline code, or its error code. If an update has cleared it, of the latest
+    charge. None if neither says that a confirm has failed."""
     advice_code: str | None = None
     client_secret: str | None = field(default=None, repr=False)
     after_charge: AfterCharge | None = None
@@ -181,13 +179,6 @@ class StripeIntent:
     def is_open(self) -> bool:
         """Whether it can still be confirmed: it has to be canceled before another one is created."""
         return self.status in ("requires_payment_method", "requires_confirmation", "requires_action")
-
-    @property
-    def requires_action(self) -> bool:
-        """Whether it waits for the customer to authenticate."""
-        if self.status == "requires_payment_method":
-            return self.error_code == AUTHENTICATION_REQUIRED
-        return self.status == "requires_action"
 
     @property
     def is_canceled_by_customer(self) -> bool:
@@ -367,8 +358,8 @@ def decide(
         case "requires_action":
             return _finalize(PaymentState.REQUIRES_ACTION, intent) if is_own_action else abandon
         case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirm_result):
-            state = PaymentState.REQUIRES_ACTION if intent.requires_action else PaymentState.DECLINED
-            return _finalize(state, intent)
+            # Also for the code `authentication_required`: a page finishes nothing but requires_action.
+            return _finalize(PaymentState.DECLINED, intent)
         case _:
             # Undecided: confirm. If the confirm cannot be sent (again), replace the PaymentIntent.
             return Confirm() if confirm_result is ConfirmResult.UNANSWERED else abandon
