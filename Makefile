@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/$(VENV)/opt/sam/bin:$(value PATH)
 # Nothing that the shell holds changes what runs here: no AWS profile, no other Python code, no other encoding.
 unexport PYTHONPATH PYTHONHOME PYTHONIOENCODING PIP_USER PIP_TARGET PIP_PREFIX
 # But what is about a deployed stack uses the shell's AWS account.
-ifeq ($(filter e2e deployed-check,$(MAKECMDGOALS)),)
+ifeq ($(filter deploy undeploy deployed-check e2e,$(MAKECMDGOALS)),)
 unexport $(filter AWS_%,$(.VARIABLES))
 endif
 export PYTHONUTF8 := 1
@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
 pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r
 
-.PHONY: help install demo local unit test e2e deployed-check nightly check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements new clean
+.PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements new clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -125,13 +125,22 @@ nightly: install $(VENV)/.dev $(TEST_TOOLS) ## Run what `make test` has no time 
 	@$(PY) -m pytest -q $(PARALLEL) --nightly --cov --cov-config=testing/branches.toml
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
-STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-deployed-stack"; exit 1; }
+STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-stack, such as shop"; exit 1; }
 
-e2e: $(VENV)/.dev $(VENV)/opt/.checks ## Run the e2e tests against a deployed stack: make e2e STACK=onecharge-dev TOKEN_COMMAND=….
+deploy: $(VENV)/.local $(VENV)/opt/.sam ## Deploy to your AWS account, or go on: STRIPE_SECRET_KEY=sk_test_… make deploy STACK=shop [PARAMETERS="Name=value …"] [YES=1].
+	$(STACK_NEEDED)
+	@$(PY) -m ops --stack "$(STACK)" deploy $(foreach each,$(PARAMETERS),--parameter "$(each)") \
+	  $(call option,RELEASE,release) $(call option,ROLE_ARN,role-arn) $(if $(YES),--yes)
+
+undeploy: $(VENV)/.local ## Delete all of it, and say what is left: make undeploy STACK=shop [YES=1].
+	$(STACK_NEEDED)
+	@$(PY) -m ops --stack "$(STACK)" undeploy $(if $(YES),--yes)
+
+e2e: $(VENV)/.dev $(VENV)/opt/.checks ## Run the e2e tests against a deployed stack: make e2e STACK=shop-dev TOKEN_COMMAND=….
 	$(STACK_NEEDED)
 	@$(PY) -m pytest -q tests/e2e --stack "$(STACK)" $(PYTEST_ARGS)
 
-deployed-check: $(VENV)/.local ## Does a deployed stack work? An order in test mode, paid, refunded: make deployed-check STACK=… TOKEN_COMMAND=….
+deployed-check: $(VENV)/.local ## Does a deployed stack work? An order in test mode, paid, refunded: make deployed-check STACK=shop.
 	$(STACK_NEEDED)
 	@$(PY) -m ops --stack "$(STACK)" check --yes
 

@@ -5,11 +5,12 @@ reads them there and creates them one by one; nothing of our API is known here, 
 emulator's API Gateway then verifies the tokens itself.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from local.emulator import Emulator
+from local.emulator import REGION, Emulator
 
 _METHODS = {
     **{method: method.upper() for method in ("get", "post", "put", "patch", "delete", "head", "options")},
@@ -27,20 +28,19 @@ def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
     functions = _functions(body) & physical_ids.keys()
     function_arns = {name: _function_arn(emulator, physical_ids, name) for name in functions}
     [stack] = cloudformation.describe_stacks(StackName=stack_name)["Stacks"]
-    parameters = {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
-    authorizers = {
-        (api, name): gateway.create_authorizer(
+    values = physical_ids | {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
+    values |= {"AWS::Region": REGION, "AWS::URLSuffix": "amazonaws.com"}
+    authorizers = {}
+    for api, name, authorizer in authorizers_of(body):
+        jwt = _resolved(authorizer["jwtConfiguration"], values, body.get("Conditions", {}))
+        audience = jwt["audience"] if isinstance(jwt["audience"], list) else jwt["audience"].split(",")
+        authorizers[api, name] = gateway.create_authorizer(
             ApiId=physical_ids[api],
             Name=name,
             AuthorizerType="JWT",
             IdentitySource=[authorizer["identitySource"]],
-            JwtConfiguration={
-                "Issuer": _resolved(authorizer["jwtConfiguration"]["issuer"], parameters),
-                "Audience": [_resolved(each, parameters) for each in authorizer["jwtConfiguration"]["audience"]],
-            },
+            JwtConfiguration={"Issuer": jwt["issuer"], "Audience": audience},
         )["AuthorizerId"]
-        for api, name, authorizer in authorizers_of(body)
-    }
     created = []
     for route in (each for each in routes_of(body) if each.function in functions):
         integration = gateway.create_integration(
@@ -114,9 +114,23 @@ def _apis(template: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]
             yield name, resource["Properties"]["Body"]
 
 
-def _resolved(value: str | Mapping[str, str], parameters: Mapping[str, str]) -> str:
-    """A text, or the parameter that it refers to."""
-    return value if isinstance(value, str) else parameters[value["Ref"]]
+def _resolved(value: Any, values: Mapping[str, str], conditions: Mapping[str, Any]) -> Any:
+    """A property with its functions resolved; a parameter that is a list stays text, with commas."""
+    match value:
+        case {"Ref": str(name)}:
+            return values[name]
+        case {"Fn::Sub": str(text)}:
+            return re.sub(r"\$\{([\w:]+)\}", lambda name: values[name[1]], text)
+        case {"Fn::If": [str(condition), if_true, if_false]}:
+            left, right = conditions[condition]["Fn::Equals"]
+            is_true = _resolved(left, values, conditions) == _resolved(right, values, conditions)
+            return _resolved(if_true if is_true else if_false, values, conditions)
+        case dict():
+            return {name: _resolved(each, values, conditions) for name, each in value.items()}
+        case list():
+            return [_resolved(each, values, conditions) for each in value]
+        case _:
+            return value
 
 
 def _if_true(value: Any) -> Any:

@@ -2,9 +2,9 @@
 
     ops --stack NAME check --token-command "./token.sh" --yes
 
-The token command prints an access token. Its last argument is the id of a customer; `--scope SCOPE` follows if the
-token is for staff with that scope. Where an issuer gives a client its own subject (client credentials), it may ignore
-the customer. Live mode is refused: no real money moves.
+The token command prints an access token; without one it is `ops token`. Its last argument is the id of a customer;
+`--scope SCOPE` follows if the token is for staff with that scope. Where an issuer gives a client its own subject
+(client credentials), it may ignore the customer. Live mode is refused: no real money moves.
 
 Afterwards the order is paid and refunded, at Stripe and in the tables, where it stays until it expires: a ledger is not
 cleaned up. Its customer is `check`.
@@ -13,6 +13,7 @@ cleaned up. Its customer is `check`.
 import os
 import shlex
 import subprocess
+import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -32,13 +33,17 @@ from ops.output import Report, Table
 
 CUSTOMER = "check"
 REFUND_SCOPE = "onecharge/refund"
+NOT_RUN_SECONDS = 3900
+"""Until each schedule of a new stack has run once, its alarm …NotRun is on: an hour, and its alarm's period."""
 _HTTP_SECONDS = 35
 """Longer than an HTTP API waits for its function."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """What the stack itself does not say."""
-    parser.add_argument("--token-command", metavar="CMD", help="prints an access token (default: TOKEN_COMMAND)")
+    parser.add_argument(
+        "--token-command", metavar="CMD", help="prints an access token (default: TOKEN_COMMAND, else `ops token`)"
+    )
     parser.add_argument(
         "--api-url", metavar="URL", help="a custom domain of the API (default: API_URL, the output ApiUrl)"
     )
@@ -48,9 +53,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Run the checks; without --yes only say what they would do. Raises Problem."""
     refuse_live_mode(stack)
-    command = arguments.token_command or os.environ.get("TOKEN_COMMAND")
-    if not command:
-        raise Problem("--token-command is missing: a command that prints an access token (docs/guides/deploy.md)")
+    own = shlex.join([sys.executable, "-m", "ops", "--stack", stack.name, "token"])
+    command = arguments.token_command or os.environ.get("TOKEN_COMMAND") or own
     url = (arguments.api_url or os.environ.get("API_URL") or stack.output("ApiUrl")).rstrip("/")
     if not arguments.yes:
         line = f"would order, pay and refund the first thing on the price list of {url}, in test mode: add --yes"
@@ -190,9 +194,10 @@ class Check:
             for page in pages.paginate(AlarmNamePrefix=f"{self.stack.name}-", StateValue="ALARM")
             for alarm in [*page.get("MetricAlarms", []), *page.get("CompositeAlarms", [])]
         ]
-        if names:
-            raise NotWell(", ".join(sorted(names)))
-        return "docs/runbook.md has an entry for each"
+        is_new = time.time() - self.stack.created_at < NOT_RUN_SECONDS
+        if wrong := [name for name in names if not (is_new and name.endswith("NotRun"))]:
+            raise NotWell(", ".join(sorted(wrong)))
+        return "but those of schedules that have not run yet" if names else "docs/runbook.md has an entry for each"
 
     def _dlqs(self) -> str:
         counts = {dlq: self._messages(dlq) for dlq in DLQS}

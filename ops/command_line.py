@@ -12,7 +12,20 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
-from ops import audit, check, dlq, explain, failed_records, pending, restore, review, webhook
+from ops import (
+    audit,
+    check,
+    deploy,
+    dlq,
+    explain,
+    failed_records,
+    pending,
+    restore,
+    review,
+    token,
+    undeploy,
+    webhook,
+)
 from ops.connection import Stack, connect
 from ops.errors import problem_of
 from ops.output import Report, redacted, show
@@ -44,6 +57,9 @@ COMMANDS: dict[str, Command] = {
     "audit": audit,
     "check": check,
     "webhook": webhook,
+    "deploy": deploy,
+    "undeploy": undeploy,
+    "token": token,
 }
 """By name, in the order of the help."""
 

@@ -100,8 +100,17 @@ class Stack:
 
     def output(self, name: str) -> str:
         """The value of an output of template.yaml. Raises Problem if the stack has no such output."""
-        found = {each["OutputKey"]: each["OutputValue"] for each in self._described.get("Outputs", [])}
-        return self._named("output", name, found)
+        return self._named("output", name, self.outputs)
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """All of them: some depend on a parameter."""
+        return {each["OutputKey"]: each["OutputValue"] for each in self._described.get("Outputs", [])}
+
+    @property
+    def created_at(self) -> float:
+        """When the stack was created, in seconds since 1970."""
+        return float(self._described["CreationTime"].timestamp())
 
     def _named(self, kind: str, name: str, found: Mapping[str, str]) -> str:
         if name not in found:

@@ -1,13 +1,12 @@
 """template.yaml: which events reach which queue, and where what cannot be delivered goes."""
 
 import re
-import tomllib
 from typing import Any
 
 import pytest
 
 from onecharge.contract.events import EventType
-from testing.harness import PROJECT, load_intrinsics, load_template
+from testing.harness import load_intrinsics, load_template
 
 STREAM_RETENTION_SECONDS = 24 * 3600
 """Of DynamoDB Streams (Amazon DynamoDB Developer Guide, "Change data capture for DynamoDB Streams")."""
@@ -113,8 +112,13 @@ def test_every_table_that_grows_has_a_fuse() -> None:
 TEMPLATE = load_template()
 
 
+def test_there_are_sixteen_parameters_at_most() -> None:
+    """Each is read by everybody who deploys (docs/decisions.md)."""
+    assert len(TEMPLATE["Parameters"]) <= 16
+
+
 def test_what_has_no_default_is_asked_for_first() -> None:
-    """`sam deploy --guided` asks in the order of the template; all that follows can be answered with Enter."""
+    """Who reads the template learns first what it needs."""
     has_default = ["Default" in parameter for parameter in TEMPLATE["Parameters"].values()]
     assert has_default == sorted(has_default)
 
@@ -133,6 +137,8 @@ def test_a_parameter_is_described_and_takes_no_nonsense(name: str) -> None:
     [
         ("StripeSecretArn", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop/stripe-AbCdEf", "sk_test_1"),
         ("JwtIssuer", "https://example.eu.auth0.com/", "example.eu.auth0.com"),
+        ("JwtAudience", "shop", ""),
+        ("CallbackUrls", "https://shop.example/signed-in", "http://shop.example/"),
         ("AlarmEmail", "", "nobody"),
         ("StripeApiBase", "https://api.stripe.com", "https://api.stripe.com/v1"),
         ("Release", "1b4f0e9", "a release"),
@@ -149,15 +155,3 @@ def test_a_deployment_says_what_to_type_next() -> None:
     """The first output: `make deployed-check` with the stack's name."""
     first = next(iter(TEMPLATE["Outputs"].values()))
     assert "make deployed-check STACK=${AWS::StackName}" in first["Value"]
-
-
-def test_build_and_deploy_read_the_same_parameters() -> None:
-    """Architecture above all: what is built for one processor does not start on another. So samconfig.toml has them
-    where both commands read them, and not for one command alone.
-    """
-    config = tomllib.loads((PROJECT / "samconfig.toml").read_text())
-    environments = {name: each for name, each in config.items() if isinstance(each, dict)}
-    for commands in environments.values():
-        for command in ("build", "deploy"):
-            assert "parameter_overrides" not in commands.get(command, {}).get("parameters", {})
-    assert any("parameter_overrides" in each.get("global", {}).get("parameters", {}) for each in environments.values())

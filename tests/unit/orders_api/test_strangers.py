@@ -13,7 +13,7 @@ from local.issuer import REFUND_SCOPE
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.http_api import Route
 from orders_api.app import ROUTES
-from testing.harness import load_template
+from testing.harness import load_intrinsics, load_template
 from testing.orders_api import Client, order
 
 UNKNOWN = "ord_" + "0" * 32
@@ -304,9 +304,27 @@ def test_the_access_log_has_no_token_and_no_path() -> None:
     assert json.loads(re.sub(r"\$context\.[\w.]+", "-", log)).keys() >= {"requestId", "status"}
 
 
-@pytest.mark.parametrize("name", ["JwtIssuer", "JwtAudience"])
-def test_the_stack_is_not_deployed_open(name: str) -> None:
-    """There is no default, and nothing empty is allowed."""
-    parameter = load_template()["Parameters"][name]
-    assert "Default" not in parameter
-    assert not re.fullmatch(parameter["AllowedPattern"], "")
+def test_the_stack_is_not_deployed_open() -> None:
+    """Without an issuer of one's own it has a user pool; an issuer's tokens have to name an audience."""
+    template = load_intrinsics()
+    auth = template["Resources"]["OrdersApi"]["Properties"]["Auth"]
+    jwt = auth["Authorizers"][auth["DefaultAuthorizer"]]["JwtConfiguration"]
+    assert template["Conditions"]["HasUserPool"] == {"Equals": [{"Ref": "JwtIssuer"}, ""]}
+    condition, pool, own = jwt["issuer"]["If"]
+    assert (condition, "cognito-idp" in pool["Sub"], own) == ("HasUserPool", True, {"Ref": "JwtIssuer"})
+    assert jwt["audience"]["If"][1:] == [
+        [{"Ref": "CustomersClient"}, {"Ref": "MachinesClient"}],
+        {"Ref": "JwtAudience"},
+    ]
+    assert not re.fullmatch(template["Parameters"]["JwtAudience"]["AllowedPattern"], "")
+    assert template["Resources"]["OrdersApi"]["Properties"]["FailOnWarnings"] is True
+
+
+def test_a_customer_of_the_user_pool_refunds_nothing() -> None:
+    """The client of the customers' page cannot ask for the staff's scope, and has no secret to lose."""
+    resources = load_intrinsics()["Resources"]
+    customers, machines = (resources[name]["Properties"] for name in ("CustomersClient", "MachinesClient"))
+    assert (customers["AllowedOAuthFlows"], customers["AllowedOAuthScopes"]) == (["code"], ["openid"])
+    assert "GenerateSecret" not in customers
+    assert machines["AllowedOAuthFlows"] == ["client_credentials"]
+    assert machines["AllowedOAuthScopes"] == ["onecharge/orders", "onecharge/refund"]

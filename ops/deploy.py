@@ -1,0 +1,160 @@
+"""Deploy the stack, with its secrets and its webhook endpoint; run it again after any failure.
+
+    STRIPE_SECRET_KEY=sk_test_… make deploy STACK=shop
+
+The steps that are left are shown, and done with --yes or when a terminal says so. STRIPE_SECRET_KEY makes the webhook
+endpoint, and is stored for the functions unless STRIPE_FUNCTIONS_KEY is another one; Profile=live stores only `rk_…`.
+No key is in an argument, a log or the template. Without STRIPE_SECRET_KEY, as in CI, a stack that is there is deployed.
+"""
+
+import os
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
+from ops import check, webhook
+from ops.connection import Stack
+from ops.deploy_account import Account
+from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, deployed_parameters, plan, to_delete
+from ops.errors import ExitStatus, problem_of
+from ops.output import Report, show
+
+FEW_INVOCATIONS = 50
+"""The queues' consumers take up to 9 of the account's concurrent invocations in a sandbox, the streams as many."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="of template.yaml")
+    parser.add_argument("--release", default="", help="names the release (default: the commit's id)")
+    parser.add_argument("--role-arn", default="", help="what CloudFormation acts as (default: you)")
+    parser.add_argument("--api-url", default=os.environ.get("API_URL"), help="a custom domain of the API")
+
+
+def run(stack: Stack, arguments: Namespace) -> Report:
+    """Raises Problem."""
+    account = Account(stack)
+    named = dict(each.split("=", 1) for each in arguments.parameter if "=" in each)
+    release = arguments.release or _commit()
+    wanted = Wanted(
+        stack.name,
+        {**named, **({"Release": release} if release else {})},
+        os.environ.get("STRIPE_SECRET_KEY", "").strip(),
+        os.environ.get("STRIPE_FUNCTIONS_KEY", "").strip(),
+        has_token_command=bool(os.environ.keys() & {"TOKEN_COMMAND", "CLIENT_ID"}),
+    )
+    seen = _seen(account, wanted)
+    steps = plan(seen, wanted)
+    lines = [f"{number}. {step.value}" for number, step in enumerate(steps, 1)]
+    if not agreed(f"Deploy {stack.name} to {account.where()}:", lines, arguments):
+        return Report({"would": [step.name for step in steps]}, ["nothing was changed"], ExitStatus.FOUND)
+    if not seen.is_deployed and (limit := account.concurrency()) < FEW_INVOCATIONS:
+        say(f"! this account runs {limit} invocations at a time; ask for more (docs/guides/deploy.md#quotas)")
+    is_well = True
+    for step in steps:
+        say(f"• {step.value}")
+        match step:
+            case Step.REMOVE_FAILED:
+                remove_failed(account)
+            case Step.STORE_SECRETS:
+                _store_secrets(account, wanted)
+            case Step.DEPLOY:
+                _deploy(account, seen, wanted, arguments.role_arn)
+            case Step.ENDPOINT | Step.CHECK:
+                is_well = _at_the_stack(step, stack, arguments) and is_well
+    return Report({"is_well": is_well}, _next(stack, is_well), ExitStatus.OK if is_well else ExitStatus.FOUND)
+
+
+def agreed(title: str, lines: Sequence[str], arguments: Namespace) -> bool:
+    """Show what would be done, and ask; --yes is the answer where there is no terminal."""
+    say("\n  ".join((title, *lines)))
+    if arguments.yes:
+        return True
+    if not sys.stdin.isatty():
+        say("--yes does it")
+        return False
+    return input("Go on? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def say(line: str) -> None:
+    """Progress; the result is on standard output."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def remove_failed(account: Account) -> None:
+    """Delete a stack that never was in use, with what CloudFormation could not delete or would retain."""
+    of_stack = account.resources()
+    account.delete_stack()
+    for each in to_delete(list(account.retained()), of_stack):
+        say(f"  deleting the {each.kind} {each.id}")
+        account.delete(each)
+
+
+def _seen(account: Account, wanted: Wanted) -> Seen:
+    described = account.described()
+    status = str(described.get("StackStatus", ""))
+    parameters = {each["ParameterKey"]: each["ParameterValue"] for each in described.get("Parameters", [])}
+    if status in FAILED_FIRST:  # Its secrets may have been deleted since.
+        parameters = {name: value for name, value in parameters.items() if name not in wanted.secret_names}
+    # CI deploys without a right to read secrets; another Profile may need another kind of key.
+    other_profile = wanted.parameters.get("Profile", present := parameters.get("Profile")) != present
+    if not other_profile and not wanted.secret_names.keys() - parameters.keys():
+        return Seen(status, parameters)
+    key, webhooks = (account.secret(parameters.get(name, own)) for name, own in wanted.secret_names.items())
+    return Seen(status, parameters, str(key.get("SecretString", "")).strip(), bool(webhooks))
+
+
+def _store_secrets(account: Account, wanted: Wanted) -> None:
+    values = {"StripeSecretArn": wanted.functions_key or wanted.deploying_key, "StripeWebhookSecretArn": PLACEHOLDER}
+    for parameter, name in wanted.secret_names.items():
+        if parameter not in wanted.parameters and not account.secret(name):
+            account.store_secret(name, values[parameter])
+
+
+def _deploy(account: Account, seen: Seen, wanted: Wanted, role_arn: str) -> None:
+    unknown = [each for each in wanted.secret_names if each not in {**seen.parameters, **wanted.parameters}]
+    arns = {parameter: account.secret(wanted.secret_names[parameter])["ARN"] for parameter in unknown}
+    parameters = deployed_parameters(seen, wanted, arns)
+    account.sam("build", parameters=parameters)
+    account.sam(
+        *("deploy", "--stack-name", account.name, "--resolve-s3", "--s3-prefix", account.name),
+        *("--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset", "--no-fail-on-empty-changeset"),
+        *(("--role-arn", role_arn) if role_arn else ()),
+        parameters=parameters,
+    )
+
+
+def _at_the_stack(step: Step, stack: Stack, arguments: Namespace) -> bool:
+    """Whether it is well. What is wrong is said, and can be repeated: the stack is deployed."""
+    url = arguments.api_url.rstrip("/") if arguments.api_url else None
+    to_webhook = {"action": "create", "url": url and f"{url}/stripe/events", "patience": webhook.PATIENCE_SECONDS}
+    to_check = {"token_command": None, "api_url": url, "seconds": 120}
+    command, given = (webhook, to_webhook) if step is Step.ENDPOINT else (check, to_check)
+    try:
+        report = command.run(stack, Namespace(yes=True, **given))
+    except Exception as error:
+        if not (problem := problem_of(error)):
+            raise
+        say(f"  ✗ {problem}")
+        return False
+    show(report, as_json=False, out=sys.stderr)
+    return bool(report.status == ExitStatus.OK)
+
+
+def _next(stack: Stack, is_well: bool) -> list[str]:
+    pool = stack.outputs.get("SignInUrl")
+    return [
+        "",
+        f"API            {stack.output('ApiUrl')}",
+        f"a token        STACK={stack.name} deploy/token.sh CUSTOMER",
+        *([f"customers      sign in at {pool}, client {stack.output('CustomersClientId')}"] if pool else []),
+        "next           set AlarmEmail (PARAMETERS=AlarmEmail=you@…), then docs/guides/api.md: a first order with curl",
+        *([] if is_well else [f"not well       see above; `make deploy STACK={stack.name}` goes on from here"]),
+    ]
+
+
+def _commit() -> str:
+    """The commit's id, of a project that is in git."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # Words of ours alone.
+    return done.stdout.strip()

@@ -1,0 +1,46 @@
+"""Print an access token, by client credentials, for a machine or a test: `deploy/token.sh` is this command.
+
+The issuer chooses the subject (OAuth 2.0, RFC 6749, section 4.4): the customer is not looked at. Of an issuer of your
+own the environment names TOKEN_ENDPOINT, CLIENT_ID and CLIENT_SECRET, and TOKEN_AUDIENCE if the issuer asks for one.
+Without CLIENT_ID, the token is for the client "machines" of the stack's user pool, whose secret you may read
+(cognito-idp:DescribeUserPoolClient).
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+
+import requests
+
+from ops.connection import Stack
+from ops.errors import Problem
+from ops.output import Report
+
+_ORDERS = "onecharge/orders"
+"""Without a scope Cognito would give all that the client may have, the staff's too."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("customer", help="whose token is wanted")
+    parser.add_argument("--scope", default="", help="such as onecharge/refund, of the staff")
+
+
+def run(stack: Stack, arguments: Namespace) -> Report:
+    """Raises Problem."""
+    given = os.environ
+    endpoint, scope = given.get("TOKEN_ENDPOINT", ""), arguments.scope
+    if client := given.get("CLIENT_ID", ""):
+        secret = given.get("CLIENT_SECRET", "")
+    else:
+        client, pool = stack.output("MachinesClientId"), stack.output("UserPoolId")
+        described = stack.client("cognito-idp").describe_user_pool_client(UserPoolId=pool, ClientId=client)
+        secret = described["UserPoolClient"]["ClientSecret"]
+        endpoint, scope = endpoint or f"{stack.output('SignInUrl')}/token", scope or _ORDERS
+    data = {"grant_type": "client_credentials", "scope": scope, "audience": given.get("TOKEN_AUDIENCE", "")}
+    data = {name: value for name, value in data.items() if value}
+    try:
+        answered = requests.post(endpoint, auth=(client, secret), data=data, timeout=30)
+        token = str(answered.json()["access_token"])
+    except (requests.RequestException, KeyError) as error:
+        # Neither the request nor the answer is shown: both may hold a secret.
+        raise Problem(f"no access token from TOKEN_ENDPOINT {endpoint!r}: {type(error).__name__}") from None
+    return Report({"access_token": token}, [token])

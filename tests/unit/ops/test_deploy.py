@@ -1,0 +1,161 @@
+"""`make deploy` and `make undeploy` from the outside: what they ask, run, store and say. `sam` is a script here."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import responses
+from botocore.stub import Stubber
+
+from ops.command_line import COMMANDS, parser
+from ops.connection import Stack
+from ops.errors import Problem
+from ops.output import Report
+
+KEY = "sk_test_1"
+SAM = """#!/bin/sh
+echo "$@" >>"$(dirname "$0")/calls"
+exit ${SAM_EXIT:-0}
+"""
+
+
+class Caller:
+    """Runs the commands; CloudFormation and Cognito answer what a test says."""
+
+    def __init__(self) -> None:
+        self.answered: dict[str, Any] = {
+            service: boto3.client(service) for service in ("cloudformation", "cognito-idp")
+        }
+        self.stubs = {service: Stubber(client) for service, client in self.answered.items()}
+
+    def client(self, service: str, **_: Any) -> Any:
+        """Of the session."""
+        return self.answered.get(service) or boto3.client(service)  # type: ignore[call-overload]  # As above.
+
+    def has_no_stack(self) -> None:
+        stub = self.stubs["cloudformation"]
+        stub.add_client_error("describe_stacks", "ValidationError", "Stack with id shop does not exist", 400)
+
+    def has_stack(self, status: str = "CREATE_COMPLETE", **outputs: str) -> None:
+        arns = {
+            name: f"arn:aws:secretsmanager:us-east-1:1:secret:{name}"
+            for name in ("StripeSecretArn", "StripeWebhookSecretArn")
+        }
+        given = {**arns, "Architecture": "x86_64"}
+        stack: Any = {"StackName": "shop", "StackStatus": status, "CreationTime": 0}
+        stack["Parameters"] = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
+        stack["Outputs"] = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
+        self.stubs["cloudformation"].add_response("describe_stacks", {"Stacks": [stack]})
+
+    def run(self, *words: str) -> Report:
+        session: Any = self
+        arguments = parser().parse_args(words)
+        key = os.environ.get("STRIPE_SECRET_KEY")
+        return COMMANDS[arguments.command].run(Stack("shop", session, stripe_key=key), arguments)
+
+
+@pytest.fixture
+def caller(aws: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Caller]:
+    (tmp_path / "sam").write_text(SAM)
+    (tmp_path / "sam").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name in ("STRIPE_SECRET_KEY", "STRIPE_FUNCTIONS_KEY", "TOKEN_ENDPOINT", "CLIENT_ID", "API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    made = Caller()
+    for stub in made.stubs.values():
+        stub.activate()
+    yield made
+    for stub in made.stubs.values():  # The tests share the clients.
+        stub.deactivate()
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    return tmp_path / "calls"
+
+
+def secrets() -> dict[str, str]:
+    client = boto3.client("secretsmanager")
+    names = [each["Name"] for each in client.list_secrets()["SecretList"]]
+    return {name: client.get_secret_value(SecretId=name)["SecretString"] for name in names}
+
+
+def test_without_an_answer_nothing_is_changed(caller: Caller, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a key is stored, nor sam run."""
+    monkeypatch.setenv("STRIPE_SECRET_KEY", KEY)
+    caller.has_no_stack()
+    report = caller.run("deploy")
+    assert (report.status, secrets(), calls.exists()) == (1, {}, False)
+    assert report.document["would"] == ["STORE_SECRETS", "DEPLOY", "ENDPOINT", "CHECK"]
+
+
+def test_the_stored_key_may_be_another_one(caller: Caller, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reaches Secrets Manager alone: no argument of sam's holds a key. A failure says what to do."""
+    monkeypatch.setenv("STRIPE_SECRET_KEY", KEY)
+    monkeypatch.setenv("STRIPE_FUNCTIONS_KEY", "rk_test_2")
+    monkeypatch.setenv("SAM_EXIT", "1")
+    caller.has_no_stack()
+    with pytest.raises(Problem, match="sam build failed"):
+        caller.run("deploy", "--yes", "--parameter", "AlarmEmail=me@example.org")
+    assert secrets() == {"shop/stripe": "rk_test_2", "shop/stripe-webhook": "no endpoint yet"}
+    [build] = calls.read_text().splitlines()
+    assert 'AlarmEmail="me@example.org"' in build
+    assert not any(key in build for key in (KEY, "rk_test_2"))
+
+
+def test_a_later_release_needs_no_key(caller: Caller, calls: Path) -> None:
+    """As in CI: what is there is built and deployed with its own parameters, and no secret is read."""
+    caller.has_stack()
+    caller.has_stack(ApiUrl="https://api")
+    report = caller.run("deploy", "--yes", "--release", "1b4f0e9-2", "--role-arn", "arn:of:role")
+    assert report.status == 0
+    assert "https://api" in "\n".join(map(str, report.parts))
+    build, deploy = calls.read_text().splitlines()
+    for each in (build, deploy):
+        assert 'Architecture="x86_64" Release="1b4f0e9-2" StripeSecretArn="arn:' in each
+    assert "--stack-name shop" in deploy
+    assert "--role-arn arn:of:role" in deploy
+
+
+def test_nothing_is_left_to_delete(caller: Caller) -> None:
+    """The secrets go in any case; run again, it is the same."""
+    boto3.client("secretsmanager").create_secret(Name="shop/stripe", SecretString=KEY)
+    for _ in range(2):
+        caller.has_no_stack()
+        for _ in range(2):
+            caller.stubs["cognito-idp"].add_response("list_user_pools", {"UserPools": []})
+        caller.has_no_stack()
+        assert caller.run("undeploy", "--yes").status == 0
+        assert secrets() == {}
+
+
+def test_a_token_of_the_stacks_own_user_pool(caller: Caller, http: responses.RequestsMock) -> None:
+    """Of its client for machines, without the staff's scope unless it is asked for."""
+    outputs = {"MachinesClientId": "machines", "UserPoolId": "us-east-1_1", "SignInUrl": "https://shop/oauth2"}
+    http.post("https://shop/oauth2/token", json={"access_token": "a.b.c"})
+    for words, scope in (((), "onecharge%2Forders"), (("--scope", "onecharge/refund"), "onecharge%2Frefund")):
+        caller.has_stack(**outputs)
+        described = {"UserPoolClient": {"ClientSecret": "s" * 24}}
+        caller.stubs["cognito-idp"].add_response("describe_user_pool_client", described)
+        assert caller.run("token", "cus_1", *words).parts == ["a.b.c"]
+        sent = http.calls[-1].request
+        assert sent.body == f"grant_type=client_credentials&scope={scope}"
+        assert sent.headers["Authorization"].startswith("Basic ")
+
+
+def test_a_token_of_an_issuer_of_ones_own(
+    caller: Caller, http: responses.RequestsMock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment names it. An answer without a token is not shown: it may hold a secret."""
+    given = {"TOKEN_ENDPOINT": "https://issuer/token", "CLIENT_ID": "a", "CLIENT_SECRET": "b", "TOKEN_AUDIENCE": "shop"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    http.post("https://issuer/token", json={"access_token": "a.b.c"})
+    assert caller.run("token", "cus_1").document == {"access_token": "a.b.c"}
+    assert http.calls[-1].request.body == "grant_type=client_credentials&audience=shop"
+    http.replace("POST", "https://issuer/token", json={"error": "secret"}, status=401)
+    with pytest.raises(Problem, match=r"no access token from TOKEN_ENDPOINT 'https://issuer/token': KeyError"):
+        caller.run("token", "cus_1")
