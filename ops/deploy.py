@@ -17,7 +17,7 @@ from ops import check, webhook
 from ops.connection import Stack
 from ops.deploy_account import Account
 from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, deployed_parameters, plan, to_delete
-from ops.errors import ExitStatus, problem_of
+from ops.errors import ExitStatus, Problem, problem_of
 from ops.output import Report, show
 
 FEW_INVOCATIONS = 50
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
-    account = Account(stack)
+    account = account_of(stack, arguments)
     named = dict(each.split("=", 1) for each in arguments.parameter if "=" in each)
     release = arguments.release or _commit()
     wanted = Wanted(
@@ -63,6 +63,16 @@ def run(stack: Stack, arguments: Namespace) -> Report:
             case Step.ENDPOINT | Step.CHECK:
                 is_well = _at_the_stack(step, stack, arguments) and is_well
     return Report({"is_well": is_well}, _next(stack, is_well), ExitStatus.OK if is_well else ExitStatus.FOUND)
+
+
+def account_of(stack: Stack, arguments: Namespace) -> Account:
+    """The account that the caller means; what is started from here, such as sam, means the same. Raises Problem."""
+    if stack.is_local:
+        raise Problem("--stack NAME is missing: a local stack is started with `make local`")
+    for name, given in (("AWS_PROFILE", arguments.profile), ("AWS_REGION", arguments.region)):
+        if given:
+            os.environ[name] = given
+    return Account(stack)
 
 
 def agreed(title: str, lines: Sequence[str], arguments: Namespace) -> bool:

@@ -10,8 +10,7 @@ from argparse import ArgumentParser, Namespace
 import stripe
 
 from ops.connection import Stack
-from ops.deploy import agreed, say
-from ops.deploy_account import Account
+from ops.deploy import account_of, agreed, say
 from ops.deploy_plan import Wanted, to_delete
 from ops.errors import ExitStatus, stripe_line
 from ops.output import Report
@@ -24,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
-    account, left = Account(stack), list[str]()
+    account, left = account_of(stack, arguments), list[str]()
     is_there = bool(account.described())
     retained = list(account.retained())
     deleted = [f"{each.kind} {each.id}, with all that is in it" for each in to_delete(retained)]

@@ -24,10 +24,10 @@ print(json.dumps(transform(template, json.loads(sys.argv[1]), SimpleNamespace(lo
 """
 
 
-def transformed(profile: str) -> dict[str, Any]:
+def transformed(profile: str, **more: str) -> dict[str, Any]:
     """The resources of the transformed template."""
-    parameters = {"Profile": profile, "StripeSecretArn": "a:b:c:d:e:f:g", "JwtIssuer": "https://a", "JwtAudience": "a"}
-    parameters["StripeWebhookSecretArn"] = "a:b:c:d:e:f:h"
+    parameters = {"Profile": profile, "StripeSecretArn": "a:b:c:d:e:f:g", "StripeWebhookSecretArn": "a:b:c:d:e:f:h"}
+    parameters |= more
     done = subprocess.run(
         [str(PROJECT / ".venv/opt/sam/bin/python"), "-c", _TRANSFORM, json.dumps(parameters)],
         cwd=PROJECT,
@@ -46,10 +46,18 @@ def references(resource: dict[str, Any]) -> set[str]:
     return {name for names in found for name in names} | ({after} if isinstance(after, str) else set(after))
 
 
-@pytest.mark.parametrize("profile", ["live", "sandbox", "local"])
-def test_no_resource_depends_on_itself(profile: str) -> None:
-    """Aliases follow CodeDeploy's groups, these the alarms, these the new versions; CloudFormation refuses a circle."""
-    resources = transformed(profile)
+OWN_ISSUER = {"JwtIssuer": "https://a.example/", "JwtAudience": "shop,office"}
+
+
+@pytest.mark.parametrize(
+    ("profile", "more"),
+    [("live", {}), ("sandbox", {}), ("live", OWN_ISSUER), ("sandbox", {"Messaging": "fifo"}), ("local", OWN_ISSUER)],
+)
+def test_no_resource_depends_on_itself(profile: str, more: dict[str, str]) -> None:
+    """Aliases follow CodeDeploy's groups, these the alarms, these the new versions; the API follows the user pool.
+    CloudFormation refuses a circle.
+    """
+    resources = transformed(profile, **more)
     graph = {name: references(each) & (resources.keys() - {name}) for name, each in resources.items()}
     TopologicalSorter(graph).prepare()
 
