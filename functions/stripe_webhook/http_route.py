@@ -74,10 +74,10 @@ class WebhookRoute:
         shown = self._shown(event) if event.object == THIN_EVENT else event
         parsed = parse_event(shown) if shown is not None else None
         if parsed is None:
-            # Refused, Stripe would send it again for days. The line says what an endpoint sends that nobody handles.
+            # Refused, it would be sent again for days. Stripe shows by the id what its endpoint sends needlessly.
             self._instruments.count("EventIgnored")
-            about = {"event_id": event.id, "event_type": event.type}
-            self._instruments.log("event ignored: its type, account or PaymentIntent is not ours", **about)
+            message = "event ignored: its type, account or PaymentIntent is not ours"
+            self._instruments.log(message, event_id=event.id)
         else:
             self._require_our_mode(event)
             self._newest.saw(parsed)

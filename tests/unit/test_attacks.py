@@ -173,8 +173,7 @@ def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sa
     endpoint = WebhookHarness(log, sample)
     endpoint.paid()
     intents, endpoint.stripe.intents = endpoint.stripe.intents, []
-    thing = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_0", "metadata": {}, "status": "needs_response"}
-    dispute = endpoint.stripe.emits("charge.dispute.created", thing)
+    dispute = endpoint.stripe.disputed("pi_0", "needs_response")
     endpoint.send(dispute)
     assert "Alarm" in endpoint.counted
     endpoint.stripe.intents = intents

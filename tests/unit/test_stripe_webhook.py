@@ -290,7 +290,7 @@ def test_an_event_of_no_interest_is_acknowledged(endpoint: WebhookHarness, event
     counts all the same."""
     assert endpoint.send(event) == 200
     assert (endpoint.counted, endpoint.io.asked, endpoint.stripe.requests) == (["EventIgnored"], [], [])
-    assert [line["event_type"] for line in endpoint.log.lines] == [event["type"]]
+    assert [line["event_id"] for line in endpoint.log.lines] == [event["id"]]
     assert endpoint.send(event, secret="whsec_guessed") == 400
 
 
