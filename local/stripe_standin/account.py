@@ -61,6 +61,10 @@ class Behavior:
     """Settings for what Stripe's documentation leaves open, and for delays. README.md, "Not verified"."""
 
     search_lag_seconds: float = 0.0
+    has_search: bool = True
+    """Accounts in India have none (Stripe documentation, "Search")."""
+    takes_cards: bool = True
+    """Whether card payments are active: otherwise they are filtered out of `allowed_payment_method_types`."""
     confirms_max: int | None = None
     """Stripe's "variable upper limit" of confirms; one confirm more cancels the PaymentIntent. None: no limit."""
     late_refund_seconds: float = 600.0

@@ -82,6 +82,7 @@ def _parse(account: Account, request: Request, parameters: Mapping[str, str]) ->
         receipt_email=parameters.get("receipt_email"),
         automatic_payment_methods=_automatic_payment_methods(parameters),
         allowed_payment_method_types=values(parameters, "allowed_payment_method_types") or None,
+        payment_method_types=["card"] if account.behavior.takes_cards else [],
     )
 
 
@@ -132,6 +133,8 @@ def _check_confirmable(
     boolean(parameters, "error_on_requires_action")
     if method is None:
         raise _missing_payment_method(intent)
+    if not intent.payment_method_types:
+        raise invalid("No card is allowed.", code="payment_intent_incompatible_payment_method", param="payment_method")
     if intent.may_redirect and "return_url" not in parameters:
         raise invalid(_REDIRECTS)
     return method

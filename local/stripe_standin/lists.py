@@ -81,6 +81,8 @@ def event(account: Account, request: Request, identifier: str) -> dict[str, Any]
 
 def search_payment_intents(account: Account, request: Request) -> dict[str, Any]:
     """Search by metadata, status, customer, currency; newest first. Changes within the lag are not found yet."""
+    if not account.behavior.has_search:
+        raise invalid("Search is not available for this account.")
     parameters = allow(request, "query|limit|page")
     wanted = _parse_query(parameters.get("query", ""))
     lag = account.behavior.search_lag_seconds

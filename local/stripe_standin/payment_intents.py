@@ -8,7 +8,7 @@ Source: Stripe API reference, "PaymentIntents"; Stripe documentation, "How Payme
     any status but succeeded and processing ─► (cancel) ─► canceled
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from local.stripe_standin.account import Account, digest
@@ -39,6 +39,7 @@ class PaymentIntent:
     cancellation_reason: str | None = None
     automatic_payment_methods: dict[str, Any] | None = None
     allowed_payment_method_types: list[str] | None = None
+    payment_method_types: list[str] = field(default_factory=lambda: ["card"])
     confirms: int = 0
     updated: float = 0
 
@@ -77,7 +78,7 @@ class PaymentIntent:
                     "request_three_d_secure": "automatic",
                 }
             },
-            "payment_method_types": ["card"],
+            "payment_method_types": self.payment_method_types,
             "receipt_email": self.receipt_email,
             "status": self.status,
         }

@@ -260,6 +260,15 @@ def _no_decline_ends_an_attempt(payment: Payment, intent: StripeIntent, confirm_
     return Cancel(CancelReason.ABANDONED, intent.payment_intent_id) if declined else decision
 
 
+def _confirms_what_takes_no_cards(
+    row: Payment, generation: int, tools: ChargeTools
+) -> StripeIntent | SpentKey | Finalize:
+    """Each customer is told to try another card."""
+    created = tools.gateway.create(row.request, generation)
+    is_made = created.intent is not None and created.failure is None and not created.is_replay
+    return created.intent if is_made and created.intent else create(row, generation, tools)
+
+
 def _believes_the_last_error(row: Payment, tools: ChargeTools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     """A decline whose error an update has cleared is none: the card is tried again."""
     intent, confirm_result, refusal = confirm(row, tools)
@@ -373,6 +382,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "a generation beside processing": _deciding(_beside_processing),
     "the next generation without canceling": _stepping(cancel=_goes_on_without_canceling),
     "every decline is this attempt's": _deciding(_every_decline_is_ours),
+    "a PaymentIntent that takes no cards is confirmed": _stepping(create=_confirms_what_takes_no_cards),
     "a decline whose error was cleared is tried again": _stepping(confirm=_believes_the_last_error),
     "a decline is tried again": _deciding(_no_decline_ends_an_attempt),
     "a stored failure taken for an answer": _takes(ResponseKind.STORED_FAILURE, for_=ResponseKind.DECLINED),

@@ -128,6 +128,16 @@ _UPDATED_BY_HAND = {
     ),
 }
 
+_ACCOUNTS = {
+    # Card payments are not active for the account, for a while.
+    "card payments are not active": Scenario(
+        copies=1, fault_probability=0.05, crash_probability=0.05, cards_inactive_probability=0.1, redeliveries=1
+    ),
+    "an account without search, rows lost": Scenario(
+        copies=1, fault_probability=0.05, crash_probability=0.05, redeliveries=2, lose_rows=True, has_search=False
+    ),
+}
+
 _CANCELED_BY_HAND = {
     # A person cancels in Stripe's Dashboard: before the confirm, during 3-D Secure, after a decline.
     "a person cancels in the Dashboard": Scenario(
@@ -312,6 +322,7 @@ SCENARIOS = {
     **_SEVERAL_ATTEMPTS,
     **_CANCELED,
     **_UPDATED_BY_HAND,
+    **_ACCOUNTS,
     **_CANCELED_BY_HAND,
     **_RECONCILED,
     **_WEBHOOKS,

@@ -168,6 +168,7 @@ class PaymentIntent:
     latest_charge: str | None = None
     last_payment_error: Any = None
     cancellation_reason: str | None = None
+    payment_method_types: Sequence[str] = ("card",)
     object: str = "payment_intent"
     livemode: bool = False
     last_response: Any = field(default=None, compare=False, repr=False)
@@ -319,6 +320,8 @@ _KEY_IN_USE = _failed(409, code="idempotency_key_in_use", type="idempotency_erro
 _OTHER_REQUEST = _failed(400, type="idempotency_error")
 _NOT_FOUND = _failed(404, stored=False, code="resource_missing", param="intent")
 _NO_SUCH_CARD = _failed(400, stored=False, code="resource_missing", param="payment_method")
+_INCOMPATIBLE = _failed(400, stored=False, code="payment_intent_incompatible_payment_method")
+_NO_SEARCH = _failed(400, stored=False, type="invalid_request_error")
 _ALREADY_REFUNDED = _failed(400, stored=False, code="charge_already_refunded")
 _TOO_MUCH = _failed(400, stored=False, param="amount")
 
@@ -364,6 +367,10 @@ class MemoryStripe:
     events: list[Event] = field(default_factory=list)
     rolling_forward: list[RollForward] = field(default_factory=list)
     search_lag_seconds: int = 0
+    has_search: bool = True
+    """Accounts in India have none."""
+    takes_cards: bool = True
+    """Whether card payments are active for the account; otherwise a new PaymentIntent silently takes none."""
     down: bool = False
     harsh: bool = False
     """More kinds of answers that say nothing, stored under the key or not; late effects; processing."""
@@ -519,6 +526,7 @@ class MemoryStripe:
             customer=parameters.get("customer"),
             status="requires_confirmation" if card else "requires_payment_method",
             payment_method=card,
+            payment_method_types=("card",) if self.takes_cards else (),
             account=self.account,
         )
         self.intents.append(intent)
@@ -533,6 +541,8 @@ class MemoryStripe:
             return _unexpected_state(intent, stored=False)
         if card not in CARDS:
             return _NO_SUCH_CARD
+        if "card" not in intent.payment_method_types:
+            return _INCOMPATIBLE
         intent.confirms += 1
         intent.confirmed_under.append(under)
         if intent.confirms > self.confirms_max or kind == _CANCELED_BY_STRIPE:
@@ -739,6 +749,8 @@ class MemoryStripe:
     def search(self, query: str) -> list[PaymentIntent]:
         """GET /v1/payment_intents/search: by metadata, but late, and with the status of then. Newest first."""
         self.reach("search")
+        if not self.has_search:
+            _NO_SEARCH.give()
         wanted, statuses = _parsed(query)
         visible_until = self.io.now() - self.search_lag_seconds
         found, behind = [], False

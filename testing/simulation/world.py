@@ -162,6 +162,10 @@ class Scenario:
     """Customers ask to cancel, at any time and more than once."""
     persons_cancel: bool = False
     """A person cancels PaymentIntents in Stripe's Dashboard, for any reason but those of the protocol."""
+    has_search: bool = True
+    """Accounts in India have none."""
+    cards_inactive_probability: float = 0.0
+    """At each step, of card payments not being active for the account for a while."""
     persons_update: bool = False
     """A person changes PaymentIntents in the Dashboard, which clears their last error."""
     reconciles: bool = False
@@ -289,6 +293,7 @@ class World:
             harsh=self.scenario.harsh_stripe,
             only_faults=self.scenario.only_stripe_faults,
             page_max=1,
+            has_search=self.scenario.has_search,
         )
         if self.scenario.harsh_stripe:
             self.stripe.names_cards = self.choices.happens(0.5)
@@ -700,6 +705,7 @@ class World:
         if self.faults_on:
             self._let_others_act()
         else:
+            self.stripe.takes_cards = True
             self._give_up_what_is_elsewhere()
         ready = [each for each in self.queue if each.visible_at <= self.time and not each.in_flight]
         awake = [each for each in self.workers if each.sleeps_until <= self.time]
@@ -728,6 +734,10 @@ class World:
     def _let_others_act(self) -> None:
         self._let_rows_go()
         self._maybe_switch_accounts()
+        if self.scenario.cards_inactive_probability:
+            changes = self.choices.happens(self.scenario.cards_inactive_probability)
+            self.stripe.takes_cards ^= changes
+            self.coverage["card payments are not active"] += changes
         if self.scenario.cancels and self.cancels < _CANCELS_MAX and self.choices.happens(0.04):
             self.cancels += 1
             self.request_cancel(self.orders[self.choices.pick(len(self.orders))])

@@ -177,6 +177,30 @@ def test_a_lookup_finds_old_payment_intents_by_search(gateway: StripeGateway, ad
     assert found(gateway, request_for(), now=NOW + 13 * 24 * 3600) == {own}
 
 
+def test_an_account_without_search_is_listed_from_the_orders_time_on(
+    gateway: StripeGateway, admin: StandInAdmin
+) -> None:
+    """Thirteen days later, all of it: accounts in India have no search."""
+    admin.settings(has_search=False)
+    own = created(gateway, request_for("a"))
+    for number in range(120):
+        created(gateway, request_for("b"), number)
+    admin.advance_clock(13 * 24 * 3600)
+    assert found(gateway, request_for("a"), now=NOW + 13 * 24 * 3600) == {own}
+
+
+def test_an_account_without_card_payments_is_told_by_the_payment_intent(
+    gateway: StripeGateway, admin: StandInAdmin
+) -> None:
+    """Stripe filters cards out silently, and refuses each confirm."""
+    admin.settings(takes_cards=False)
+    intent = gateway.create(request_for(), 0).intent
+    assert intent
+    assert not intent.takes_cards
+    response = gateway.confirm(payment(request=request_for(), payment_intent_id=intent.payment_intent_id))
+    assert kind_of(response) is ResponseKind.PAYMENT_METHOD_REFUSED
+
+
 def test_a_lookup_combines_search_and_list(gateway: StripeGateway, admin: StandInAdmin) -> None:
     """One PaymentIntent found by search, another in the list."""
     old = created(gateway, request_for())

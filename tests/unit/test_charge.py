@@ -161,6 +161,19 @@ def test_a_refused_account_gets_one_generation_for_each_delivery(service: Charge
     assert service.outcome == ("SUCCEEDED", "pi_0")
 
 
+def test_a_payment_intent_that_takes_no_cards_declines_nobody(service: ChargeHarness) -> None:
+    """Card payments are not active for the account: an alarm, and each order waits. Then its replay is followed by the
+    next generation, which takes cards."""
+    service.stripe.takes_cards = False
+    assert service.deliver() == BackOff()
+    assert (service.row["state"], service.row.get("payment_intent_id")) == ("PENDING", None)
+    assert service.counted.count("Alarm") == 1
+    assert service.stripe.sent("confirm") == []
+    service.stripe.takes_cards = True
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", "pi_1")
+
+
 def test_without_its_row_an_order_leads_to_the_same_generation(service: ChargeHarness) -> None:
     """The stored failures lead each worker to the same PaymentIntent."""
     service.io.faults["stripe_create"] = STORED_FAILURE

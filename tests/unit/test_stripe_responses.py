@@ -83,6 +83,7 @@ KINDS: dict[str, tuple[ResponseKind, str | None, int, Any]] = {
     "failed dependency": (RETRYABLE, None, 424, stripe_error("api_error")),
     "rate limit": (RETRYABLE, None, 429, stripe_error(code="rate_limit")),
     "lock_timeout": (RETRYABLE, None, 429, LOCK_TIMEOUT),
+    "a PaymentIntent's rate limit": (RETRYABLE, None, 400, stripe_error(code="payment_intent_rate_limit_exceeded")),
     "500": (RETRYABLE, None, 500, stripe_error("api_error")),
     "502": (RETRYABLE, None, 502, "<html>"),
     "503": (RETRYABLE, None, 503, stripe_error("api_error")),
@@ -120,6 +121,13 @@ KINDS: dict[str, tuple[ResponseKind, str | None, int, Any]] = {
     "of another customer": (REFUSED, OF_ANOTHER_CUSTOMER, 400, stripe_error(message=NOT_ATTACHED)),
     "belongs to a customer": (REFUSED, OF_ANOTHER_CUSTOMER, 400, stripe_error(message=BELONGS)),
     "unactivated": (REFUSED, UNACTIVATED, 400, stripe_error(code="payment_method_unactivated")),
+    **{
+        code: (REFUSED, code, 400, stripe_error(code=code))
+        for code in (
+            *("payment_method_customer_decline", "payment_method_provider_decline"),
+            *("payment_method_restricted", "request_blocked"),
+        )
+    },
     # Amounts and currencies that are refused.
     "amount too small": (AMOUNT, "amount_too_small", 400, stripe_error(code="amount_too_small")),
     "amount too large": (AMOUNT, "amount_too_large", 400, stripe_error(code="amount_too_large")),
@@ -129,6 +137,11 @@ KINDS: dict[str, tuple[ResponseKind, str | None, int, Any]] = {
     "key not allowed": (ACCOUNT, None, 403, stripe_error()),
     "wrong mode": (ACCOUNT, "resource_missing", 400, stripe_error(message=OF_LIVE_MODE, **NO_SUCH_CARD)),
     "not activated": (ACCOUNT, "testmode_charges_only", 400, stripe_error(code="testmode_charges_only")),
+    "a limit of the account": (
+        *(ACCOUNT, "charge_exceeds_source_limit", 400),
+        stripe_error(code="charge_exceeds_source_limit"),
+    ),
+    "a capability": (ACCOUNT, "capability_not_active", 400, stripe_error(code="capability_not_active")),
     "a rate limit in a 400": (ACCOUNT, "rate_limit", 400, stripe_error(code="rate_limit")),
     "unsupported version": (ACCOUNT, None, 400, stripe_error(message="Invalid Stripe API version: x")),
     "idempotency_error": (ResponseKind.OTHER_PARAMETERS, None, 400, stripe_error("idempotency_error")),

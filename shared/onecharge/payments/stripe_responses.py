@@ -31,18 +31,22 @@ class ResponseKind(StrEnum):
 
     NO_ANSWER = "no answer: a time-out, a dropped connection, a proxy's page"
     OTHER_OBJECT = "an answer about another object: other metadata than a create has sent, or another id"
-    RETRYABLE = "409, 424, 429, 500, 502, 503, 504"
+    RETRYABLE = "409, 424, 429, 500, 502, 503, 504, a PaymentIntent's own rate limit"
     STORED_FAILURE = "any of these with Idempotent-Replayed: the key is answered so forever"
     STORED_REFUSAL = (
         "another refusal with Idempotent-Replayed: nothing was executed, and the key is answered so forever"
     )
     DECLINED = "402 card_error"
-    PAYMENT_METHOD_REFUSED = "a payment method that is unknown, used up, unactivated or of another customer"
+    PAYMENT_METHOD_REFUSED = (
+        "a payment method that is unknown, used up, unactivated, restricted, blocked or of another customer"
+    )
     AMOUNT_REFUSED = "an amount below Stripe's minimum or above its maximum, or a currency that it does not take"
     UNEXPECTED_STATE = "400 payment_intent_unexpected_state"
     OTHER_PARAMETERS = "400 idempotency_error: the key was used with other parameters"
     API_KEY_REPLACED = "401 or 403 of an API key that was replaced since"
-    ACCOUNT = "401, 403, wrong mode, account not activated, unsupported version, a rate limit in a 400"
+    ACCOUNT = (
+        "401, 403, wrong mode, account or cards not activated, its limits, unsupported version, a rate limit in a 400"
+    )
     NOT_FOUND = "404 of the object itself"
     INVALID = "another 4xx"
 
@@ -68,10 +72,12 @@ class Failure:
 
 _PAYMENT_METHOD_CODES: Mapping[str, str] = {
     "payment_method_unactivated": "payment_method_unactivated",
-    "payment_method_customer_decline": "payment_method_of_another_customer",
+    "payment_method_customer_decline": "payment_method_customer_decline",
     "payment_method_not_available": "payment_method_unactivated",
     "payment_method_unexpected_state": "payment_method_unactivated",
-    "payment_method_provider_decline": "payment_method_unactivated",
+    "payment_method_provider_decline": "payment_method_provider_decline",
+    "payment_method_restricted": "payment_method_restricted",
+    "request_blocked": "request_blocked",
     "payment_method_currency_mismatch": "currency_not_supported",
     "payment_method_unsupported_type": "payment_method_unactivated",
     "payment_intent_incompatible_payment_method": "payment_method_unactivated",
@@ -86,12 +92,15 @@ _ACCOUNT_CODES = frozenset(
     (
         "account_closed account_invalid account_country_invalid_address api_key_expired livemode_mismatch "
         "platform_api_key_expired platform_account_required rate_limit secret_key_required testmode_charges_only "
-        "not_allowed_on_standard_account charge_exceeds_transaction_limit tls_version_unsupported"
+        "not_allowed_on_standard_account charge_exceeds_transaction_limit charge_exceeds_source_limit "
+        "capability_not_active tls_version_unsupported"
     ).split()
 )
 _REFUSALS = (ResponseKind.ACCOUNT, ResponseKind.NOT_FOUND, ResponseKind.INVALID, ResponseKind.AMOUNT_REFUSED)
 """Their cause may be gone while the key still replays them. What a payment method is refused for stays: an attempt has
 one key, and another card is another attempt."""
+_RATE_LIMIT_OF_A_PAYMENT_INTENT = "payment_intent_rate_limit_exceeded"
+"""It takes 1,000 updates an hour: later it takes more."""
 # Stripe has no error code for these: only the message distinguishes them (Stripe API, error messages of confirm).
 _USED_UP = "previously used"
 # Whoever has an access token can name any PaymentMethod: of another type, made with the publishable key, or one of test
@@ -157,7 +166,7 @@ def _kind_and_code(error: stripe.StripeError, details: Any, code: str | None) ->
     if status is None or status < 400 or (kind is None and status < 500 and status not in (408, 409, 424, 429)):
         # The connection broke off during the response, or a proxy answered: Stripe's errors have a type.
         return ResponseKind.NO_ANSWER, code
-    if status in (408, 409, 424, 429) or status >= 500:
+    if status in (408, 409, 424, 429) or status >= 500 or code == _RATE_LIMIT_OF_A_PAYMENT_INTENT:
         return (ResponseKind.STORED_FAILURE if is_replay(error.headers) else ResponseKind.RETRYABLE), code
     if status == 402 and kind == "card_error":
         return ResponseKind.DECLINED, getattr(details, "decline_code", None) or code

@@ -43,6 +43,8 @@ from onecharge.runtime.alarms import Cause
 STEPS_MAX = 10
 """A fresh order takes three steps, and each PaymentIntent that has to be replaced two or three more."""
 
+_NO_CARDS = Failure(ResponseKind.ACCOUNT, message="payment_method_types has no card: is card_payments active?")
+
 
 def charge(row: Payment, tools: "ChargeTools") -> Finalize:
     """Charge a claimed row once; returns what to finalize it as.
@@ -113,12 +115,16 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
     tools.wait_for_token(tools.rate.creates.take)
     response = tools.gateway.create(row.request, generation)
     if response.intent and not response.failure:
-        # A replay proves the PaymentIntent's id, not its current status.
-        replayed = response.is_replay
-        if not replayed:
-            return response.intent
-        return _looking_back(retrieve(response.intent.payment_intent_id, tools), tools)
-    failure = _failure_of(response)
+        intent = response.intent
+        if response.is_replay:
+            # A replay proves the PaymentIntent's id, not its current status.
+            intent = _looking_back(retrieve(intent.payment_intent_id, tools), tools)
+        if intent.takes_cards or not intent.is_open or row.cancel_requested_at:
+            return intent
+        # A confirm would decline every card. When this is replayed, card payments may be active again.
+        failure = replace(_NO_CARDS, kind=ResponseKind.STORED_REFUSAL) if response.is_replay else _NO_CARDS
+    else:
+        failure = _failure_of(response)
     match CHARGE_RULES[failure.kind].action:
         case ChargeAction.NEXT_KEY:
             # What Stripe may still create under this key is an orphan, which nobody confirms.

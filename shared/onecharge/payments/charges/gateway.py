@@ -141,7 +141,8 @@ class StripeGateway:
 
         Search can query metadata, but is eventually consistent; the list is immediate, but cannot filter by metadata.
         So search finds what is older than its lag, and the list what is younger: in parts, each page by page, for as
-        long as there is time. A lookup that has not read all of it has found nothing out.
+        long as there is time. A lookup that has not read all of it has found nothing out. An account without search (as
+        in India) is listed from the order's time on.
 
         Args:
             now: epoch seconds.
@@ -151,9 +152,12 @@ class StripeGateway:
             LookupInconclusive: there is more than was read, or too little time to read it.
             stripe.StripeError: Stripe did not answer, or refused.
         """
-        since = max(request.placed_at, now - SEARCH_LAG_SECONDS) - _LIST_MARGIN_SECONDS
-        ids = {intent.id for intent in self._searched(request.order_id)}
-        ids |= set(self._listed(request.order_id, since, has_time))
+        since = max(request.placed_at, now - SEARCH_LAG_SECONDS)
+        try:
+            ids = {intent.id for intent in self._searched(request.order_id)}
+        except (stripe.InvalidRequestError, stripe.PermissionError):
+            ids, since = set(), request.placed_at
+        ids |= set(self._listed(request.order_id, since - _LIST_MARGIN_SECONDS, has_time))
         # The search index may show an older status: the object itself is current.
         return [found_intent(self._retrieved(each, has_time)) for each in sorted(ids)]
 
@@ -284,6 +288,7 @@ def found_intent(intent: Any) -> StripeIntent:
         customer_id=metadata.get("customer_id", ""),
         placed_at=_number(metadata.get("placed_at")),
         payment_method=_id_of(getattr(intent, "payment_method", None)),
+        takes_cards="card" in getattr(intent, "payment_method_types", ("card",)),
         cancellation_reason=getattr(intent, "cancellation_reason", None),
         latest_charge=_id_of(getattr(intent, "latest_charge", None)),
         error_code=getattr(error, "decline_code", None) or getattr(error, "code", None) or _failure_of_charge(intent),

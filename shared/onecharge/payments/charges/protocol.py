@@ -165,6 +165,8 @@ class StripeIntent:
     placed_at: int | None = None
     """The order's, from the metadata; None for a PaymentIntent that is not ours."""
     payment_method: str | None = None
+    takes_cards: bool = True
+    """False: card payments are not active for the account, and Stripe has filtered them out silently."""
     cancellation_reason: str | None = None
     latest_charge: str | None = None
     error_code: str | None = None
