@@ -87,7 +87,7 @@ def test_every_pinned_package_has_its_hashes() -> None:
         pinned = re.split(r"\n(?=\S)", path.read_text().strip())
         assert all(re.match(r"[\w.\[\]-]+==\S+.*--hash=sha256:[0-9a-f]{64}", each, re.DOTALL) for each in pinned), path
     makefile = (PROJECT / "Makefile").read_text()
-    assert re.search(r"^PIP_INSTALL := .*--require-hashes", makefile, re.MULTILINE)
+    assert re.search(r"^pip_install = .*--require-hashes", makefile, re.MULTILINE)
 
 
 # ---------------------------------------------------------------- hostile input
