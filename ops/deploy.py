@@ -137,11 +137,11 @@ def _deploy(account: Account, seen: Seen, wanted: Wanted, role_arn: str) -> None
 def _at_the_stack(step: Step, stack: Stack, arguments: Namespace) -> bool:
     """Whether it is well. What is wrong is said, and can be repeated: the stack is deployed."""
     url = arguments.api_url.rstrip("/") if arguments.api_url else None
-    to_webhook = {"action": "create", "url": url and f"{url}/stripe/events", "patience": webhook.PATIENCE_SECONDS}
-    to_check = {"token_command": None, "api_url": url, "seconds": 120}
-    command, given = (webhook, to_webhook) if step is Step.ENDPOINT else (check, to_check)
+    # What both commands read of their arguments.
+    given = Namespace(yes=True, action="create", url=url and f"{url}/stripe/events", patience=webhook.PATIENCE_SECONDS)
+    given = Namespace(**vars(given), token_command=None, api_url=url, seconds=120)
     try:
-        report = command.run(stack, Namespace(yes=True, **given))
+        report = (webhook if step is Step.ENDPOINT else check).run(stack, given)
     except Exception as error:
         if not (problem := problem_of(error)):
             raise

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -60,7 +61,9 @@ class Account:
 
     def delete_secret(self, name: str) -> None:
         """Immediately: its value can be made again at Stripe, and its name is free for the next deployment."""
-        self.client("secretsmanager").delete_secret(SecretId=name, ForceDeleteWithoutRecovery=True)
+        secrets = self.client("secretsmanager")
+        with suppress(secrets.exceptions.ResourceNotFoundException):
+            secrets.delete_secret(SecretId=name, ForceDeleteWithoutRecovery=True)
 
     # ------------------------------------------------------------ the stack
 

@@ -115,4 +115,5 @@ def test_from_nothing_to_an_order_and_back(owner: Owner) -> None:
     status, printed = owner.run("undeploy", "--yes")
     assert (status, owner.left()) == (0, {}), printed
     assert "left are:" in printed
-    assert owner.run("undeploy", "--yes")[0] == 0, "and again"
+    status, printed = owner.run("undeploy", "--yes")
+    assert status == 0, printed
