@@ -147,9 +147,9 @@ deployed-check: $(VENV)/.local ## Does a deployed stack work? An order in test m
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
 	@$(PY) -m testing.specification $(call option,BOUNDS,bounds)
 
-simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1]; SEED=seed:number replays one.
+simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1] [SCENARIO=…]; SEED=seed:number replays one.
 	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
-	  $(call option,PROCESSES,processes)
+	  $(call option,PROCESSES,processes) $(call option,SCENARIO,scenario)
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: when is it caught? [SEED=…]; WRITE=1 stores the schedules.
 	@$(if $(WRITE),STORE_SCHEDULES=1 $(PY) -m pytest -q tests/simulation -k is_caught,PYTHONPATH=functions:shared:. \

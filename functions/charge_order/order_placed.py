@@ -5,10 +5,11 @@ OrderPlaced ─► PaymentStore.claim ─► payments/work.py ─┬─► charg
 """
 
 from onecharge.contract.events import OrderPlacedEvent
+from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.charge import ChargeTools, charge
 from onecharge.payments.charges.protocol import FrozenRequest, Payment
-from onecharge.payments.leases import new_lease_owner
-from onecharge.payments.work import after_claim, require_past
+from onecharge.payments.leases import Claim, Superseded, new_lease_owner
+from onecharge.payments.work import REEMIT_AFTER_SECONDS, after_claim, require_past
 from onecharge.runtime.consumer import Disposition
 
 
@@ -16,16 +17,32 @@ def charge_order(event: OrderPlacedEvent, tools: ChargeTools) -> Disposition:
     """Handle one delivery: however many an order has, together they charge it once. Raises PoisonMessage."""
     # The order's age decides whether to look up: a time in the future would switch the lookup off.
     require_past("data.placed_at", event.data.placed_at, tools.instruments)
-    claim = tools.store.claim(
+    claim = _claim(event, tools, event.data.attempt, event.data.payment_method)
+    if isinstance(claim, Superseded) and _goes_on(event, claim.row, tools):
+        claim = _claim(event, tools, claim.row.attempt, claim.row.payment_method)
+    return after_claim(event, claim, tools, lambda row: charge(row, tools), differs=differs)
+
+
+def _claim(event: OrderPlacedEvent, tools: ChargeTools, attempt: int, payment_method: str) -> Claim[Payment]:
+    return tools.store.claim(
         FrozenRequest.of(event.data),
-        attempt=event.data.attempt,
-        payment_method=event.data.payment_method,
+        attempt=attempt,
+        payment_method=payment_method,
         correlation_id=event.correlationid,
         owner=new_lease_owner(),
         now=tools.instruments.now(),
         lease_seconds=tools.lease_seconds,
     )
-    return after_claim(event, claim, tools, lambda row: charge(row, tools), differs=differs)
+
+
+def _goes_on(event: OrderPlacedEvent, row: Payment, tools: ChargeTools) -> bool:
+    """Whether the message stands for the row's later attempt, which no message of its own claims any more.
+
+    The order is a restored one: it asks for an earlier attempt, and has forgotten the one that is unfinished.
+    """
+    is_unattended = tools.instruments.now() - row.claimed_at >= REEMIT_AFTER_SECONDS
+    is_unfinished = row.state is PaymentState.PENDING and row.cancel_requested_at is None
+    return is_unfinished and is_unattended and row.payment_method != "" and not differs(event, row)
 
 
 def differs(event: OrderPlacedEvent, payment: Payment) -> bool:

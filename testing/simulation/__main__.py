@@ -2,8 +2,9 @@
 
 A violation prints its name, `seed:number`, and the shortest timeline that was found for it; `SEED=seed:number`
 replays that one schedule, to the byte. `make mutants` breaks the protocol in one place after the other, and says after
-how many schedules each was caught. `--attacks` runs the worlds in which clocks differ, rows are lost or stale at any
-step, and Stripe is at its worst, and counts the violations of each.
+how many schedules each was caught. A fifth of the schedules are of both services (seams.py); `SCENARIO=` names one of
+their scenarios, or `seams` for all, and runs no others. `--attacks` runs the worlds in which clocks differ, rows are
+lost or stale at any step, and Stripe is at its worst, and counts the violations of each.
 """
 
 import json
@@ -25,6 +26,9 @@ from testing.arguments import Arguments, at_least, seed_or_schedule
 from testing.simulation.explore import Findings, caught, minimal, random_chunk, random_world
 from testing.simulation.mutants import MUTANTS
 from testing.simulation.scenarios import ATTACKS
+from testing.simulation.seams import SCENARIOS as SEAMS
+from testing.simulation.seams import seam_world
+from testing.simulation.seams import violation_of as violation_of_seams
 from testing.simulation.world import Scenario, Violation
 
 _CHUNK = 1000
@@ -84,12 +88,28 @@ def report_mutants(seed: int) -> int:
     return 1 if missed else 0
 
 
+def explore_seams(
+    schedules: int, seed: int, of: str | None, *, first: int = 0, shows: bool = False
+) -> dict[str, object]:
+    """Schedules of both services; prints each violation, or with `shows` all that happened."""
+    violations = 0
+    for number in range(first, first + schedules):
+        world = seam_world(number, of=of, seed=seed)
+        violation = violation_of_seams(world)
+        violations += violation is not None
+        if violation is not None or shows:
+            print(f"SCENARIO={of or 'seams'!r} SEED={seed}:{number}", file=sys.stderr)
+            print(violation or Violation("no violation", world.timeline), file=sys.stderr)
+    return {"schedules": schedules, "violations": violations}
+
+
 def main() -> int:
     parser = Arguments(prog="make simulate", description=__doc__)
     parser.add_argument("--schedules", type=at_least(1, "SCHEDULES"), default=10_000)
     parser.add_argument(
         "--seed", type=seed_or_schedule, default=(None, None), help="seed, or seed:number to replay one"
     )
+    parser.add_argument("--scenario", choices=("seams", *SEAMS), help="only schedules of both services")
     parser.add_argument("--mutants", action="store_true", help="break the protocol, and see that it is caught")
     parser.add_argument("--attacks", action="store_true", help="the worlds in which nothing is to be relied on")
     parser.add_argument("--processes", type=at_least(1, "PROCESSES"), default=1)
@@ -98,16 +118,25 @@ def main() -> int:
     if options.mutants and number is not None:
         parser.error(f"SEED={seed}:{number} names one schedule; mutants need many: SEED={seed}")
     of = tuple(ATTACKS.values()) if options.attacks else None
+    of_seams = None if options.scenario == "seams" else options.scenario
+    if number is not None and options.scenario:
+        return 1 if explore_seams(1, seed, of_seams, first=number, shows=True)["violations"] else 0
     if number is not None:
         return replay(seed, number, of)
     seed = seed if seed is not None else random.SystemRandom().randrange(10**6)
     if options.mutants:
         return report_mutants(seed)
+    if options.scenario:
+        seams = explore_seams(options.schedules, seed, of_seams)
+        print(json.dumps({**seams, "seed": seed}))
+        return 1 if seams["violations"] else 0
     findings = explore(options.schedules, seed, of, options.processes)
+    seams = {} if options.attacks else explore_seams(options.schedules // 5, seed, None)
     for name, violation in [] if options.attacks else findings.violations[:3]:
         print(f"SEED={name} (shortened from {len(violation.timeline)} lines) {minimal(name)}", file=sys.stderr)
-    print(json.dumps(findings.as_json(seed) | ({"attacks": kinds(findings)} if options.attacks else {})))
-    return 1 if findings.violations else 0
+    also = {"attacks": kinds(findings)} if options.attacks else {"seams": seams}
+    print(json.dumps(findings.as_json(seed) | also))
+    return 1 if findings.violations or seams.get("violations") else 0
 
 
 if __name__ == "__main__":

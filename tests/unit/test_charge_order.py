@@ -167,15 +167,19 @@ def test_a_late_message_of_an_earlier_attempt_reemits_the_outcome(service: Charg
     assert service.row == final | {"last_emitted_at": service.now, "revision": service.now}
 
 
-def test_an_unfinished_row_has_no_outcome_to_emit(service: ChargeHarness) -> None:
-    """A late message of an earlier attempt leaves it to the later one's worker."""
+def test_a_late_message_of_an_earlier_attempt_goes_on_with_an_unfinished_one(service: ChargeHarness) -> None:
+    """The order is a restored one, which has forgotten the row's attempt; no message of that attempt comes any more."""
     service.deliver(payment_method=LOST_CARD)
     service.stripe.next("confirm", NO_ANSWER)
     service.deliver(attempt=2)
-    service.passes(REEMIT_AFTER_SECONDS)
     unfinished = service.row
-    assert service.deliver() == Done()
+    assert service.deliver(payment_method=LOST_CARD) == Done()
     assert service.row == unfinished
+    service.passes(REEMIT_AFTER_SECONDS)
+    assert service.deliver(payment_method=LOST_CARD, amount_minor=1) == Done()
+    assert service.row == unfinished
+    assert service.deliver(payment_method=LOST_CARD) == Done()
+    assert (service.row["state"], service.row["attempt"]) == ("SUCCEEDED", 2)
 
 
 def test_a_row_that_was_lost_comes_back_with_a_higher_revision(service: ChargeHarness) -> None:

@@ -39,7 +39,7 @@ from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind, classify
-from onecharge.payments.work import count_money
+from onecharge.payments.work import Release, count_money
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import SecretUnavailable
 
@@ -236,11 +236,13 @@ def _is_attended(payment: Payment, tools: "ReconcileTools") -> bool:
     return payment.state is PaymentState.PENDING and tools.charge.instruments.clock() < attended_until
 
 
-def look_up(payment: Payment, tools: "ReconcileTools") -> object:
-    """What follows from the order's PaymentIntents for a row that names none: it may be a restored one."""
-    charge = tools.charge
-    found = charge.gateway.find_payment_intents(payment.request, now=charge.instruments.now(), has_time=charge.has_time)
-    return charge.steps.decide_after_lookup(payment, None, found)
+def look_up(payment: Payment, tools: "ReconcileTools") -> Finalize | None:
+    """What follows from the order's PaymentIntents for a row that names none; those that are open are canceled."""
+    nothing_created = Finalize(PaymentState.PENDING)
+    try:
+        return tools.charge.steps.look_up(payment, nothing_created, tools.charge)
+    except Release as release:
+        raise EventDeferred(release.why, cause=release.alarm) from release
 
 
 def _finish_unattended(payment: Payment, decision: object, tools: "ReconcileTools") -> bool:
@@ -379,7 +381,7 @@ class ReconcileSteps:
     look_back: Callable[[StripeIntent, "ReconcileTools"], AfterCharge | None] = look_back
     refresh: Callable[[StripeIntent, "ReconcileTools"], StripeIntent | None] = refresh
     refund_canceled_order: Callable[[Payment, StripeIntent, RefundTools], object] = refund_canceled_order
-    look_up: Callable[[Payment, "ReconcileTools"], object] = look_up
+    look_up: Callable[[Payment, "ReconcileTools"], Finalize | None] = look_up
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,555 @@
+"""The seams between the two services: one order, its payment, and the events between them, from choices.
+
+The code that runs is the deployed code: the API's writes, the mapping of publish_events, charge_order, update_order,
+republish, reconcile, `ops restore outcomes` and `ops review`, over DynamoDB and Stripe in memory. Each delivery runs as
+a whole; world.py interleaves them. What goes wrong is what lies between: events are lost, late and repeated; either
+service's item is lost, or is an older version of itself; the client uses its key again, for the same cart or another.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+from onecharge.contract.events import Event, PaymentOutcomeEvent
+from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.ids import order_id_of
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import NoSuchOrder, OrderStore
+from onecharge.orders.transitions import WAITING
+from onecharge.payments.charges.charge import ChargeTools
+from onecharge.payments.charges.store import PaymentStore, payment_of
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.runtime.consumer import Done, RetryAfter
+from onecharge.runtime.http_api import Problem
+from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.parallel import one_after_another
+from ops.resolutions import Reopen, Resolution
+from ops.resolver import Resolved, Resolver, Review, ReviewStore
+from ops.restore import emit_page
+from ops.review import has_outcome_for, is_half_done, publish_again
+from orders_api.cancel_order import request_cancellation
+from orders_api.pay_again import PaymentRequest, make_attempt
+from orders_api.place_order import OrderRequest, store_order
+from publish_events.mapping import order_event_from_item, payment_outcome_from_item
+from reconcile.run import ReconcileCheckpoint
+from republish.republish import RepublishCheckpoint, Republisher
+from republish.waiting import waiting_orders
+from testing.silent import SILENT
+from testing.simulation.choices import Choices, SeededChoices
+from testing.simulation.dynamodb import Item, MemoryDynamoDB
+from testing.simulation.service import INDEXES, PAYMENTS, PAYMENTS_STATE, TABLES, PaymentService
+from testing.simulation.stripe import Event as StripeEvent
+from testing.simulation.stripe import MemoryStripe, PaymentIntent, _failed, stripe_in_memory
+from testing.simulation.world import DAY, T0, Violation
+from update_order.orders import update_order
+
+HOUR = 3600
+ORDERS, ORDERS_STATE = "Orders", "OrdersState"
+CUSTOMER, KEY = "cus_1", "key"
+ORDER_ID = order_id_of(CUSTOMER, KEY)
+CARTS_MINOR = (1_000, 999_000)
+_CARDS = ("pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required")
+_STEPS = 60
+_DELIVERIES_MAX = 2_000
+_ROUNDS_MAX = 12
+_UPDATES_RECEIVED_MAX = 5
+_WAITS_SECONDS = (1, 60, 20 * 60, 2 * HOUR, DAY)
+
+
+@dataclass(frozen=True)
+class SeamScenario:
+    """What may go wrong."""
+
+    lose_orders: bool = False
+    lose_payments: bool = False
+    older_orders: bool = False
+    older_payments: bool = False
+    other_carts: bool = False
+    refuses: bool = False
+    """Stripe refuses requests as invalid for a while, until a person has to decide."""
+    fault_probability: float = 0.02
+    lost_records: float = 0.1
+
+
+SCENARIOS: Mapping[str, SeamScenario] = {
+    "orders lost": SeamScenario(lose_orders=True, other_carts=True),
+    "orders older": SeamScenario(older_orders=True),
+    "payments lost": SeamScenario(lose_payments=True),
+    "payments older": SeamScenario(older_payments=True),
+    "reviews": SeamScenario(refuses=True),
+    "reviews, payments and orders older": SeamScenario(refuses=True, older_orders=True, older_payments=True),
+    "both lost": SeamScenario(lose_orders=True, lose_payments=True, other_carts=True),
+    "everything": SeamScenario(True, True, True, True, True, True),
+}
+"""Each of them once."""
+
+
+class RefusingStripe(MemoryStripe):
+    """Refuses what would create or confirm as invalid, for as long as the world says so. No key stores it."""
+
+    def reach(self, where: str) -> None:
+        super().reach(where)
+        assert isinstance(self.io, SeamWorld)
+        if self.io.is_refused and where in ("create", "confirm"):
+            _failed(400, type="invalid_request_error", code="parameter_unknown", param="x").give()
+
+
+class SeamPaymentService(PaymentService):
+    """The payment service, with the parameter that a restore of both services' tables needs."""
+
+    look_up_placed_before = 0
+
+    def _tools(self, *given: Any) -> ChargeTools:
+        return replace(super()._tools(*given), look_up_placed_before=self.look_up_placed_before)
+
+
+@dataclass
+class _Message:
+    event: Any
+    visible_at: int
+    receives: int = 0
+
+
+@dataclass
+class SeamWorld:
+    """Everything that a schedule touches; `mutate` breaks it on purpose, to see that it is caught."""
+
+    scenario: SeamScenario
+    choices: Choices
+    mutate: Callable[["SeamWorld"], None] = lambda world: None
+    time: int = T0
+    faults_on: bool = True
+    is_refused: bool = False
+    coverage: Counter[str] = field(default_factory=Counter)
+    timeline: list[tuple[int, str]] = field(default_factory=list)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        indexes = {**INDEXES, ORDERS: {"waiting": ("waiting_shard", "placed_at")}}
+        keys = {**TABLES, ORDERS: ("order_id",), ORDERS_STATE: ("name",)}
+        memory: Any = MemoryDynamoDB(keys=keys, indexes=indexes, io=self)
+        self.dynamodb = memory
+        self.stripe = RefusingStripe(io=self)
+        self.service = SeamPaymentService(self.dynamodb, stripe_in_memory(self.stripe), self.now)
+        self.service.reconciler_has_run(T0)
+        self.orders: OrderStore = OrderStore(self.dynamodb, ORDERS)
+        self.payments: PaymentStore = PaymentStore(self.dynamodb, PAYMENTS)
+        self.queue: list[_Message] = []
+        self.versions: dict[str, list[Item]] = {ORDERS: [], PAYMENTS: []}
+        self.lost: set[str] = set()
+        """The tables that have lost an item, or had an older one put back."""
+        self.is_untold = False
+        """An outcome was lost that nothing but `ops restore` emits again."""
+        self.alarms: set[str] = set()
+        self.keys_used = 0
+        self.cart = 0
+        # What mutants break.
+        self.emit_page = emit_page
+        self.counts_revisions = False
+        self.mutate(self)
+
+    # ------------------------------------------------------------ what the clients see
+
+    def now(self) -> int:
+        return self.time
+
+    def pause(self, where: str) -> None:
+        pass
+
+    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
+            return None
+        kind = kinds[self.choices.pick(len(kinds))]
+        self.note(f"{where}: {kind}")
+        return kind
+
+    def happens(self, what: str) -> bool:
+        return self.choices.happens(0.7)
+
+    def met(self, what: str) -> None:
+        self.coverage[what] += 1
+
+    def pass_time(self, seconds: int) -> None:
+        self.time += seconds
+        self.stripe.time_has_passed()
+
+    def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
+        """The stream of the table: its record is published, or lost."""
+        if table not in self.versions or new is None or new == old:
+            return
+        if table == PAYMENTS and self.counts_revisions:
+            new["revision"] = {"N": str(int(old["revision"]["N"]) + 1 if old else 1)}
+        self.versions[table].append(dict(new))
+        shown = new["status" if table == ORDERS else "state"]["S"]
+        self.note(f"{table}: {shown}, attempt {new['attempt']['N']}")
+        event = order_event_from_item(new) if table == ORDERS else payment_outcome_from_item(new)
+        if event is None:
+            return
+        if self.faults_on and self.choices.happens(self.scenario.lost_records):
+            self.note(f"lost: {event.id}", "record lost")
+            # republish asks only for what waits; of anything else a person has to know (failed records, in S3).
+            self.is_untold |= self._order is None or self._order.status not in WAITING
+        else:
+            self.publish([event])
+
+    def publish(self, events: Sequence[Event]) -> list[Any]:
+        """SNS to SQS: as a Topic. Returns what was not accepted."""
+        self.queue += [_Message(event, self.time) for event in events]
+        return []
+
+    def count(self, metric: str) -> None:
+        self.coverage[str(metric)] += 1
+        if isinstance(metric, Alarm):
+            self.alarms.add(metric.cause)
+
+    def alarmed(self) -> None:
+        """A log line has raised an alarm."""
+
+    def note(self, what: str, met: str = "") -> None:
+        self.timeline.append((self.time - T0, what))
+        if met:
+            self.coverage[met] += 1
+
+    # ------------------------------------------------------------ the schedule
+
+    def run(self) -> None:
+        """Let anything happen, then nothing wrong any more; raises Violation when an invariant breaks."""
+        self.place(0)
+        for _ in range(_STEPS):
+            self.steps += 1
+            self.time += 1
+            self.step()
+            self.check()
+        self.come_to_rest()
+        self.check_the_end()
+
+    def step(self) -> None:
+        """Mostly a delivery; else something that a client, a bank, a job, a person or bad luck does."""
+        ready = [each for each in self.queue if each.visible_at <= self.time]
+        if ready and self.choices.pick(3):
+            self.deliver(ready[self.choices.pick(len(ready))])
+            return
+        acts: Sequence[Callable[[], object]] = (
+            *(self.wait, self.wait, self.use_the_key_again, self.pay_again, self.cancel, self.republish),
+            *(self.reconcile, self.let_the_bank_decide, self.refund_by_hand, self.resolve_a_review),
+            *(self.go_wrong, self.go_wrong),
+        )
+        acts[self.choices.pick(len(acts))]()
+
+    def wait(self) -> None:
+        self.pass_time(_WAITS_SECONDS[self.choices.pick(len(_WAITS_SECONDS))])
+
+    def deliver(self, message: _Message) -> None:
+        message.receives += 1
+        again_after: int | None = min(900, 2**message.receives)
+        try:
+            if isinstance(message.event, PaymentOutcomeEvent):
+                update_order(message.event, orders=self.orders, logger=SILENT, count=self.count)
+                again_after = None
+            else:
+                match self.service.handle(message.event):
+                    case Done():
+                        again_after = None
+                    case RetryAfter(seconds):
+                        again_after = seconds
+        except NoSuchOrder:
+            if message.receives >= _UPDATES_RECEIVED_MAX:
+                again_after = None
+        except Exception as error:  # As the consumer does: it is delivered again.
+            self.met(f"raised: {type(error).__name__}")
+        if again_after is None and self.faults_on and self.choices.happens(0.15):
+            again_after = DAY if self.choices.pick(2) else HOUR
+            self.note(f"comes again: {message.event.id}", "late duplicate")
+        if again_after is None:
+            self.queue.remove(message)
+        else:
+            message.visible_at = self.time + again_after
+
+    # ------------------------------------------------------------ the client
+
+    def _ask(self, what: str, send: Callable[[], object]) -> None:
+        try:
+            send()
+        except (Problem, NoSuchOrder) as refused:
+            self.note(f"{what}: refused, {type(refused).__name__}", f"{what}: refused")
+        except Exception as error:
+            self.note(f"{what}: {type(error).__name__}")
+        else:
+            self.note(what, what)
+
+    def place(self, cart: int) -> None:
+        """POST /orders, with the one key."""
+        card = _CARDS[self.choices.pick(len(_CARDS))]
+        body = {"currency": "EUR", "payment_method": card, "items": [{"sku": "mug", "quantity": 1}]}
+        at = datetime.fromtimestamp(self.time, UTC)
+        price = CARTS_MINOR[cart]
+        wanted = OrderRequest.model_validate({**body, "amount": price})
+        self._ask(
+            f"cart {cart} is ordered",
+            lambda: store_order(
+                self.orders, CUSTOMER, wanted, KEY, price_of=lambda *_: [price], correlation_id="c", now=at
+            ),
+        )
+
+    def use_the_key_again(self) -> None:
+        self.place(self.choices.pick(2) if self.scenario.other_carts else 0)
+
+    def pay_again(self) -> None:
+        wanted = PaymentRequest(payment_method=_CARDS[self.choices.pick(len(_CARDS))])
+        self.keys_used += self.choices.pick(2)  # Or the same request once more.
+        key, at = f"key {self.keys_used}", datetime.fromtimestamp(self.time, UTC)
+        self._ask("paid again", lambda: make_attempt(self.orders, CUSTOMER, ORDER_ID, wanted, key, now=at))
+
+    def cancel(self) -> None:
+        if not self.choices.happens(0.05):
+            return
+        at = datetime.fromtimestamp(self.time, UTC)
+        self._ask("cancellation", lambda: request_cancellation(self.orders, CUSTOMER, ORDER_ID, now=at))
+
+    # ------------------------------------------------------------ Stripe, jobs, people
+
+    def let_the_bank_decide(self) -> None:
+        for intent in self.stripe.intents:
+            if intent.status == "requires_action" and self.choices.happens(0.5):
+                self.stripe.bank_decides(intent, pays=self.choices.pick(2) == 0)
+                self.note(f"the bank decides: {intent.id} is {intent.status}", "3-D Secure decided")
+
+    def refund_by_hand(self) -> None:
+        """In the Dashboard; Stripe's event says so, as its API shows it."""
+        for charge in self.stripe.charges:
+            if self.stripe.refunded(charge.id) + 100 > charge.amount or not self.choices.happens(0.5):
+                continue
+            kind = "pending" if self.choices.pick(2) else None  # Then it may fail.
+            self.stripe._refund({"payment_intent": charge.id, "amount": 100}, kind)
+            self.tell_refunded(charge)
+            self.note(f"{charge.id} is refunded by hand", "refunded by hand")
+
+    def tell_refunded(self, charge: PaymentIntent) -> None:
+        refunded = self.stripe.refunded(charge.id)
+        shown = SimpleNamespace(
+            id="ch", payment_intent=charge.id, metadata=charge.metadata, amount_refunded=refunded, object="charge"
+        )
+        event = StripeEvent(
+            f"evt_{len(self.stripe.events)}", "charge.refunded", self.time, SimpleNamespace(object=shown)
+        )
+        self.stripe.events.append(event)
+
+    def republish(self) -> None:
+        Republisher(
+            sources=[waiting_orders(self.dynamodb, ORDERS)],
+            topic=self,  # type: ignore[arg-type]  # publish, above.
+            checkpoints=CheckpointStore(self.dynamodb, ORDERS_STATE, RepublishCheckpoint),
+            clock=self.now,
+            logger=SILENT,
+            count=self.count,
+            parallel=one_after_another,
+        ).run(lambda: True)
+
+    def reconcile(self) -> None:
+        self.service.reconcile(self.count, lambda: 240)
+
+    def resolve_a_review(self) -> None:
+        """A person decides something; they may be gone before the order is moved."""
+        order = self._order
+        if order is not None and order.status is OrderStatus.NEEDS_REVIEW:
+            self.resolve(tuple(Resolution)[self.choices.pick(3)])
+
+    def resolve(self, resolution: Resolution) -> None:
+        """As `ops review resolve` does it."""
+        store = ReviewStore(self.dynamodb, PAYMENTS)
+        review = Review(resolution, by="a person", reason="they say so", at=self.time)
+        try:
+            row, order = store.read(ORDER_ID), self._order
+            if resolution is Resolution.RETRY and order is not None and is_half_done(order, row):
+                if row is not None and has_outcome_for(order, row):
+                    store.reemit_outcome(row, now=self.time)
+                    return
+                revision = row.revision if row else order.payment_revision
+            else:
+                outcome = Resolver(store, self.service.gateway, self.now).resolve(ORDER_ID, resolution, review)
+                self.met(f"review: {resolution} {type(outcome).__name__}")
+                if not isinstance(outcome, Resolved) or not _is_retry(outcome.decision):
+                    return
+                revision = outcome.revision
+            if self.faults_on and self.choices.happens(0.2):
+                return
+            at = datetime.fromtimestamp(self.time, UTC)
+            done = publish_again(self.orders, self._order, row, revision, now=at)
+            self.note(f"retry: {done[1]}", "retried")
+        except Exception as error:
+            self.met(f"review: {type(error).__name__}")
+
+    # ------------------------------------------------------------ what goes wrong
+
+    def go_wrong(self) -> None:
+        scenario = self.scenario
+        if scenario.refuses and self.choices.happens(0.3):
+            self.is_refused = not self.is_refused
+            self.note(f"requests are refused: {self.is_refused}", "requests refused")
+        tables = (
+            *([(ORDERS, True)] * scenario.lose_orders + [(PAYMENTS, True)] * scenario.lose_payments),
+            *([(ORDERS, False)] * scenario.older_orders + [(PAYMENTS, False)] * scenario.older_payments),
+        )
+        if tables and self.choices.happens(0.3):
+            table, is_lost = tables[self.choices.pick(len(tables))]
+            if is_lost:
+                self.lose(table)
+            elif self.versions[table]:
+                self.put_back(table, self.choices.pick(len(self.versions[table])))
+
+    def lose(self, table: str) -> None:
+        if self.dynamodb.tables.get(table, {}).pop((ORDER_ID,), None) is not None:
+            self.disturbed(table)
+            self.note(f"{table}: lost", f"{table} lost")
+
+    def put_back(self, table: str, number: int) -> None:
+        """As a restore does it: the older version is there instead, and its stream says so, or not."""
+        self.dynamodb.tables.setdefault(table, {})[ORDER_ID,] = dict(self.versions[table][number])
+        self.disturbed(table)
+        self.note(f"{table}: is what it was, version {number}", f"{table} older")
+
+    def disturbed(self, table: str) -> None:
+        self.lost.add(table)
+        if len(self.lost) == len(self.versions):
+            # As the runbook says, of a restore of both services' tables.
+            self.service.look_up_placed_before = self.time + 365 * DAY
+
+    # ------------------------------------------------------------ the end
+
+    def run_until_idle(self) -> None:
+        for _ in range(_DELIVERIES_MAX):
+            if not self.queue:
+                return
+            message = min(self.queue, key=lambda each: each.visible_at)
+            self.pass_time(max(0, message.visible_at - self.time))
+            self.deliver(message)
+            self.check()
+        raise Violation("the schedule does not come to an end", self.timeline)
+
+    def come_to_rest(self) -> None:
+        """Nothing goes wrong any more: the client comes again, a person restores and resolves, the jobs run."""
+        self.faults_on = self.is_refused = False
+        if self._order is None:
+            self.use_the_key_again()
+        self.run_until_idle()
+        self.let_jobs_run(_ROUNDS_MAX // 2)
+        self.check_what_waits()
+        if self.lost or self.is_untold:
+            self.restore()
+            self.let_jobs_run(_ROUNDS_MAX)
+
+    def let_jobs_run(self, rounds: int) -> None:
+        """And a person who resolves what needs review."""
+        for _ in range(rounds):
+            self.pass_time(HOUR)
+            self.republish()
+            self.run_until_idle()
+            self.reconcile()
+            self.run_until_idle()
+            order = self._order
+            if order is not None and order.status is OrderStatus.NEEDS_REVIEW and not self.is_of_other_money:
+                self.resolve(self.what_is_possible())
+            self.pass_time(7 * HOUR)
+
+    def what_is_possible(self) -> Resolution:
+        """As `review list` shows it."""
+        row = self.payments.read(ORDER_ID)
+        if row is None or row.state is not PaymentState.NEEDS_REVIEW:
+            return Resolution.RETRY
+        if self.stripe.charges:
+            return Resolution.PAID
+        is_canceled = any(map(_is_canceled_by_customer, self.stripe.intents))
+        return Resolution.CANCEL if is_canceled or row.cancel_requested_at is not None else Resolution.RETRY
+
+    def restore(self) -> None:
+        """`ops restore outcomes`."""
+        checkpoints = CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint)
+        checkpoint = checkpoints.read()
+        assert checkpoint is not None  # reconciler_has_run
+        checkpoints.write(checkpoint.reading_since(T0))
+        [result] = self.emit_page(self.payments, self.orders, after=None, now=self.time)[0] or [("", "nothing")]
+        self.note(f"restore: {result[1]}", f"restore: {result[1]}")
+        self.run_until_idle()
+
+    # ------------------------------------------------------------ invariants
+
+    @property
+    def _order(self) -> StoredOrder | None:
+        item = self.dynamodb.tables.get(ORDERS, {}).get((ORDER_ID,))
+        return StoredOrder.from_item(item) if item else None
+
+    @property
+    def is_of_other_money(self) -> bool:
+        """Whether the payment is decided, and of another cart than the order."""
+        item, order = self.dynamodb.tables.get(PAYMENTS, {}).get((ORDER_ID,)), self._order
+        row = payment_of(item) if item else None
+        is_decided = row is not None and row.state is not PaymentState.PENDING
+        return bool(row and order and is_decided and order.has_other_money(row))
+
+    def check(self) -> None:
+        """Never charged twice."""
+        if len(self.stripe.charges) > 1:
+            raise Violation(f"charged {len(self.stripe.charges)} times", self.timeline)
+
+    def check_what_waits(self) -> None:
+        """Nobody has restored anything yet: a service that is older catches up with what waits."""
+        order, row = self._order, self.payments.read(ORDER_ID)
+        if order is None or order.status in WAITING:
+            raise Violation(f"the order is left {order and order.status}, until a person restores", self.timeline)
+        is_ended = any(each.status == "succeeded" or _is_canceled_by_customer(each) for each in self.stripe.intents)
+        if row is not None and row.state is PaymentState.PENDING and is_ended:
+            raise Violation("the payment's row is left PENDING, though Stripe shows its end", self.timeline)
+
+    def check_the_end(self) -> None:
+        """The order is what Stripe says, and waits for nothing."""
+        order = self._order
+        if order is None:
+            raise Violation("the order is lost", self.timeline)
+        self.coverage[f"ended: {order.status}"] += 1
+        if order.status in WAITING:
+            raise Violation(f"the order is left {order.status}", self.timeline)
+        if self.is_of_other_money:
+            if order.status is not OrderStatus.NEEDS_REVIEW or Cause.MONEY_DIFFERS not in self.alarms:
+                raise Violation(f"the payment is of another cart, and the order {order.status}", self.timeline)
+            return
+        paid = [charge for charge in self.stripe.charges if charge.amount == order.amount_minor]
+        if (order.status is OrderStatus.PAID) != bool(paid):
+            raise Violation(f"the order is {order.status}, with {len(self.stripe.charges)} charges", self.timeline)
+        if order.status is OrderStatus.NEEDS_REVIEW and not self.stripe.charges:
+            raise Violation("the order needs review, and nobody can end it", self.timeline)
+        refunded = self.stripe.refunded(paid[0].id) if paid else 0
+        if order.stripe_refunded_minor != refunded:
+            told = f"{refunded} is refunded, and the order says {order.stripe_refunded_minor}"
+            raise Violation(told, self.timeline)
+        row = self.payments.read(ORDER_ID)
+        if row is not None and row.state is PaymentState.PENDING:
+            raise Violation("the payment's row is left PENDING", self.timeline)
+
+
+def _is_canceled_by_customer(intent: PaymentIntent) -> bool:
+    return intent.cancellation_reason == "requested_by_customer"
+
+
+def violation_of(world: SeamWorld) -> Violation | None:
+    """What the schedule comes to."""
+    try:
+        world.run()
+    except Violation as violation:
+        return violation
+    return None
+
+
+def _is_retry(decision: object) -> bool:
+    return isinstance(decision, Reopen) and not decision.cancel
+
+
+def seam_world(
+    number: int, mutate: Callable[[SeamWorld], None] = lambda world: None, *, of: str | None = None, seed: int = 0
+) -> SeamWorld:
+    """The schedule of this number, of one scenario or of all in turn."""
+    names = [of] if of else list(SCENARIOS)
+    return SeamWorld(SCENARIOS[names[number % len(names)]], SeededChoices(seed * 1_000_003 + number), mutate)

@@ -1,0 +1,92 @@
+"""An order and its payment agree in the end, whichever service lost its item, or has an older version of it."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.leases import Claim, Superseded
+from onecharge.payments.reconcile import ReconcileSteps
+from testing.simulation.seams import SeamWorld, seam_world, violation_of
+from testing.simulation.stored import is_caught
+from testing.simulation.world import Violation
+
+SCHEDULES, SCHEDULES_NIGHTLY = 400, 8_000
+SCHEDULES_FOR_A_MUTANT = 4_000
+MET = {
+    *("Orders lost", "Orders older", "Payments lost", "Payments older", "record lost", "late duplicate"),
+    *("paid again", "cancellation", "requests refused", "retried", "refunded by hand", "3-D Secure decided"),
+    *("cart 0 is ordered", "cart 1 is ordered", "cart 1 is ordered: refused", "Republished", "Order.NEEDS_REVIEW"),
+    *("restore: emitted again", "restore: older than its order has seen: its revision was raised"),
+    *(f"ended: {status}" for status in ("PAID", "PAYMENT_DECLINED", "CANCELED", "NEEDS_REVIEW")),
+}
+"""Everything that a schedule of both services may meet."""
+
+
+def test_order_and_payment_agree_in_the_end(is_nightly: bool) -> None:
+    """PAID exactly if it is charged, once, with its own money; waiting for nothing; with Stripe's sum of refunds."""
+    met: Counter[str] = Counter()
+    for number in range(SCHEDULES_NIGHTLY if is_nightly else SCHEDULES):
+        world = seam_world(number)
+        violation = violation_of(world)
+        assert violation is None, f"schedule {number}\n{violation}"
+        met += world.coverage
+    assert MET - met.keys() == set()
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def _ignoring(condition: str) -> Callable[[SeamWorld], None]:
+    """A part of a condition is left out."""
+    return lambda world: world.dynamodb.ignored_conditions.append(condition)
+
+
+def _superseded_emits_nothing(world: SeamWorld) -> None:
+    class Silent(PaymentStore):
+        def claim(self, *given: Any, **named: Any) -> Claim[Payment]:
+            claim = super().claim(*given, **named)
+            if isinstance(claim, Superseded):
+                return Superseded(replace(claim.row, state=PaymentState.PENDING))
+            return claim
+
+    world.service.store = Silent(**vars(world.service.store))
+
+
+def _restore_emits_nothing(world: SeamWorld) -> None:
+    world.emit_page = lambda *_, **__: ([], None)
+
+
+def _not_looked_up(world: SeamWorld) -> None:
+    world.service.reconcile_steps = ReconcileSteps(look_up=lambda payment, tools: None)
+
+
+def _revisions_only_count(world: SeamWorld) -> None:
+    """A revision is the number of writes, and begins anew with a row that was lost."""
+    world.counts_revisions = True
+
+
+MUTANTS: Mapping[str, Callable[[SeamWorld], None]] = {
+    "an outcome counts whatever its money": _ignoring(" AND amount_minor = :amount AND currency = :currency"),
+    "outcomes by arrival": _ignoring(" AND (attribute_not_exists(payment_revision) OR payment_revision < :revision)"),
+    "the outcome of a later attempt is ignored": _ignoring("attempt < :attempt OR "),
+    "a superseded message emits nothing": _superseded_emits_nothing,
+    "a restore emits nothing": _restore_emits_nothing,
+    "a row without a PaymentIntent is not looked up": _not_looked_up,
+    "revisions only count": _revisions_only_count,
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_seam_that_is_broken_is_caught(name: str) -> None:
+    """Each mutant, by the schedule that is stored for it or by another one of its scenario."""
+
+    def run(scenario: str | None, number: int) -> Violation | None:
+        return violation_of(seam_world(number, MUTANTS[name], of=scenario))
+
+    assert is_caught("seams", name, run, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"
