@@ -9,9 +9,12 @@ it. What our rows alone have within the time is looked up at Stripe, where it ma
 counted apart. So a movement is a difference only if the other side does not have it at all. Movements of the account
 that are not ours, such as fees, payouts and other charges, are counted apart, too.
 
-It reads the Payments table as a whole (about one cent for a million rows), and one page of Stripe's for each hundred
-transactions. In memory it keeps the ids of what was seen, the totals, and the first differences. A restricted Stripe
-key needs to read balance transactions, charges, refunds, disputes and PaymentIntents.
+Each payment that succeeded within the time is compared with its order, which has to be PAID, and each order that was
+paid within it with its payment.
+
+It reads Payments and Orders as a whole (about one cent for a million rows each), and one page of Stripe's for each
+hundred transactions. It keeps the ids of what was seen, the totals, and the first differences. A restricted Stripe key
+needs to read balance transactions, charges, refunds, disputes and PaymentIntents.
 """
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -20,6 +23,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import batched
 from typing import Any
 
 from rich.console import Console
@@ -27,11 +31,14 @@ from rich.progress import track
 
 from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
-from onecharge.contract.states import PaymentState
-from ops.books import Booked, Kind, Row, Rows, StripeBooks
+from onecharge.contract.states import OrderStatus, PaymentState
+from ops.books import Booked, Kind, Orders, Row, Rows, StripeBooks
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
+
+_BATCH = 100
+"""Items of one request."""
 
 DIFFERENCES_MAX = 1_000
 """How many differences are kept to be listed; all are counted, and all count in the totals."""
@@ -142,8 +149,9 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     refunds = Rows(stack.dynamodb, stack.resource("RefundsTable"))
     is_over = until <= datetime.now(UTC)
     found = compare(StripeBooks(stack.stripe), payments, refunds, int(since.timestamp()), int(until.timestamp()))
+    orders = compare_orders(payments, Orders(stack.dynamodb, stack.resource("OrdersTable")), since, until)
     notes = [] if is_over else ["the time is not over yet: what is in progress may be shown as a difference"]
-    return _report(found, since, until, notes)
+    return _report(found, orders, since, until, notes)
 
 
 def _day(text: str) -> datetime:
@@ -163,11 +171,9 @@ def compare(books: StripeBooks, payments: Rows, refunds: Rows, since: int, until
         stripe.StripeError: Stripe does not answer, or refuses.
     """
     found, seen = Audited(), set[str]()
-    console = Console(stderr=True)
-    pages = books.pages(since, until)
-    for page in track(
-        pages, "Stripe's balance transactions", console=console, transient=True, disable=not console.is_terminal
-    ):
+    console, pages = Console(stderr=True), books.pages(since, until)
+    title, hidden = "Stripe's balance transactions", not console.is_terminal
+    for page in track(pages, title, console=console, transient=True, disable=hidden):
         found.transactions += len(page)
         _compare_page(books, payments, refunds, page, found, seen)
     for row in payments.succeeded(since, until):
@@ -177,6 +183,27 @@ def compare(books: StripeBooks, payments: Rows, refunds: Rows, since: int, until
         if row.get("stripe_refund_id") not in seen:
             _refund_is_ours_only(books, row, since, until, found)
     return found
+
+
+def compare_orders(payments: Rows, orders: Orders, since: datetime, until: datetime) -> list[dict[str, Any]]:
+    """The orders that do not have what their payment says. It only reads."""
+    differing = []
+    for rows in batched(payments.succeeded(int(since.timestamp()), int(until.timestamp())), _BATCH, strict=False):
+        found = {each["order_id"]: each for each in orders.of([{"order_id": row["order_id"]} for row in rows])}
+        differing += [(row["order_id"], why) for row in rows if (why := _why_unpaid(row, found.get(row["order_id"])))]
+    for paid in batched(orders.paid(since, until), _BATCH, strict=False):
+        known = {each["order_id"]: each["state"] for each in payments.of([{"order_id": each} for each in paid])}
+        unknown = [(each, known.get(each, "lost")) for each in paid if known.get(each) != PaymentState.SUCCEEDED]
+        differing += [(order_id, f"the order is PAID, its payment {state}") for order_id, state in unknown]
+    return [{"order_id": each, "why": why, "command": f"python -m ops explain {each}"} for each, why in differing]
+
+
+def _why_unpaid(row: Row, order: Row | None) -> str | None:
+    if order is None:
+        return "the payment succeeded, and the order is lost"
+    if (order["amount_minor"], order["currency"]) != (row["amount_minor"], row["currency"]):
+        return "the payment succeeded with other money than the order's"
+    return None if order["status"] == OrderStatus.PAID else f"the payment succeeded, and the order is {order['status']}"
 
 
 # ---------------------------------------------------------------- Stripe's movements
@@ -337,7 +364,7 @@ def _refund_is_ours_only(books: StripeBooks, row: Row, since: int, until: int, f
 # ---------------------------------------------------------------- the report
 
 
-def _report(found: Audited, since: datetime, until: datetime, notes: list[str]) -> Report:
+def _report(found: Audited, orders: list[dict[str, Any]], since: datetime, until: datetime, notes: list[str]) -> Report:
     totals = [
         {"what": kind, "currency": currency, **asdict(total), "difference_minor": total.difference_minor}
         for (kind, currency), total in sorted(found.totals.items())
@@ -366,6 +393,9 @@ def _report(found: Audited, since: datetime, until: datetime, notes: list[str]) 
         parts.append(Table.of(f"differences{more}", names, _with_money(differences)))
     if not_ours:
         parts.append(Table.of("not ours, and not a difference", "type currency number sum", _with_money(not_ours)))
+    if orders:
+        title = f"orders that differ from their payments: {len(orders)}"
+        parts.append(Table.of(title, "order_id why command", orders[:DIFFERENCES_MAX]))
     parts += [*notes, f"{found.different} differences" if found.different else "balanced to the cent"]
     document = {
         "from": since.isoformat(),
@@ -374,10 +404,11 @@ def _report(found: Audited, since: datetime, until: datetime, notes: list[str]) 
         "different": found.different,
         "totals": totals,
         "differences": differences,
+        "orders": orders,
         "not_ours": not_ours,
         "notes": notes,
     }
-    return Report(document, parts, ExitStatus.FOUND if found.different else ExitStatus.OK)
+    return Report(document, parts, ExitStatus.FOUND if found.different or orders else ExitStatus.OK)
 
 
 def _with_money(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ cost a write unit with each of the rows' writes, for a question that is asked on
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from itertools import batched
@@ -216,3 +217,22 @@ class Rows:
         )
         for page in pages:
             yield from map(from_item, page["Items"])
+
+
+@dataclass(frozen=True)
+class Orders(Rows):
+    """The items of the Orders table."""
+
+    def paid(self, since: datetime, until: datetime) -> Iterator[str]:
+        """The ids of the orders that were paid within the time."""
+        pages = self.client.get_paginator("scan").paginate(
+            TableName=self.table,
+            FilterExpression="#status = :status AND paid_at >= :since AND paid_at < :until",
+            ExpressionAttributeNames={"#status": "status"},
+            ExpressionAttributeValues=expression_values(
+                status="PAID", since=since.isoformat(), until=until.isoformat()
+            ),
+            ProjectionExpression="order_id",
+        )
+        for page in pages:
+            yield from (item["order_id"]["S"] for item in page["Items"])

@@ -29,7 +29,7 @@ def audit(shop: OperatedStack, since: int = -1, until: int = 1, *, today: dateti
     today = today or datetime.now(UTC)
     since_day, until_day = (f"{today + offset * DAY:%Y-%m-%d}" for offset in (since, until))
     status, document, text = shop.ops("audit", "--from", since_day, "--to", until_day)
-    assert status == (1 if document["different"] else 0)
+    assert status == (1 if document["different"] or document["orders"] else 0)
     return document | {"text": text.strip()}
 
 
@@ -53,6 +53,41 @@ def pay_by_hand(shop: OperatedStack, amount: int = 999, **metadata: str) -> stri
     """A charge of the same account that this application has not made."""
     intent = shop.intent("", amount=amount, confirm="pm_card_visa", metadata=metadata)
     return shop.stack.stripe.v1.payment_intents.retrieve(intent)
+
+
+# ---------------------------------------------------------------- orders
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"status": "PAYMENT_DECLINED"}, "the payment succeeded, and the order is PAYMENT_DECLINED"),
+        ({"amount_minor": 1}, "the payment succeeded with other money than the order's"),
+        ({"status": "PAID"}, None),
+    ],
+)
+def test_an_order_that_is_not_paid_although_it_is_charged_is_found(
+    operated: OperatedStack, changes: dict[str, Any], why: str | None
+) -> None:
+    """As after a restore of the Orders table alone: no money differs."""
+    order = operated.pay()
+    operated.set_order(order.order_id, **changes)
+    document = audit(operated)
+    assert (document["different"], [each["why"] for each in document["orders"]]) == (0, [why] if why else [])
+
+
+def test_an_order_that_is_paid_without_a_charge_is_found(operated: OperatedStack) -> None:
+    """Its payment is lost, or an older one; so is a payment whose order is lost."""
+    paid, lost = operated.pay(), operated.pay()
+    for order in (paid, lost):
+        operated.set_order(order.order_id, paid_at=datetime.now(UTC).isoformat())
+    operated.set_payment(paid.order_id, state="PENDING")
+    operated.delete("OrdersTable", order_id=lost.order_id)
+    differing = {each["order_id"]: each["why"] for each in audit(operated)["orders"]}
+    assert differing == {
+        paid.order_id: "the order is PAID, its payment PENDING",
+        lost.order_id: "the payment succeeded, and the order is lost",
+    }
 
 
 # ---------------------------------------------------------------- it balances
