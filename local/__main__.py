@@ -4,17 +4,24 @@ import argparse
 import os
 import shlex
 import signal
+import socket
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from local.given_stripe import GivenStripe
+from local.processes import StartupError, free_port, running, tail
 from local.samples import write_environment
-from local.stack import PROJECT, published, running_stack
+from local.stack import PROJECT, Stack, published, running_stack
 from local.terminal import STOPPED, run_in_terminal
 from local.work_dir import sole_user_of
 
+_CONSOLE_SECONDS = 60
 # Quoted, since the URL holds a `$`, and the path what it may.
 _EXAMPLE = """\
 TOKEN=$(.venv/bin/python -m local.token cus_1 --stack {stack_json})
@@ -37,10 +44,11 @@ def serve(work_dir: Path, host: str, console: Console) -> int:
                 webhooks_by_themselves=True,
                 on_progress=lambda m: console.print(f"• {m}"),
             ) as stack,
-            published(stack, stack_json),
+            _with_console(stack, stack_json) as stack,
         ):
             write_environment(stack, work_dir / "env.json")
-            console.print("\n[bold]onecharge is running.[/] Everything's address:")
+            console.print(f"\n[bold]onecharge is running.[/] Break it, and watch: {stack.console_url}")
+            console.print("Everything's address:")
             console.print(f"{stack_json}\n", markup=False, highlight=False, soft_wrap=True)
             example = _EXAMPLE.format(api_url=stack.api_url, stack_json=shlex.quote(str(stack_json)))
             console.print(example, markup=False, highlight=False, soft_wrap=True)
@@ -49,6 +57,27 @@ def serve(work_dir: Path, host: str, console: Console) -> int:
             )
             while True:
                 signal.pause()
+
+
+@contextmanager
+def _with_console(stack: Stack, stack_json: Path) -> Iterator[Stack]:
+    """Publish the stack, and serve its console beside it. It listens on 127.0.0.1, wherever the stack listens."""
+    port = free_port("127.0.0.1")
+    stack = replace(stack, console_url=f"http://127.0.0.1:{port}/")
+    command = [sys.executable, "-m", "console", "--stack", str(stack_json), "--port", str(port)]
+    log = stack_json.with_name("console.log")
+    with published(stack, stack_json), running(command, env=os.environ, log=log, cwd=PROJECT) as process:
+        deadline = time.monotonic() + _CONSOLE_SECONDS
+        while not _is_listening(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise StartupError(f"{tail(log)}\nthe console did not start; its log, {log}, ends as above")
+            time.sleep(0.1)
+        yield stack
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def main() -> int:

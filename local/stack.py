@@ -48,6 +48,8 @@ class Stack:
     stripe_secret_arn: str
     stripe_webhook_secret_arn: str
     aws_log: str
+    console_url: str
+    """The console's address; empty if none is served."""
 
     @property
     def aws(self) -> Emulator:
@@ -189,6 +191,7 @@ def running_stack(
             stripe_secret_arn=api_key["ARN"],
             stripe_webhook_secret_arn=webhook_secret["ARN"],
             aws_log=str(emulator.log),
+            console_url="",
         )
 
 

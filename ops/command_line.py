@@ -15,6 +15,7 @@ from typing import Protocol
 from ops import (
     audit,
     check,
+    console,
     deploy,
     dlq,
     explain,
@@ -50,6 +51,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "explain": explain,
     "pending": pending,
+    "console": console,
     "review": review,
     "dlq": dlq,
     "failed-records": failed_records,

@@ -33,14 +33,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(stack: Stack, arguments: Namespace) -> Report:
     order_id = order_id_of_reference(stack, arguments.order)
     facts = gather(stack, order_id, surroundings(stack, now=int(time.time())), asks_stripe=True)
-    findings, moments, states = diagnose(facts), timeline(facts), list(_states(facts))
+    findings, moments, rows = diagnose(facts), timeline(facts), list(states(facts))
     customer = f", customer {facts.order.customer_id}" if facts.order else ""
     correlation = f", correlation id {facts.order.correlation_id}" if facts.order else ""
     happened = [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in moments]
     found = [_described(each, facts.now, stack) for each in findings]
     styles = [_STYLES[each.severity] for each in findings]
     parts: list[Table | str] = [
-        Table(f"{order_id}{customer}{correlation}", ("where", "state", ""), states),
+        Table(f"{order_id}{customer}{correlation}", ("where", "state", ""), rows),
         Table.of("what happened (UTC)", "at where what", happened),
         Table.of("what is found", "severity says detail moves fix", found, styles),
     ]
@@ -48,7 +48,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         parts.append("The DLQs hold more messages than were read: one more of this order may be among them.")
     document = {
         "order_id": order_id,
-        "states": {where: state for where, state, _ in states},
+        "states": {where: state for where, state, _ in rows},
         "findings": found,
         "timeline": happened,
     }
@@ -56,7 +56,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return Report(document, parts, ExitStatus.FOUND if is_broken else ExitStatus.OK)
 
 
-def _states(facts: Facts) -> Iterator[tuple[str, str, str]]:
+def states(facts: Facts) -> Iterator[tuple[str, str, str]]:
     """Each service, its state of the order, and what else it knows."""
     order, payment = facts.order, facts.payment
     if order:

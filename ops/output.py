@@ -61,7 +61,7 @@ class Report:
 def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
     """Write it to a terminal or a file; colors only on a terminal, and not with NO_COLOR."""
     if as_json:
-        out.write(json.dumps(_redacted_values(report.document), indent=2, default=str, ensure_ascii=False) + "\n")
+        out.write(json.dumps(redacted_values(report.document), indent=2, default=str, ensure_ascii=False) + "\n")
         return
     is_terminal = out.isatty()
     # In a file or a pipe no line is folded: a script or an editor reads it.
@@ -102,13 +102,13 @@ def _cell(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _redacted_values(value: Any) -> Any:
+def redacted_values(value: Any) -> Any:
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, Mapping):
-        return {redacted(str(name)): _redacted_values(each) for name, each in value.items()}
+        return {redacted(str(name)): redacted_values(each) for name, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_redacted_values(each) for each in value]
+        return [redacted_values(each) for each in value]
     return value
 
 

@@ -154,6 +154,7 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
         stripe_secret_arn=parameters["StripeSecretArn"],
         stripe_webhook_secret_arn=parameters["StripeWebhookSecretArn"],
         aws_log="",
+        console_url="",
         session=session,
         token_command=environment["TOKEN_COMMAND"],
         stripe_key=environment.get("STRIPE_SECRET_KEY") or stripe_key,

@@ -46,10 +46,14 @@ RULES = [
     *(Rule(name, [CONTRACT, RUNTIME, PAYMENTS], "A function of the payment service.") for name in PAYMENT_SERVICE),
     *(Rule(name, [CONTRACT, RUNTIME, ORDERS, PAYMENTS], "It publishes for both services.") for name in PUBLISHERS),
     Rule("ops", PRODUCT, "It works on a stack with the product's own rules and stores; a fake is none of its parts."),
+    Rule("ops.console", [*PRODUCT, "ops", "console"], "The command that serves the console."),
+    Rule("console", [*PRODUCT, "ops"], "It shows what ops reads.", never="local"),
+    Rule("console.breaks", [*PRODUCT, "ops", "local"], "It breaks the local stack, by the stand-in's admin API."),
+    Rule("console.__main__", [*PRODUCT, "ops", "console"], "It puts the console of a local stack together."),
     Rule("testing", [*PRODUCT, "local", "ops"], "What tests share; a test is nobody's library."),
     Rule("local", [*PRODUCT, "testing"], "It runs the product; a test is nobody's library."),
     Rule("benchmarks", [*PRODUCT, "testing", "local"], "They measure the product; a test is nobody's library."),
-    Rule("tests", [*PRODUCT, "testing", "local", "ops", "benchmarks"], "They test everything."),
+    Rule("tests", [*PRODUCT, "testing", "local", "ops", "console", "benchmarks"], "They test everything."),
 ]
 """The rule of the longest package name that matches a module applies to it."""
 
@@ -68,7 +72,7 @@ PRODUCT_MODULES = modules_in("onecharge", "shared") | {
 }
 MODULES = PRODUCT_MODULES | {
     name: path
-    for folder in ("testing", "local", "ops", "benchmarks", "tests")
+    for folder in ("testing", "local", "ops", "console", "benchmarks", "tests")
     for name, path in modules_in(folder).items()
 }
 OURS = {name.split(".")[0] for name in MODULES}

@@ -1,0 +1,312 @@
+"""What breaks the local stack: each break is one function of the stack's own parts, and says what it does.
+
+A break of Stripe's places an order, and a fault that meets only this order's requests: its id is known before it is
+placed. The timeline shows what happened next.
+"""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import requests
+
+from local.observe import messages_in
+from local.stack import Stack as LocalStack
+from local.stripe_standin.faults import Fault
+from onecharge.orders.ids import order_id_of
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.transitions import WAITING
+from onecharge.payments.charges.store import payment_of
+from onecharge.runtime.dynamodb import to_item
+from ops.connection import STACK_JSON, Stack
+from ops.errors import Problem
+
+DOWN_SECONDS = 60
+COPIES = 5
+AGED_HOURS = 25
+_PATIENCE_SECONDS = 20
+_CONFIRM = "/v1/payment_intents/*/confirm"
+_CUSTOMER = "cus_console"
+_SKUS = ("mug", "shirt")
+
+
+@dataclass(frozen=True)
+class Break:
+    """A button: its label, what it does in one sentence, and the function that does it."""
+
+    name: str
+    label: str
+    says: str
+    do: Callable[["LocalBreaks", str], object]
+    of_order: bool = False
+
+
+@dataclass
+class LocalBreaks:
+    """The buttons of a local stack, which are pressed one at a time."""
+
+    stack: LocalStack
+    ops: Stack
+
+    @classmethod
+    def of(cls, ops: Stack, stack_json: str | None) -> "LocalBreaks | None":
+        """None if its Stripe is no stand-in: nothing of it can be broken."""
+        given = json.loads(Path(stack_json if stack_json and stack_json != "local" else STACK_JSON).read_text())
+        stack = LocalStack(**given)
+        try:
+            stack.stripe.faults_met()
+        except requests.RequestException:
+            return None
+        return cls(stack, ops)
+
+    @property
+    def buttons(self) -> Sequence[Break]:
+        return BREAKS
+
+    def press(self, name: str, *, order_id: str | None, seed: str | None) -> tuple[str, str | None]:
+        """Do it; returns its sentence, and the order to look at. Raises KeyError, Problem."""
+        if name == "surprise":
+            return self._surprise(seed)
+        chosen = _BY_NAME[name]
+        if chosen.of_order:
+            if order_id is None or self._stored(order_id) is None:
+                raise Problem("there is no such order")
+            chosen.do(self, order_id)
+            return chosen.says, order_id
+        key = str(uuid4())
+        order_id = order_id_of(_CUSTOMER, key)
+        chosen.do(self, order_id)
+        self._place(key)
+        _AFTERWARDS.get(name, _nothing)(self, order_id)
+        return chosen.says, order_id
+
+    def _surprise(self, seed: str | None) -> tuple[str, None]:
+        """Three orders with a break each, and three more breaks of each, in an order that the seed repeats."""
+        seed = seed or str(random.randrange(10_000))
+        chance = random.Random(seed)
+        placing = [each for each in BREAKS if not each.of_order and each.name not in ("surprise", "down")]
+        of_order = [each for each in BREAKS if each.of_order]
+        plan = [(chance.choice(placing), [chance.choice(of_order) for _ in range(3)]) for _ in range(3)]
+        threading.Thread(target=self._run, args=[plan], daemon=True).start()
+        said = "; ".join(" → ".join(each.label for each in (first, *others)) for first, others in plan)
+        return f"Seed {seed}. {said}.", None
+
+    def _run(self, plan: Sequence[tuple[Break, Sequence[Break]]]) -> None:
+        """While the page shows what happens: a killed worker alone takes more than a minute."""
+        for first, others in plan:
+            _, order_id = self.press(first.name, order_id=None, seed=None)
+            self.wait_until_charged(str(order_id))
+            for each in others:
+                # What cannot be done at this moment, as long as a message is under way, is left out.
+                with suppress(Problem):
+                    self.press(each.name, order_id=order_id, seed=None)
+
+    # ------------------------------------------------------------ the stack's parts
+
+    def _place(self, key: str) -> None:
+        """As a customer does, over HTTP."""
+        body = {"currency": "eur", "payment_method": "pm_card_visa", "items": [{"sku": "mug", "quantity": 2}]}
+        headers = {"Authorization": f"Bearer {self.stack.issuer.token(_CUSTOMER)}", "Idempotency-Key": key}
+        try:
+            response = requests.post(f"{self.stack.api_url}/orders", json=body, headers=headers, timeout=60)
+            response.raise_for_status()
+        except requests.RequestException as error:
+            raise Problem(f"the order was not placed: {error}") from None
+
+    def _stored(self, order_id: str) -> StoredOrder | None:
+        item = self.ops.item("OrdersTable", order_id=order_id)
+        return StoredOrder.from_item(item) if item else None
+
+    def _message(self, order_id: str) -> str:
+        """The message that its stream published, once more."""
+        if (order := self._stored(order_id)) is None:
+            raise Problem("there is no such order")
+        return order.placed_event().model_dump_json(exclude_none=True)
+
+    def _fault(self, kind: Fault, order_id: str, path: str = _CONFIRM, seconds: float = 60) -> None:
+        self.stack.stripe.add_fault(kind, {"metadata[order_id]": order_id}, path=path, seconds=seconds)
+
+    # ------------------------------------------------------------ breaks that place an order
+
+    def place(self, order_id: str) -> None:
+        """Nothing is broken."""
+
+    def lose_answer(self, order_id: str) -> None:
+        self._fault(Fault.DROP_AFTER, order_id)
+
+    def answer_500(self, order_id: str) -> None:
+        self._fault(Fault.ERROR_500_AFTER, order_id)
+
+    def kill_worker(self, order_id: str) -> None:
+        # Its answer trickles, so that no read timeout expires: the function is killed at its own timeout.
+        self._fault(Fault.HANG_AFTER, order_id)
+
+    def stripe_down(self, order_id: str) -> None:
+        for method in ("GET", "POST"):
+            self.stack.stripe.add_fault(Fault.UNAVAILABLE_503, times=None, method=method, path="/v1/*")
+        ending = threading.Timer(DOWN_SECONDS, self.stack.stripe.clear_faults)
+        ending.daemon = True
+        ending.start()
+
+    def deliver_five(self, order_id: str) -> None:
+        """At once, so that they meet the lease."""
+        body = self._message(order_id)
+        entries = [{"Id": str(number), "MessageBody": body} for number in range(COPIES)]
+        self.stack.aws.client("sqs").send_message_batch(QueueUrl=self.stack.payments_queue_url, Entries=entries)
+
+    # ------------------------------------------------------------ breaks of an order that is there
+
+    def delete_row(self, order_id: str) -> None:
+        key = to_item({"order_id": order_id})
+        self.ops.dynamodb.delete_item(TableName=self.stack.charges_table, Key=key)
+        self._send(self._message(order_id))
+
+    def late_webhooks(self, order_id: str) -> None:
+        """Each twice, the newest first."""
+        stripe = self.stack.stripe
+        ours = {each["id"] for each in stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id}
+        events = [event["data"]["object"] for event in stripe.events()]
+        indexes = [number for number, each in enumerate(events) if ours & {each["id"], each.get("payment_intent")}]
+        if not indexes:
+            raise Problem("Stripe has no event of this order yet")
+        stripe.deliver_webhooks([number for number in reversed(indexes) for _ in range(2)])
+
+    def redrive(self, order_id: str) -> None:
+        """The emulator has no StartMessageMoveTask: receive, send, delete, as `ops dlq redrive` does."""
+        sqs, dlq = self.stack.aws.client("sqs"), self.stack.payments_dlq_url
+        sqs.send_message(QueueUrl=dlq, MessageBody=self._message(order_id))
+        for message in sqs.receive_message(QueueUrl=dlq, MaxNumberOfMessages=10, WaitTimeSeconds=2).get("Messages", []):
+            if order_id in message["Body"]:
+                self._send(message["Body"])
+                sqs.delete_message(QueueUrl=dlq, ReceiptHandle=message["ReceiptHandle"])
+
+    def _send(self, body: str) -> None:
+        self.stack.aws.client("sqs").send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
+
+    def wait_until_charged(self, order_id: str) -> None:
+        self._wait(lambda: bool(self.stack.stripe.ledger().charges_of(order_id)))
+
+    def pass_a_day(self, order_id: str) -> None:
+        """Stripe forgets this order's keys, and its row is lost; the order is a day older by then, as it would be.
+
+        Stripe keeps a key for 24 hours: the protocol assumes it, and to forget the key of a younger order would break
+        the assumption, not the protocol. A message that is under way still has the younger time, so there is none.
+        """
+        order = self._stored(order_id)
+        if order is None or order.status in WAITING or not self._wait(self._is_queue_empty):
+            raise Problem("a day passes only once the order is decided, and no message is in the queue: try again")
+        row = self.ops.item("PaymentsTable", order_id=order_id)
+        if row is None:
+            raise Problem("the order has no payment row")
+        payment = payment_of(row)
+        placed_at = (datetime.fromisoformat(order.placed_at) - timedelta(hours=AGED_HOURS)).isoformat()
+        self.ops.dynamodb.update_item(
+            TableName=self.stack.orders_table,
+            Key=to_item({"order_id": order_id}),
+            UpdateExpression="SET placed_at = :at",
+            ExpressionAttributeValues=to_item({":at": placed_at}),
+        )
+        keys = [payment.request.create_key(each) for each in range(payment.generation + 1)]
+        for key in (*keys, payment.confirm_key):
+            self.stack.stripe.delete_keys(key)
+        self.delete_row(order_id)
+
+    def _is_queue_empty(self) -> bool:
+        return messages_in(self.stack, self.stack.payments_queue_url) == 0
+
+    def _wait(self, until: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not (done := until()) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return done
+
+
+def _nothing(_: LocalBreaks, order_id: str) -> None:
+    """Nothing follows the order."""
+
+
+_DO = LocalBreaks
+BREAKS: Sequence[Break] = (
+    Break("place", "Place an order", "Places an order of two mugs, and breaks nothing.", _DO.place),
+    Break(
+        "five",
+        "Deliver it five more times",
+        f"Places an order, and sends its message {COPIES} more times at once.",
+        _DO.place,
+    ),
+    Break(
+        "lose",
+        "Lose Stripe's answer",
+        "Stripe charges, and the connection closes before its answer arrives.",
+        _DO.lose_answer,
+    ),
+    Break(
+        "500",
+        "Answer 500 after charging",
+        "Stripe charges and answers 500, which its key replays from then on.",
+        _DO.answer_500,
+    ),
+    Break(
+        "kill",
+        "Kill the worker",
+        "The worker is killed after Stripe has charged, and before it stores the result.",
+        _DO.kill_worker,
+    ),
+    Break(
+        "down",
+        "Stripe is down for a minute",
+        f"Every request to Stripe is answered with 503 for {DOWN_SECONDS} seconds.",
+        _DO.stripe_down,
+    ),
+    Break(
+        "surprise",
+        "Surprise me",
+        "Places three orders with three breaks each, at random; the same seed repeats them.",
+        _DO.place,
+    ),
+    Break(
+        "again",
+        "Deliver it five times at once",
+        f"Sends the order's message {COPIES} times to the payments queue.",
+        _DO.deliver_five,
+        of_order=True,
+    ),
+    Break(
+        "row",
+        "Delete the payment row",
+        "Deletes the order's row in the Payments table, and delivers its message again.",
+        _DO.delete_row,
+        of_order=True,
+    ),
+    Break(
+        "day",
+        "A day passes",
+        "Stripe forgets the order's keys, its payment row is lost, and its message comes again, a day later.",
+        _DO.pass_a_day,
+        of_order=True,
+    ),
+    Break(
+        "webhook",
+        "Deliver the webhooks twice, late",
+        "Sends each of Stripe's events of this order twice, the newest first.",
+        _DO.late_webhooks,
+        of_order=True,
+    ),
+    Break(
+        "dlq",
+        "Redrive it from the DLQ",
+        "Puts the order's message into the DLQ, and sends it back to its queue.",
+        _DO.redrive,
+        of_order=True,
+    ),
+)
+_BY_NAME = {each.name: each for each in BREAKS}
+_AFTERWARDS: dict[str, Callable[[LocalBreaks, str], None]] = {"five": _DO.deliver_five}
+"""What follows once the order is placed."""

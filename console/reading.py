@@ -1,0 +1,177 @@
+"""Reads what the console shows: CloudWatch Logs, the two tables, Stripe's charges and events. It writes nothing.
+
+A page asks every second or two, and several pages may be open: what was read a moment ago is shared.
+"""
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import batched
+from threading import Lock
+from typing import Any
+
+from console.lines import FILTER, Line, by_order, line_of
+from console.tally import Charge, Seen, Stored
+from console.timeline import Timeline, timeline
+from onecharge.contract.states import OrderStatus
+from onecharge.payments.stripe_responses import metadata_of
+from onecharge.runtime.dynamodb import from_item, to_item
+from ops.connection import Stack
+from ops.diagnosis import diagnose
+from ops.facts import Facts, Surroundings, gather, surroundings
+from ops.findings import Finding
+
+LINES_MAX = 50_000
+"""Of the log, the latest; a busy stack's older orders leave the list."""
+ROWS_MAX = 200
+"""Orders whose items are read; DynamoDB reads a hundred at once."""
+CHARGES_MAX = 2_000
+_EVENTS_MAX = 300
+_FRESH_SECONDS = 1.0
+_SURROUNDINGS_SECONDS = 15.0
+"""The DLQs among them, whose messages are hidden for the moment of a read."""
+_LATE_SECONDS = 20.0
+"""A line may reach CloudWatch so much later than one with a later time."""
+
+
+@dataclass(frozen=True)
+class OrderSeen:
+    """One order: what happened, and what explain finds."""
+
+    facts: Facts
+    timeline: Timeline
+    findings: Sequence[Finding]
+
+
+@dataclass
+class Reader:
+    """Reads one stack, from `since` on (epoch seconds)."""
+
+    stack: Stack
+    since: float
+    _lines: deque[Line] = field(default_factory=lambda: deque(maxlen=LINES_MAX))
+    _known: set[str] = field(default_factory=set)
+    _read_until: float = 0.0
+    _seen: Seen | None = None
+    _around: Surroundings | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    # ------------------------------------------------------------ all orders
+
+    def look(self) -> Seen:
+        """Everything, as it is now. Raises botocore's and Stripe's errors."""
+        with self._lock:
+            now = time.time()
+            if self._seen is None or now - self._seen.now >= _FRESH_SECONDS:
+                self._seen = self._look(now)
+            return self._seen
+
+    def _look(self, now: float) -> Seen:
+        since = max(self.since, self._read_until - _LATE_SECONDS)
+        for line in self._read_log(since, now):
+            self._lines.append(line)
+        self._read_until = now
+        lines = by_order(self._lines)
+        charges, is_complete = self._charges()
+        newest = sorted(lines, key=lambda order_id: -lines[order_id][-1].at)[:ROWS_MAX]
+        return Seen(now, lines, self._stored([*newest, *_missing(charges, newest)]), charges, is_complete)
+
+    def _read_log(self, since: float, until: float) -> Iterator[Line]:
+        pages = (
+            self.stack.client("logs")
+            .get_paginator("filter_log_events")
+            .paginate(
+                logGroupName=self.stack.resource("FunctionsLogGroup"),
+                filterPattern=FILTER,
+                startTime=int(since * 1000),
+                endTime=int(until * 1000) + 1000,
+            )
+        )
+        for event in (each for page in pages for each in page["events"]):
+            text = f"{event['timestamp']} {event.get('logStreamName')} {event['message']}"
+            digest = event.get("eventId") or hashlib.sha256(text.encode()).hexdigest()
+            if digest not in self._known:
+                self._known.add(digest)
+                if line := line_of(event):
+                    yield line
+
+    def _stored(self, order_ids: Sequence[str]) -> dict[str, Stored]:
+        orders, payments = self._items("OrdersTable", order_ids), self._items("PaymentsTable", order_ids)
+        return {order_id: _stored(item, payments.get(order_id)) for order_id, item in orders.items()}
+
+    def _items(self, table: str, order_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        name, found = self.stack.resource(table), {}
+        for batch in batched(dict.fromkeys(order_ids), 100, strict=False):
+            keys = {"Keys": [to_item({"order_id": each}) for each in batch], "ConsistentRead": True}
+            answer = self.stack.dynamodb.batch_get_item(RequestItems={name: keys})  # type: ignore[dict-item]  # A key.
+            for item in answer["Responses"].get(name, []):
+                values = from_item(item)
+                found[str(values["order_id"])] = values
+        return found
+
+    def _charges(self) -> tuple[list[Charge], bool]:
+        """Stripe's successful charges since then, of orders of ours; and whether these are all."""
+        found: list[Charge] = []
+        for number, each in enumerate(_pages(self.stack.stripe.v1.charges, {"created": {"gte": int(self.since)}})):
+            if number >= CHARGES_MAX:
+                return found, False
+            order_id = metadata_of(each).get("order_id")
+            if each.status == "succeeded" and order_id:
+                found.append(Charge(each.id, order_id, each.amount, each.currency.upper()))
+        return found, True
+
+    # ------------------------------------------------------------ one order
+
+    def order(self, order_id: str) -> OrderSeen:
+        """Raises as `look`."""
+        lines = self.look().lines.get(order_id, [])
+        with self._lock:
+            now = time.time()
+            if self._around is None or now - self._around.now >= _SURROUNDINGS_SECONDS:
+                self._around = surroundings(self.stack, now=int(now))
+            around = Surroundings(**{**vars(self._around), "now": int(now)})
+        facts = gather(self.stack, order_id, around, asks_stripe=True)
+        if not lines and facts.order:
+            # It was placed before the console began to look.
+            placed = datetime.fromisoformat(facts.order.placed_at).timestamp()
+            lines = by_order(self._read_log(placed - 60, placed + 3600)).get(order_id, [])
+        return OrderSeen(facts, timeline(facts, lines, self._keys(facts)), diagnose(facts))
+
+    def _keys(self, facts: Facts) -> dict[str, str]:
+        """By charge, the idempotency key of the request that made it: Stripe's events name it."""
+        charges = {charge.id for intent in facts.stripe.intents for charge in intent.charges}
+        if not charges or facts.stripe.failure:
+            return {}
+        since = min(intent.created for intent in facts.stripe.intents)
+        parameters = {"types": ["charge.succeeded", "charge.failed"], "created": {"gte": since}}
+        found: dict[str, str] = {}
+        for number, event in enumerate(_pages(self.stack.stripe.v1.events, parameters)):
+            request, charge = event.request, getattr(event.data.object, "id", None)
+            if charge in charges and request and request.idempotency_key:
+                found[charge] = request.idempotency_key
+            if number >= _EVENTS_MAX or len(found) == len(charges):
+                break
+        return found
+
+
+def _pages(service: Any, parameters: Mapping[str, Any]) -> Iterator[Any]:
+    return iter(service.list({**parameters, "limit": 100}).auto_paging_iter())
+
+
+def _missing(charges: Iterable[Charge], known: Sequence[str]) -> list[str]:
+    """Orders that Stripe knows, and no line."""
+    return sorted({each.order_id for each in charges} - set(known))[:ROWS_MAX]
+
+
+def _stored(order: Mapping[str, Any], payment: Mapping[str, Any] | None) -> Stored:
+    return Stored(
+        status=str(order.get("status", OrderStatus.PENDING)),
+        amount_minor=int(order.get("amount_minor", 0)),
+        currency=str(order.get("currency", "")),
+        placed_at=datetime.fromisoformat(str(order["placed_at"])).timestamp(),
+        attempt=int(order.get("attempt", 1)),
+        payment_state=str(payment["state"]) if payment else None,
+    )

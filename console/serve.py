@@ -1,0 +1,41 @@
+"""Serves the console on 127.0.0.1, and nowhere else."""
+
+import socket
+import time
+
+import uvicorn
+
+from console.reading import Reader
+from console.web import Breaks, create_app
+from ops.connection import Stack
+from ops.errors import Problem
+
+HOST = "127.0.0.1"
+LOCAL_REFRESH_SECONDS = 1.0
+DEPLOYED_REFRESH_SECONDS = 5.0
+"""Each look costs requests to CloudWatch, DynamoDB and Stripe, whose limits the functions share."""
+
+
+def serve(stack: Stack, *, port: int = 0, breaks: Breaks | None = None, since: float | None = None) -> None:
+    """Serve until Ctrl-C; prints the address. Raises Problem: the port is taken.
+
+    Args:
+        since: from when on orders are listed, in epoch seconds; from now on by default.
+    """
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((HOST, port))
+        except OSError as reason:
+            raise Problem(f"port {port} of {HOST} cannot be used: {reason.strerror}") from None
+        port = listening.getsockname()[1]
+        app = create_app(
+            Reader(stack, time.time() if since is None else since),
+            hosts=[f"{HOST}:{port}", f"localhost:{port}"],
+            breaks=breaks,
+            refresh_seconds=LOCAL_REFRESH_SECONDS if stack.is_local else DEPLOYED_REFRESH_SECONDS,
+        )
+        print(f"console: http://{HOST}:{port}/ (Ctrl-C ends it)", flush=True)
+        # A page that is open would keep the server for as long as it listens to events.
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,147 @@
+"""All orders at a glance: lines, rows and Stripe's ledger ─► a row for each order, and a tally. Pure.
+
+What was charged is counted in Stripe's ledger alone, never in our rows.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from console.lines import STRIPE_REQUEST, Line
+from onecharge.contract.states import OrderStatus
+from onecharge.orders.transitions import WAITING
+from onecharge.payments.time_bounds import OVERDUE_SECONDS
+
+DUPLICATE = "duplicate ignored"
+_CREATES_NO_ROW = "order placed"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A charge that succeeded, by Stripe's ledger."""
+
+    charge_id: str
+    order_id: str
+    amount_minor: int
+    currency: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An order as the tables have it."""
+
+    status: str
+    amount_minor: int
+    currency: str
+    placed_at: float
+    """Epoch seconds."""
+    attempt: int = 1
+    payment_state: str | None = None
+    """None if there is no payment row."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read, of all orders."""
+
+    now: float
+    lines: Mapping[str, Sequence[Line]] = field(default_factory=dict)
+    stored: Mapping[str, Stored] = field(default_factory=dict)
+    charges: Sequence[Charge] = ()
+    is_complete: bool = True
+    """Whether all of Stripe's charges since the console looks were read."""
+
+
+@dataclass(frozen=True)
+class OrderRow:
+    """An order in the list."""
+
+    order_id: str
+    at: float
+    stored: Stored | None
+    deliveries: int
+    duplicates: int
+    """Deliveries whose claim was refused because the attempt had ended."""
+    requests: int
+    replays: int
+    charges: int
+    is_lost: bool
+
+    @property
+    def status(self) -> str:
+        return self.stored.status if self.stored else "no item"
+
+    @property
+    def waits(self) -> bool:
+        return self.status in WAITING
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.is_lost or self.charges > 1
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The sums of all rows."""
+
+    orders: int
+    deliveries: int
+    duplicates: int
+    requests: int
+    replays: int
+    waiting: int
+    charges: int
+    """By Stripe's ledger, as the next two."""
+    charged_twice: int
+    lost: int
+    rows: Sequence[OrderRow]
+    is_complete: bool
+
+
+def tally(seen: Seen) -> Tally:
+    """The newest order first."""
+    charges = Counter(each.order_id for each in seen.charges)
+    order_ids = {*seen.lines, *seen.stored, *charges}
+    rows = [_row(seen, order_id, charges[order_id]) for order_id in order_ids]
+    return Tally(
+        orders=len(rows),
+        deliveries=sum(row.deliveries for row in rows),
+        duplicates=sum(row.duplicates for row in rows),
+        requests=sum(row.requests for row in rows),
+        replays=sum(row.replays for row in rows),
+        waiting=sum(row.waits for row in rows),
+        charges=sum(charges.values()),
+        charged_twice=sum(count > 1 for count in charges.values()),
+        lost=sum(row.is_lost for row in rows),
+        rows=sorted(rows, key=lambda row: (-row.at, row.order_id)),
+        is_complete=seen.is_complete,
+    )
+
+
+def _row(seen: Seen, order_id: str, charges: int) -> OrderRow:
+    lines, stored = seen.lines.get(order_id, ()), seen.stored.get(order_id)
+    at = stored.placed_at if stored else min((line.at for line in lines), default=seen.now)
+    return OrderRow(
+        order_id=order_id,
+        at=at,
+        stored=stored,
+        deliveries=len({line.delivery for line in _of_charge_order(lines) if line.delivery}),
+        duplicates=sum(line.message.startswith(DUPLICATE) for line in _of_charge_order(lines)),
+        requests=sum(line.message == STRIPE_REQUEST for line in lines),
+        replays=sum(line.is_replay for line in lines),
+        charges=charges,
+        is_lost=_is_lost(stored, charges, lines, seen.now),
+    )
+
+
+def _of_charge_order(lines: Iterable[Line]) -> Iterable[Line]:
+    return (line for line in lines if line.service == "charge_order")
+
+
+def _is_lost(stored: Stored | None, charges: int, lines: Sequence[Line], now: float) -> bool:
+    """An order that the API accepted and no table knows; one that says PAID and has no charge; one that waits a day."""
+    if stored is None:
+        return any(line.message == _CREATES_NO_ROW for line in lines)
+    if stored.status == OrderStatus.PAID:
+        return charges == 0
+    return stored.status == OrderStatus.PENDING and now - stored.placed_at > OVERDUE_SECONDS

@@ -1,0 +1,354 @@
+"""One order's timeline: lines and facts ─► moments, each in a lane, and the leases of the row. Pure.
+
+    customer | order service | queue | worker A, B, … | Stripe
+
+Lines have milliseconds. What only Stripe knows has seconds: it is placed at the end of its second, unless the request
+that caused it has a line.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from console.lines import ENDS, STRIPE_REQUEST, TIMED_OUT, Line
+from onecharge.contract.money import as_money
+from ops import explain
+from ops.diagnosis import diagnose
+from ops.facts import Facts
+from ops.findings import Severity
+
+CUSTOMER, ORDERS, QUEUE, STRIPE = "customer", "order service", "queue", "Stripe"
+WORKERS_MAX = 3
+"""More share the last lane: the page stays readable."""
+TOGETHER_SECONDS = 0.05
+"""Moments this close share a row, if each is to the right of the one before."""
+GAP_SECONDS = 2.0
+"""From then on the page says how much time has passed between two moments."""
+_LANES = {
+    "orders_api": ORDERS,
+    "update_order": ORDERS,
+    "publish_events": QUEUE,
+    "stripe_webhook": STRIPE,
+    "republish": QUEUE,
+}
+_CLAIMED = "payment claimed"
+
+
+class Kind(StrEnum):
+    """How a moment is shown."""
+
+    PLAIN = "plain"
+    GRANTED = "granted"
+    REFUSED = "refused"
+    REPLAYED = "replayed"
+    FAILED = "failed"
+    MONEY = "money"
+    WAITS = "waits"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that happened, or will."""
+
+    at: float
+    lane: str
+    what: str
+    kind: Kind = Kind.PLAIN
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """The item, message, request or line, as it was."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Moments that follow each other within a few milliseconds, from left to right."""
+
+    at: float
+    cells: Mapping[str, Moment]
+    """By lane."""
+    leased: frozenset[str]
+    """The lanes of the workers that have the lease at that time."""
+    after_seconds: float
+    """How long nothing has happened before, if it is worth saying; else 0."""
+    leased_before: frozenset[str]
+    """Who had the lease meanwhile."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A worker's lease of the order's row."""
+
+    lane: str
+    begins: float
+    ends: float
+    expired: bool
+    """Nobody ended it: its worker died."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What the page shows."""
+
+    lanes: Sequence[str]
+    rows: Sequence[Row]
+    leases: Sequence[Lease]
+
+    @property
+    def moments(self) -> list[Moment]:
+        return [moment for row in self.rows for moment in row.cells.values()]
+
+
+def timeline(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str]) -> Timeline:
+    """The earliest moment first.
+
+    Args:
+        lines: the order's, the earliest first.
+        keys: the idempotency key of the request that made a charge, by the charge's id.
+    """
+    workers = _worker_lanes(lines)
+    leases = list(_leases(lines, workers, facts.now))
+    moments = [
+        *_of_customer(facts, lines),
+        *_of_lines(lines, workers),
+        *_expired(leases, facts.now),
+        *_of_stripe(facts, lines, keys),
+        *_of_others(facts),
+        *_next(facts),
+    ]
+    lanes = [CUSTOMER, ORDERS, QUEUE, *sorted({*workers.values()} or {"worker A"}), STRIPE]
+    return Timeline(lanes, list(_rows(sorted(moments, key=lambda moment: moment.at), lanes, leases)), leases)
+
+
+def _rows(moments: Sequence[Moment], lanes: Sequence[str], leases: Sequence[Lease]) -> Iterator[Row]:
+    together: list[Moment] = []
+    last: float | None = None
+    for each in [*moments, None]:
+        if together and not (each and _shares_row(together, each, lanes)):
+            first, end = together[0].at, together[-1].at
+            passed = first - last if last is not None else 0.0
+            cells = {moment.lane: moment for moment in together}
+            before = _leased(leases, first - passed, first - passed) & _leased(leases, first, first)
+            yield Row(first, cells, _leased(leases, first, end), passed if passed >= GAP_SECONDS else 0.0, before)
+            together, last = [], end
+        if each:
+            together.append(each)
+
+
+def _leased(leases: Sequence[Lease], begins: float, ends: float) -> frozenset[str]:
+    return frozenset(lease.lane for lease in leases if lease.begins <= ends and begins <= lease.ends)
+
+
+def _shares_row(together: Sequence[Moment], each: Moment, lanes: Sequence[str]) -> bool:
+    is_right_of_it = lanes.index(each.lane) > lanes.index(together[-1].lane)
+    return is_right_of_it and each.at - together[0].at <= TOGETHER_SECONDS
+
+
+def _worker_lanes(lines: Sequence[Line]) -> dict[str, str]:
+    """A lane for each execution environment that handled the order's messages, in the order of their appearance."""
+    streams = dict.fromkeys(line.worker for line in lines if line.service == "charge_order")
+    return {stream: f"worker {'ABC'[min(number, WORKERS_MAX - 1)]}" for number, stream in enumerate(streams)}
+
+
+# ---------------------------------------------------------------- from the log
+
+
+def _of_customer(facts: Facts, lines: Sequence[Line]) -> Iterator[Moment]:
+    order = facts.order
+    for line in lines:
+        if line.message == "order placed":
+            item = order.model_dump(mode="json", exclude_none=True) if order else {}
+            what = f"POST /orders: 202{f', {as_money(order.amount_minor, order.currency)}' if order else ''}"
+            yield Moment(line.at - 0.001, CUSTOMER, what, details=item)
+        elif line.message.startswith("response replayed"):
+            yield Moment(line.at, CUSTOMER, "POST /orders again: the same response", Kind.REPLAYED, line.fields)
+
+
+def _of_lines(lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Moment]:
+    delivered: set[tuple[str, int]] = set()
+    why = ""
+    for line in lines:
+        delivery = line.delivery
+        if delivery and line.service == "charge_order" and delivery not in delivered:
+            delivered.add(delivery)
+            message_id, count = delivery
+            what = f"message {message_id[:8]} delivered" + (f", receive count {count}" if count > 1 else "")
+            details = {"message_id": message_id, "receive_count": count, "order_id": line.order_id}
+            yield Moment(line.at - 0.0005, QUEUE, what, Kind.PLAIN if count == 1 else Kind.WAITS, details)
+        why = str(line.fields.get("why", why))
+        lane = workers.get(line.worker) or _LANES.get(line.service, ORDERS)
+        if line.message == STRIPE_REQUEST:
+            lane = STRIPE
+        elif line.message == "message waits":
+            lane = QUEUE
+        if not line.message.startswith("response replayed"):
+            what, kind = _said(line, why)
+            yield Moment(line.at, lane, what, kind, line.fields)
+
+
+def _said(line: Line, why: str) -> tuple[str, Kind]:
+    """A line as a sentence."""
+    fields = line.fields
+    row = fields.get("row") or {}
+    match line.message:
+        case "order placed":
+            return "order stored, by one conditional write", Kind.PLAIN
+        case "event published":
+            return f"published: {_type(fields)}", Kind.PLAIN
+        case "payment claimed":
+            return f"claim granted to {_owner(row)}: lease until {_clock(row)}", Kind.GRANTED
+        case "duplicate waits for the lease":
+            held = f"{_owner(row)} has the row until {_clock(row)}" if row else "the row is leased"
+            return f"claim refused: {held}; again in {fields.get('wait_seconds')} s", Kind.REFUSED
+        case "PaymentIntent stored":
+            return f"id stored before the confirm: {short(str(fields.get('payment_intent_id')))}", Kind.GRANTED
+        case "payment finalized":
+            code = f" ({fields['code']})" if fields.get("code") else ""
+            return f"finalized: {fields.get('state')}{code}", Kind.GRANTED
+        case "payment not finished":
+            return f"lease released: {fields.get('why')}", Kind.FAILED
+        case "message waits":
+            return f"waits {fields.get('wait_seconds')} s" + (f", because: {why}" if why else ""), Kind.WAITS
+        case "order updated":
+            return f"order is {fields.get('status')}", Kind.GRANTED
+        case "event processed":
+            return f"webhook: {_type(fields)}", Kind.PLAIN
+        case message if message == TIMED_OUT:
+            return "worker killed at its timeout: it keeps the lease, and ends nothing", Kind.FAILED
+        case message if message == STRIPE_REQUEST:
+            return _request(line)
+        case message if message.startswith("duplicate ignored"):
+            state = f"the row is {row['state']} at attempt {row['attempt']}" if row else "the attempt has ended"
+            return f"claim refused: {state}; the duplicate is deleted", Kind.REFUSED
+        case message:
+            return message, Kind.FAILED if fields.get("level") == "ERROR" else Kind.PLAIN
+
+
+_VERBS = {
+    "POST /v1/payment_intents": "create",
+    "POST /v1/payment_intents/{id}/confirm": "confirm",
+    "POST /v1/payment_intents/{id}/cancel": "cancel",
+    "GET /v1/payment_intents/{id}": "retrieve",
+    "GET /v1/payment_intents/search": "search",
+    "GET /v1/payment_intents": "list",
+}
+
+
+def _request(line: Line) -> tuple[str, Kind]:
+    fields = line.fields
+    status, endpoint = str(fields.get("status")), str(fields.get("endpoint"))
+    said = f"{_VERBS.get(endpoint, endpoint)}: {'no answer' if status == 'none' else status}"
+    if key := fields.get("idempotency_key"):
+        said += f", key {short(str(key))}"
+    if line.is_replay:
+        return f"{said}, replayed", Kind.REPLAYED
+    return said, Kind.PLAIN if status == "2xx" else Kind.FAILED
+
+
+def short(text: str) -> str:
+    """Ids by their beginning; the details have all of them."""
+    return re.sub(r"\b(ord|pi|ch)_(\w{4})\w{8,}", r"\1_\2…", text)
+
+
+def _type(fields: Mapping[str, Any]) -> str:
+    """`payment succeeded`, of onecharge.payment.succeeded or payment_intent.succeeded."""
+    return str(fields.get("event_type")).removeprefix("onecharge.").replace("_", " ").replace(".", " ")
+
+
+def _owner(row: Mapping[str, Any]) -> str:
+    return str(row.get("lease_owner", "nobody"))[:6]
+
+
+def _clock(row: Mapping[str, Any]) -> str:
+    return clock_of(row.get("lease_expires_at", 0))
+
+
+def clock_of(at: float) -> str:
+    """`12:03:10`, UTC."""
+    seconds = int(at) % 86_400
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+# ---------------------------------------------------------------- leases
+
+
+def _leases(lines: Sequence[Line], workers: Mapping[str, str], now: float) -> Iterator[Lease]:
+    """From each claim to its end: finalized, released, or expired because its worker died."""
+    for index, line in enumerate(lines):
+        if line.message != _CLAIMED:
+            continue
+        lane, expires = (
+            workers.get(line.worker, "worker A"),
+            float(line.fields.get("row", {}).get("lease_expires_at", 0)),
+        )
+        later = (each for each in lines[index + 1 :] if each.worker == line.worker and _ends(each, line))
+        end = next(later, None)
+        if end is not None:
+            yield Lease(lane, line.at, end.at, expired=False)
+        else:
+            yield Lease(lane, line.at, min(expires, now), expired=expires <= now)
+
+
+def _ends(line: Line, claim: Line) -> bool:
+    return line.message in ENDS and line.delivery == claim.delivery
+
+
+def _expired(leases: Iterable[Lease], now: float) -> Iterator[Moment]:
+    for each in leases:
+        if each.expired:
+            yield Moment(each.ends, each.lane, "lease expired: the next delivery can claim the row", Kind.WAITS)
+
+
+# ---------------------------------------------------------------- from Stripe, and what explain knows
+
+
+def _of_stripe(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str]) -> Iterator[Moment]:
+    first_answers: dict[str, float] = {}
+    for line in lines:
+        if line.message == STRIPE_REQUEST and line.fields.get("status") != "none" and not line.is_replay:
+            first_answers.setdefault(str(line.fields.get("idempotency_key")), line.at)
+    for intent in facts.stripe.intents:
+        for charge in intent.charges:
+            key = keys.get(charge.id)
+            answered = first_answers.get(key or "")
+            is_its_answer = answered is not None and charge.created <= answered < charge.created + 30
+            at = answered - 0.0002 if answered and is_its_answer else charge.created + 0.999
+            paid = charge.status == "succeeded"
+            money = as_money(charge.amount, charge.currency.upper())
+            what = f"{'CHARGED' if paid else f'charge {charge.status}'}: {money}, {short(charge.id)}"
+            details = {"charge": charge.id, "payment_intent": intent.intent.payment_intent_id, "idempotency_key": key}
+            code = getattr(charge, "failure_code", None)
+            yield Moment(at, STRIPE, what, Kind.MONEY if paid else Kind.FAILED, {**details, "failure_code": code})
+        if intent.canceled_at is not None:
+            why = intent.intent.cancellation_reason or "no reason"
+            yield Moment(
+                intent.canceled_at + 0.999,
+                STRIPE,
+                f"PaymentIntent canceled: {why}",
+                Kind.FAILED,
+                {"payment_intent": intent.intent.payment_intent_id},
+            )
+
+
+def _of_others(facts: Facts) -> Iterator[Moment]:
+    """What explain's timeline has and no line: refunds, reviews, dead letters."""
+    for each in explain.timeline(facts):
+        if each.where in ("refunds", "review") or each.where.endswith("Dlq"):
+            yield Moment(
+                each.at, QUEUE if each.where.endswith("Dlq") else ORDERS, each.what, details={"where": each.where}
+            )
+
+
+def _next(facts: Facts) -> Iterator[Moment]:
+    """What the order waits for, as explain says it, and until when at the latest."""
+    for finding in diagnose(facts):
+        if (
+            finding.severity is not Severity.FINE
+            and finding.next
+            and finding.next.until
+            and finding.next.until > facts.now
+        ):
+            what = f"waits until {clock_of(finding.next.until)} at the latest: {finding.cause.says}"
+            yield Moment(
+                finding.next.until, QUEUE, what, Kind.WAITS, {"cause": finding.cause.name, "then": finding.next.mover}
+            )

@@ -1,0 +1,246 @@
+"""The console's routes: the list, an order, server-sent events of both, and the buttons of the local stack."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from console.guard import Guard, form_of, new_token
+from console.reading import OrderSeen, Reader
+from console.tally import tally
+from console.timeline import clock_of
+from onecharge.contract.money import as_money
+from ops import explain
+from ops.errors import Problem, problem_of
+from ops.output import duration_of, redacted, redacted_values, time_of
+
+_HERE = Path(__file__).resolve().parent
+ROWS_SHOWN = 100
+
+
+class Button(Protocol):
+    """A button of the page, as breaks.py has them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def says(self) -> str:
+        """What it does, in one sentence."""
+
+    @property
+    def of_order(self) -> bool:
+        """Whether it is done to an order that is there; else it places one."""
+
+
+class Breaks(Protocol):
+    """What breaks the stack."""
+
+    @property
+    def buttons(self) -> Sequence[Button]: ...
+    def press(self, name: str, *, order_id: str | None, seed: str | None) -> tuple[str, str | None]:
+        """Do it; returns what was done, and the order to look at. Raises KeyError: there is no such button."""
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Everything that a request needs."""
+
+    reader: Reader
+    breaks: Breaks | None
+    token: str
+    refresh_seconds: float
+    done: dict[str, str] = field(default_factory=dict)
+    """What each button has done last, by its name."""
+
+    @property
+    def title(self) -> str:
+        return self.reader.stack.name
+
+    # ------------------------------------------------------------ what is shown
+
+    def orders(self, only: str = "") -> dict[str, Any]:
+        seen = tally(self.reader.look())
+        shown = {
+            "waiting": [row for row in seen.rows if row.waits],
+            "wrong": [row for row in seen.rows if row.is_wrong],
+        }.get(only, seen.rows)
+        return {"tally": seen, "rows": shown[:ROWS_SHOWN], "only": only}
+
+    def order(self, order_id: str) -> dict[str, Any]:
+        seen: OrderSeen = self.reader.order(order_id)
+        states = [dict(zip(("where", "state", "more"), each, strict=True)) for each in explain.states(seen.facts)]
+        charges = sum(charge.status == "succeeded" for each in seen.facts.stripe.intents for charge in each.charges)
+        return {"order_id": order_id, "seen": seen, "states": states, "charges": charges, "now": seen.facts.now}
+
+    def page(self, name: str, **given: Any) -> str:
+        """A whole page."""
+        context = {"token": self.token, "stack": self.title, "buttons": self.breaks.buttons if self.breaks else ()}
+        return _TEMPLATES.get_template(name).render({"problem": None, "said": "", **context, **given})
+
+    def fragment(self, name: str, **given: Any) -> str:
+        """The part of a page that changes."""
+        template = _TEMPLATES.get_template(name)
+        return "".join(template.blocks["live"](template.new_context(given)))
+
+
+def create_app(
+    reader: Reader, *, hosts: Sequence[str], breaks: Breaks | None = None, refresh_seconds: float = 1.0
+) -> Starlette:
+    """The console of one stack.
+
+    Args:
+        hosts: what a request's Host may be, with the port.
+        breaks: None for a stack that is only looked at.
+    """
+    app = Starlette(
+        routes=[
+            Route("/", _orders),
+            Route("/live", _orders_live),
+            Route("/orders/{order_id:str}", _order),
+            Route("/orders/{order_id:str}/live", _order_live),
+            *([Route("/breaks/{name:str}", _press, methods=["POST"])] if breaks else []),
+            Mount("/static", StaticFiles(directory=_HERE / "static")),
+        ],
+        middleware=[Middleware(Guard, hosts=frozenset(hosts))],
+        exception_handlers={404: _not_found},
+    )
+    app.state.pages = Pages(reader, breaks, new_token(), refresh_seconds)
+    return app
+
+
+# ---------------------------------------------------------------- routes
+
+
+async def _orders(request: Request) -> Response:
+    only = request.query_params.get("only", "")
+    return await _shown(request, "orders.html", lambda: _pages(request).orders(only))
+
+
+async def _order(request: Request) -> Response:
+    order_id = request.path_params["order_id"]
+    return await _shown(request, "order.html", lambda: _pages(request).order(order_id))
+
+
+async def _orders_live(request: Request) -> Response:
+    only = request.query_params.get("only", "")
+    return _events(request, "orders.html", lambda: _pages(request).orders(only))
+
+
+async def _order_live(request: Request) -> Response:
+    order_id = request.path_params["order_id"]
+    return _events(request, "order.html", lambda: _pages(request).order(order_id))
+
+
+async def _press(request: Request) -> Response:
+    pages = _pages(request)
+    form = await form_of(request, pages.token)
+    if form is None or pages.breaks is None:
+        return HTMLResponse(pages.page("base.html", problem="The form is not of this page: reload it."), 403)
+    name, order_id = request.path_params["name"], form.get("order_id")
+    try:
+        pages.done[name], shown = await run_in_threadpool(
+            pages.breaks.press, name, order_id=order_id, seed=form.get("seed")
+        )
+    except KeyError:
+        return await _not_found(request, LookupError(name))
+    except Exception as error:
+        return _failed(pages, error)
+    return RedirectResponse(f"{f'/orders/{shown}' if shown else '/'}?done={name}", status_code=303)
+
+
+async def _not_found(request: Request, _: Exception) -> Response:
+    return HTMLResponse(_pages(request).page("base.html", problem="There is no such page here."), 404)
+
+
+def _pages(request: Request) -> Pages:
+    pages: Pages = request.app.state.pages
+    return pages
+
+
+async def _shown(request: Request, name: str, read: Callable[[], Mapping[str, Any]]) -> Response:
+    pages = _pages(request)
+    said = pages.done.get(request.query_params.get("done", ""), "")
+    try:
+        return HTMLResponse(pages.page(name, said=said, **await run_in_threadpool(read)))
+    except Exception as error:
+        return _failed(pages, error)
+
+
+def _failed(pages: Pages, error: Exception) -> Response:
+    return HTMLResponse(pages.page("base.html", problem=str(_problem(pages, error))), 503)
+
+
+def _problem(pages: Pages, error: Exception) -> Problem:
+    """The error as a line that says what to do. Raises it if it is a defect of ours."""
+    problem = problem_of(error)
+    if problem is None:
+        raise error
+    if pages.reader.stack.is_local and isinstance(error, BotoCoreError | ClientError):
+        return Problem("the local stack does not answer: `make local` starts one")
+    return problem
+
+
+def _events(request: Request, name: str, read: Callable[[], Mapping[str, Any]]) -> Response:
+    """The page's changing part, whenever it has changed (WHATWG HTML Standard, "Server-sent events")."""
+    pages = _pages(request)
+
+    async def events() -> AsyncIterator[str]:
+        last = ""
+        while not await request.is_disconnected():
+            try:
+                html = pages.fragment(name, **await run_in_threadpool(read))
+            except Exception as error:
+                yield f"event: problem\ndata: {json.dumps(str(_problem(pages, error)))}\n\n"
+            else:
+                # A comment keeps the connection, and finds out that nobody listens any more.
+                yield f"data: {json.dumps(html)}\n\n" if html != last else ": the same\n\n"
+                last = html
+            await asyncio.sleep(pages.refresh_seconds)
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+# ---------------------------------------------------------------- templates
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(redacted_values(value), indent=2, default=str, ensure_ascii=False)
+
+
+def _templates() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Whatever is shown passes ops' redaction first, and then the escaping of HTML.
+    made.filters |= {
+        "text": lambda value: redacted(str(value)),
+        "json": _as_json,
+        "money": as_money,
+        "clock": clock_of,
+        "time": time_of,
+        "duration": duration_of,
+        "css": lambda lane: str(lane).lower().replace(" ", "-"),
+        "milliseconds": lambda at: f"{at % 1:.3f}"[1:],
+    }
+    return made
+
+
+_TEMPLATES = _templates()

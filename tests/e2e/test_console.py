@@ -1,0 +1,110 @@
+"""The console on the deployed stack: each button is pressed by HTTP, and Stripe's ledger is asked afterwards."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from console.breaks import BREAKS, LocalBreaks
+from console.reading import Reader
+from console.web import create_app
+from local.stack import Stack
+from ops.connection import connect
+from testing.shop import Shop, eventually
+from testing.stacks import own_stack
+
+HOST = "127.0.0.1:8080"
+
+
+class Page:
+    """A browser with the console open."""
+
+    def __init__(self, stack: Stack, folder: Path) -> None:
+        stack_json = folder / "stack.json"
+        stack_json.write_text(stack.as_json())
+        ops = connect(str(stack_json))
+        breaks = LocalBreaks.of(ops, str(stack_json))
+        assert breaks is not None
+        self.http = TestClient(
+            create_app(Reader(ops, time.time()), hosts=[HOST], breaks=breaks), base_url=f"http://{HOST}"
+        )
+
+    def press(self, name: str, **form: str) -> str:
+        """Returns the order whose timeline it leads to; nothing if it leads to the list."""
+        token = re.findall(r'name="token" value="([^"]+)"', self.http.get("/").text)[0]
+        response = self.http.post(
+            f"/breaks/{name}",
+            data={"token": token, **form},
+            headers={"Origin": f"http://{HOST}"},
+            follow_redirects=False,
+        )
+        assert response.status_code == 303, response.text
+        return response.headers["Location"].partition("?")[0].rpartition("/")[2]
+
+    def timeline(self, order_id: str) -> str:
+        return self.http.get(f"/orders/{order_id}").text
+
+    def figure(self, name: str) -> int:
+        return int(re.findall(rf"<dt>{name}</dt><dd>(\d+)", self.http.get("/").text)[0])
+
+
+@pytest.fixture
+def page(stack: Stack, tmp_path: Path) -> Page:
+    return Page(stack, tmp_path)
+
+
+@own_stack
+def test_each_button_leaves_one_charge(page: Page, shop: Shop) -> None:
+    """Stripe's faults, a killed worker, lost rows and keys, duplicates, late webhooks: one charge for each order."""
+    placing = [each.name for each in BREAKS if not each.of_order and each.name not in ("surprise", "down")]
+    placed = {name: page.press(name) for name in placing}
+    for order_id in placed.values():
+        assert eventually(lambda order_id=order_id: status(page, order_id), lambda status: status == "PAID") == "PAID"  # type: ignore[misc]
+    first = placed["place"]
+    for each in (each for each in BREAKS if each.of_order):
+        assert page.press(each.name, order_id=first) == first
+    wanted = "the row is SUCCEEDED"
+    assert wanted in eventually(lambda: page.timeline(first), lambda shown: shown.count(wanted) >= 6)
+    assert page.press("down") != ""
+    assert page.press("surprise", seed="7") == ""
+    shop.stripe.clear_faults()
+    everything = eventually(lambda: settled(page, len(placed) + 4), bool)
+    assert everything
+    assert (page.figure("charged twice"), page.figure("lost")) == (0, 0)
+    for order_id in placed.values():
+        assert len(shop.charges(order_id)) == 1
+
+
+@own_stack
+def test_a_killed_workers_timeline_says_what_happened(page: Page, shop: Shop) -> None:
+    """The claim, the stored id, the charge that no line of ours knows, the expired lease, and the next worker."""
+    order_id = page.press("kill")
+    assert eventually(lambda: status(page, order_id), lambda status: status == "PAID") == "PAID"
+    shown = page.timeline(order_id)
+    said = [
+        "claim granted",
+        "id stored",
+        "CHARGED",
+        "worker killed",
+        "lease expired",
+        "receive count 2",
+        "retrieve",
+        "finalized",
+    ]
+    assert [each for each in said if each not in shown] == []
+    assert sorted(said, key=shown.index) == said
+    assert len(shop.charges(order_id)) == 1
+
+
+def status(page: Page, order_id: str) -> str:
+    found = re.findall(r"<small>orders</small> <span[^>]*>(\w+)</span>", page.timeline(order_id))
+    return found[0] if found else ""
+
+
+def settled(page: Page, orders: int) -> bool:
+    """Every order is paid; those of the surprise are placed while this waits."""
+    return (
+        page.figure("orders") >= orders and page.figure("charges") >= orders and "waiting 0<" in page.http.get("/").text
+    )

@@ -1,0 +1,270 @@
+"""The console's core: recorded log events and facts become lines, a tally, and a timeline in lanes."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import stripe
+
+from console.lines import STRIPE_REQUEST, TIMED_OUT, Line, by_order, line_of
+from console.tally import Charge, Seen, Stored, tally
+from console.timeline import CUSTOMER, ORDERS, QUEUE, STRIPE, Kind, Timeline, timeline
+from onecharge.payments.charges.protocol import StripeIntent
+from onecharge.payments.time_bounds import OVERDUE_SECONDS
+from ops.facts import Facts, IntentFacts, StripeFacts
+
+ORDER_ID = "ord_" + "a" * 32
+OTHER_ID = "ord_" + "b" * 32
+PI = "pi_" + "1" * 24
+T0 = 1_795_414_380
+CONFIRM_KEY = f"order:{ORDER_ID}:1:{PI}"
+ROW = {"state": "PENDING", "attempt": 1, "revision": 1, "lease_owner": "0123456789abcdef", "lease_expires_at": T0 + 17}
+
+
+def powertools(
+    at: float, message: str, *, service: str = "charge_order", worker: str = "w1", **fields: Any
+) -> dict[str, Any]:
+    """An event of CloudWatch Logs, as a function's logger writes it; the event itself comes a moment later."""
+    stamp = f"2026-11-23 06:{13 + int(at) // 60:02}:{int(at) % 60:02},{round(at % 1 * 1000):03}+0000"
+    line = {"level": "INFO", "message": message, "timestamp": stamp, "service": service, "order_id": ORDER_ID, **fields}
+    return {"timestamp": (T0 + at + 0.4) * 1000, "logStreamName": worker, "message": json.dumps(line)}
+
+
+def request(at: float, endpoint: str, *, status: str = "2xx", worker: str = "w1", **about: Any) -> dict[str, Any]:
+    """A request to Stripe, in embedded metric format."""
+    metrics = {"_aws": {"Timestamp": (T0 + at) * 1000}, "StripeSeconds": [0.1], "service": "charge_order"}
+    line = {**metrics, "endpoint": endpoint, "status": status, **about}
+    return {"timestamp": (T0 + at + 0.4) * 1000, "logStreamName": worker, "message": json.dumps(line)}
+
+
+def timed_out(at: float, worker: str = "w1") -> dict[str, Any]:
+    return {"timestamp": (T0 + at) * 1000, "logStreamName": worker, "message": "Task timed out after 12.00 seconds\n"}
+
+
+FIRST: dict[str, Any] = {"message_id": "m1", "receive_count": 1}
+CREATE = request(1.1, "POST /v1/payment_intents", idempotency_key=f"order:{ORDER_ID}:0", order_id=ORDER_ID)
+STORED = powertools(1.2, "PaymentIntent stored", payment_intent_id=PI, **FIRST)
+CONFIRM = request(1.4, "POST /v1/payment_intents/{id}/confirm", idempotency_key=CONFIRM_KEY, order_id=ORDER_ID)
+BEGUN = [
+    powertools(0, "order placed", service="orders_api", worker="api"),
+    powertools(0.2, "event published", service="publish_events", worker="p", event_type="onecharge.order.placed"),
+    powertools(1, "payment claimed", row=ROW, **FIRST),
+    CREATE,
+    STORED,
+]
+FINALIZED = powertools(1.5, "payment finalized", state="SUCCEEDED", payment_intent_id=PI, **FIRST)
+DUPLICATE = powertools(
+    2,
+    "duplicate ignored: the attempt has ended",
+    worker="w2",
+    message_id="m2",
+    receive_count=1,
+    row={**ROW, "state": "SUCCEEDED"},
+)
+
+
+def lines_of(*events: Mapping[str, Any]) -> list[Line]:
+    return by_order(filter(None, map(line_of, events)))[ORDER_ID]
+
+
+def facts(*, charged_at: int | None = None, now: int = T0 + 600) -> Facts:
+    intent = StripeIntent(
+        payment_intent_id=PI,
+        status="succeeded",
+        amount_minor=2500,
+        currency="EUR",
+        generation=0,
+        customer_id="cus_1",
+        placed_at=T0,
+        payment_method=None,
+        cancellation_reason=None,
+        latest_charge=None,
+        error_code=None,
+        advice_code=None,
+        client_secret=None,
+    )
+    made = {
+        "id": "ch_1",
+        "object": "charge",
+        "status": "succeeded",
+        "amount": 2500,
+        "currency": "eur",
+        "created": charged_at,
+    }
+    charge: Any = stripe.Charge.construct_from(made, "k")
+    seen = StripeFacts(intents=[IntentFacts(intent=intent, created=T0 + 1, charges=[charge])] if charged_at else [])
+    return Facts(order_id=ORDER_ID, now=now, stripe=seen)
+
+
+def shown(*events: Mapping[str, Any], charged_at: int | None = None, keyed: bool = True) -> Timeline:
+    keys = {"ch_1": CONFIRM_KEY} if keyed else {}
+    return timeline(facts(charged_at=charged_at), lines_of(*events), keys)
+
+
+def said(made: Timeline) -> list[tuple[str, str]]:
+    return [(each.lane, each.what) for each in made.moments]
+
+
+# ---------------------------------------------------------------- lines
+
+
+def test_a_line_has_the_time_at_which_it_was_written() -> None:
+    """Not the one at which CloudWatch received it, so that lines of several functions are in order."""
+    [line] = lines_of(BEGUN[0])
+    assert (line.at, line.service, line.order_id) == (T0, "orders_api", ORDER_ID)
+    [asked] = lines_of(CREATE)
+    assert (asked.at, asked.message) == (T0 + 1.1, STRIPE_REQUEST)
+
+
+@pytest.mark.parametrize("text", ["START RequestId: 1", "[1]", '"text"', "{", '{"type": "platform.start"}'])
+def test_what_is_no_line_of_ours_is_left_out(text: str) -> None:
+    """Lambda's own lines, and whatever a library printed."""
+    assert line_of({"timestamp": T0, "logStreamName": "w", "message": text}) is None
+
+
+def test_a_request_that_names_only_its_payment_intent_is_the_orders() -> None:
+    """A retrieve has no idempotency key; another line of the order names the PaymentIntent."""
+    retrieve = request(3, "GET /v1/payment_intents/{id}", stripe_object=PI)
+    assert lines_of(*BEGUN, retrieve)[-1].fields["endpoint"] == "GET /v1/payment_intents/{id}"
+    assert by_order([each for each in [line_of(retrieve)] if each]) == {}
+
+
+def test_a_timeout_is_of_the_orders_that_its_worker_had_begun() -> None:
+    """On AWS Lambda reports it as JSON, here as text. One that was finalized before is not concerned."""
+    on_aws = {"timestamp": (T0 + 12) * 1000, "logStreamName": "w1", "message": '{"record": {"status": "timeout"}}'}
+    for event in (timed_out(12), on_aws):
+        assert lines_of(*BEGUN, event)[-1].message == TIMED_OUT
+        assert lines_of(*BEGUN, FINALIZED, event)[-1].message == "payment finalized"
+
+
+# ---------------------------------------------------------------- the tally
+
+
+def test_the_tally_counts_charges_in_stripes_ledger_alone() -> None:
+    """Our rows say PAID for both; the ledger has two charges of one, and none of the other."""
+    paid = Stored("PAID", 2500, "EUR", T0)
+    charges = [Charge("ch_1", ORDER_ID, 2500, "EUR"), Charge("ch_2", ORDER_ID, 2500, "EUR")]
+    made = tally(Seen(T0 + 60, {}, {ORDER_ID: paid, OTHER_ID: paid}, charges))
+    assert (made.orders, made.charges, made.charged_twice, made.lost) == (2, 2, 1, 1)
+    assert all(row.is_wrong for row in made.rows)
+
+
+def test_deliveries_duplicates_and_replays_are_counted_by_their_lines() -> None:
+    """Two lines of one delivery are one delivery; a message that is received again is another."""
+    again = powertools(80, "payment claimed", row=ROW, message_id="m1", receive_count=2)
+    replay = request(
+        81, "POST /v1/payment_intents/{id}/confirm", idempotency_key=CONFIRM_KEY, order_id=ORDER_ID, replayed="true"
+    )
+    lines = by_order(filter(None, map(line_of, [*BEGUN, again, replay, DUPLICATE])))
+    made = tally(
+        Seen(T0 + 90, lines, {ORDER_ID: Stored("PAID", 2500, "EUR", T0)}, [Charge("ch_1", ORDER_ID, 1, "EUR")])
+    )
+    assert (made.deliveries, made.duplicates, made.requests, made.replays) == (3, 1, 2, 1)
+    assert (made.charged_twice, made.lost) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("stored", "after_seconds", "is_lost"),
+    [
+        (None, 1, True),
+        (Stored("PENDING", 1, "EUR", T0), 60, False),
+        (Stored("PENDING", 1, "EUR", T0), OVERDUE_SECONDS + 1, True),
+        (Stored("PAYMENT_DECLINED", 1, "EUR", T0), OVERDUE_SECONDS + 1, False),
+        (Stored("PAID", 1, "EUR", T0), 60, True),
+    ],
+    ids=["accepted, no item", "waits", "waits a day", "declined", "PAID without a charge"],
+)
+def test_what_is_lost(stored: Stored | None, after_seconds: int, is_lost: bool) -> None:
+    """An order that nothing will charge although it was accepted."""
+    lines = by_order(filter(None, [line_of(BEGUN[0])]))
+    made = tally(Seen(T0 + after_seconds, lines, {ORDER_ID: stored} if stored else {}))
+    assert made.lost == is_lost
+
+
+# ---------------------------------------------------------------- the timeline
+
+
+def test_a_fresh_order_from_left_to_right() -> None:
+    """The customer, the order service, the queue, a worker and Stripe; the id is stored before the confirm."""
+    assert said(shown(*BEGUN, CONFIRM, FINALIZED, charged_at=T0 + 1)) == [
+        (CUSTOMER, "POST /orders: 202"),
+        (ORDERS, "order stored, by one conditional write"),
+        (QUEUE, "published: order placed"),
+        (QUEUE, "message m1 delivered"),
+        ("worker A", "claim granted to 012345: lease until 06:13:17"),
+        (STRIPE, "create: 2xx, key order:ord_aaaa…:0"),
+        ("worker A", "id stored before the confirm: pi_1111…"),
+        (STRIPE, "CHARGED: 25.00 EUR, ch_1"),
+        (STRIPE, "confirm: 2xx, key order:ord_aaaa…:1:pi_1111…"),
+        ("worker A", "finalized: SUCCEEDED"),
+    ]
+
+
+def test_a_refused_claim_shows_the_row_that_refused_it() -> None:
+    """In red, with the row as it was."""
+    held = powertools(
+        1.3, "duplicate waits for the lease", worker="w2", message_id="m3", receive_count=1, wait_seconds=17, row=ROW
+    )
+    made = shown(*BEGUN, held, DUPLICATE)
+    refused = [each for each in made.moments if each.kind is Kind.REFUSED]
+    assert [each.what for each in refused] == [
+        "claim refused: 012345 has the row until 06:13:17; again in 17 s",
+        "claim refused: the row is SUCCEEDED at attempt 1; the duplicate is deleted",
+    ]
+    assert refused[0].details["row"] == ROW
+    assert {each.lane for each in refused} == {"worker B"}
+
+
+def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
+    """Stripe has charged, and no line of ours says so: the charge is where Stripe's second ends, with its key."""
+    claimed = powertools(
+        80, "payment claimed", worker="w2", message_id="m1", receive_count=2, row={**ROW, "lease_expires_at": T0 + 97}
+    )
+    retrieve = request(80.1, "GET /v1/payment_intents/{id}", worker="w2", stripe_object=PI)
+    finalized = powertools(80.2, "payment finalized", worker="w2", state="SUCCEEDED", message_id="m1", receive_count=2)
+    made = shown(*BEGUN, timed_out(13), claimed, retrieve, finalized, charged_at=T0 + 1)
+    dead, next_one = made.leases
+    assert (dead.lane, dead.ends, dead.expired) == ("worker A", T0 + 17, True)
+    assert (next_one.lane, next_one.ends, next_one.expired) == ("worker B", T0 + 80.2, False)
+    texts = [what for _, what in said(made)]
+    stored = texts.index("id stored before the confirm: pi_1111…")
+    assert texts[stored + 1 : stored + 4] == [
+        "CHARGED: 25.00 EUR, ch_1",
+        "worker killed at its timeout: it keeps the lease, and ends nothing",
+        "lease expired: the next delivery can claim the row",
+    ]
+    [charge] = [each for each in made.moments if each.kind is Kind.MONEY]
+    assert charge.details["idempotency_key"] == CONFIRM_KEY
+    assert "receive count 2" in texts[stored + 4]
+
+
+def test_a_replay_is_marked_and_a_wait_says_why() -> None:
+    """The answer was lost, the order waits, and the same key has the stored answer replayed."""
+    lost = request(
+        1.4, "POST /v1/payment_intents/{id}/confirm", status="none", idempotency_key=CONFIRM_KEY, order_id=ORDER_ID
+    )
+    released = powertools(1.5, "payment not finished", why="NO_ANSWER", **FIRST)
+    waits = powertools(1.6, "message waits", wait_seconds=4, **FIRST)
+    replay = request(
+        6, "POST /v1/payment_intents/{id}/confirm", idempotency_key=CONFIRM_KEY, order_id=ORDER_ID, replayed="true"
+    )
+    made = shown(*BEGUN, lost, released, waits, replay)
+    kinds = {each.what: each.kind for each in made.moments}
+    assert kinds["confirm: no answer, key order:ord_aaaa…:1:pi_1111…"] is Kind.FAILED
+    assert kinds["waits 4 s, because: NO_ANSWER"] is Kind.WAITS
+    assert kinds["confirm: 2xx, key order:ord_aaaa…:1:pi_1111…, replayed"] is Kind.REPLAYED
+    assert made.leases[0].ends == T0 + 1.5
+
+
+def test_moments_share_a_row_only_from_left_to_right() -> None:
+    """Within some milliseconds; so a row is read in the order of what happened, and a gap says how long it was."""
+    made = shown(*BEGUN, CONFIRM, FINALIZED, DUPLICATE)
+    for row in made.rows:
+        lanes = [made.lanes.index(lane) for lane in row.cells]
+        assert lanes == sorted(lanes)
+    assert [each.at for each in made.moments] == sorted(each.at for each in made.moments)
+    late = shown(*BEGUN, powertools(40, "payment finalized", state="SUCCEEDED", **FIRST))
+    [gap] = [row for row in late.rows if row.after_seconds]
+    assert gap.after_seconds == pytest.approx(38.8)
+    assert gap.leased_before == {"worker A"}

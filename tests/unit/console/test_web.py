@@ -1,0 +1,199 @@
+"""The pages: who may ask, what one may load, and that nothing of an order, a log or Stripe becomes markup."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from console.breaks import BREAKS, Break
+from console.lines import Line
+from console.reading import OrderSeen, Reader
+from console.tally import Seen, Stored
+from console.timeline import timeline
+from console.web import create_app
+from ops.diagnosis import diagnose
+from ops.errors import Problem
+from ops.facts import Facts
+from testing.harness import PROJECT
+
+ORDER_ID = "ord_" + "a" * 32
+HOST = "127.0.0.1:8080"
+MARKUP = "<script>alert(1)</script>"
+SECRET = "sk_test_51" + "a" * 20
+T0 = 1_795_414_380
+
+
+@dataclass
+class CannedReader(Reader):
+    """Reads nothing; the order's lines hold markup and a secret."""
+
+    problem: Exception | None = None
+
+    def look(self) -> Seen:
+        if self.problem:
+            raise self.problem
+        return Seen(T0, {ORDER_ID: self.lines()}, {ORDER_ID: Stored(MARKUP, 2500, "EUR", T0)})
+
+    def order(self, order_id: str) -> OrderSeen:
+        facts = Facts(order_id=order_id, now=T0, order_error=MARKUP)
+        return OrderSeen(facts, timeline(facts, self.lines(), {}), diagnose(facts))
+
+    def lines(self) -> list[Line]:
+        return [
+            Line(T0, f"said {MARKUP} {SECRET}", "orders_api", "w", {"order_id": ORDER_ID, "sku": MARKUP, "key": SECRET})
+        ]
+
+
+@dataclass
+class CannedBreaks:
+    """Breaks nothing, and remembers what was pressed."""
+
+    pressed: list[str] = field(default_factory=list)
+
+    @property
+    def buttons(self) -> Sequence[Break]:
+        return BREAKS
+
+    def press(self, name: str, *, order_id: str | None, seed: str | None) -> tuple[str, str | None]:
+        if name not in {each.name for each in BREAKS}:
+            raise KeyError(name)
+        if name == "dlq":
+            raise Problem("the DLQ is empty")
+        self.pressed.append(name)
+        return f"done: {MARKUP}", ORDER_ID
+
+
+@pytest.fixture
+def breaks() -> CannedBreaks:
+    return CannedBreaks()
+
+
+def client_of(breaks: CannedBreaks | None, problem: Exception | None = None, *, is_local: bool = True) -> TestClient:
+    stack: Any = SimpleNamespace(name="shop", is_local=is_local)
+    app = create_app(CannedReader(stack, T0, problem=problem), hosts=[HOST], breaks=breaks)
+    return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+
+
+@pytest.fixture
+def client(breaks: CannedBreaks) -> TestClient:
+    return client_of(breaks)
+
+
+def token_in(page: str) -> str:
+    return str(re.findall(r'name="token" value="([^"]+)"', page)[0])
+
+
+# ---------------------------------------------------------------- who may ask
+
+
+@pytest.mark.parametrize("host", ["evil.example:8080", "127.0.0.1:9", "127.0.0.1", ""])
+def test_another_host_is_refused(client: TestClient, host: str) -> None:
+    """A name that an attacker's DNS points at 127.0.0.1 reads nothing."""
+    for path in ("/", f"/orders/{ORDER_ID}", "/live", "/static/console.js"):
+        assert client.get(path, headers={"Host": host}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "origin", [None, "null", "http://evil.example", "https://127.0.0.1:8080", "http://127.0.0.1:9"]
+)
+def test_a_post_of_another_origin_is_refused(client: TestClient, breaks: CannedBreaks, origin: str | None) -> None:
+    """Another site in the same browser does not press a button, even if it knew the token."""
+    form = {"token": token_in(client.get("/").text)}
+    headers = {"Origin": origin} if origin else {}
+    assert client.post("/breaks/place", data=form, headers=headers).status_code == 403
+    assert breaks.pressed == []
+
+
+@pytest.mark.parametrize("form", [{}, {"token": ""}, {"token": "x" * 43}, {"token": "ü"}, {"filler": "x" * 5_000}])
+def test_a_post_without_the_pages_token_is_refused(
+    client: TestClient, breaks: CannedBreaks, form: dict[str, str]
+) -> None:
+    """As is a form that is longer than any of ours."""
+    response = client.post("/breaks/place", data=form, headers={"Origin": f"http://{HOST}"})
+    assert (response.status_code, breaks.pressed) == (403, [])
+
+
+def test_a_button_leads_to_the_orders_timeline(client: TestClient, breaks: CannedBreaks) -> None:
+    """Which says what was done; no button is there by another method or name."""
+    form, headers = {"token": token_in(client.get("/").text)}, {"Origin": f"http://{HOST}"}
+    response = client.post("/breaks/place", data=form, headers=headers)
+    assert (response.status_code, breaks.pressed) == (303, ["place"])
+    assert "done: &lt;script&gt;" in client.get(response.headers["Location"]).text
+    assert client.get("/breaks/place").status_code == 405
+    assert client.post("/breaks/none", data=form, headers=headers).status_code == 404
+    failed = client.post("/breaks/dlq", data=form, headers=headers)
+    assert (failed.status_code, "the DLQ is empty" in failed.text) == (503, True)
+
+
+def test_a_deployed_stack_has_no_buttons() -> None:
+    """Its console reads: there is no route that changes something."""
+    client = client_of(None, is_local=False)
+    page = client.get("/").text
+    assert "read-only" in page
+    assert "<form" not in page
+    assert client.post("/breaks/place", headers={"Origin": f"http://{HOST}"}).status_code == 404
+
+
+# ---------------------------------------------------------------- what a page shows, and loads
+
+
+@pytest.mark.parametrize("path", ["/", "/?only=waiting", f"/orders/{ORDER_ID}", "/none", "/static/console.css"])
+def test_every_response_has_the_strict_headers(client: TestClient, path: str) -> None:
+    """Nothing is loaded from elsewhere, no inline script or style runs, and no other page frames it."""
+    headers = client.get(path).headers
+    policy = dict(each.split(" ", 1) for each in headers["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
+
+
+@pytest.mark.parametrize("path", ["/", f"/orders/{ORDER_ID}", f"/orders/{MARKUP.replace('/', '%2F')}"])
+def test_markup_and_secrets_are_text(client: TestClient, path: str) -> None:
+    """A sku, a decline's message or a log line may hold either."""
+    page = client.get(path).text
+    assert MARKUP not in page
+    assert SECRET not in page
+    assert "sku" not in page or "&lt;script&gt;" in page
+
+
+def test_events_hold_the_same_escaped_part(client: TestClient) -> None:
+    """One line of JSON for each event, which the script inserts as it is."""
+    app: Any = client.app
+    html = app.state.pages.fragment("order.html", **app.state.pages.order(ORDER_ID))
+    assert "&lt;script&gt;" in html
+    assert MARKUP not in html
+    assert "\n" not in json.dumps(html)
+
+
+def test_pages_refer_to_nothing_elsewhere() -> None:
+    """The console works offline; the policy forbids inline scripts, styles and handlers, so no page has one."""
+    for path in [*(PROJECT / "console").rglob("*.html"), *(PROJECT / "console/static").iterdir()]:
+        text = path.read_text()
+        assert not re.search(r"https?://|//[a-z]+\.", text), path.name
+        assert path.suffix != ".html" or not re.search(r"\son\w+=|\sstyle=|<style|javascript:", text), path.name
+
+
+def test_a_console_without_a_stack_says_how_to_start_one(breaks: CannedBreaks) -> None:
+    """In the page, with a status that says so; a defect of ours is no such line."""
+    from botocore.exceptions import EndpointConnectionError
+
+    client = client_of(breaks, EndpointConnectionError(endpoint_url="http://127.0.0.1:1"))
+    response = client.get("/")
+    assert (response.status_code, "`make local` starts one" in response.text) == (503, True)
+    with pytest.raises(ZeroDivisionError):
+        client_of(breaks, ZeroDivisionError()).get("/")
+
+
+def test_every_control_has_a_name(client: TestClient) -> None:
+    """For screen readers: headings of columns, a label for each input, a description for each button."""
+    for path in ("/", f"/orders/{ORDER_ID}"):
+        page = client.get(path).text
+        assert '<html lang="en">' in page
+        assert all(f'id="{each}"' in page for each in re.findall(r'aria-describedby="([^"]+)"', page))
+        assert page.count("<table") == page.count("<caption")
+        assert not re.search(r"<th(?![a-z])(?![^>]*scope=)", page)
