@@ -58,7 +58,7 @@ RULES = [
 """The rule of the longest package name that matches a module applies to it."""
 
 FUNCTION_LINES_MAX = 60
-MODULE_LINES_MAX = 420
+MODULE_LINES_MAX = 460
 
 
 def modules_in(folder: str, root: str = ".") -> dict[str, Path]:
