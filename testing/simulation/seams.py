@@ -436,7 +436,7 @@ class SeamWorld:
         if self._order is None:
             self.use_the_key_again()
         self.run_until_idle()
-        self.let_jobs_run(_ROUNDS_MAX // 2)
+        self.let_jobs_run(_ROUNDS_MAX)
         self.check_what_waits()
         if self.lost or self.is_untold:
             self.restore()
@@ -501,7 +501,8 @@ class SeamWorld:
         if order is None or order.status in WAITING:
             raise Violation(f"the order is left {order and order.status}, until a person restores", self.timeline)
         is_ended = any(each.status == "succeeded" or _is_canceled_by_customer(each) for each in self.stripe.intents)
-        if row is not None and row.state is PaymentState.PENDING and is_ended:
+        names_none = row is not None and row.payment_intent_id is None
+        if row is not None and row.state is PaymentState.PENDING and names_none and is_ended:
             raise Violation("the payment's row is left PENDING, though Stripe shows its end", self.timeline)
 
     def check_the_end(self) -> None:
