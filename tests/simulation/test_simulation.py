@@ -64,6 +64,7 @@ MET_RARELY = {
         "stripe confirm: processing",
         "charged after DECLINED",
         "reconciler: Discrepancy.PAID_LATE",
+        "stripe events: drop before",
     ),
 }
 """Once in a few thousand schedules: asserted of the nightly run alone."""
