@@ -26,7 +26,7 @@ from onecharge.payments.charges.protocol import (
     Payment,
     StripeIntent,
     decide,
-    is_stopped,
+    is_stopped_by_hand,
 )
 from onecharge.payments.disputes import CLOSED_DISPUTES
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
@@ -70,7 +70,7 @@ def _seam(facts: Facts) -> Iterator[Finding]:
     order, payment = facts.order, facts.payment
     if order is None or payment is None:
         return
-    if order.has_other_money(payment):
+    if order.money_differs_from(payment):
         of_row = f"the payment {as_money(payment.amount_minor, payment.currency)}, {payment.state}"
         yield broken(Cause.OTHER_ORDER, f"the order is {as_money(order.amount_minor, order.currency)}, {of_row}")
     elif payment.revision < order.payment_revision:
@@ -105,7 +105,7 @@ def _failed_records(facts: Facts) -> Iterator[Finding]:
 
 
 def _unclaimed(facts: Facts) -> Iterator[Finding]:
-    """No worker has claimed the present attempt."""
+    """No worker has claimed the current attempt."""
     order, payment = facts.order, facts.payment
     if order is None or order.status not in WAITING or not _is_unclaimed(facts):
         return
@@ -216,7 +216,7 @@ _DISCREPANCIES: Mapping[Discrepancy, Cause] = {
     Discrepancy.PAID_LATE: Cause.PAID_LATE,
     Discrepancy.PAID_TWICE: Cause.PAID_TWICE,
     Discrepancy.PAID_AFTER_CANCEL: Cause.PAID_AFTER_CANCEL,
-    Discrepancy.OTHER_MONEY: Cause.OTHER_MONEY,
+    Discrepancy.MONEY_DIFFERS: Cause.MONEY_DIFFERS,
     Discrepancy.DECLINED: Cause.DECIDED_AT_STRIPE,
     Discrepancy.EXPIRED: Cause.AUTHENTICATION_OVERDUE,
     Discrepancy.CANCELED: Cause.DECIDED_AT_STRIPE,
@@ -249,8 +249,8 @@ def _of_another(facts: Facts, intent: StripeIntent) -> Iterator[Finding]:
 def _of_own(facts: Facts, payment: Payment, own: IntentFacts) -> Iterator[Finding]:
     """The row's own PaymentIntent: what a worker, or reconcile, would make of it."""
     intent = own.intent
-    if intent.has_other_money(payment.request):
-        yield _differs(facts, intent, Cause.OTHER_MONEY)
+    if intent.money_differs_from(payment.request):
+        yield _differs(facts, intent, Cause.MONEY_DIFFERS)
         return
     discrepancy = _discrepancy(facts, intent)
     is_leased = payment.state is PaymentState.PENDING and facts.now < payment.lease_expires_at
@@ -269,7 +269,7 @@ def _of_own(facts: Facts, payment: Payment, own: IntentFacts) -> Iterator[Findin
 def _canceled_by_hand(facts: Facts, payment: Payment, own: IntentFacts) -> Finding:
     reason = own.intent.cancellation_reason or "no reason"
     at = f", {time_of(own.canceled_at)}" if own.canceled_at else ""
-    if is_stopped(payment, own.intent):
+    if is_stopped_by_hand(payment, own.intent):
         what = "charge_order or reconcile: the payment becomes NEEDS_REVIEW"
     elif payment.state is PaymentState.REQUIRES_ACTION:
         what = "reconcile: the attempt becomes DECLINED, and another card can be tried"
@@ -289,11 +289,11 @@ def _discrepancy(facts: Facts, intent: StripeIntent) -> Discrepancy:
 def _differs(facts: Facts, intent: StripeIntent, cause: Cause, also: str = "") -> Finding:
     payment = facts.payment
     row = f"the row is {payment.state}" if payment else "there is no row"
-    if cause is Cause.OTHER_MONEY and payment:
+    if cause is Cause.MONEY_DIFFERS and payment:
         row = f"frozen are {as_money(payment.request.amount_minor, payment.request.currency)}"
     shown = f"{intent.payment_intent_id} is {intent.status}, {as_money(intent.amount_minor, intent.currency)}"
     detail = "; ".join(filter(None, (shown, row, also)))
-    if cause in (Cause.OTHER_MONEY, Cause.REVERSED):
+    if cause in (Cause.MONEY_DIFFERS, Cause.REVERSED):
         return broken(cause, detail)  # reconcile corrects the others.
     mover = "reconcile, by Stripe's event or the row"
     if payment and payment.state is PaymentState.PENDING and cause is Cause.DECIDED_AT_STRIPE:
@@ -310,7 +310,7 @@ def _outcome(facts: Facts) -> Iterator[Finding]:
     if order is None or payment is None or payment.state is PaymentState.PENDING:
         return
     transition = OUTCOMES[PAYMENT_EVENT_TYPES[payment.state]]
-    if not transition.applies(order, payment.attempt) or order.has_other_money(payment):
+    if not transition.applies(order, payment.attempt) or order.money_differs_from(payment):
         return
     detail = f"the row is {payment.state} since {time_of(payment.finalized_at or 0)}, the order {order.status}"
     if payment.attempt > order.attempt:

@@ -32,7 +32,7 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES, StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
-from onecharge.orders.transitions import OTHER_MONEY, OUTCOMES, waits
+from onecharge.orders.transitions import MONEY_DIFFERS, OUTCOMES, waits
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
@@ -206,7 +206,7 @@ def advise_order_placed(
         return discard(f"superseded by attempt {newest}")
     if data.attempt > order.attempt:
         return keep(f"the order knows {order.attempt} attempts only: was its table restored?")
-    return _advise_present_attempt(order, payment, found)
+    return _advise_current_attempt(order, payment, found)
 
 
 def _is_ahead(payment: Payment, order: StoredOrder) -> bool:
@@ -215,10 +215,10 @@ def _is_ahead(payment: Payment, order: StoredOrder) -> bool:
     return payment.attempt > order.attempt and bool(event_type and OUTCOMES[event_type].applies(order, payment.attempt))
 
 
-def _advise_present_attempt(
+def _advise_current_attempt(
     order: StoredOrder, payment: Payment | None, found: Sequence[StripeIntent] | None
 ) -> Advice:
-    """Of the message of an order's present attempt, neither PAID nor CANCELED."""
+    """Of the message of an order's current attempt, neither PAID nor CANCELED."""
     match order.status:
         case OrderStatus.PAYMENT_DECLINED:
             return discard("the attempt was declined: another card is another attempt, with a message of its own")
@@ -231,7 +231,7 @@ def _advise_present_attempt(
     if payment is not None and payment.cancel_requested_at is not None:
         return keep("a cancellation of the payment is requested: the reconciler finishes it")
     if payment is None or payment.state is PaymentState.PENDING:
-        return _advise_undecided(payment, found, FrozenRequest.of(order.present_attempt))
+        return _advise_undecided(payment, found, FrozenRequest.of(order.current_attempt))
     if payment.state is PaymentState.REQUIRES_ACTION and order.status is OrderStatus.REQUIRES_ACTION:
         return keep("it waits for the customer to authenticate: nothing to do until then")
     # The row is final, and the order does not know: a late duplicate makes the row emit its outcome again.
@@ -246,7 +246,7 @@ def _advise_undecided(payment: Payment | None, found: Sequence[StripeIntent] | N
     succeeded = [intent for intent in found if intent.status == "succeeded"]
     if len(succeeded) > 1:
         return keep("several PaymentIntents of the order succeeded: `python -m ops explain`")
-    if any(intent.has_other_money(request) for intent in succeeded):
+    if any(intent.money_differs_from(request) for intent in succeeded):
         return keep("a PaymentIntent of the order succeeded with another amount or currency: `python -m ops explain`")
     if succeeded:
         shown = succeeded[0].payment_intent_id
@@ -256,7 +256,7 @@ def _advise_undecided(payment: Payment | None, found: Sequence[StripeIntent] | N
 
 def _differs(data: OrderPlaced, order: StoredOrder) -> bool:
     """Whether the stored order itself makes another message. An earlier attempt has its own payment method."""
-    stored = order.present_attempt
+    stored = order.current_attempt
     changes: dict[str, object] = {"attempt": data.attempt}
     if data.attempt != stored.attempt:
         changes["payment_method"] = data.payment_method
@@ -312,8 +312,8 @@ def advise_payment_outcome(event: PaymentOutcomeEvent, order: StoredOrder | None
     is_review = transition.status is OrderStatus.NEEDS_REVIEW
     if is_review and payment is not None and payment.state is not PaymentState.NEEDS_REVIEW:
         return discard(f"the payment is {payment.state} by now: it needs no review any more")
-    if order.has_other_money(data):
-        if order.status in OTHER_MONEY.origins:
+    if order.money_differs_from(data):
+        if order.status in MONEY_DIFFERS.origins:
             return redrive("the payment is of other money than the order, which becomes NEEDS_REVIEW")
         return discard(
             f"the payment is of other money than the order, which is {order.status}: `python -m ops explain`"

@@ -262,7 +262,7 @@ def _order(stack: Stack, order_id: str) -> tuple[StoredOrder | None, str | None]
         return None, None
     try:
         order = StoredOrder.from_item(item)
-        _ = order.present_attempt
+        _ = order.current_attempt
     except ValidationError as invalid:
         return None, reason_of(invalid)
     return order, None
@@ -326,7 +326,7 @@ def stripe_facts(
 
 def _request_of(order_id: str, order: StoredOrder | None) -> FrozenRequest:
     if order is not None:
-        return FrozenRequest.of(order.present_attempt)
+        return FrozenRequest.of(order.current_attempt)
     # Only the id is known: everything of it is looked up.
     return FrozenRequest(order_id=order_id, amount_minor=0, currency="", customer_id="", placed_at=0)
 

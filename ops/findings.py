@@ -114,7 +114,7 @@ class Cause(Enum):
         "the order is canceled, and a PaymentIntent of it succeeded",
         f"nothing is needed: reconcile refunds it; immediately: {_RECONCILE}",
     )
-    OTHER_MONEY = (
+    MONEY_DIFFERS = (
         "amount or currency of the PaymentIntent is not the frozen one",
         "find out who created or changed it at Stripe; refund it there, then resolve the review",
     )

@@ -137,7 +137,7 @@ def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
     intent = next((each for each in succeeded if chosen in (None, each.payment_intent_id)), None)
     if intent is None:
         return Refused(f"{chosen} has not succeeded")
-    if intent.has_other_money(payment.request):
+    if intent.money_differs_from(payment.request):
         return Refused(
             f"{intent.payment_intent_id} is {_money(intent)}, frozen are "
             f"{as_money(payment.request.amount_minor, payment.request.currency)}: "
@@ -165,7 +165,7 @@ def _again(resolution: Resolution, seen: Seen, payment: Payment) -> Decision:
     if resolution is Resolution.RETRY and (is_canceled or payment.cancel_requested_at is not None):
         return Refused("its cancellation was requested: resolve it as cancel")
     own = _own(seen, payment)
-    if own is not None and own.is_open and own.has_other_money(payment.request):
+    if own is not None and own.is_open and own.money_differs_from(payment.request):
         return Refused(f"{own.payment_intent_id} is {_money(own)}, which was not frozen: cancel it at Stripe first")
     cancel = resolution is Resolution.CANCEL
     # Each by its id: one that is canceled by hand after this was read needs a decision of its own.
@@ -184,7 +184,7 @@ def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision
         return Refused(f"the payment is {payment.state}: only what is paid, or in review, has a second charge")
     succeeded = _succeeded(seen)
     own = next((each for each in succeeded if each.payment_intent_id == payment.payment_intent_id), None)
-    if own is None or own.has_other_money(payment.request):
+    if own is None or own.money_differs_from(payment.request):
         return Refused(f"{payment.payment_intent_id}, which the row names, does not pay the order: nothing is second")
     if seen.refunded.get(own.payment_intent_id, 0) >= own.amount_minor:
         return Refused(

@@ -258,7 +258,7 @@ def _finish(
 def publish_again(
     orders: OrderStore, order: StoredOrder | None, row: Payment | None, revision: int, *, now: datetime
 ) -> tuple[bool, str]:
-    """Move the order to PENDING: its stream publishes the present attempt, as it does a new one.
+    """Move the order to PENDING: its stream publishes the current attempt, as it does a new one.
 
     Args:
         row: None if it was lost.
@@ -288,7 +288,7 @@ def _order_of_other_money(stack: Stack, resolver: Resolver, order_id: str) -> St
     if payment is None or order is None or order.status is not OrderStatus.NEEDS_REVIEW:
         return None
     is_decided = payment.state not in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW)
-    return order if is_decided and order.has_other_money(payment) else None
+    return order if is_decided and order.money_differs_from(payment) else None
 
 
 def _close(stack: Stack, order: StoredOrder, reason: str, *, is_dry_run: bool) -> tuple[bool, str]:

@@ -18,7 +18,7 @@ def charge_order(event: OrderPlacedEvent, tools: ChargeTools) -> Disposition:
     # The order's age decides whether to look up: a time in the future would switch the lookup off.
     require_past("data.placed_at", event.data.placed_at, tools.instruments)
     claim = _claim(event, tools, event.data.attempt, event.data.payment_method)
-    if isinstance(claim, Superseded) and _goes_on(event, claim.row, tools):
+    if isinstance(claim, Superseded) and _resumes_later_attempt(event, claim.row, tools):
         claim = _claim(event, tools, claim.row.attempt, claim.row.payment_method)
     return after_claim(event, claim, tools, lambda row: charge(row, tools), differs=differs)
 
@@ -35,7 +35,7 @@ def _claim(event: OrderPlacedEvent, tools: ChargeTools, attempt: int, payment_me
     )
 
 
-def _goes_on(event: OrderPlacedEvent, row: Payment, tools: ChargeTools) -> bool:
+def _resumes_later_attempt(event: OrderPlacedEvent, row: Payment, tools: ChargeTools) -> bool:
     """Whether the message stands for the row's later attempt, which no message of its own claims any more.
 
     The order is a restored one: it asks for an earlier attempt, and has forgotten the one that is unfinished.

@@ -71,7 +71,7 @@ def get_payment(request: Request, payments: Payments, order_id: str) -> JsonResp
 
 
 def client_secret_of(payment: Payment, gateway: Callable[[], StripeGateway]) -> str | None:
-    """The client secret of the present attempt; None if it does not require action.
+    """The client secret of the current attempt; None if it does not require action.
 
     Raises:
         ClientSecretUnknown: there may be a secret, but Stripe does not return it now.

@@ -118,7 +118,7 @@ def _waiting_order(item: Item) -> Waiting | None:
     order = StoredOrder.from_item(item)
     if order.status not in WAITING:
         return None
-    # REQUIRES_ACTION asks again about the present attempt.
+    # REQUIRES_ACTION asks again about the current attempt.
     return Waiting(order.event() or order.placed_event(), order.waiting_since.timestamp())
 
 

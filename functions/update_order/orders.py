@@ -13,7 +13,7 @@ from onecharge.contract.events import PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import CONDITION_OF_ATTEMPT, OTHER_MONEY, OUTCOMES, Transition
+from onecharge.orders.transitions import CONDITION_OF_ATTEMPT, MONEY_DIFFERS, OUTCOMES, Transition
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Disposition, Done
 from onecharge.runtime.dynamodb import set_expression, to_item
@@ -35,8 +35,8 @@ def update_order(
     """
     outcome, transition = event.data, OUTCOMES[event.type]
     unmoved = _move(orders, outcome, transition)
-    if unmoved and unmoved.has_other_money(outcome):
-        transition = OTHER_MONEY
+    if unmoved and unmoved.money_differs_from(outcome):
+        transition = MONEY_DIFFERS
         unmoved = _move_to_review(orders, event, unmoved, logger, count)
     elif unmoved:
         _write_facts(orders, outcome)
@@ -159,7 +159,7 @@ def _move_to_review(
         },
     )
     try:
-        orders.move(outcome.order_id, OTHER_MONEY, at=outcome.occurred_at, changes={})
+        orders.move(outcome.order_id, MONEY_DIFFERS, at=outcome.occurred_at, changes={})
     except OrderStatusConflict as conflict:
         return conflict.order
     return None

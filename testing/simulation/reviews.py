@@ -118,7 +118,7 @@ class ReviewWorld(World):
         self._start(f"person{self.made}", resolve, PERSON_BOUNDS)
 
     def _publish(self, key: RowKey) -> None:
-        """The order became PENDING again: its stream publishes the present attempt."""
+        """The order became PENDING again: its stream publishes the current attempt."""
         self.to_be_sent.discard(key)
         self.send([event for event in self.orders if (event.data.order_id,) == key][-1])
 

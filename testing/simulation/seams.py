@@ -488,7 +488,7 @@ class SeamWorld:
         item, order = self.dynamodb.tables.get(PAYMENTS, {}).get((ORDER_ID,)), self._order
         row = payment_of(item) if item else None
         is_decided = row is not None and row.state is not PaymentState.PENDING
-        return bool(row and order and is_decided and order.has_other_money(row))
+        return bool(row and order and is_decided and order.money_differs_from(row))
 
     def check(self) -> None:
         """Never charged twice."""

@@ -52,7 +52,7 @@ INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 MESSAGE = ORDER_EVENT
 NEVER_REPORTED = {
-    *(f"Discrepancy.{each}" for each in ("PAID_TWICE", "REVERSED", "OTHER_MONEY", "WITHOUT_ROW")),
+    *(f"Discrepancy.{each}" for each in ("PAID_TWICE", "REVERSED", "MONEY_DIFFERS", "WITHOUT_ROW")),
     *("RowUnknownToStripe", "CanceledOrderCharged", "UnattendedNeedsReview"),
 }
 """Metrics of what should not happen."""

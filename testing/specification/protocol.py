@@ -131,7 +131,7 @@ def _look_up(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
     elif "by_customer" in found and "what is found canceled is no trace" not in broken:
         yield "finds it canceled", _decided(s, w, "CANCELED", found["by_customer"])
     elif "what is found canceled by hand is passed over" not in broken and (
-        stopped := [index for index, intent in others.items() if is_stopped(w.row, index, intent)]
+        stopped := [index for index, intent in others.items() if is_stopped_by_hand(w.row, index, intent)]
     ):
         yield "finds it canceled by hand", _decided(s, w, "NEEDS_REVIEW", stopped[0])
     elif "the lookup comes before the create" in broken:
@@ -174,7 +174,7 @@ def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> I
         yield label, _decided(s, w, "SUCCEEDED", w.row.intent)
     elif intent.status in by_customer:
         yield label, _decided(s, w, "CANCELED", w.row.intent)
-    elif is_stopped(w.row, w.row.intent, intent) and "by hand taken for abandoned" not in broken:
+    elif is_stopped_by_hand(w.row, w.row.intent, intent) and "by hand taken for abandoned" not in broken:
         yield label, _decided(s, w, "NEEDS_REVIEW", w.row.intent)
     elif intent.is_canceled or (intent.status == "processing" and "a generation beside processing" in broken):
         yield from _ensure(s, next_one, label, broken)
@@ -194,7 +194,7 @@ def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> I
         yield label, move_to(s, w, "abandon")
 
 
-def is_stopped(row: Row, index: int, intent: Intent) -> bool:
+def is_stopped_by_hand(row: Row, index: int, intent: Intent) -> bool:
     """Canceled by a person, for a reason that is neither ours nor Stripe's: nothing charges the order any more, unless
     a person's retry has accepted this one. After a request to cancel nothing is charged anyway."""
     return intent.status == "by_hand" and index not in row.accepted and not row.cancel_requested

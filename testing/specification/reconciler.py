@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from testing.specification.protocol import Point, Rules, claim, is_its_decline, is_stopped, write_row
+from testing.specification.protocol import Point, Rules, claim, is_its_decline, is_stopped_by_hand, write_row
 from testing.specification.world import Row, State, Step, Worker, cancel, finish, move_to
 
 
@@ -40,7 +40,7 @@ def _compare(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         outcome = "SUCCEEDED"
     elif status == "by_customer" and state in ("PENDING", "REQUIRES_ACTION"):
         outcome = "CANCELED"
-    elif state in ("PENDING", "REQUIRES_ACTION") and is_stopped(w.row, w.intent, intent):
+    elif state in ("PENDING", "REQUIRES_ACTION") and is_stopped_by_hand(w.row, w.intent, intent):
         outcome = "NEEDS_REVIEW"
     elif state == "REQUIRES_ACTION" and status in ("declined", "abandoned", "by_stripe"):
         outcome = "DECLINED"

@@ -300,7 +300,7 @@ def test_every_kind_of_response_has_a_rule() -> None:
 def test_the_documented_table_of_responses_is_the_codes() -> None:
     """docs/protocol.md says of each response what the code does."""
     text = (PROJECT / "docs/protocol.md").read_text()
-    section = text.split("## What a response means that is no PaymentIntent")[1].split("\n## ")[0]
+    section = text.split("## Responses that are not a PaymentIntent")[1].split("\n## ")[0]
     table = [line for line in section.splitlines() if line.startswith("|")][2:]
     documented = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     assert documented == [
@@ -329,7 +329,7 @@ def row(state: PaymentState, **changes: Any) -> Payment:
 HELD = payment()
 FREE = payment(lease_expires_at=T0)
 OTHER = intent("succeeded", payment_intent_id="pi_2")
-OTHER_MONEY = intent("succeeded", amount_minor=1)
+MONEY_DIFFERS = intent("succeeded", amount_minor=1)
 
 CASES: list[tuple[str, Payment | None, StripeIntent, Discrepancy]] = [
     ("no row, a charge", None, intent(), Discrepancy.LOST_ROW),
@@ -346,13 +346,13 @@ CASES: list[tuple[str, Payment | None, StripeIntent, Discrepancy]] = [
         *(intent("canceled", payment_intent_id="pi_2"), Discrepancy.NONE),
     ),
     ("canceled, a charge", row(PaymentState.CANCELED), intent(), Discrepancy.PAID_AFTER_CANCEL),
-    ("canceled, a charge of other money", row(PaymentState.CANCELED), OTHER_MONEY, Discrepancy.PAID_AFTER_CANCEL),
+    ("canceled, a charge of other money", row(PaymentState.CANCELED), MONEY_DIFFERS, Discrepancy.PAID_AFTER_CANCEL),
     ("canceled, canceled", row(PaymentState.CANCELED), CANCELED, Discrepancy.NONE),
     ("declined, charged later", row(PaymentState.DECLINED), intent(), Discrepancy.PAID_LATE),
     ("declined, declined", row(PaymentState.DECLINED), DECLINE, Discrepancy.NONE),
-    ("declined, other money", row(PaymentState.DECLINED), OTHER_MONEY, Discrepancy.OTHER_MONEY),
+    ("declined, other money", row(PaymentState.DECLINED), MONEY_DIFFERS, Discrepancy.MONEY_DIFFERS),
     ("in review, its charge", row(PaymentState.NEEDS_REVIEW), intent(), Discrepancy.PAID),
-    ("in review, other money", row(PaymentState.NEEDS_REVIEW), OTHER_MONEY, Discrepancy.NONE),
+    ("in review, other money", row(PaymentState.NEEDS_REVIEW), MONEY_DIFFERS, Discrepancy.NONE),
     ("waiting, its charge", row(PaymentState.REQUIRES_ACTION), intent(), Discrepancy.PAID),
     ("waiting, waits", row(PaymentState.REQUIRES_ACTION), intent("requires_action"), Discrepancy.NONE),
     ("waiting, asks again", row(PaymentState.REQUIRES_ACTION), ASKS_AGAIN, Discrepancy.DECLINED),

@@ -10,8 +10,8 @@ from onecharge.orders.refunds import REFUND_OUTCOMES
 from onecharge.orders.transitions import (
     CANCEL,
     CLOSE,
+    MONEY_DIFFERS,
     OPEN,
-    OTHER_MONEY,
     OUTCOMES,
     PAY_AGAIN,
     RETRY,
@@ -21,7 +21,7 @@ from onecharge.orders.transitions import (
 )
 
 OUTCOME_EDGES = {(str(origin), str(each.status)) for each in OUTCOMES.values() for origin in each.origins}
-MOVES = [PAY_AGAIN, CANCEL, RETRY, OTHER_MONEY, CLOSE, *OUTCOMES.values()]
+MOVES = [PAY_AGAIN, CANCEL, RETRY, MONEY_DIFFERS, CLOSE, *OUTCOMES.values()]
 
 
 def edges_of(drawing: str) -> set[tuple[str, str]]:

@@ -91,7 +91,7 @@ def test_nothing_is_confirmed_and_nothing_created(payments: Reconciled, status: 
 
 
 def test_a_decline_of_the_attempt_before_decides_nothing(payments: Reconciled) -> None:
-    """The PaymentIntent still shows it; the present attempt was never confirmed."""
+    """The PaymentIntent still shows it; the current attempt was never confirmed."""
     payments.charge(card=DECLINED)
     payments.crash_before("confirm", card=VISA, attempt=2)
     payments.run(after_seconds=UNATTENDED_SECONDS)

@@ -31,8 +31,8 @@ def test_a_refund_of_other_money_needs_a_person() -> None:
     """Its amount or currency is not the requested one."""
     request = FrozenRefund.of(EVENT.data, PAYMENT_INTENT)
     for found in (FoundRefund("re_1", "succeeded", 399, "EUR"), FoundRefund("re_1", "succeeded", 400, "USD")):
-        assert kind_of_refund(request, found) is RefundResponseKind.OTHER_MONEY
-    assert REFUND_RULES[RefundResponseKind.OTHER_MONEY].state is RefundState.NEEDS_REVIEW
+        assert kind_of_refund(request, found) is RefundResponseKind.MONEY_DIFFERS
+    assert REFUND_RULES[RefundResponseKind.MONEY_DIFFERS].state is RefundState.NEEDS_REVIEW
 
 
 KINDS: dict[RefundResponseKind, list[stripe.StripeError]] = {

@@ -268,7 +268,7 @@ def test_what_dynamodb_leaves_out_of_an_answer_is_read_again(shop: Shop) -> None
     ],
 )
 def test_every_status_that_waits_is_published_again(shop: Shop, status: str, event_id: str) -> None:
-    """The outcome's own stream record may be lost: the event of the order's present attempt asks for it."""
+    """The outcome's own stream record may be lost: the event of the order's current attempt asks for it."""
     shop.place(status=status, attempt=2, attempt_placed_at=at(T0))
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
     assert shop.republish(seconds_later=1) == [1]

@@ -192,7 +192,7 @@ def answer(http: RequestsMock, api_key: str, status: int, body: Mapping[str, Any
     http.get(f"{INTENTS}/pi_1", status=status, json=body, match=match)
 
 
-def refusal_of(client: stripe.StripeClient) -> ResponseKind:
+def why_not_claimed(client: stripe.StripeClient) -> ResponseKind:
     with pytest.raises(stripe.StripeError) as refused:
         client.v1.payment_intents.retrieve("pi_1")
     return classify(refused.value).kind
@@ -206,7 +206,7 @@ def test_the_refusal_of_a_replaced_key_is_marked(key: Key, http: RequestsMock, s
     rolled = key.account.client()
     key.put("sk_test_second")
     # Ten records of a batch have the old client; nine are refused after the secret was read again.
-    assert {refusal_of(rolled) for _ in range(10)} == {ResponseKind.API_KEY_REPLACED}
+    assert {why_not_claimed(rolled) for _ in range(10)} == {ResponseKind.API_KEY_REPLACED}
     assert key.account.client().v1.payment_intents.retrieve("pi_1").id == "pi_1"
 
 
@@ -215,7 +215,7 @@ def test_the_refusal_of_the_current_key_is_not_marked(key: Key, http: RequestsMo
     """The secret is read again, and holds the same key: a person has to see it."""
     answer(http, "sk_test_first", status, stripe_error())
     client = key.account.client()
-    assert {refusal_of(client) for _ in range(20)} == {ResponseKind.ACCOUNT}
+    assert {why_not_claimed(client) for _ in range(20)} == {ResponseKind.ACCOUNT}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ class OrderStatus(StrEnum):
 
 
 class PaymentState(StrEnum):
-    """The state of the present attempt to pay an order.
+    """The state of the current attempt to pay an order.
 
     PENDING ─► SUCCEEDED | DECLINED | REQUIRES_ACTION | NEEDS_REVIEW | CANCELED
 

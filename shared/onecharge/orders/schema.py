@@ -115,10 +115,10 @@ class StoredOrder(BaseModel):
 
     # Written when the order is placed, and by each new attempt (pay_again).
     attempt: Attempt
-    """The number of the present attempt."""
+    """The number of the current attempt."""
     payment_method: PaymentMethodId
     attempt_placed_at: Timestamp | None = None
-    """When the present attempt was made; None for a customer's first one, which was made at `placed_at`."""
+    """When the current attempt was made; None for a customer's first one, which was made at `placed_at`."""
     attempt_keys: Mapping[str, str] = {}
     """The digest of every idempotency key that made an attempt, and the fingerprint of the key's request. No key is
     ever forgotten, so a late retry is replayed and never charged."""
@@ -153,7 +153,7 @@ class StoredOrder(BaseModel):
         """Read an item of the table or its stream. Raises ValueError if it breaks the schema."""
         return cls.model_validate(from_item(item))
 
-    def has_other_money(self, paid: Money) -> bool:
+    def money_differs_from(self, paid: Money) -> bool:
         """Whether the payment is not of this order's money: then it was made for an order that was lost."""
         return (self.amount_minor, self.currency) != (paid.amount_minor, paid.currency)
 
@@ -168,7 +168,7 @@ class StoredOrder(BaseModel):
         return waiting_since(self.model_dump())
 
     @property
-    def present_attempt(self) -> OrderPlaced:
+    def current_attempt(self) -> OrderPlaced:
         """The data of its events. Raises ValueError if it cannot be charged."""
         return OrderPlaced(
             order_id=self.order_id,
@@ -183,8 +183,8 @@ class StoredOrder(BaseModel):
         )
 
     def placed_event(self) -> OrderPlacedEvent:
-        """The event of its present attempt, the same each time. Raises ValueError if it cannot be charged."""
-        return OrderPlacedEvent.of(self.present_attempt, correlation_id=self.correlation_id)
+        """The event of its current attempt, the same each time. Raises ValueError if it cannot be charged."""
+        return OrderPlacedEvent.of(self.current_attempt, correlation_id=self.correlation_id)
 
     def event(self) -> OrderPlacedEvent | CancelRequestedEvent | None:
         """The event that it is published as when it is stored; None if it waits for nothing. Raises ValueError."""
@@ -192,7 +192,7 @@ class StoredOrder(BaseModel):
             case OrderStatus.PENDING:
                 return self.placed_event()
             case OrderStatus.CANCELING:
-                return CancelRequestedEvent.of(self.present_attempt, correlation_id=self.correlation_id)
+                return CancelRequestedEvent.of(self.current_attempt, correlation_id=self.correlation_id)
             case _:
                 return None
 

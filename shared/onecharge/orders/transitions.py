@@ -6,6 +6,7 @@
                                               ├─► PAYMENT_DECLINED ──────────────┘
                                               ├─► REQUIRES_ACTION ─► PAID, or PAYMENT_DECLINED in the end
                                               ├─► CANCELING ─► CANCELED, or PAID if the charge wins
+                                              │   (also from REQUIRES_ACTION and PAYMENT_DECLINED)
                                               └─► NEEDS_REVIEW ─► a person decides; RETRY: PENDING
 
 Each outcome of the payment moves the order (update_order):
@@ -73,7 +74,7 @@ class HasAttempt(Protocol):
 
 
 CONDITION_OF_ATTEMPT = "(attempt < :attempt OR (attempt = :attempt AND #status <> :status))"
-"""An outcome of the present attempt, or of a later one. What the order has already changes nothing."""
+"""An outcome of the current attempt, or of a later one. What the order has already changes nothing."""
 
 
 PAY_AGAIN = Transition(OrderStatus.PENDING, frozenset({OrderStatus.PAYMENT_DECLINED}))
@@ -86,7 +87,7 @@ CANCEL = Transition(
 RETRY = Transition(OrderStatus.PENDING, frozenset({OrderStatus.NEEDS_REVIEW, OrderStatus.PENDING}))
 """A person has put the payment back to PENDING (ops/review.py): the order's stream publishes the attempt again."""
 
-OTHER_MONEY = Transition(OrderStatus.NEEDS_REVIEW, OPEN - {OrderStatus.NEEDS_REVIEW}, of_any_attempt=True)
+MONEY_DIFFERS = Transition(OrderStatus.NEEDS_REVIEW, OPEN - {OrderStatus.NEEDS_REVIEW}, of_any_attempt=True)
 """The payment is of other money than the order: what was paid for an order that was lost does not pay this one."""
 
 CLOSE = Transition(OrderStatus.CANCELED, frozenset({OrderStatus.NEEDS_REVIEW}))

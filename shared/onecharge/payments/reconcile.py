@@ -23,7 +23,7 @@ from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeResponse
 from onecharge.payments.charges.protocol import (
     CHARGE_RULES,
-    OTHER_MONEY,
+    MONEY_DIFFERS,
     SEVERAL_SUCCEEDED,
     UNPAID_STATES,
     CancelReason,
@@ -31,8 +31,8 @@ from onecharge.payments.charges.protocol import (
     Finalize,
     Payment,
     StripeIntent,
-    is_stopped,
-    stop,
+    is_stopped_by_hand,
+    review_of_stopped,
 )
 from onecharge.payments.disputes import AfterCharge, Disputes, new_requests
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
@@ -84,7 +84,7 @@ class Discrepancy(StrEnum):
     PAID_LATE = "it succeeded after the attempt was declined: the row becomes SUCCEEDED"
     PAID_TWICE = "another PaymentIntent of the same order succeeded as well: a person has to see it"
     PAID_AFTER_CANCEL = "it succeeded although the order is canceled: it is refunded"
-    OTHER_MONEY = "it succeeded with another amount or currency than was frozen"
+    MONEY_DIFFERS = "it succeeded with another amount or currency than was frozen"
     DECLINED = "the customer's bank declined: the row becomes DECLINED"
     EXPIRED = "nobody acted in time: it is canceled, then the row becomes DECLINED"
     CANCELED = "it was canceled for the customer: the row becomes CANCELED"
@@ -95,7 +95,7 @@ class Discrepancy(StrEnum):
 _STATES = {
     Discrepancy.PAID: PaymentState.SUCCEEDED,
     Discrepancy.PAID_LATE: PaymentState.SUCCEEDED,
-    Discrepancy.OTHER_MONEY: PaymentState.NEEDS_REVIEW,
+    Discrepancy.MONEY_DIFFERS: PaymentState.NEEDS_REVIEW,
     Discrepancy.DECLINED: PaymentState.DECLINED,
     Discrepancy.CANCELED: PaymentState.CANCELED,
 }
@@ -109,7 +109,7 @@ _CAUSES = {
     Discrepancy.WITHOUT_ROW: Cause.ROW_LOST,
     Discrepancy.PAID_LATE: Cause.PAID_AFTER_DECLINE,
     Discrepancy.PAID_TWICE: Cause.MONEY_DIFFERS,
-    Discrepancy.OTHER_MONEY: Cause.MONEY_DIFFERS,
+    Discrepancy.MONEY_DIFFERS: Cause.MONEY_DIFFERS,
     Discrepancy.STOPPED: Cause.NEEDS_REVIEW,
     Discrepancy.REVERSED: Cause.MONEY_DIFFERS,
 }
@@ -149,8 +149,8 @@ def _of_success(payment: Payment, intent: StripeIntent, now: float) -> Discrepan
         return Discrepancy.NONE if is_own else Discrepancy.PAID_TWICE
     if payment.state is PaymentState.CANCELED:
         return Discrepancy.PAID_AFTER_CANCEL
-    if intent.has_other_money(payment.request):
-        return Discrepancy.NONE if payment.state is PaymentState.NEEDS_REVIEW else Discrepancy.OTHER_MONEY
+    if intent.money_differs_from(payment.request):
+        return Discrepancy.NONE if payment.state is PaymentState.NEEDS_REVIEW else Discrepancy.MONEY_DIFFERS
     if payment.state is PaymentState.NEEDS_REVIEW and payment.code == SEVERAL_SUCCEEDED:
         # One of them may be refunded by now, and this may be an event of that one: a person decides which of them pays.
         return Discrepancy.NONE
@@ -164,7 +164,7 @@ def _of_requires_action(payment: Payment, intent: StripeIntent, *, expired: bool
         # DECLINED would take the row out of the index of unfinished rows: `reconcile_row` finishes the cancellation.
         return Discrepancy.NONE
     if intent.status == "canceled":
-        return Discrepancy.STOPPED if is_stopped(payment, intent) else Discrepancy.DECLINED
+        return Discrepancy.STOPPED if is_stopped_by_hand(payment, intent) else Discrepancy.DECLINED
     if intent.status == "requires_action":
         return Discrepancy.EXPIRED if expired else Discrepancy.NONE
     return Discrepancy.DECLINED if intent.status == "requires_payment_method" else Discrepancy.NONE
@@ -278,7 +278,7 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
         case Discrepancy.PAID_AFTER_CANCEL if payment:
             tools.steps.refund_canceled_order(payment, intent, tools.refund)
         case Discrepancy.STOPPED if payment:
-            _write(payment, stop(intent), tools)
+            _write(payment, review_of_stopped(intent), tools)
         case _ if payment and discrepancy in _STATES:
             _write(payment, _final(_STATES[discrepancy], intent), tools)
     return True
@@ -331,7 +331,7 @@ def _write(payment: Payment, final: Finalize, tools: "ReconcileTools") -> None:
 
 
 def _final(state: PaymentState, intent: StripeIntent) -> Finalize:
-    code = OTHER_MONEY if state is PaymentState.NEEDS_REVIEW else None
+    code = MONEY_DIFFERS if state is PaymentState.NEEDS_REVIEW else None
     if state is not PaymentState.DECLINED:
         after = intent.after_charge
         return Finalize(state, intent.payment_intent_id, intent.generation, code=code, after_charge=after)

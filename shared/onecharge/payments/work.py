@@ -141,7 +141,13 @@ def work[Row: LeasedRow, Final: Outcome](
         if final.alarm:
             # Before the write: once the row says so, its answer may be lost, or the worker killed, and duplicates
             # raise no alarm.
-            _log(row, f"{row.subject.lower()}: a person has to see it", instruments, alarm=final.alarm, **_of(final))
+            _log(
+                row,
+                f"{row.subject.lower()}: a person has to see it",
+                instruments,
+                alarm=final.alarm,
+                **_log_fields_of(final),
+            )
         finalized = store.finalize(row, final, now=instruments.now())
     except Release as release:
         return _release(row, release, store, instruments)
@@ -251,10 +257,10 @@ def _report(row: LeasedRow, final: Outcome, instruments: Instruments) -> None:
     instruments.count(f"{row.subject}.{final.state}")
     if final.state == "SUCCEEDED":
         count_money(instruments, row.subject, row.amount_minor, row.currency)
-    _log(row, f"{row.subject.lower()} finalized", instruments, row=shown(row), **_of(final))
+    _log(row, f"{row.subject.lower()} finalized", instruments, row=shown(row), **_log_fields_of(final))
 
 
-def _of(final: Outcome) -> dict[str, Any]:
+def _log_fields_of(final: Outcome) -> dict[str, Any]:
     return {"state": final.state, "code": final.code, "stripe_request_id": final.stripe_request_id}
 
 

@@ -204,7 +204,7 @@ SICK: dict[str, tuple[Facts, Cause]] = {
     ),
     "the amount differs": (
         case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, intent("succeeded", amount_minor=9)),
-        Cause.OTHER_MONEY,
+        Cause.MONEY_DIFFERS,
     ),
     "the row says more than Stripe": (paid(OPEN), Cause.REVERSED),
     "it was canceled at Stripe by hand": (

@@ -355,7 +355,7 @@ def test_outcomes_and_cancellations_go_to_their_queues(operated: OperatedStack) 
     outcome = PaymentOutcomeEvent.of(
         EventType.PAYMENT_SUCCEEDED, PaymentOutcome.model_validate(data), correlation_id="c"
     ).model_dump_json()
-    cancel = CancelRequestedEvent.of(order.present_attempt, correlation_id="c").model_dump_json()
+    cancel = CancelRequestedEvent.of(order.current_attempt, correlation_id="c").model_dump_json()
     emitted, asked = operated.send("SubscriptionsDlq", outcome), operated.send("SubscriptionsDlq", cancel)
     assert outcomes(redrive(operated, "--reason", MOVED)) == {
         emitted: "redriven: the order is PENDING, and becomes PAID",

@@ -41,7 +41,7 @@ OPEN, DONE = intent("requires_payment_method"), intent("succeeded")
 GONE, BY_HAND = (intent("canceled", cancellation_reason=reason) for reason in ("abandoned", "fraudulent"))
 BY_CUSTOMER = intent("canceled", cancellation_reason="requested_by_customer")
 OTHER_OPEN, OTHER_DONE = intent("requires_action", "pi_2"), intent("succeeded", "pi_2")
-OTHER_MONEY = intent("succeeded", amount_minor=1)
+MONEY_DIFFERS = intent("succeeded", amount_minor=1)
 
 CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     # Paid: by the one that succeeded, with the frozen money.
@@ -54,7 +54,7 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     (PAID, seen(payment_intent_id=None), "no PaymentIntent of the order succeeded"),
     # The row's own is not shown: it may have succeeded, too.
     (PAID, seen(OTHER_DONE), "Stripe has no pi_1"),
-    (PAID, seen(OTHER_MONEY), "frozen are 10.99 EUR"),
+    (PAID, seen(MONEY_DIFFERS), "frozen are 10.99 EUR"),
     (PAID, seen(DONE, intent("processing", "pi_2")), "is processing pi_2"),
     # Again: nothing has succeeded, nothing else can.
     (RETRY, seen(OPEN), Reopen(cancel=False)),
@@ -83,7 +83,7 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     (SECOND, seen(DONE, OTHER_DONE), RefundSecond(OTHER_DONE)),
     (SECOND, seen(DONE, state=SUCCEEDED), "no other PaymentIntent"),
     (SECOND, seen(OPEN, OTHER_DONE), "nothing is second"),
-    (SECOND, seen(OTHER_MONEY, OTHER_DONE), "nothing is second"),
+    (SECOND, seen(MONEY_DIFFERS, OTHER_DONE), "nothing is second"),
     (
         SECOND,
         seen(DONE, OTHER_DONE, state=SUCCEEDED, refunded={"pi_1": 1099}),

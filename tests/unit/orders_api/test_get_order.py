@@ -63,7 +63,7 @@ def test_an_attempt_shows_the_advice(client: Client) -> None:
 
 
 def test_an_earlier_attempt_that_succeeded_late_has_paid(client: Client) -> None:
-    """The present attempt is shown as CANCELED: nothing confirms it any more."""
+    """The current attempt is shown as CANCELED: nothing confirms it any more."""
     order_id = client.placed()
     client.set_status(order_id, "PAYMENT_DECLINED")
     client.to(f"{order_id}/payments", OTHER_CARD)

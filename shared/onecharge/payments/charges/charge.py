@@ -118,7 +118,7 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
         intent = response.intent
         if response.is_replay:
             # A replay proves the PaymentIntent's id, not its current status.
-            intent = _looking_back(retrieve(intent.payment_intent_id, tools), tools)
+            intent = _with_refunds_and_disputes(retrieve(intent.payment_intent_id, tools), tools)
         if intent.takes_cards or not intent.is_open or row.cancel_requested_at:
             return intent
         # A confirm would decline every card. When this is replayed, card payments may be active again.
@@ -163,7 +163,7 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
     if failure and failure.kind is ResponseKind.DECLINED and not intent.error_code:
         # An update has cleared the error, and there was no charge: the response still says that it was declined.
         intent = replace(intent, error_code=failure.code or "card_declined")
-    return intent, ConfirmResult.UNANSWERED if refusal else _proved_by(failure), refusal
+    return intent, ConfirmResult.UNANSWERED if refusal else _confirm_result_of(failure), refusal
 
 
 def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools") -> Finalize | None:
@@ -176,7 +176,7 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools"
         found = tools.gateway.find_payment_intents(row.request, now=tools.instruments.now(), has_time=tools.has_time)
     except (LookupInconclusive, stripe.StripeError) as error:
         raise Release("lookup inconclusive", alarm=_cause_of(error)) from error
-    found = [_looking_back(each, tools) for each in found]
+    found = [_with_refunds_and_disputes(each, tools) for each in found]
     own_id = own.payment_intent_id if own else None
     others = {intent.payment_intent_id: intent for intent in found if intent.payment_intent_id != own_id}
     decision = tools.steps.decide_after_lookup(row, own, list(others.values()))
@@ -192,7 +192,7 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools"
     return decision
 
 
-def _looking_back(found: StripeIntent, tools: "ChargeTools") -> StripeIntent:
+def _with_refunds_and_disputes(found: StripeIntent, tools: "ChargeTools") -> StripeIntent:
     """With refunds and disputes, if it succeeded: the row that knew of them is lost."""
     if found.status != "succeeded":
         return found
@@ -312,7 +312,7 @@ def _refusal(row: Payment, failure: Failure, tools: ChargeTools, kept: Mapping[s
     return Finalize(state, code=code, stripe_message=failure.message, stripe_request_id=failure.request_id)
 
 
-def _proved_by(failure: Failure | None) -> ConfirmResult:
+def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
     """What the response to a confirm proves about this attempt."""
     # Stripe stores UNEXPECTED_STATE too: somebody else confirmed or canceled first, this confirm was not executed, and
     # its one key replays that from now on, even if the PaymentIntent is open again.

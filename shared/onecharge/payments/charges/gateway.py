@@ -112,7 +112,7 @@ class StripeGateway:
             )
         except stripe.StripeError as error:
             return _response_of(error, payment.payment_intent_id)
-        return _about(payment.payment_intent_id, intent)
+        return _response_for(payment.payment_intent_id, intent)
 
     def retrieve(self, payment_intent_id: str) -> StripeResponse:
         """The PaymentIntent as it is now, with its latest charge: an update clears the PaymentIntent's last error."""
@@ -120,7 +120,7 @@ class StripeGateway:
             intent = self.client.v1.payment_intents.retrieve(payment_intent_id, {"expand": ["latest_charge"]})
         except stripe.StripeError as error:
             return _response_of(error, payment_intent_id)
-        return _about(payment_intent_id, intent)
+        return _response_for(payment_intent_id, intent)
 
     def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse:
         """Cancel it; returns its final status, which may be `succeeded` if it is too late. Idempotent."""
@@ -130,7 +130,7 @@ class StripeGateway:
             response = _response_of(error, payment_intent_id)
             refused = response.failure and response.failure.kind is ResponseKind.UNEXPECTED_STATE
             return self.retrieve(payment_intent_id) if refused else response
-        return _about(payment_intent_id, intent)
+        return _response_for(payment_intent_id, intent)
 
     # ------------------------------------------------------------ lookup
 
@@ -315,7 +315,7 @@ def _id_of(expandable: Any) -> str | None:
     return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
 
 
-def _about(payment_intent_id: str | None, intent: Any) -> StripeResponse:
+def _response_for(payment_intent_id: str | None, intent: Any) -> StripeResponse:
     """The PaymentIntent that was asked for; another one would pay this order with another order's money."""
     if getattr(intent, "id", None) != payment_intent_id:
         return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))

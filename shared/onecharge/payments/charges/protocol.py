@@ -33,7 +33,7 @@ UNPAID_STATES = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentStat
 CLOSED_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
 """No attempt follows: none claims the row any more."""
 
-OTHER_MONEY = "amount or currency differs from the frozen request"
+MONEY_DIFFERS = "amount or currency differs from the frozen request"
 SEVERAL_SUCCEEDED = "several PaymentIntents of the order succeeded"
 """Reasons of NEEDS_REVIEW with which a customer may have paid too much."""
 
@@ -192,7 +192,7 @@ class StripeIntent:
         """Whether a person canceled it, as fraudulent, say. We cancel as `abandoned`, Stripe itself as `automatic`."""
         return self.status == "canceled" and self.cancellation_reason not in (*CancelReason, "automatic")
 
-    def has_other_money(self, request: FrozenRequest) -> bool:
+    def money_differs_from(self, request: FrozenRequest) -> bool:
         """Whether its amount or currency is not what was frozen."""
         return (self.amount_minor, self.currency) != (request.amount_minor, request.currency)
 
@@ -278,7 +278,7 @@ class Finalize:
             return Cause.CHARGE_DISPUTED
         if self.state is not PaymentState.NEEDS_REVIEW:
             return None
-        return Cause.MONEY_DIFFERS if self.code in (OTHER_MONEY, SEVERAL_SUCCEEDED) else Cause.NEEDS_REVIEW
+        return Cause.MONEY_DIFFERS if self.code in (MONEY_DIFFERS, SEVERAL_SUCCEEDED) else Cause.NEEDS_REVIEW
 
 
 @dataclass(frozen=True)
@@ -336,8 +336,8 @@ def decide(
     """What to do next with a claimed row, by the status of its PaymentIntent (None: the row has none)."""
     if intent is None:
         return Create(payment.generation)
-    if intent.has_other_money(payment.request):
-        return _review(intent, OTHER_MONEY)
+    if intent.money_differs_from(payment.request):
+        return _review(intent, MONEY_DIFFERS)
     # Whether the 3-D Secure challenge that the PaymentIntent may wait for is this attempt's.
     is_own_action = confirm_result is ConfirmResult.ANSWERED or intent.payment_method in (None, payment.payment_method)
     abandon = Cancel(CancelReason.ABANDONED, intent.payment_intent_id)
@@ -346,8 +346,8 @@ def decide(
             return _finalize(PaymentState.SUCCEEDED, intent)
         case "canceled" if intent.is_canceled_by_customer:
             return _finalize(PaymentState.CANCELED, intent)
-        case "canceled" if is_stopped(payment, intent):
-            return stop(intent)
+        case "canceled" if is_stopped_by_hand(payment, intent):
+            return review_of_stopped(intent)
         case "canceled":
             # Not simply one more: every worker has to arrive at the same generation, and so at the same key.
             return Create(max(payment.generation, intent.generation + 1))
@@ -367,7 +367,7 @@ def decide(
             return Confirm() if confirm_result is ConfirmResult.UNANSWERED else abandon
 
 
-def is_stopped(payment: Payment, intent: StripeIntent) -> bool:
+def is_stopped_by_hand(payment: Payment, intent: StripeIntent) -> bool:
     """Whether the order must not be charged without a person, because a person canceled this PaymentIntent at Stripe.
 
     A next generation would charge what was canceled as fraudulent. Two decisions of people go further: `retry`, which
@@ -407,8 +407,8 @@ def decide_after_lookup(
     if len(succeeded) > 1:
         return _review(succeeded[0], SEVERAL_SUCCEEDED)
     if succeeded:
-        is_other = succeeded[0].has_other_money(payment.request)
-        return _review(succeeded[0], OTHER_MONEY) if is_other else _finalize(PaymentState.SUCCEEDED, succeeded[0])
+        is_other = succeeded[0].money_differs_from(payment.request)
+        return _review(succeeded[0], MONEY_DIFFERS) if is_other else _finalize(PaymentState.SUCCEEDED, succeeded[0])
     if any(intent.status not in ("canceled", "processing") and not intent.is_open for intent in others):
         return Finalize(PaymentState.NEEDS_REVIEW, code="a PaymentIntent of an unexpected status")
     if any(intent.status == "processing" for intent in others):
@@ -417,8 +417,8 @@ def decide_after_lookup(
         return CancelFound(still_open)
     if canceled:
         return _finalize(PaymentState.CANCELED, canceled[0])
-    stopped = [intent for intent in others if is_stopped(payment, intent)]
-    return stop(stopped[0]) if stopped else None
+    stopped = [intent for intent in others if is_stopped_by_hand(payment, intent)]
+    return review_of_stopped(stopped[0]) if stopped else None
 
 
 def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
@@ -436,7 +436,7 @@ def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
     )
 
 
-def stop(intent: StripeIntent) -> Finalize:
+def review_of_stopped(intent: StripeIntent) -> Finalize:
     """A person canceled the PaymentIntent at Stripe: a person decides whether the order is charged all the same."""
     return _review(intent, f"canceled at Stripe: {intent.cancellation_reason or 'no reason'}")
 

@@ -112,7 +112,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             condition=_CLAIMABLE,
             names=attempt_names(attempt),
         )
-        return Claimed(payment) if is_claimed else refusal_of(payment, attempt)
+        return Claimed(payment) if is_claimed else why_not_claimed(payment, attempt)
 
     def request_cancel(
         self, request: FrozenRequest, *, attempt: int, payment_method: str, correlation_id: str, now: int
@@ -381,7 +381,7 @@ def _lease(order_id: str, owner: str, now: int, lease_seconds: int) -> dict[str,
     }
 
 
-def refusal_of(payment: Payment, attempt: int) -> HeldByAnother | AlreadyEnded[Payment] | Superseded[Payment]:
+def why_not_claimed(payment: Payment, attempt: int) -> HeldByAnother | AlreadyEnded[Payment] | Superseded[Payment]:
     """Why the row cannot be claimed for this attempt: or, if it is not final for it, until when another may hold it."""
     if payment.state in CLOSED_STATES:
         return AlreadyEnded(payment)

@@ -202,7 +202,7 @@ class RefundResponseKind(StrEnum):
     MADE = "succeeded, pending"
     RETURNED = "failed, canceled"
     REQUIRES_ACTION = "requires_action, or a status that is not known"
-    OTHER_MONEY = "another amount or currency"
+    MONEY_DIFFERS = "another amount or currency"
     SEVERAL = "several refunds of one id"
     REFUSED = "charge_already_refunded, charge_disputed, more than is left, an amount that Stripe does not take"
     UNKNOWN = "no answer, 409, 424, 429, 500, 502, 503, 504"
@@ -250,7 +250,7 @@ REFUND_RULES: Mapping[RefundResponseKind, RefundRule] = {
     # The customer has to be paid in another way: a person has to see it.
     RefundResponseKind.RETURNED: RefundRule(RefundAction.FINALIZE, RefundState.FAILED, alarm=Cause.REFUND_FAILED),
     RefundResponseKind.REQUIRES_ACTION: _REVIEW,
-    RefundResponseKind.OTHER_MONEY: _REVIEW,
+    RefundResponseKind.MONEY_DIFFERS: _REVIEW,
     RefundResponseKind.SEVERAL: _REVIEW,
     # The amount was reserved for this refund: somebody refunded outside this protocol.
     RefundResponseKind.REFUSED: RefundRule(
@@ -367,7 +367,7 @@ def decide(refund: Refund, found: Sequence[FoundRefund], *, now: int, failure: F
 def kind_of_refund(request: FrozenRefund, found: FoundRefund) -> RefundResponseKind:
     """Which kind of response a refund is, by its status and its amount."""
     if (found.amount_minor, found.currency) != (request.amount_minor, request.currency):
-        return RefundResponseKind.OTHER_MONEY
+        return RefundResponseKind.MONEY_DIFFERS
     match found.status:
         case "succeeded" | "pending":
             return RefundResponseKind.MADE
