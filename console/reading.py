@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from itertools import batched
 from threading import Lock
 from typing import Any
@@ -138,7 +139,15 @@ class Reader:
             # It was placed before the console began to look.
             placed = datetime.fromisoformat(facts.order.placed_at).timestamp()
             lines = by_order(self._read_log(placed - 60, placed + 3600)).get(order_id, [])
-        return OrderSeen(facts, timeline(facts, lines, self._keys(facts)), diagnose(facts))
+        return OrderSeen(
+            facts, timeline(facts, lines, self._keys(facts), hidden_seconds=self._hidden_seconds), diagnose(facts)
+        )
+
+    @cached_property
+    def _hidden_seconds(self) -> int:
+        queue = self.stack.resource("PaymentsQueue")
+        answer = self.stack.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["VisibilityTimeout"])
+        return int(answer["Attributes"]["VisibilityTimeout"])
 
     def _keys(self, facts: Facts) -> dict[str, str]:
         """By charge, the idempotency key of the request that made it: Stripe's events name it."""

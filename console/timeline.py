@@ -58,6 +58,8 @@ class Moment:
     kind: Kind = Kind.PLAIN
     details: Mapping[str, Any] = field(default_factory=dict)
     """The item, message, request or line, as it was."""
+    is_exact: bool = True
+    """Whether its time has milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Row:
     """How long nothing has happened before, if it is worth saying; else 0."""
     leased_before: frozenset[str]
     """Who had the lease meanwhile."""
+    is_exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,12 +102,13 @@ class Timeline:
         return [moment for row in self.rows for moment in row.cells.values()]
 
 
-def timeline(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str]) -> Timeline:
+def timeline(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str], *, hidden_seconds: int = 0) -> Timeline:
     """The earliest moment first.
 
     Args:
         lines: the order's, the earliest first.
         keys: the idempotency key of the request that made a charge, by the charge's id.
+        hidden_seconds: the payments queue's visibility timeout.
     """
     workers = _worker_lanes(lines)
     leases = list(_leases(lines, workers, facts.now))
@@ -112,6 +116,7 @@ def timeline(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str]) -> Ti
         *_of_customer(facts, lines),
         *_of_lines(lines, workers),
         *_expired(leases, facts.now),
+        *_hidden(lines, hidden_seconds, facts.now),
         *_of_stripe(facts, lines, keys),
         *_of_others(facts),
         *_next(facts),
@@ -129,7 +134,14 @@ def _rows(moments: Sequence[Moment], lanes: Sequence[str], leases: Sequence[Leas
             passed = first - last if last is not None else 0.0
             cells = {moment.lane: moment for moment in together}
             before = _leased(leases, first - passed, first - passed) & _leased(leases, first, first)
-            yield Row(first, cells, _leased(leases, first, end), passed if passed >= GAP_SECONDS else 0.0, before)
+            yield Row(
+                first,
+                cells,
+                _leased(leases, first, end),
+                passed if passed >= GAP_SECONDS else 0.0,
+                before,
+                together[0].is_exact,
+            )
             together, last = [], end
         if each:
             together.append(each)
@@ -299,6 +311,24 @@ def _expired(leases: Iterable[Lease], now: float) -> Iterator[Moment]:
             yield Moment(each.ends, each.lane, "lease expired: the next delivery can claim the row", Kind.WAITS)
 
 
+def _hidden(lines: Sequence[Line], hidden_seconds: int, now: float) -> Iterator[Moment]:
+    """The message of a worker that died is visible again once the timeout that it was received with is over."""
+    for index, line in enumerate(lines):
+        later = lines[index + 1 :]
+        if line.message != _CLAIMED or any(_ends(each, line) for each in later) or not line.delivery:
+            continue
+        message_id, count = line.delivery
+        was_received_again = any(
+            each.delivery and each.delivery[0] == message_id and each.delivery[1] > count for each in later
+        )
+        visible_at = line.at + hidden_seconds
+        if not was_received_again and now < visible_at and any(each.message == TIMED_OUT for each in later):
+            what = (
+                f"waits until {clock_of(visible_at)}, because the message is hidden until its visibility timeout ends"
+            )
+            yield Moment(visible_at, QUEUE, what, Kind.WAITS, {"message_id": message_id, "receive_count": count})
+
+
 # ---------------------------------------------------------------- from Stripe, and what explain knows
 
 
@@ -316,9 +346,12 @@ def _of_stripe(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str]) -> 
             paid = charge.status == "succeeded"
             money = as_money(charge.amount, charge.currency.upper())
             what = f"{'CHARGED' if paid else f'charge {charge.status}'}: {money}, {short(charge.id)}"
+            is_exact = bool(answered and is_its_answer)
             details = {"charge": charge.id, "payment_intent": intent.intent.payment_intent_id, "idempotency_key": key}
             code = getattr(charge, "failure_code", None)
-            yield Moment(at, STRIPE, what, Kind.MONEY if paid else Kind.FAILED, {**details, "failure_code": code})
+            yield Moment(
+                at, STRIPE, what, Kind.MONEY if paid else Kind.FAILED, {**details, "failure_code": code}, is_exact
+            )
         if intent.canceled_at is not None:
             why = intent.intent.cancellation_reason or "no reason"
             yield Moment(

@@ -84,7 +84,15 @@ class Pages:
         seen: OrderSeen = self.reader.order(order_id)
         states = [dict(zip(("where", "state", "more"), each, strict=True)) for each in explain.states(seen.facts)]
         charges = sum(charge.status == "succeeded" for each in seen.facts.stripe.intents for charge in each.charges)
-        return {"order_id": order_id, "seen": seen, "states": states, "charges": charges, "now": seen.facts.now}
+        fixes = [explain.with_names(each.fix, self.reader.stack) if each.fix else "" for each in seen.findings]
+        return {
+            "order_id": order_id,
+            "fixes": fixes,
+            "seen": seen,
+            "states": states,
+            "charges": charges,
+            "now": seen.facts.now,
+        }
 
     def page(self, name: str, **given: Any) -> str:
         """A whole page."""

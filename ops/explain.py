@@ -92,11 +92,11 @@ def _described(finding: Finding, now: int, stack: Stack) -> dict[str, Any]:
         "detail": finding.detail,
         "next": asdict(finding.next) if finding.next else None,
         "moves": f"{mover}{by}" if mover else None,
-        "fix": _with_names(finding.fix, stack) if finding.fix else None,
+        "fix": with_names(finding.fix, stack) if finding.fix else None,
     }
 
 
-def _with_names(fix: str, stack: Stack) -> str:
+def with_names(fix: str, stack: Stack) -> str:
     """The command with the names of this stack: `$(RepublishFunction)` is a logical id."""
     named = re.sub(r"\$\((\w+)\)", lambda logical: stack.resource(logical[1]), fix)
     return named.replace("python -m ops ", f"python -m ops --stack {stack.name} ") if not stack.is_local else named

@@ -239,6 +239,16 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
     assert "receive count 2" in texts[stored + 4]
 
 
+def test_the_message_of_a_dead_worker_says_until_when_it_is_hidden() -> None:
+    """Once it is received again, the next delivery says the rest."""
+    lines = lines_of(*BEGUN, timed_out(13))
+    [last] = [each for each in timeline(facts(now=T0 + 20), lines, {}, hidden_seconds=72).moments if each.at > T0 + 20]
+    assert last.what.startswith("waits until 06:14:13, because the message is hidden")
+    again = powertools(80, "payment claimed", row=ROW, message_id="m1", receive_count=2)
+    later = timeline(facts(now=T0 + 81), lines_of(*BEGUN, timed_out(13), again), {}, hidden_seconds=72)
+    assert not any("hidden" in each.what for each in later.moments)
+
+
 def test_a_replay_is_marked_and_a_wait_says_why() -> None:
     """The answer was lost, the order waits, and the same key has the stored answer replayed."""
     lost = request(
