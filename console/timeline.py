@@ -195,7 +195,17 @@ def _of_lines(lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Mom
             lane = QUEUE
         if not line.message.startswith("response replayed"):
             what, kind = _said(line, why)
-            yield Moment(line.at, lane, what, kind, line.fields)
+            yield Moment(line.at, lane, what, kind, _by_interest(line.fields))
+
+
+def _by_interest(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a line, what every line has last."""
+    return {name: fields[name] for name in sorted(fields, key=lambda name: (name in _OF_EVERY_LINE, name != "row"))}
+
+
+_OF_EVERY_LINE = frozenset(
+    {"level", "location", "message", "timestamp", "service", "order_id", "correlation_id", "xray_trace_id"}
+)
 
 
 def _said(line: Line, why: str) -> tuple[str, Kind]:
@@ -342,7 +352,7 @@ def _of_stripe(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str]) -> 
             key = keys.get(charge.id)
             answered = first_answers.get(key or "")
             is_its_answer = answered is not None and charge.created <= answered < charge.created + 30
-            at = answered - 0.0002 if answered and is_its_answer else charge.created + 0.999
+            at = answered - 0.0002 if answered and is_its_answer else _end_of_second(charge.created, lines)
             paid = charge.status == "succeeded"
             money = as_money(charge.amount, charge.currency.upper())
             what = f"{'CHARGED' if paid else f'charge {charge.status}'}: {money}, {short(charge.id)}"
@@ -361,6 +371,13 @@ def _of_stripe(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str]) -> 
                 Kind.FAILED,
                 {"payment_intent": intent.intent.payment_intent_id},
             )
+
+
+def _end_of_second(second: int, lines: Sequence[Line]) -> float:
+    """But before the webhook that reports it."""
+    return min(
+        [second + 0.999, *(line.at - 0.0002 for line in lines if line.service == "stripe_webhook" and line.at > second)]
+    )
 
 
 def _of_others(facts: Facts) -> Iterator[Moment]:

@@ -239,6 +239,13 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
     assert "receive count 2" in texts[stored + 4]
 
 
+def test_a_charge_comes_before_the_webhook_that_reports_it() -> None:
+    """Stripe says its second, and the webhook may arrive within it."""
+    webhook = powertools(1.6, "event processed", service="stripe_webhook", worker="h", event_type="charge.succeeded")
+    texts = [what for _, what in said(shown(*BEGUN, webhook, charged_at=T0 + 1))]
+    assert texts.index("CHARGED: 25.00 EUR, ch_1") + 1 == texts.index("webhook: charge succeeded")
+
+
 def test_the_message_of_a_dead_worker_says_until_when_it_is_hidden() -> None:
     """Once it is received again, the next delivery says the rest."""
     lines = lines_of(*BEGUN, timed_out(13))
