@@ -31,6 +31,7 @@ ROWS_MAX = 200
 """Orders whose items are read; DynamoDB reads a hundred at once."""
 CHARGES_MAX = 2_000
 _EVENTS_MAX = 300
+_EVENTS_OF_A_PAGE = 10_000
 _FRESH_SECONDS = 1.0
 _SURROUNDINGS_SECONDS = 15.0
 """The DLQs among them, whose messages are hidden for the moment of a read."""
@@ -72,15 +73,19 @@ class Reader:
 
     def _look(self, now: float) -> Seen:
         since = max(self.since, self._read_until - _LATE_SECONDS)
-        for line in self._read_log(since, now):
-            self._lines.append(line)
-        self._read_until = now
+        read = list(self._read_log(since, now))
+        self._lines.extend(line for digest, _, line in read if line and digest not in self._known)
+        # The next look begins before the end of this one, and not before its beginning.
+        self._known = {digest for digest, _, _ in read}
+        # The emulator returns no token for what is left.
+        self._read_until = now if len(read) < _EVENTS_OF_A_PAGE else read[-1][1]
         lines = by_order(self._lines)
         charges, is_complete = self._charges()
         newest = sorted(lines, key=lambda order_id: -lines[order_id][-1].at)[:ROWS_MAX]
         return Seen(now, lines, self._stored([*newest, *_missing(charges, newest)]), charges, is_complete)
 
-    def _read_log(self, since: float, until: float) -> Iterator[Line]:
+    def _read_log(self, since: float, until: float) -> Iterator[tuple[str, float, Line | None]]:
+        """Each event of that time: what tells it from all others, when it was received, and its line, if it has one."""
         pages = (
             self.stack.client("logs")
             .get_paginator("filter_log_events")
@@ -94,10 +99,7 @@ class Reader:
         for event in (each for page in pages for each in page["events"]):
             text = f"{event['timestamp']} {event.get('logStreamName')} {event['message']}"
             digest = event.get("eventId") or hashlib.sha256(text.encode()).hexdigest()
-            if digest not in self._known:
-                self._known.add(digest)
-                if line := line_of(event):
-                    yield line
+            yield digest, event["timestamp"] / 1000, line_of(event)
 
     def _stored(self, order_ids: Sequence[str]) -> dict[str, Stored]:
         orders, payments = self._items("OrdersTable", order_ids), self._items("PaymentsTable", order_ids)
@@ -138,7 +140,8 @@ class Reader:
         if not lines and facts.order:
             # It was placed before the console began to look.
             placed = datetime.fromisoformat(facts.order.placed_at).timestamp()
-            lines = by_order(self._read_log(placed - 60, placed + 3600)).get(order_id, [])
+            read = self._read_log(placed - 60, placed + 3600)
+            lines = by_order(line for _, _, line in read if line).get(order_id, [])
         return OrderSeen(
             facts, timeline(facts, lines, self._keys(facts), hidden_seconds=self._hidden_seconds), diagnose(facts)
         )

@@ -34,11 +34,13 @@ class Page:
     def press(self, name: str, **form: str) -> str:
         """Returns the order whose timeline it leads to; nothing if it leads to the list."""
         token = re.findall(r'name="token" value="([^"]+)"', self.http.get("/").text)[0]
-        response = self.http.post(
-            f"/breaks/{name}",
-            data={"token": token, **form},
-            headers={"Origin": f"http://{HOST}"},
-            follow_redirects=False,
+        headers = {"Origin": f"http://{HOST}"}
+        # What is refused as long as messages are under way is pressed again.
+        response = eventually(
+            lambda: self.http.post(
+                f"/breaks/{name}", data={"token": token, **form}, headers=headers, follow_redirects=False
+            ),
+            lambda response: response.status_code == 303,
         )
         assert response.status_code == 303, response.text
         return response.headers["Location"].partition("?")[0].rpartition("/")[2]
