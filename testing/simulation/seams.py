@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from onecharge.contract.events import Event, PaymentOutcomeEvent
+from onecharge.contract.events import Event, EventType, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.ids import order_id_of
 from onecharge.orders.schema import StoredOrder
@@ -192,7 +192,8 @@ class SeamWorld:
         if self.faults_on and self.choices.happens(self.scenario.lost_records):
             self.note(f"lost: {event.id}", "record lost")
             # republish asks only for what waits; of anything else a person has to know (failed records, in S3).
-            self.is_untold |= self._order is None or self._order.status not in WAITING
+            waits = self._order is not None and self._order.status in WAITING
+            self.is_untold |= not waits or event.type == EventType.PAYMENT_SUCCEEDED  # One before it may come.
         else:
             self.publish([event])
 
