@@ -31,6 +31,7 @@ _LANES = {
     "update_order": ORDERS,
     "publish_events": QUEUE,
     "stripe_webhook": STRIPE,
+    "reconcile": STRIPE,
     "republish": QUEUE,
 }
 _CLAIMED = "payment claimed"
@@ -242,8 +243,10 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
         case message if message.startswith("duplicate ignored"):
             state = f"the row is {row['state']} at attempt {row['attempt']}" if row else "the attempt has ended"
             return f"claim refused: {state}; the duplicate is deleted", Kind.REFUSED
+        case "payment finalized as Stripe shows it":
+            return f"{line.service} finalized the row: {fields.get('state')}", Kind.GRANTED
         case message:
-            return message, Kind.FAILED if fields.get("level") == "ERROR" else Kind.PLAIN
+            return f"{line.service}: {message}", Kind.FAILED if fields.get("level") == "ERROR" else Kind.PLAIN
 
 
 _VERBS = {

@@ -239,6 +239,17 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
     assert "receive count 2" in texts[stored + 4]
 
 
+def test_a_line_that_has_no_sentence_of_its_own_is_shown_as_it_is() -> None:
+    """With the function that wrote it; what reconcile or a webhook finalizes is in Stripe's lane, which it follows."""
+    other = powertools(3, "refund updated", service="update_order", worker="u")
+    finalized = powertools(
+        4, "payment finalized as Stripe shows it", service="reconcile", worker="r", state="SUCCEEDED"
+    )
+    found = said(shown(*BEGUN, other, finalized))
+    assert (ORDERS, "update_order: refund updated") in found
+    assert (STRIPE, "reconcile finalized the row: SUCCEEDED") in found
+
+
 def test_a_charge_comes_before_the_webhook_that_reports_it() -> None:
     """Stripe says its second, and the webhook may arrive within it."""
     webhook = powertools(1.6, "event processed", service="stripe_webhook", worker="h", event_type="charge.succeeded")
