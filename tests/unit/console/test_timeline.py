@@ -227,6 +227,7 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
     dead, next_one = made.leases
     assert (dead.lane, dead.ends, dead.expired) == ("worker A", T0 + 17, True)
     assert (next_one.lane, next_one.ends, next_one.expired) == ("worker B", T0 + 80.2, False)
+    assert {row.at > T0 + 17 for row in made.rows if "worker A" in row.leased} == {False}
     texts = [what for _, what in said(made)]
     stored = texts.index("id stored before the confirm: pi_1111…")
     assert texts[stored + 1 : stored + 4] == [
