@@ -44,7 +44,8 @@ def test_a_built_function_handles_its_sample_events(function: str, stack: Stack,
     logical_id = logical_id_of(function)
     functions = stack.aws.client("lambda").list_functions()["Functions"]
     [deployed] = [each for each in functions if f"-{logical_id}-" in each["FunctionName"]]
-    layers = [each["Arn"].split(":")[6] for each in deployed["Layers"]]
+    # Named after the stack: `onecharge-shared` is what SharedLayer was built as.
+    layers = [f"{each['Arn'].split(':')[6].rpartition('-')[2].title()}Layer" for each in deployed["Layers"]]
     roots = [stack_dir / "build" / name for name in (logical_id, *(f"{layer}/python" for layer in layers))]
     python = Path(sys.base_prefix) / "bin/python3.13"  # without the packages of this environment
     done = subprocess.run(
