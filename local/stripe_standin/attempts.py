@@ -75,6 +75,8 @@ def attempt(
         case RequiresAuthentication():
             if request.parameters.get("error_on_requires_action") == "true" or _off_session(request.parameters):
                 raise _decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
+            uses_sdk = request.parameters.get("use_stripe_sdk") == "true"
+            intent.redirects_to = None if uses_sdk else request.parameters.get("return_url")
             intent.status = "requires_action"
             emit_change(account, intent, "requires_action")
 

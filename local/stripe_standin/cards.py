@@ -145,3 +145,27 @@ TEST_CARDS: Mapping[str, Card] = {
     "pm_card_threeDSecureOptional": Card(last4="3055"),
     "pm_card_amex_threeDSecureNotSupported": Card(brand="amex", last4="0005"),
 }
+
+CARD_NUMBERS: Mapping[str, str] = {
+    "4242424242424242": "pm_card_visa",
+    "4000056655665556": "pm_card_visa_debit",
+    "5555555555554444": "pm_card_mastercard",
+    "378282246310005": "pm_card_amex",
+    "4000000000000002": "pm_card_chargeDeclined",
+    "4000000000009995": "pm_card_chargeDeclinedInsufficientFunds",
+    "4000000000009987": "pm_card_visa_chargeDeclinedLostCard",
+    "4000000000009979": "pm_card_visa_chargeDeclinedStolenCard",
+    "4000000000000069": "pm_card_chargeDeclinedExpiredCard",
+    "4000000000000127": "pm_card_chargeDeclinedIncorrectCvc",
+    "4000000000000119": "pm_card_chargeDeclinedProcessingError",
+    "4000000000006975": "pm_card_visa_chargeDeclinedVelocityLimitExceeded",
+    "4100000000000019": "pm_card_radarBlock",
+    "4000000000000259": "pm_card_createDispute",
+    "4000000000007726": "pm_card_pendingRefund",
+    "4000000000005126": "pm_card_refundFail",
+    "4000002760003184": "pm_card_authenticationRequired",
+    "4000008260003178": "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds",
+    "4000000000003220": "pm_card_threeDSecure2Required",
+    "4000008400001629": "pm_card_threeDSecureRequiredChargeDeclined",
+}
+"""The test cards that a customer can type into a card form (Stripe documentation, "Testing")."""

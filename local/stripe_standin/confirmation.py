@@ -9,8 +9,8 @@ from typing import Any
 from local.stripe_standin import payment_methods
 from local.stripe_standin.account import API_VERSION, Account
 from local.stripe_standin.amounts import amount_to_charge, currency_of
-from local.stripe_standin.attempts import attempt
-from local.stripe_standin.errors import ApiError, invalid
+from local.stripe_standin.attempts import attempt, authenticate
+from local.stripe_standin.errors import ApiError, invalid, missing
 from local.stripe_standin.messages import Request
 from local.stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
 from local.stripe_standin.payment_intents import PaymentIntent, cancel_now, emit_change, find, unexpected_state
@@ -18,7 +18,7 @@ from local.stripe_standin.payment_methods import PaymentMethod
 
 CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_action")
 
-_CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email"
+_CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email|use_stripe_sdk"
 _CREATE = (
     r"amount|currency|confirm|customer|description|capture_method|confirmation_method|(allowed_)?payment_method_types\[\d*\]"
     r"|automatic_payment_methods\[(enabled|allow_redirects)\]"
@@ -62,6 +62,16 @@ def confirm(account: Account, request: Request, identifier: str, *, stays_proces
     _count_confirm(account, intent)
     intent.receipt_email = parameters.get("receipt_email", intent.receipt_email)
     attempt(account, intent, method, request, stays_processing=stays_processing)
+    return intent.as_json()
+
+
+def challenge(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """The customer's answer to 3-D Secure, which the stub of Stripe.js sends. Stripe's own endpoint is not public."""
+    parameters = allow(request, "client_secret|succeed")
+    intent = find(account, identifier)
+    if parameters.get("client_secret") != intent.client_secret:
+        raise missing("payment_intent", identifier, "intent")
+    authenticate(account, intent, succeed=boolean(parameters, "succeed"))
     return intent.as_json()
 
 

@@ -39,6 +39,11 @@ ACCOUNT_ID = "acct_standin"
 """The account of every API key that `assign_key` has not moved."""
 
 _API_KEYS = re.compile(r"[sr]k_test_.+")
+_PUBLISHABLE_KEYS = re.compile(r"pk_test_.+")
+_OF_A_PAGE = re.compile(
+    r"POST /v1/payment_methods|GET /v1/payment_intents/pi_[^/]+|POST /v1/payment_intents/pi_[^/]+/challenge"
+)
+"""What a publishable key may request (Stripe documentation, "API keys")."""
 _VERSIONS = re.compile(r"\d{4}-\d{2}-\d{2}(\.[a-z_]+)?")
 
 Handler = Callable[..., dict[str, Any]]
@@ -51,6 +56,7 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", f"payment_intents/{_ID}"): payment_intents.update,
     ("POST", f"payment_intents/{_ID}/confirm"): confirmation.confirm,
     ("POST", f"payment_intents/{_ID}/cancel"): payment_intents.cancel,
+    ("POST", f"payment_intents/{_ID}/challenge"): confirmation.challenge,
     ("POST", "payment_methods"): payment_methods.create,
     ("GET", f"payment_methods/{_ID}"): payment_methods.retrieve,
     ("POST", f"payment_methods/{_ID}/attach"): payment_methods.attach,
@@ -172,8 +178,12 @@ class StripeEngine:
     def _account_for(self, request: Request) -> Account:
         api_key = request.api_key or ""
         account_id = self._account_of_key.get(api_key, ACCOUNT_ID)
-        if not _API_KEYS.fullmatch(api_key):
+        is_of_a_page = _PUBLISHABLE_KEYS.fullmatch(api_key) is not None
+        if not is_of_a_page and not _API_KEYS.fullmatch(api_key):
             raise ApiError(401, "invalid_request_error", "Invalid API Key provided.")
+        if is_of_a_page and not _OF_A_PAGE.fullmatch(f"{request.method} {request.path}"):
+            text = "This API call cannot be made with a publishable API key. Please use a secret API key."
+            raise ApiError(401, "invalid_request_error", text, code="secret_key_required")
         if account_id is None:
             raise ApiError(401, "invalid_request_error", "Expired API Key provided.", code="api_key_expired")
         return self.accounts[account_id]

@@ -28,6 +28,11 @@ class Request:
         return f"{self.method} /{'/'.join(masked)}"
 
     @property
+    def is_of_a_page(self) -> bool:
+        """Whether it has a publishable key, which anyone can read in a page."""
+        return (self.api_key or "").startswith("pk_")
+
+    @property
     def uses_idempotency_key(self) -> bool:
         """Stripe ignores the key of a GET or DELETE."""
         return self.method == "POST" and bool(self.idempotency_key)

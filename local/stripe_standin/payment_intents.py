@@ -40,6 +40,7 @@ class PaymentIntent:
     automatic_payment_methods: dict[str, Any] | None = None
     allowed_payment_method_types: list[str] | None = None
     payment_method_types: list[str] = field(default_factory=lambda: ["card"])
+    redirects_to: str | None = None
     confirms: int = 0
     updated: float = 0
 
@@ -58,7 +59,7 @@ class PaymentIntent:
             "canceled_at": self.canceled_at,
             "cancellation_reason": self.cancellation_reason,
             "capture_method": "automatic_async",
-            "client_secret": f"{self.id}_secret_{digest(self.id)[:25]}",
+            "client_secret": self.client_secret,
             "confirmation_method": "automatic",
             "created": self.created,
             "currency": self.currency,
@@ -68,7 +69,7 @@ class PaymentIntent:
             "latest_charge": self.latest_charge,
             "livemode": False,
             "metadata": dict(self.metadata),
-            "next_action": {"type": "use_stripe_sdk", "use_stripe_sdk": {}} if requires_action else None,
+            "next_action": self._next_action() if requires_action else None,
             "payment_method": self.payment_method,
             "payment_method_options": {
                 "card": {
@@ -82,6 +83,17 @@ class PaymentIntent:
             "receipt_email": self.receipt_email,
             "status": self.status,
         }
+
+    def _next_action(self) -> dict[str, Any]:
+        """How the customer authenticates: in the page, by Stripe.js, or on a page of their bank's."""
+        if self.redirects_to is None:
+            return {"type": "use_stripe_sdk", "use_stripe_sdk": {}}
+        redirect = {"url": f"https://hooks.stripe.com/3d_secure_2/{self.id}", "return_url": self.redirects_to}
+        return {"type": "redirect_to_url", "redirect_to_url": redirect}
+
+    @property
+    def client_secret(self) -> str:
+        return f"{self.id}_secret_{digest(self.id)[:25]}"
 
     @property
     def may_redirect(self) -> bool:
@@ -128,8 +140,12 @@ def cancel_now(account: Account, intent: PaymentIntent, reason: str | None) -> N
 
 
 def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    allow(request)
-    return find(account, identifier).as_json()
+    """GET /v1/payment_intents/{id}. A publishable key needs the client secret."""
+    parameters = allow(request, "client_secret")
+    intent = find(account, identifier)
+    if request.is_of_a_page and parameters.get("client_secret") != intent.client_secret:
+        raise missing("payment_intent", identifier, "intent")
+    return intent.as_json()
 
 
 def find(account: Account, identifier: str, *, param: str = "intent") -> PaymentIntent:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from local.stripe_standin.account import Account
-from local.stripe_standin.cards import TEST_CARDS, Card, Declines
+from local.stripe_standin.cards import CARD_NUMBERS, TEST_CARDS, Card, Declines
 from local.stripe_standin.errors import ApiError, invalid, missing, missing_parameter, refused
 from local.stripe_standin.messages import Request
 from local.stripe_standin.parameters import METADATA, allow, metadata_of
@@ -84,17 +84,33 @@ class PaymentMethod:
 
 
 def create(account: Account, request: Request) -> dict[str, Any]:
-    """POST /v1/payment_methods with one of Stripe's test tokens: tok_visa behaves like pm_card_visa."""
-    parameters = allow(request, r"type|card\[token\]", METADATA)
+    """POST /v1/payment_methods with one of Stripe's test tokens: tok_visa behaves like pm_card_visa.
+
+    A page sends the number that its customer has typed, with a publishable key.
+    """
+    parameters = allow(request, r"type|card\[(token|number|exp_month|exp_year|cvc)\]", METADATA)
     if parameters.get("type") != "card":
         raise invalid("The stand-in supports cards only.", param="type")
+    method = new(account, _typed(parameters) if request.is_of_a_page else _tokenized(parameters))
+    method.metadata = metadata_of(parameters)
+    return method.as_json()
+
+
+def _typed(parameters: Mapping[str, str]) -> str:
+    name = CARD_NUMBERS.get(parameters.get("card[number]", ""))
+    if name is None:
+        raise ApiError(402, "card_error", "Your card number is incorrect.", code="incorrect_number", param="number")
+    return name
+
+
+def _tokenized(parameters: Mapping[str, str]) -> str:
+    if "card[number]" in parameters:
+        raise invalid("Sending credit card numbers directly to the Stripe API is generally unsafe.")
     token = parameters.get("card[token]", "")
     name = f"pm_card_{token.removeprefix('tok_')}"
     if not token.startswith("tok_") or name not in TEST_CARDS:
         raise missing_parameter("token", token, "card[token]")
-    method = new(account, name)
-    method.metadata = metadata_of(parameters)
-    return method.as_json()
+    return name
 
 
 def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:

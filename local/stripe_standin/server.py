@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
@@ -26,6 +27,13 @@ from local.stripe_standin.messages import Request, Response, Ticket
 from local.stripe_standin.webhook_endpoints import signature
 
 ADMIN_PREFIX = "/_standin/"
+_BROWSER = Path(__file__).with_name("browser")
+_BROWSER_FILES = {
+    "/stripe.js": (_BROWSER / "stripe.js", "text/javascript"),
+    **{f"/stripe_js/{name}.html": (_BROWSER / f"{name}.html", "text/html") for name in ("card", "challenge")},
+    "/stripe_js/frame.js": (_BROWSER / "frame.js", "text/javascript"),
+}
+"""A stub of Stripe.js, and what it shows in frames."""
 _TRICKLE_SECONDS = 0.5
 _WEBHOOKS_EVERY_SECONDS = 0.5
 
@@ -224,7 +232,9 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         try:
-            if url.path.startswith(ADMIN_PREFIX):
+            if url.path in _BROWSER_FILES:
+                self._send_file(*_BROWSER_FILES[url.path])
+            elif url.path.startswith(ADMIN_PREFIX):
                 self._respond_to_admin(url.path.removeprefix(ADMIN_PREFIX), body)
             else:
                 self._respond_to_client(url.path, parse_form(body or url.query))
@@ -255,14 +265,15 @@ class _Handler(BaseHTTPRequestHandler):
         except (KeyError, TypeError, ValueError) as wrong:
             self._write(400, invalid(f"The admin request is invalid: {wrong!r}").body, {})
 
+    def _send_file(self, path: Path, content_type: str) -> None:
+        self._send(200, path.read_bytes(), {"Content-Type": f"{content_type}; charset=utf-8"})
+
     def _write(self, status: int, body: Any, headers: dict[str, str]) -> None:
-        payload = json.dumps(body).encode()
+        self._send(status, json.dumps(body).encode(), {**headers, "Content-Type": "application/json"})
+
+    def _send(self, status: int, payload: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
-        for name, value in {
-            **headers,
-            "Content-Type": "application/json",
-            "Content-Length": str(len(payload)),
-        }.items():
+        for name, value in {**headers, "Content-Length": str(len(payload))}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(payload)

@@ -56,11 +56,14 @@ def test_create_sends_the_frozen_request(gateway: StripeGateway, http: RequestsM
     assert sent(http) == [(form, f"order:{ORDER_ID}:2")]
 
 
-def test_confirm_sends_only_the_payment_method(gateway: StripeGateway, http: RequestsMock) -> None:
+def test_confirm_sends_the_payment_method_and_that_a_page_handles_3d_secure(
+    gateway: StripeGateway, http: RequestsMock
+) -> None:
     """Its key is the only one of attempt and PaymentIntent."""
     http.post(f"{INTENTS}/pi_1/confirm", json=stripe_intent("succeeded"))
     gateway.confirm(payment(attempt=3))
-    assert sent(http) == [({"payment_method": "pm_card_visa"}, f"order:{ORDER_ID}:3:pi_1")]
+    form = {"payment_method": "pm_card_visa", "use_stripe_sdk": "true"}
+    assert sent(http) == [(form, f"order:{ORDER_ID}:3:pi_1")]
 
 
 @pytest.mark.parametrize("reason", CancelReason)

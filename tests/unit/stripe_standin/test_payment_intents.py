@@ -183,6 +183,17 @@ def test_a_failed_authentication_makes_no_charge(account: Account) -> None:
     assert account.admin.ledger().unpaid_charges == ()
 
 
+def test_3d_secure_is_a_redirect_only_without_stripes_sdk(account: Account) -> None:
+    """With a `return_url` and without `use_stripe_sdk`, the customer would have to leave the page."""
+    kinds = []
+    for sdk in ({}, {"use_stripe_sdk": True}):
+        given: dict[str, Any] = {"return_url": "https://shop.example/back", **sdk}
+        waiting = account.confirm(account.create().id, "pm_card_threeDSecure2Required", **given)
+        assert waiting.next_action is not None
+        kinds.append(waiting.next_action.type)
+    assert kinds == ["redirect_to_url", "use_stripe_sdk"]
+
+
 def test_a_decline_with_authentication_required_makes_no_charge(account: Account) -> None:
     """Off session, or with error_on_requires_action."""
     for parameter in ("off_session", "error_on_requires_action"):

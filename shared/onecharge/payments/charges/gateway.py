@@ -33,7 +33,7 @@ from onecharge.runtime.parallel import Parallel, one_after_another
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
-    from stripe.params import PaymentIntentCreateParams, PaymentIntentListParams
+    from stripe.params import PaymentIntentConfirmParams, PaymentIntentCreateParams, PaymentIntentListParams
 
 _PAGE_SIZE = 100
 _PAGES_MAX = 20
@@ -105,11 +105,11 @@ class StripeGateway:
 
     def confirm(self, payment: Payment) -> StripeResponse:
         """Confirm the row's PaymentIntent with the attempt's payment method. Idempotent by the attempt's one key."""
+        # 3-D Secure is handled by Stripe.js in the page (handleNextAction), even if a return_url is added one day.
+        parameters: PaymentIntentConfirmParams = {"payment_method": payment.payment_method, "use_stripe_sdk": True}
         options: RequestOptions = {"idempotency_key": payment.confirm_key}
         try:
-            intent = self.client.v1.payment_intents.confirm(
-                str(payment.payment_intent_id), {"payment_method": payment.payment_method}, options
-            )
+            intent = self.client.v1.payment_intents.confirm(str(payment.payment_intent_id), parameters, options)
         except stripe.StripeError as error:
             return _response_of(error, payment.payment_intent_id)
         return _response_for(payment.payment_intent_id, intent)

@@ -1,0 +1,130 @@
+// A stub of Stripe.js: as much as the page of this project uses, and as strict as the original. What it takes and
+// returns is checked against the published types (@stripe/stripe-js). Card numbers stay in Stripe's own frame.
+// Source: Stripe.js reference; Stripe documentation, "Finalize payments on the server".
+// @ts-check
+
+/** @typedef {import("@stripe/stripe-js").Stripe} RealStripe */
+/** @typedef {import("@stripe/stripe-js").StripeElements} RealElements */
+
+(() => {
+  const script = /** @type {HTMLScriptElement} */ (document.currentScript);
+  const origin = new URL(script.src).origin;
+
+  class IntegrationError extends Error {
+    name = "IntegrationError";
+  }
+
+  /** Throws what Stripe.js throws for an option that it does not have, or that is missing. */
+  function check(/** @type {string} */ what, /** @type {any} */ options, /** @type {Record<string, any>} */ known) {
+    for (const name of Object.keys(options ?? {})) {
+      if (!(name in known)) throw new IntegrationError(`${what}: ${name} is not an accepted parameter.`);
+    }
+    for (const [name, values] of Object.entries(known)) {
+      const given = options?.[name];
+      if (values === null) continue;
+      if (given === undefined) throw new IntegrationError(`${what}: Missing required option: ${name}.`);
+      if (Array.isArray(values) && !values.includes(given)) throw new IntegrationError(`${what}: Invalid value for ${name}: ${given}.`);
+    }
+  }
+
+  /** Ask a frame of Stripe's, and wait for its answer. */
+  function ask(/** @type {HTMLIFrameElement} */ frame, /** @type {any} */ question) {
+    return new Promise((answer) => {
+      const channel = new MessageChannel();
+      channel.port1.onmessage = (message) => answer(message.data);
+      frame.contentWindow?.postMessage(question, origin, [channel.port2]);
+    });
+  }
+
+  /** @returns {Promise<HTMLIFrameElement>} */
+  function frameOf(/** @type {string} */ path, /** @type {Element} */ place, /** @type {string} */ title, theme = "stripe") {
+    const frame = document.createElement("iframe");
+    Object.assign(frame, { src: `${origin}/stripe_js/${path}`, title });
+    Object.assign(frame.style, { border: "0", width: "100%", height: "12rem", colorScheme: theme === "night" ? "dark" : "light" });
+    return new Promise((loaded) => {
+      frame.onload = () => loaded(frame);
+      place.append(frame);
+    });
+  }
+
+  const IS_OURS = Symbol("elements");
+
+  /** @returns {Pick<RealElements, "create" | "submit">} */
+  function elementsOf(/** @type {any} */ options) {
+    check("elements()", options, {
+      mode: ["payment"],
+      amount: undefined,
+      currency: undefined,
+      allowedPaymentMethodTypes: null,
+      paymentMethodCreation: null,
+      appearance: null,
+      locale: null,
+    });
+    if (!Number.isInteger(options.amount) || options.amount < 1) throw new IntegrationError("elements(): amount must be a positive integer.");
+    if (!/^[a-z]{3}$/.test(options.currency)) throw new IntegrationError("elements(): currency must be a lowercase ISO code.");
+    /** @type {Promise<HTMLIFrameElement> | undefined} */
+    let frame;
+    const made = {
+      [IS_OURS]: { options, submitted: false, frame: () => frame },
+      create(/** @type {string} */ type, /** @type {any} */ of = {}) {
+        if (type !== "payment") throw new IntegrationError(`create(): ${type} is not an element of this stub.`);
+        check("create('payment')", of, { wallets: null, layout: null, fields: null, defaultValues: null });
+        return {
+          on(/** @type {string} */ event) {
+            if (!["ready", "change", "loaderror"].includes(event)) throw new IntegrationError(`on(): ${event} is not a valid event.`);
+          },
+          mount(/** @type {any} */ place) {
+            const element = typeof place === "string" ? document.querySelector(place) : place;
+            if (!element) throw new IntegrationError("mount(): the element does not exist.");
+            frame = frameOf("card.html", element, "Secure payment input frame", options.appearance?.theme);
+          },
+        };
+      },
+      async submit() {
+        if (!frame) throw new IntegrationError("submit(): the payment element is not mounted.");
+        const answer = await ask(await frame, { ask: "validate" });
+        this[IS_OURS].submitted = !answer.error;
+        return answer.error ? { error: answer.error } : { selectedPaymentMethod: "card" };
+      },
+    };
+    return /** @type {any} */ (made);
+  }
+
+  // @ts-expect-error: a part of what the original has.
+  window.Stripe = function Stripe(/** @type {string} */ key, /** @type {any} */ options = {}) {
+    if (!/^pk_(test|live)_./.test(key ?? "")) throw new IntegrationError("Please call Stripe() with your publishable key.");
+    check("Stripe()", options, { locale: null, apiVersion: null, stripeAccount: null });
+    /** @type {Pick<RealStripe, "elements" | "createPaymentMethod" | "handleNextAction">} */
+    const stripe = /** @type {any} */ ({
+      elements: elementsOf,
+
+      async createPaymentMethod(/** @type {any} */ given) {
+        check("createPaymentMethod()", given, { elements: undefined, params: null });
+        const own = given.elements[IS_OURS];
+        if (!own?.submitted) throw new IntegrationError("createPaymentMethod(): call elements.submit() first.");
+        if (own.options.paymentMethodCreation !== "manual") throw new IntegrationError("createPaymentMethod(): paymentMethodCreation must be manual.");
+        return ask(await own.frame(), { ask: "create", key });
+      },
+
+      async handleNextAction(/** @type {any} */ given) {
+        check("handleNextAction()", given, { clientSecret: undefined });
+        const dialog = document.createElement("dialog");
+        Object.assign(dialog.style, { width: "min(26rem, 95vw)", border: "0", padding: "0" });
+        document.body.append(dialog);
+        try {
+          const frame = await frameOf("challenge.html", dialog, "3D Secure");
+          const intent = await ask(frame, { ask: "retrieve", key, clientSecret: given.clientSecret });
+          if (intent.error) return { error: intent.error };
+          if (intent.paymentIntent.status !== "requires_action") {
+            throw new IntegrationError(`handleNextAction: The PaymentIntent supplied is not in the requires_action state: ${intent.paymentIntent.status}.`);
+          }
+          dialog.showModal();
+          return await ask(frame, { ask: "challenge", key, clientSecret: given.clientSecret });
+        } finally {
+          dialog.remove();
+        }
+      },
+    });
+    return stripe;
+  };
+})();
