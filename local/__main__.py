@@ -48,6 +48,7 @@ def serve(work_dir: Path, host: str, console: Console) -> int:
         ):
             write_environment(stack, work_dir / "env.json")
             console.print(f"\n[bold]onecharge is running.[/] Break it, and watch: {stack.console_url}")
+            console.print(f"Order and pay, as a customer: {stack.page_url}")
             console.print("Everything's address:")
             console.print(f"{stack_json}\n", markup=False, highlight=False, soft_wrap=True)
             example = _EXAMPLE.format(api_url=stack.api_url, stack_json=shlex.quote(str(stack_json)))

@@ -25,10 +25,11 @@ class GivenStripe:
     api_base: str
     api_key: str = STRIPE_API_KEY
     webhook_secret: str = STRIPE_WEBHOOK_SECRET
+    publishable_key: str = "pk_test_local"
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "GivenStripe | None":
-        """What STRIPE_API_BASE, STRIPE_SECRET_KEY and STRIPE_WEBHOOK_SECRET name.
+        """What STRIPE_API_BASE, STRIPE_SECRET_KEY, STRIPE_WEBHOOK_SECRET and STRIPE_PUBLISHABLE_KEY name.
 
         Without STRIPE_API_BASE a stand-in is started, and no key is read: whatever the shell holds, a real key has
         no business in a run that does not need it.
@@ -49,7 +50,7 @@ class GivenStripe:
         webhook_secret = environment.get("STRIPE_WEBHOOK_SECRET") or STRIPE_WEBHOOK_SECRET
         if not webhook_secret.startswith("whsec_"):
             raise StartupError("STRIPE_WEBHOOK_SECRET is no signing secret (whsec_…): `stripe listen --print-secret`")
-        return cls(api_base, api_key, webhook_secret)
+        return cls(api_base, api_key, webhook_secret, environment.get("STRIPE_PUBLISHABLE_KEY") or "pk_test_local")
 
     def is_standin(self) -> bool:
         """Whether it can be steered, and takes an address for webhooks.

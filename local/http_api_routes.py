@@ -30,6 +30,8 @@ def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
     [stack] = cloudformation.describe_stacks(StackName=stack_name)["Stacks"]
     values = physical_ids | {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
     values |= {"AWS::Region": REGION, "AWS::URLSuffix": "amazonaws.com"}
+    for api, cors in cors_of(body):
+        gateway.update_api(ApiId=physical_ids[api], CorsConfiguration=_resolved(cors, values, {}))
     authorizers = {}
     for api, name, authorizer in authorizers_of(body):
         jwt = _resolved(authorizer["jwtConfiguration"], values, body.get("Conditions", {}))
@@ -105,6 +107,14 @@ def authorizers_of(template: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapp
     for api, document in _apis(template):
         for name, scheme in document.get("components", {}).get("securitySchemes", {}).items():
             yield api, name, scheme["x-amazon-apigateway-authorizer"]
+
+
+def cors_of(template: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The CorsConfiguration of each API that has one, as UpdateApi takes it."""
+    for api, document in _apis(template):
+        cors = document.get("x-amazon-apigateway-cors")
+        if cors:
+            yield api, {f"{name[0].upper()}{name[1:]}": value for name, value in cors.items()}
 
 
 def _apis(template: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,19 +1,26 @@
 """The OpenID Connect issuer of a local run: its access tokens are as real as those of the issuer of a deployed stack.
 
-The emulator's API Gateway fetches the public key from here, as AWS's does from yours, and verifies each token with it.
-The private key is made at the start of the run and is a file in its folder: whoever reads it is whoever they say.
+A page signs in here by the authorization code flow with PKCE (RFC 7636): instead of typing a password, one of three
+people is chosen. The emulator's API Gateway fetches the public key from here, as AWS's does from yours, and verifies
+each token with it. The private key is made at the start of the run and is a file in its folder: whoever reads it can
+sign in as anyone.
 """
 
+import base64
+import hashlib
 import json
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import uuid4
 
 import jwt
@@ -24,6 +31,16 @@ from jwt.algorithms import RSAAlgorithm
 AUDIENCE = "onecharge-local"
 LIFETIME_SECONDS = 3600
 REFUND_SCOPE = "onecharge/refund"
+CLIENT_ID = "shop"
+PEOPLE = {"alice": "", "bob": "", "staff": REFUND_SCOPE}
+"""Who can sign in, and the scope of each."""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><title>Sign in</title>
+<body style="max-width: 40rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif">
+<h1>Who are you?</h1><p>This run's issuer asks for no password.</p>{links}
+</html>"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +51,14 @@ class Issuer:
     audience: str
     key_file: Path
     key_id: str = "local"
+
+    @property
+    def authorize_url(self) -> str:
+        return f"{self.url}/authorize"
+
+    @property
+    def token_url(self) -> str:
+        return f"{self.url}/token"
 
     def token(self, customer_id: str, scope: str = "") -> str:
         """An access token of this customer, or of somebody of the staff with this scope, for an hour."""
@@ -58,9 +83,15 @@ def running_issuer(work_dir: Path) -> Iterator[Issuer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Documents) as server:
         issuer = Issuer(f"http://127.0.0.1:{server.server_port}", AUDIENCE, key_file)
         documents = {
-            "/.well-known/openid-configuration": {"issuer": issuer.url, "jwks_uri": f"{issuer.url}/jwks.json"},
+            "/.well-known/openid-configuration": {
+                "issuer": issuer.url,
+                "jwks_uri": f"{issuer.url}/jwks.json",
+                "authorization_endpoint": issuer.authorize_url,
+                "token_endpoint": issuer.token_url,
+            },
             "/jwks.json": {"keys": [_public_key(key, issuer.key_id)]},
         }
+        server.sign_in = _SignIn(issuer)  # type: ignore[attr-defined]
         server.documents = {path: json.dumps(each).encode() for path, each in documents.items()}  # type: ignore[attr-defined]
         _write_for_owner(key_file, key)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -83,16 +114,69 @@ def _write_for_owner(path: Path, key: rsa.RSAPrivateKey) -> None:
         file.write(pem)
 
 
+class _SignIn:
+    """The authorization endpoint and the token endpoint, for the one client and its pages on this machine."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self._issuer = issuer
+        self._codes: dict[str, tuple[str, str, str]] = {}
+
+    def page(self, query: Mapping[str, str]) -> str:
+        """Choose who signs in. Raises ValueError if the request is not one of a page on this machine."""
+        redirect_uri, challenge = query.get("redirect_uri", ""), query.get("code_challenge", "")
+        page = urlsplit(redirect_uri)
+        is_here = (page.scheme, page.hostname) == ("http", "127.0.0.1") and query.get("client_id") == CLIENT_ID
+        if not is_here or not challenge or query.get("code_challenge_method") != "S256":
+            raise ValueError("only a page on 127.0.0.1 signs in here, with PKCE")
+        links = []
+        for person in PEOPLE:
+            code = secrets.token_urlsafe(24)
+            self._codes[code] = (person, redirect_uri, challenge)
+            target = f"{redirect_uri}?{urlencode({'code': code, 'state': query.get('state', '')})}"
+            links.append(f'<p><a href="{escape(target)}">{person}</a></p>')
+        return _PAGE.format(links="".join(links))
+
+    def token(self, form: Mapping[str, str]) -> dict[str, Any]:
+        """Exchange a code, once. Raises ValueError."""
+        person, redirect_uri, challenge = self._codes.pop(form.get("code", ""), ("", "", ""))
+        digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+        verified = base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == challenge
+        if not person or not verified or redirect_uri != form.get("redirect_uri"):
+            raise ValueError("invalid_grant")
+        token = self._issuer.token(person, PEOPLE[person])
+        return {"access_token": token, "token_type": "Bearer", "expires_in": LIFETIME_SECONDS}
+
+
 class _Documents(BaseHTTPRequestHandler):
-    """Answers with the server's documents: OpenID Connect Discovery 1.0, and a JSON Web Key Set (RFC 7517)."""
+    """OpenID Connect Discovery 1.0, a JSON Web Key Set (RFC 7517), and the sign-in of a page."""
 
     def do_GET(self) -> None:
-        document = self.server.documents.get(self.path)  # type: ignore[attr-defined]
-        self.send_response(200 if document else 404)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(document or b"")))
+        url = urlsplit(self.path)
+        document = self.server.documents.get(url.path)  # type: ignore[attr-defined]
+        if url.path != "/authorize":
+            return self._send(200 if document else 404, "application/json", document or b"")
+        try:
+            page = self.server.sign_in.page(dict(parse_qsl(url.query)))  # type: ignore[attr-defined]
+        except ValueError as wrong:
+            return self._send(400, "text/plain", str(wrong).encode())
+        return self._send(200, "text/html", page.encode())
+
+    def do_POST(self) -> None:
+        form = dict(parse_qsl(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()))
+        try:
+            answer, status = self.server.sign_in.token(form), 200  # type: ignore[attr-defined]
+        except ValueError as wrong:
+            answer, status = {"error": str(wrong)}, 400
+        self._send(status, "application/json", json.dumps(answer).encode())
+
+    def _send(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        # Any page may exchange a code: it needs the verifier, which only the page that began has.
+        self.send_header("Access-Control-Allow-Origin", "*")
         self.end_headers()
-        self.wfile.write(document or b"")
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         pass

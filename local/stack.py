@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from local.aws_account import forget_aws_account
@@ -14,7 +15,8 @@ from local.deployment import STACK_NAME, Sam
 from local.emulator import Emulator, running_emulator
 from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStripe
 from local.http_api_routes import create_routes
-from local.issuer import Issuer, running_issuer
+from local.issuer import CLIENT_ID, Issuer, running_issuer
+from local.page import running_page
 from local.processes import StartupError, free_port, running
 from local.stripe_standin.admin import StandInAdmin
 
@@ -47,6 +49,7 @@ class Stack:
     stripe_api_base: str
     stripe_secret_arn: str
     stripe_webhook_secret_arn: str
+    page_url: str
     aws_log: str
     console_url: str
     """The console's address; empty if none is served."""
@@ -141,6 +144,8 @@ def running_stack(
             on_progress("starting the Stripe stand-in")
             stripe = parts.enter_context(_running_standin(host, seed))
         is_standin = stripe.is_standin()
+        page_server = parts.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))
+        page_origin = f"http://127.0.0.1:{page_server.server_port}"
         issuer = parts.enter_context(running_issuer(work_dir))
         on_progress("starting the AWS emulator")
         emulator = parts.enter_context(
@@ -162,6 +167,7 @@ def running_stack(
                 "StripeWebhookSecretArn": webhook_secret["ARN"],
                 "StripeApiBase": stripe.api_base,
                 "Messaging": messaging,
+                "WebOrigin": page_origin,
             },
         )
         create_routes(emulator, STACK_NAME)
@@ -179,6 +185,17 @@ def running_stack(
                 f"{stripe.api_base} is no stand-in. For its webhooks run `stripe listen --forward-to '{webhook_url}'`; "
                 "this has to be started with STRIPE_WEBHOOK_SECRET=$(stripe listen --print-secret)"
             )
+        page = {
+            "api": api_url,
+            "currency": "EUR",
+            "publishable_key": stripe.publishable_key,
+            "stripe_js": f"{stripe.api_base}/stripe.js" if is_standin else "https://js.stripe.com/endive/stripe.js",
+            "authorize_url": issuer.authorize_url,
+            "token_url": issuer.token_url,
+            "client_id": CLIENT_ID,
+            "scope": "openid",
+        }
+        page_url = parts.enter_context(running_page(page_server, page))
         yield Stack(
             stack_name=STACK_NAME,
             aws_endpoint_url=emulator.endpoint_url,
@@ -190,6 +207,7 @@ def running_stack(
             stripe_api_base=stripe.api_base,
             stripe_secret_arn=api_key["ARN"],
             stripe_webhook_secret_arn=webhook_secret["ARN"],
+            page_url=page_url,
             aws_log=str(emulator.log),
             console_url="",
         )

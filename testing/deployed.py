@@ -153,6 +153,7 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
         stripe_api_base=parameters["StripeApiBase"],
         stripe_secret_arn=parameters["StripeSecretArn"],
         stripe_webhook_secret_arn=parameters["StripeWebhookSecretArn"],
+        page_url="",
         aws_log="",
         console_url="",
         session=session,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from local.http_api_routes import HttpRoute, authorizers_of, routes_of
+from local.http_api_routes import HttpRoute, authorizers_of, cors_of, routes_of
 
 AUTHORIZER = {"type": "jwt", "identitySource": "$request.header.Authorization", "jwtConfiguration": {}}
 
@@ -29,6 +29,17 @@ def test_each_path_and_method_is_a_route() -> None:
         HttpRoute("Api", "POST /orders", "Place", None, ()),
         HttpRoute("Api", "GET /orders/{order_id}", "Get", None, ()),
     ]
+
+
+def test_cors_is_the_templates() -> None:
+    """In the words of UpdateApi, whose names begin with capitals; an API without it has none."""
+    template = api({})
+    assert list(cors_of(template)) == []
+    template["Resources"]["Api"]["Properties"]["Body"]["x-amazon-apigateway-cors"] = {
+        "allowOrigins": [{"Ref": "WebOrigin"}],
+        "maxAge": 600,
+    }
+    assert list(cors_of(template)) == [("Api", {"AllowOrigins": [{"Ref": "WebOrigin"}], "MaxAge": 600})]
 
 
 def test_a_route_to_an_alias() -> None:

@@ -1,17 +1,24 @@
 """The local issuer: what it publishes verifies its tokens, and its key is its owner's alone, for as long as it runs."""
 
+import base64
+import hashlib
 import json
+import re
+import secrets
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import jwt
 import pytest
 import requests
 
-from local.issuer import AUDIENCE, LIFETIME_SECONDS, Issuer, running_issuer
+from local.issuer import AUDIENCE, CLIENT_ID, LIFETIME_SECONDS, PEOPLE, Issuer, running_issuer
 from testing.harness import PROJECT
 
 
@@ -68,3 +75,88 @@ def test_the_command_prints_a_token(tmp_path: Path) -> None:
     missing = token_for(tmp_path / "no.json", "cus_1")
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "`make local` has to run" in missing.stderr
+
+
+class _Page:
+    """A page that signs somebody in by PKCE (RFC 7636)."""
+
+    def __init__(self, issuer: Issuer, redirect_uri: str = "http://127.0.0.1:8000/") -> None:
+        self.issuer, self.redirect_uri, self.verifier = issuer, redirect_uri, secrets.token_urlsafe(32)
+
+    def authorize(self, **changes: str) -> requests.Response:
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(self.verifier.encode()).digest()).rstrip(b"=").decode()
+        query = {
+            "response_type": "code",
+            "client_id": CLIENT_ID,
+            "redirect_uri": self.redirect_uri,
+            "state": "<s>",
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        return requests.get(self.issuer.authorize_url, params={**query, **changes}, timeout=60)
+
+    def code_of(self, person: str) -> str:
+        found = re.search(rf'href="([^"]*)">{person}<', self.authorize().text)
+        assert found
+        link = urlsplit(unescape(found[1]))
+        assert link.geturl().startswith(self.redirect_uri)
+        query = parse_qs(link.query)
+        assert query["state"] == ["<s>"]
+        return query["code"][0]
+
+    def exchange(self, code: str, **changes: str) -> requests.Response:
+        form = {
+            "grant_type": "authorization_code",
+            "client_id": CLIENT_ID,
+            "code": code,
+            "code_verifier": self.verifier,
+            "redirect_uri": self.redirect_uri,
+        }
+        return requests.post(self.issuer.token_url, data={**form, **changes}, timeout=60)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[_Page]:
+    with running_issuer(tmp_path) as issuer:
+        yield _Page(issuer)
+
+
+def test_a_page_signs_somebody_in(page: _Page) -> None:
+    """The code becomes an access token of the chosen person; only the staff's has a scope."""
+    for person, scope in PEOPLE.items():
+        claims = verified(page.issuer, page.exchange(page.code_of(person)).json()["access_token"])
+        assert (claims["sub"], claims.get("scope", "")) == (person, scope)
+
+
+def test_a_code_is_exchanged_once(page: _Page) -> None:
+    code = page.code_of("alice")
+    assert [page.exchange(code).status_code for _ in range(2)] == [200, 400]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"code_verifier": "guessed"}, {"code_verifier": ""}, {"redirect_uri": "http://127.0.0.1:1/"}, {"code": "guessed"}],
+)
+def test_a_code_without_what_began_it_is_refused(page: _Page, wrong: dict[str, str]) -> None:
+    """Whoever reads the code in an address has neither the verifier nor a second try."""
+    code = page.code_of("alice")
+    refused = page.exchange(**{"code": code, **wrong})
+    assert (refused.status_code, refused.json()) == (400, {"error": "invalid_grant"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"redirect_uri": "https://elsewhere.example/"},
+        {"redirect_uri": "http://127.0.0.1.elsewhere.example/"},
+        {"redirect_uri": "javascript://127.0.0.1/%0aalert(1)"},
+        {"code_challenge_method": "plain"},
+        {"code_challenge": ""},
+        {"client_id": "another"},
+    ],
+)
+def test_only_a_page_of_this_machine_signs_in(page: _Page, wrong: dict[str, str]) -> None:
+    """With PKCE, by S256. Nothing of the request is repeated in the answer."""
+    refused = page.authorize(**wrong)
+    assert refused.status_code == 400
+    assert "elsewhere" not in refused.text

@@ -138,7 +138,9 @@ def test_a_parameter_is_described_and_takes_no_nonsense(name: str) -> None:
         ("StripeSecretArn", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop/stripe-AbCdEf", "sk_test_1"),
         ("JwtIssuer", "https://example.eu.auth0.com/", "example.eu.auth0.com"),
         ("JwtAudience", "shop", ""),
-        ("CallbackUrls", "https://shop.example/signed-in", "http://shop.example/"),
+        ("WebOrigin", "https://shop.example", "http://shop.example"),
+        ("WebOrigin", "http://localhost:3000", "https://shop.example/"),
+        ("WebOrigin", "http://127.0.0.1:8000", "*"),
         ("AlarmEmail", "", "nobody"),
         ("StripeApiBase", "https://api.stripe.com", "https://api.stripe.com/v1"),
         ("Release", "1b4f0e9", "a release"),
@@ -155,3 +157,14 @@ def test_a_deployment_says_what_to_type_next() -> None:
     """The first output: `make deployed-check` with the stack's name."""
     first = next(iter(TEMPLATE["Outputs"].values()))
     assert "make deployed-check STACK=${AWS::StackName}" in first["Value"]
+
+
+def test_one_page_calls_the_api_from_a_browser() -> None:
+    """The one of WebOrigin, with the headers that it sends, and without cookies; a customer signs in to no other."""
+    assert RESOURCES["OrdersApi"]["Properties"]["CorsConfiguration"] == {
+        "AllowOrigins": ["Ref WebOrigin"],
+        "AllowMethods": ["GET", "POST"],
+        "AllowHeaders": ["authorization", "content-type", "idempotency-key"],
+        "MaxAge": 600,
+    }
+    assert RESOURCES["CustomersClient"]["Properties"]["CallbackURLs"] == ["Sub ${WebOrigin}/"]
