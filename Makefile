@@ -99,6 +99,14 @@ $(VENV)/opt/.stripe-types: requirements/stripe-types/package-lock.json $(VENV)/.
 STRIPE_TYPES_INSTALL = mkdir -p $(FROM_NPM) && cp requirements/stripe-types/*.json $(FROM_NPM) && \
   (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null)
 
+# A Chromium for the tests of the page, if none is on PATH, and the rules of accessibility.
+$(VENV)/opt/.browser: requirements/browser/package-lock.json $(VENV)/.made-at
+	$(call from_npm,@sparticuz/chromium,$(BROWSER_INSTALL),the tests in a browser)
+
+BROWSER_INSTALL = mkdir -p $(FROM_NPM) && cp requirements/browser/*.* $(FROM_NPM) && \
+  (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null && \
+  { command -v chromium chromium-browser google-chrome >/dev/null || node unpack.mjs; })
+
 # $(call option,SEED,seed) is --seed "…" if SEED=… was given.
 option = $(if $($(1)),--$(2) "$($(1))")
 
@@ -116,7 +124,7 @@ UNIT := $(PY) -m pytest -q $(PARALLEL) tests/unit
 unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines: no emulator, no npm [PYTEST_ARGS=…].
 	@$(UNIT) $(or $(PYTEST_ARGS),--cov)
 
-TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .stripe-types)
+TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .stripe-types .browser)
 test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
 	@$(if $(PYTEST_ARGS),,$(UNIT) --cov)
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--ignore=tests/unit)

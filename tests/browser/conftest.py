@@ -1,0 +1,38 @@
+"""A customer in a real browser, on a deployed stack; skipped without a Chromium, which in CI has to be there."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from local.stack import Stack
+from testing.browser import Customer, chromium, running_browser
+from testing.shop import Shop
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = chromium()
+    if program is None and not os.environ.get("CI"):
+        pytest.skip("there is no Chromium on PATH, and npm could not bring one: install chromium, and run this again")
+    assert program, "in CI the tests in a browser have to run"
+    with running_browser(program) as running:
+        yield running
+
+
+@pytest.fixture
+def customer(browser: Browser, stack: Stack) -> Iterator[Customer]:
+    """Signed in, with an empty basket and nothing remembered. Afterwards the page has had no error."""
+    customer = Customer(browser, stack)
+    customer.sign_in()
+    yield customer
+    stack.stripe.clear_faults()
+    customer.context.close()
+    assert customer.errors == []
+
+
+@pytest.fixture
+def shop(stack: Stack) -> Shop:
+    """The same customer's orders through the API, and Stripe's ledger."""
+    return Shop(stack, "alice")

@@ -1,0 +1,433 @@
+"""The customer's page in a real browser: however it is clicked, reloaded or cut off, one order, and one charge."""
+
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route
+
+from onecharge.contract.states import OrderStatus
+from testing.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer
+from testing.shop import Shop, eventually
+
+ORDERS = re.compile(r"/orders$")
+PAYMENTS = re.compile(r"/payments$")
+PRICES = re.compile(r"/prices$")
+
+
+@pytest.fixture
+def new_orders(shop: Shop) -> Callable[[], list[str]]:
+    """The orders that were placed since the test began."""
+    before = _orders(shop)
+    return lambda: [order_id for order_id in _orders(shop) if order_id not in before]
+
+
+def _orders(shop: Shop) -> list[str]:
+    rows = shop.stack.aws.client("dynamodb").scan(TableName=shop.stack.orders_table)["Items"]
+    return [row["order_id"]["S"] for row in rows if row["customer_id"]["S"] == "alice"]
+
+
+def assert_one_order_is_paid(shop: Shop, new_orders: Callable[[], list[str]], mugs: int = 2) -> None:
+    [order_id] = new_orders()
+    assert shop.decided_status(order_id) == "PAID"
+    assert [charge.amount_minor for charge in shop.charges(order_id)] == [1250 * mugs]
+
+
+def webhooks(shop: Shop, order_id: str, status: str) -> None:
+    """Stripe tells what happened at the bank, until the order has this status."""
+
+    def status_now() -> str:
+        shop.stripe.deliver_webhooks()
+        return str(shop.get(order_id).json()["status"])
+
+    assert eventually(status_now, lambda now: now == status) == status
+
+
+def test_a_card_pays(customer: Customer, shop: Shop) -> None:
+    """The basket's price is the server's, and what was shown is what is charged."""
+    customer.pay(VISA)
+    order_id = customer.sees("PAID")
+    assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500]
+
+
+def test_after_a_decline_another_card_pays_the_same_order(customer: Customer, shop: Shop) -> None:
+    """In words, and without a second order."""
+    customer.pay(DECLINED)
+    order_id = customer.sees("PAYMENT_DECLINED")
+    assert "declined" in customer.page.locator("#decline").inner_text()
+    customer.type_card(VISA)
+    customer.page.get_by_role("button", name="with this card").click()
+    assert customer.sees("PAID") == order_id
+    assert len(shop.charges(order_id)) == 1
+
+
+def test_3d_secure_is_completed(customer: Customer, shop: Shop) -> None:
+    """The page asks the server, not Stripe.js, whether the order is paid."""
+    customer.pay(THREE_D_SECURE)
+    order_id = customer.sees("REQUIRES_ACTION")
+    customer.challenge("complete")
+    webhooks(shop, order_id, "PAID")
+    customer.sees("PAID")
+    assert len(shop.charges(order_id)) == 1
+
+
+def test_a_failed_3d_secure_is_a_decline(customer: Customer, shop: Shop) -> None:
+    customer.pay(THREE_D_SECURE)
+    order_id = customer.sees("REQUIRES_ACTION")
+    customer.challenge("fail")
+    webhooks(shop, order_id, "PAYMENT_DECLINED")
+    customer.sees("PAYMENT_DECLINED")
+    assert shop.charges(order_id) == []
+
+
+def test_a_3d_secure_that_was_closed_is_finished_later(customer: Customer, shop: Shop) -> None:
+    """By the order's address, also after a reload."""
+    customer.pay(THREE_D_SECURE)
+    order_id = customer.sees("REQUIRES_ACTION")
+    customer.challenge("close")
+    customer.page.reload()
+    customer.sees("REQUIRES_ACTION")
+    customer.challenge("complete")
+    webhooks(shop, order_id, "PAID")
+    customer.sees("PAID")
+
+
+def test_a_double_click_is_one_order(customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]) -> None:
+    customer.choose(2)
+    customer.type_card(VISA)
+    customer.page.locator("#card-form button").dblclick()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_a_reload_before_the_answer_finds_the_order(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """The request has been executed, and the page never saw the 202."""
+    lose_answer(customer.page)
+    customer.pay(VISA)
+    customer.until(new_orders)
+    customer.page.reload()
+    customer.page.get_by_role("button", name="Find this order").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_a_request_that_never_left_is_sent_after_a_reload(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Whether it was executed cannot be known: the same request under the same key settles it."""
+    customer.page.route(ORDERS, lambda route: route.abort())
+    customer.pay(VISA)
+    customer.page.get_by_text("cannot be reached").wait_for()
+    assert new_orders() == []
+    customer.page.unroute_all()
+    customer.page.reload()
+    customer.page.get_by_role("button", name="Find this order").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_a_lost_connection_is_told_and_survived(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """The page says that the order is safe, and goes on when the connection is back."""
+    customer.page.route(re.compile(r"/orders/ord_"), lambda route: route.abort())
+    customer.pay(VISA)
+    customer.page.get_by_text("Your order is safe").wait_for()
+    customer.page.unroute_all()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_back_to_the_basket_does_not_order_again(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """The same basket shows the order that it became; ordering the same once more has to be said."""
+    customer.pay(VISA)
+    customer.sees("PAID")
+    customer.page.go_back()
+    customer.page.get_by_role("link", name="Show this order").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+    customer.page.go_back()
+    customer.page.get_by_role("button", name="Order the same once more").click()
+    customer.type_card(VISA)
+    customer.page.locator("#card-form button").click()
+    customer.sees("PAID")
+    assert len(new_orders()) == 2
+
+
+def test_two_tabs_place_one_order(customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]) -> None:
+    """The second click finds what the first has stored, and sends the same."""
+    customer.choose(2)
+    other = customer.second_tab()
+    customer.choose(2, other)
+    for tab in (customer.page, other):
+        customer.type_card(VISA, tab)
+    for tab in (customer.page, other):
+        tab.locator("#card-form button").click()
+    assert customer.sees("PAID") == customer.sees("PAID", other)
+    assert_one_order_is_paid(shop, new_orders)
+
+
+@pytest.mark.parametrize("step", ["before the click", "after the click", "while it is charged"])
+def test_a_closed_tab_loses_nothing(
+    step: str, customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Whoever comes back finds the basket as it was, and from the click on the order."""
+    if step == "after the click":
+        lose_answer(customer.page)
+    customer.choose(2)
+    customer.type_card(VISA)
+    if step != "before the click":
+        customer.page.locator("#card-form button").click()
+        customer.until(new_orders)
+    if step == "while it is charged":
+        customer.page.locator("#status").wait_for()
+    customer.page.close()
+    customer.page = customer.second_tab()
+    if step == "before the click":
+        assert customer.page.get_by_label("mug").input_value() == "2"
+        assert new_orders() == []
+        return
+    role: Any = "link" if step == "while it is charged" else "button"
+    customer.page.get_by_role(role, name=re.compile("this order")).click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_an_expired_sign_in_keeps_the_order(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    customer.page.route(ORDERS, lambda route: answer(route, 401, {"message": "Unauthorized"}))
+    customer.pay(VISA)
+    customer.page.get_by_text("has expired").wait_for()
+    customer.page.unroute_all()
+    customer.sign_in_again()
+    customer.page.get_by_role("button", name="Find this order").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_a_price_that_changed_is_shown_before_it_is_charged(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """The API refuses the old total. The customer sees the new one, and agrees with the card they have typed."""
+    customer.page.route(PRICES, at_half_price, times=1)
+    customer.page.reload()
+    customer.pay(VISA)
+    customer.page.get_by_text("The price has changed").wait_for()
+    assert new_orders() == []
+    customer.page.get_by_role("button", name="Pay €25.00").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_a_lost_answer_and_then_another_price_is_still_one_order(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """The basket has the same key at every price, and the request that was sent keeps its own."""
+    lose_answer(customer.page)
+    customer.pay(VISA)
+    customer.until(new_orders)
+    customer.page.route(PRICES, at_half_price)
+    customer.page.reload()
+    customer.page.get_by_text("Together €12.50").wait_for()
+    customer.page.get_by_role("button", name="Find this order").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_an_order_that_arrived_after_its_refusal_is_found(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """The API has the key with an earlier body (422): this one is sent again, and its order is shown."""
+
+    def execute_and_refuse(route: Route) -> None:
+        route.fetch()
+        answer(route, 409, {"type": "urn:onecharge:problem:amount-differs", "detail": "It costs another amount."})
+
+    customer.page.route(ORDERS, execute_and_refuse, times=1)
+    customer.choose(2)
+    customer.type_card(VISA)
+    customer.page.route(PRICES, at_half_price)
+    customer.page.locator("#card-form button").click()
+    customer.page.get_by_role("button", name="Pay €12.50").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_another_card_whose_answer_got_lost_is_one_attempt(customer: Customer, shop: Shop) -> None:
+    """Until it is known what became of the second card, no third one is asked for."""
+    customer.pay(DECLINED)
+    order_id = customer.sees("PAYMENT_DECLINED")
+    customer.page.route(PAYMENTS, lambda route: route.abort())
+    customer.type_card(VISA)
+    customer.page.get_by_role("button", name="with this card").click()
+    customer.page.get_by_text("cannot be reached").wait_for()
+    assert customer.page.locator("#card-form").count() == 0
+    customer.page.unroute_all()
+    customer.page.reload()
+    customer.page.get_by_role("button", name="Send it again").click()
+    customer.sees("PAID")
+    assert len(shop.charges(order_id)) == 1
+
+
+def test_another_customer_of_the_browser_has_their_own(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Neither the basket nor an order that is not settled is another customer's to see or to send."""
+    customer.page.route(ORDERS, lambda route: route.abort())
+    customer.pay(VISA)
+    customer.page.get_by_text("cannot be reached").wait_for()
+    customer.page.unroute_all()
+    customer.page.get_by_role("button", name="Sign out").click()
+    customer.sign_in_again("bob")
+    customer.page.get_by_text("Choose something").wait_for()
+    assert customer.page.locator("#unanswered").count() == 0
+    customer.page.get_by_role("button", name="Sign out").click()
+    customer.sign_in_again("alice")
+    customer.page.get_by_role("button", name="Find this order").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+@pytest.mark.parametrize("when", ["always", "at the click"])
+def test_without_storage_nothing_is_sent(when: str, customer: Customer, new_orders: Callable[[], list[str]]) -> None:
+    """A browser that cannot remember the key could order twice, so it orders nothing, and says why."""
+    full = "Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); }; 0"
+    customer.choose(2)
+    customer.type_card(VISA)
+    if when == "always":
+        customer.page.evaluate(
+            "Object.keys(localStorage).filter((n) => n.includes('order')).forEach((n) => localStorage.removeItem(n))"
+        )
+        customer.page.add_init_script(full)
+        customer.page.reload()
+    else:
+        customer.page.evaluate(full)
+        customer.page.locator("#card-form button").click()
+    customer.page.get_by_text("cannot remember your order").wait_for()
+    assert new_orders() == []
+
+
+def test_a_cancellation_while_it_is_charged_ends_as_stripe_decides(customer: Customer, shop: Shop) -> None:
+    """Canceled and not charged, or paid and charged once: never both."""
+    shop.stripe.settings(latency_seconds=1)
+    try:
+        customer.pay(VISA)
+        order_id = customer.sees("PENDING")
+        customer.page.get_by_role("button", name="Cancel this order").click()
+        status = shop.decided_status(order_id)
+    finally:
+        shop.stripe.settings(latency_seconds=0)
+    customer.sees(status)
+    assert (status, len(shop.charges(order_id))) in (("CANCELED", 0), ("PAID", 1))
+
+
+def test_another_customers_order_is_not_shown(customer: Customer, shop: Shop) -> None:
+    """As one that does not exist."""
+    order_id = Shop(shop.stack, "bob").placed("pm_card_visa", "PAID")
+    customer.page.goto(f"{shop.stack.page_url}#/orders/{order_id}")
+    customer.page.get_by_text("There is no such order of yours").wait_for()
+    assert order_id not in customer.page.locator("main").inner_text()
+
+
+def test_a_card_that_is_incomplete_is_not_sent(customer: Customer, new_orders: Callable[[], list[str]]) -> None:
+    customer.pay("4242")
+    customer.page.get_by_text("incomplete").wait_for()
+    assert new_orders() == []
+
+
+def test_the_card_number_stays_in_stripes_frame(customer: Customer) -> None:
+    """Neither the page nor its storage nor a request to our API ever holds it."""
+    sent: list[str] = []
+    customer.page.on("request", lambda request: sent.append(f"{request.url} {request.post_data or ''}"))
+    customer.pay(VISA)
+    customer.sees("PAID")
+    stored = customer.page.evaluate(
+        "JSON.stringify([{...localStorage}, {...sessionStorage}]) + document.body.innerHTML"
+    )
+    ours = [each for each in sent if each.startswith((customer.stack.api_url, customer.stack.page_url))]
+    assert ours
+    assert VISA not in "".join([*ours, stored])
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("config.json", "not set up yet"),
+        ("stripe.js", "could not be loaded"),
+        ("prices", "cannot be reached"),
+    ],
+)
+def test_what_is_missing_is_said_in_plain_words(broken: str, said: str, customer: Customer) -> None:
+    """A page without its configuration, without Stripe.js, or without its API."""
+    customer.page.route(re.compile(f"/{re.escape(broken)}$"), lambda route: route.abort())
+    customer.page.reload()
+    if broken == "stripe.js":
+        customer.choose(2)
+    customer.page.get_by_text(said).wait_for()
+
+
+def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop: Shop) -> None:
+    """axe-core's rules, on a screen of each kind, and on an order in each status."""
+    assert AXE.exists() or not os.environ.get("CI")
+    if not AXE.exists():
+        pytest.skip("axe-core needs npm, which this machine lacks, or `make test` was not run")
+    tab, seen = customer.page, {}
+    seen["basket"] = customer.violations()
+    customer.choose(2)
+    tab.locator("#card-form").wait_for()
+    seen["form"] = customer.violations()
+    tab.goto(f"{shop.stack.page_url}#/orders")
+    tab.get_by_role("heading", name="Your orders").wait_for()
+    seen["orders"] = customer.violations()
+    order_id = shop.placed("pm_card_chargeDeclined", "PAYMENT_DECLINED")
+    tab.goto(f"{shop.stack.page_url}#/orders/{order_id}")
+    customer.sees("PAYMENT_DECLINED")
+    declined = tab.request.get(
+        f"{shop.stack.api_url}/orders/{order_id}", headers={"Authorization": str(shop.http.headers["Authorization"])}
+    ).json()
+    for status in OrderStatus:
+        shown = {**declined, "status": status, "amount_refunded": 1250}
+        tab.route(re.compile(f"/orders/{order_id}$"), partial(answer, status=200, body=shown))
+        tab.reload()
+        customer.sees(status)
+        if status is OrderStatus.PAYMENT_DECLINED:
+            tab.locator("#card-form").wait_for()
+        seen[status] = customer.violations()
+    tab.get_by_role("button", name="Sign out").click()
+    tab.get_by_role("heading", name="Welcome").wait_for()
+    seen["welcome"] = customer.violations()
+    assert {screen: found for screen, found in seen.items() if found} == {}
+
+
+def lose_answer(page: Page) -> None:
+    """The first request for an order is executed, and its answer never arrives."""
+    lost: list[Route] = []
+
+    def handle(route: Route) -> None:
+        if lost or route.request.method != "POST":
+            return route.continue_()
+        lost.append(route)
+        route.fetch()  # Neither answered nor refused.
+
+    page.route(ORDERS, handle)
+
+
+def answer(route: Route, status: int, body: dict[str, Any]) -> None:
+    """Answer in the API's place, to the page alone."""
+    if route.request.method == "OPTIONS":
+        return route.continue_()
+    route.fulfill(status=status, json=body, headers={"Access-Control-Allow-Origin": "*"})
+
+
+def at_half_price(route: Route) -> None:
+    response = route.fetch()
+    prices = [{**each, "unit_amount": each["unit_amount"] // 2} for each in response.json()["prices"]]
+    route.fulfill(response=response, json={"prices": prices})

@@ -1,0 +1,268 @@
+// The shop's page: what is shown, and what a click does. The address (#/orders/ord_…) says which screen.
+
+import { NoAnswer, Refused, once, request, seconds } from "./api.js";
+import { authenticate, loadStripe, mountCard, paymentMethodOf } from "./card.js";
+import { forget, isOpen, openOrder, remember, sendOnce } from "./remembered.js";
+import { accessToken, customerId, finishSignIn, signIn, signOut } from "./session.js";
+import { button, el, money, on, show, when } from "./view.js";
+
+const CONFIG = ["api", "currency", "publishable_key", "stripe_js", "authorize_url", "token_url", "client_id", "scope"];
+const POLL_SECONDS = { first: 0.5, growth: 1.5, longest: 5 };
+const NOTHING_MOVES_SECONDS = 60;
+
+const WORDS = {
+  PENDING: "We have your order. Your card is charged once, however often this page is reloaded.",
+  PAID: "Paid. Thank you!",
+  PAYMENT_DECLINED: "Your card was declined. Nothing was charged.",
+  REQUIRES_ACTION: "Your bank asks you to confirm this payment. Nothing is charged before you do.",
+  CANCELING: "The order is being canceled. If your card was charged a moment before, the order stays paid.",
+  CANCELED: "The order is canceled. Nothing was charged.",
+  NEEDS_REVIEW: "We are checking this payment, and will contact you. Please do not order again.",
+};
+const SLOW = "This takes longer than usual. Your order is safe: look again later, under “Your orders”.";
+const PRICE_CHANGED = "The price has changed since you saw it. Nothing was ordered or charged: this is what it costs now.";
+const LOST = "was sent, but no answer came back. Send it again: you are charged once, whether it had arrived or not.";
+
+let config;
+let shown = 0; // Grows with each screen: what belongs to an earlier one stops.
+
+start();
+
+async function start() {
+  addEventListener("failed", (event) => failed(/** @type {CustomEvent} */ (event).detail));
+  on(window, "hashchange", () => route());
+  try {
+    config = await configuration();
+    requireBrowser();
+    await finishSignIn(config);
+    await route();
+  } catch (error) {
+    failed(error);
+  }
+}
+
+async function configuration() {
+  const answer = await fetch("config.json").catch(() => null);
+  const read = await answer?.json().catch(() => null);
+  const missing = CONFIG.filter((name) => !read?.[name]);
+  if (missing.length) throw new Error(`config.json lacks ${missing.join(", ")}: this shop is not set up yet.`);
+  return read;
+}
+
+/** Without its locks and storage the page could place an order twice, so it places none. */
+function requireBrowser() {
+  if (!isSecureContext) throw new Error("This page works over https only. Open it by its https address.");
+  try {
+    localStorage.getItem("");
+  } catch {
+    throw new Error("This browser blocks the storage of this site. Allow it, and reload: an order needs it.");
+  }
+}
+
+async function route({ said = "" } = {}) {
+  const screen = ++shown;
+  notice(said);
+  const nav = accessToken()
+    ? [el("a", { href: "#/orders" }, "Your orders"), button(`Sign out ${customerId()}`, () => (signOut(), route()), "quiet")]
+    : [];
+  document.getElementById("nav").replaceChildren(...nav);
+  if (!accessToken()) return show(el("h1", {}, "Welcome"), button("Sign in to order", () => signIn(config)));
+  const [, orders, orderId] = location.hash.slice(1).split("/");
+  if (orders && orderId) await orderScreen(orderId, screen);
+  else if (orders) await ordersScreen(screen);
+  else await basketScreen(screen);
+}
+
+// ---- the basket
+
+async function basketScreen(screen) {
+  const { currency } = config;
+  const { prices } = await request(config, "GET", "/prices");
+  const offered = prices.filter((price) => price.currency === currency);
+  const kept = `shop:basket:${customerId()}`;
+  const quantities = JSON.parse(localStorage.getItem(kept) ?? "{}");
+  const total = el("p", { id: "total", class: "total" });
+  const pay = el("section", { id: "pay" });
+  const rows = offered.map((price) => {
+    const input = el("input", { type: "number", min: 0, max: 99, value: quantities[price.sku] ?? 0, id: price.sku });
+    on(input, "change", async () => {
+      quantities[price.sku] = Math.max(0, Math.min(99, Math.trunc(input.valueAsNumber) || 0));
+      localStorage.setItem(kept, JSON.stringify(quantities));
+      await refresh();
+    });
+    return el("tr", {}, el("td", {}, el("label", { for: price.sku }, price.sku)),
+      el("td", { class: "amount" }, money(price.unit_amount, currency)), el("td", { class: "amount" }, input));
+  });
+  if (screen !== shown) return;
+  show(el("h1", {}, "Your basket"), el("table", {}, ...rows), total, pay);
+  await refresh();
+
+  async function refresh() {
+    const items = offered.filter(({ sku }) => quantities[sku] > 0).map(({ sku }) => ({ sku, quantity: quantities[sku] }));
+    const amount = offered.reduce((sum, { sku, unit_amount }) => sum + unit_amount * (quantities[sku] || 0), 0);
+    total.textContent = amount ? `Together ${money(amount, currency)}` : "Choose something.";
+    const place = el("div", {}); // Of this basket alone: what an earlier one still shows goes to a place that is gone.
+    pay.replaceChildren(place);
+    await payForm(place, items, amount);
+  }
+}
+
+/** What can be done with this basket. Its key is made before the button is there; an open order is settled first. */
+async function payForm(place, items, amount) {
+  const customer = customerId();
+  const { currency } = config;
+  const open = openOrder(customer);
+  if (open) return place.replaceChildren(unanswered(open, () => send(open)));
+  if (!amount) return;
+  // Without the amount: at another price it is the same order, until an answer says that it was placed.
+  const order = await remember(customer, "order", { items, currency });
+  if (order.answer) {
+    const again = () => forget(order).then(() => payForm(place, items, amount));
+    return place.replaceChildren(
+      el("p", {}, "You have ordered exactly this before."),
+      el("a", { class: "button", href: `#/orders/${order.answer.order_id}` }, "Show this order"),
+      button("Order the same once more", again, "quiet"),
+    );
+  }
+  const label = `Pay ${money(amount, currency)}`;
+  if (order.refused?.type === "amount-differs") {
+    const card = order.bodies.at(-1).payment_method;
+    return place.replaceChildren(button(label, () => send(order, () => card)));
+  }
+  const form = await cardForm(place, { amount, currency }, label);
+  on(form.element, "submit", () => send(order, form.paymentMethod));
+
+  async function send(record, paymentMethod = null) {
+    const make = paymentMethod && (async () => ({ currency, items, amount, payment_method: await paymentMethod() }));
+    const post = (body, key) => request(config, "POST", "/orders", { body, key });
+    try {
+      const { order_id } = await sendOnce(record, make, post);
+      location.hash = `#/orders/${order_id}`;
+    } catch (error) {
+      if (error.type === "amount-differs") return route({ said: PRICE_CHANGED });
+      if (error instanceof NoAnswer) await payForm(place, items, amount);
+      throw error;
+    }
+  }
+}
+
+/** The answer to a request got lost: only the same request again says what became of it. */
+function unanswered({ bodies }, send) {
+  const { items, amount, currency } = bodies.at(-1);
+  const lines = items?.map(({ sku, quantity }) => `${quantity} × ${sku}`).join(", ");
+  const what = items ? `Your order of ${lines} for ${money(amount, currency)}` : "Your card";
+  const again = button(items ? "Find this order" : "Send it again", send);
+  return el("section", { id: "unanswered" }, el("p", {}, `${what} ${LOST}`), again);
+}
+
+/** Stripe's card form with a button, in the place; it is disabled while a submit is being worked on. */
+async function cardForm(place, { amount, currency }, label) {
+  const card = el("div", { id: "card" });
+  const element = el("form", { id: "card-form" }, card, el("button", { type: "submit" }, label));
+  const stripe = await loadStripe(config);
+  place.replaceChildren(element);
+  const elements = mountCard(stripe, card, { amount, currency }, failed);
+  return { element, paymentMethod: () => paymentMethodOf(stripe, elements) };
+}
+
+// ---- an order
+
+async function orderScreen(orderId, screen) {
+  const began = Date.now();
+  let pause = POLL_SECONDS.first;
+  let last;
+  let lost = false;
+  for (;;) {
+    const order = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}`).catch((error) => {
+      if (!(error instanceof NoAnswer)) throw error;
+      if (screen === shown) notice(`${error.message} Your order is safe. Trying again …`);
+      lost = true;
+    });
+    if (screen !== shown) return;
+    if (order) {
+      const isNew = JSON.stringify(order) !== last;
+      if (lost || (isNew && last)) notice("");
+      if (isNew) drawOrder(order);
+      if (!["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status)) return;
+      last = JSON.stringify(order);
+      lost = false;
+      const isSlow = order.status !== "REQUIRES_ACTION" && Date.now() - began > NOTHING_MOVES_SECONDS * 1000;
+      if (isSlow) notice(SLOW);
+    }
+    await seconds(pause);
+    if (screen !== shown) return;
+    pause = Math.min(pause * POLL_SECONDS.growth, POLL_SECONDS.longest);
+  }
+}
+
+function drawOrder(order) {
+  const { order_id, status, amount, currency, amount_refunded } = order;
+  const actions = el("section", { id: "actions" });
+  const cancel = () => request(config, "POST", `/orders/${order_id}/cancel`).then(() => route());
+  show(
+    el("h1", {}, `Your order of ${money(amount, currency)}`),
+    el("p", { id: "status", class: `status ${status}`, "data-status": status }, WORDS[status] ?? status),
+    el("p", { id: "decline" }, (status === "PAYMENT_DECLINED" && order.attempts.at(-1).message) || ""),
+    el("p", {}, amount_refunded ? `${money(amount_refunded, currency)} of it is refunded.` : ""),
+    actions,
+    ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status) ? button("Cancel this order", cancel, "quiet") : "",
+    el("p", { class: "small" }, `Ordered ${when(order.placed_at)}. Number ${order_id}`),
+  );
+  if (status === "PAYMENT_DECLINED") anotherCard(actions, order).catch(failed);
+  if (status === "REQUIRES_ACTION") actions.append(button("Confirm with your bank", () => confirmWithBank(order_id)));
+}
+
+async function confirmWithBank(orderId) {
+  const { client_secret } = await request(config, "GET", `/orders/${orderId}/payment`);
+  if (client_secret) await authenticate(await loadStripe(config), client_secret);
+  await route({ said: "We are waiting for your bank's answer." });
+}
+
+/** After a decline: another card, under a key of its own, for the same order. */
+async function anotherCard(place, order) {
+  const attempt = await remember(customerId(), "attempt", { order_id: order.order_id, after: order.attempts.length });
+  if (isOpen(attempt)) return place.replaceChildren(unanswered(attempt, () => send()));
+  const form = await cardForm(place, order, `Pay ${money(order.amount, order.currency)} with this card`);
+  on(form.element, "submit", () => send(form.paymentMethod));
+
+  async function send(paymentMethod = null) {
+    const make = paymentMethod && (async () => ({ payment_method: await paymentMethod() }));
+    const post = (body, key) => request(config, "POST", `/orders/${order.order_id}/payments`, { body, key });
+    try {
+      await sendOnce(attempt, make, post);
+    } catch (error) {
+      if (error instanceof NoAnswer) await anotherCard(place, order);
+      if (error.type !== "not-declined") throw error; // Else another tab was first: the order says what it did.
+    }
+    await route();
+  }
+}
+
+async function ordersScreen(screen, cursor = "") {
+  const query = cursor && `?cursor=${encodeURIComponent(cursor)}`;
+  const { orders, next_cursor } = await request(config, "GET", `/orders${query}`);
+  const rows = orders.map(({ order_id, placed_at, amount, currency, status }) =>
+    el("tr", {}, el("td", {}, el("a", { href: `#/orders/${order_id}` }, when(placed_at))),
+      el("td", { class: "amount" }, money(amount, currency)),
+      el("td", { class: status }, status.toLowerCase().replace("_", " "))),
+  );
+  if (screen !== shown) return;
+  show(el("h1", {}, "Your orders"), rows.length ? el("table", {}, ...rows) : el("p", {}, "None yet."),
+    next_cursor ? button("Older orders", () => ordersScreen(screen, next_cursor)) : "");
+}
+
+// ---- what goes wrong
+
+function notice(text) {
+  document.getElementById("notice").textContent = text;
+}
+
+/** Say in words what went wrong, and what to do. Trying again is always safe. */
+function failed(error) {
+  if (error instanceof Refused && error.status === 401) {
+    signOut();
+    return route({ said: "Your sign-in has expired. Sign in again: your order is kept." });
+  }
+  if (error.type === "not-found") return show(el("h1", {}, "There is no such order of yours."));
+  notice(error instanceof NoAnswer ? `${error.message} Nothing is lost: try again.` : error.message);
+}

@@ -1,0 +1,119 @@
+// What makes a second click, tab or reload find the first order instead of placing a second one.
+//
+// localStorage, which all tabs share, has one record for each basket of a customer:
+//   key      the Idempotency-Key: made before the customer can click, and kept whatever happens to a request
+//   bodies   what was sent under it, the newest last; each is stored before it is sent
+//   answer   the API's 202 with the order's id
+//   refused  the API's refusal of the newest body: nothing was stored for it
+//
+// A record with bodies and neither answer nor refusal is open: the order may exist. It is settled by sending the newest
+// body again, as it was. A basket's key changes only after an answer, when the customer wants the same once more. So a
+// request that was believed lost can never become a second order, even if the price or the card has changed since.
+
+const KEPT_DAYS = 300; // The API forgets a key after more than a year (docs/guides/api.md).
+
+/** @typedef {{ name: string, key: string, bodies: any[], at: number, answer?: any, refused?: any }} Remembered */
+
+/**
+ * The customer's record of an order or of an attempt (`kind`), made at the first call, the same in every tab.
+ * Throws if this browser cannot store it.
+ * @returns {Promise<Remembered>}
+ */
+export async function remember(customer, kind, what) {
+  const name = prefix(customer, kind) + (await digest(JSON.stringify(what)));
+  return exclusively(name, () => read(name) ?? write({ name, key: crypto.randomUUID(), bodies: [], at: Date.now() }));
+}
+
+/** Whether a request was sent, and what became of it is unknown. @param {Remembered} record */
+export function isOpen({ bodies, answer, refused }) {
+  return bodies.length > 0 && !answer && !refused;
+}
+
+/** An open order of the customer, whatever is in the basket now. @returns {Remembered | undefined} */
+export function openOrder(customer) {
+  const names = Object.keys(localStorage).filter((name) => name.startsWith(prefix(customer, "order")));
+  return names.map(read).find((record) => record && isOpen(record));
+}
+
+/** The customer wants the same once more, and says so: the next key is another one. */
+export function forget({ name, key }) {
+  return exclusively(name, () => read(name)?.key === key && localStorage.removeItem(name));
+}
+
+/**
+ * Send a request under the record's key, and return the answer: the one it has, or that of the open request sent again,
+ * or that of the body which `make` returns; without `make`, nothing new is sent. Throws what `make` and `send` throw.
+ */
+export function sendOnce({ name, key }, make, send) {
+  return exclusively(`${name}:send`, async () => {
+    const record = read(name);
+    if (record?.answer && record.key === key) return record.answer;
+    if (record?.key !== key || (!make && !isOpen(record))) throw new Error("Another tab was faster. Reload the page.");
+    if (!isOpen(record)) {
+      record.bodies.push(await make());
+      delete record.refused;
+      write(record);
+    }
+    try {
+      record.answer = await sendNewest(record, send);
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      record.refused = { type: error.type };
+      write(record);
+      throw error;
+    }
+    try {
+      write(record);
+    } catch {
+      // The record stays open, which is safe: it is asked for again.
+    }
+    return record.answer;
+  });
+}
+
+/** The newest body; if the API has this key with another body, an earlier request was executed after all: that one. */
+async function sendNewest({ key, bodies }, send) {
+  let reused;
+  for (const body of bodies.toReversed()) {
+    try {
+      return await send(body, key);
+    } catch (error) {
+      if (error.type !== "idempotency-key-reused") throw error;
+      reused = error;
+    }
+  }
+  throw reused;
+}
+
+/** 4xx, but for an expired sign-in: an earlier try may have been executed before it expired. */
+function isRefusal({ status }) {
+  return status >= 400 && status < 500 && status !== 401;
+}
+
+function exclusively(name, work) {
+  return navigator.locks.request(name, work);
+}
+
+function prefix(customer, kind) {
+  return `shop:${kind}:${encodeURIComponent(customer)}:`;
+}
+
+function read(name) {
+  const record = JSON.parse(localStorage.getItem(name) ?? "null");
+  return record && Date.now() - record.at < KEPT_DAYS * 86_400_000 ? record : null;
+}
+
+function write(record) {
+  try {
+    localStorage.setItem(record.name, JSON.stringify(record));
+  } catch {
+    const advice = "Allow this site to store data, or make space, and reload.";
+    throw new Error(`This browser cannot remember your order. ${advice} Nothing was sent.`);
+  }
+  return record;
+}
+
+async function digest(text) {
+  const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
+  return Array.from(bytes.slice(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

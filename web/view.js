@@ -1,0 +1,49 @@
+// Elements, without a framework. Everything is set as text, so nothing from the API can become markup.
+
+/** An element with its attributes and children. */
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Replace the screen, and move the focus to it, for those who hear the page. */
+export function show(...children) {
+  const main = document.getElementById("main");
+  main.replaceChildren(...children);
+  main.focus({ preventScroll: true });
+}
+
+/** A button that is disabled while its work is done. */
+export function button(label, work, kind = "") {
+  const element = el("button", { type: "button", class: kind }, label);
+  on(element, "click", work);
+  return element;
+}
+
+/** Do the work at each event; its buttons are disabled meanwhile. What fails is told to the page's `failed`. */
+export function on(target, event, work) {
+  target.addEventListener(event, async (given) => {
+    if (event === "submit") given.preventDefault();
+    const buttons = target.matches?.("button") ? [target] : (target.querySelectorAll?.("button") ?? []);
+    for (const each of buttons) each.disabled = true;
+    try {
+      await work(given);
+    } catch (error) {
+      dispatchEvent(new CustomEvent("failed", { detail: error }));
+    } finally {
+      for (const each of buttons) each.disabled = false;
+    }
+  });
+}
+
+/** 2500 EUR as €25.00. Amounts are integers in the currency's minor unit. */
+export function money(amount, currency) {
+  const format = new Intl.NumberFormat(undefined, { style: "currency", currency });
+  return format.format(amount / 10 ** format.resolvedOptions().maximumFractionDigits);
+}
+
+export function when(timestamp) {
+  return new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }).format(new Date(timestamp));
+}
