@@ -50,8 +50,11 @@ class OrderRequest(BaseModel):
     currency: Currency
     payment_method: PaymentMethodId
     items: Annotated[list[OrderLine], Field(min_length=1, max_length=100)]
+    # Excluded from the fingerprint: it says what was shown, not what is bought. After a 409 the client sends another
+    # amount with the same key, which has to find the order if an earlier try was stored meanwhile.
     amount: AmountMinor | None = Field(
         default=None,
+        exclude=True,
         description="What the customer was shown, in the minor unit of the currency. The order is refused if it "
         "costs another amount by now.",
     )

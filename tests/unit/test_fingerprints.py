@@ -27,7 +27,7 @@ GOLDEN: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
     "an order of what was shown": (
         OrderRequest,
         order(amount=2500),
-        "e157600a8b4f3cdc094bd543040c02de9dffda7e7f70ab90a11fd96c2c1185eb",
+        "ea6854a44b1d988bdb8a38b3780c419b7fb9553cc19318dc9097a8918845a350",  # the same: it buys the same
     ),
     "an attempt": (
         PaymentRequest,
