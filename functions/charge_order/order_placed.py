@@ -4,6 +4,8 @@ OrderPlaced ─► PaymentStore.claim ─► payments/work.py ─┬─► charg
                (an atomic write)                       └─► duplicate ─► Done, or RetryAfter
 """
 
+from dataclasses import replace
+
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.charge import ChargeTools, charge
@@ -38,11 +40,13 @@ def _claim(event: OrderPlacedEvent, tools: ChargeTools, attempt: int, payment_me
 def _resumes_later_attempt(event: OrderPlacedEvent, row: Payment, tools: ChargeTools) -> bool:
     """Whether the message stands for the row's later attempt, which no message of its own claims any more.
 
-    The order is a restored one: it asks for an earlier attempt, and has forgotten the one that is unfinished.
+    The order was restored, or lost and placed again: it asks for an earlier attempt, and has forgotten the unfinished
+    one. If it was placed again, its time is another one; the row keeps its own.
     """
     is_unattended = tools.instruments.now() - row.claimed_at >= REEMIT_AFTER_SECONDS
     is_unfinished = row.state is PaymentState.PENDING and row.cancel_requested_at is None
-    return is_unfinished and is_unattended and row.payment_method != "" and not differs(event, row)
+    asked = replace(FrozenRequest.of(event.data), placed_at=row.request.placed_at)
+    return is_unfinished and is_unattended and row.payment_method != "" and asked == row.request
 
 
 def differs(event: OrderPlacedEvent, payment: Payment) -> bool:

@@ -182,6 +182,21 @@ def test_a_late_message_of_an_earlier_attempt_goes_on_with_an_unfinished_one(ser
     assert (service.row["state"], service.row["attempt"]) == ("SUCCEEDED", 2)
 
 
+def test_an_order_that_is_placed_again_goes_on_with_an_unfinished_attempt(service: ChargeHarness) -> None:
+    """Its item was lost, and has another time now: customer and money are the row's, and no other message comes."""
+    service.deliver(payment_method=LOST_CARD)
+    service.stripe.next("confirm", NO_ANSWER)
+    service.deliver(attempt=2)
+    service.passes(REEMIT_AFTER_SECONDS)
+    frozen = service.row["placed_at"]
+    placed_at = datetime.fromtimestamp(service.now, UTC)
+    assert service.deliver(payment_method=LOST_CARD, placed_at=placed_at, customer_id="cus_other") == Done()
+    assert service.row["state"] == "PENDING"
+    assert service.deliver(payment_method=LOST_CARD, placed_at=placed_at) == Done()
+    assert (service.row["state"], service.row["attempt"], service.row["placed_at"]) == ("SUCCEEDED", 2, frozen)
+    assert len(service.stripe.charged) == 1
+
+
 def test_a_row_that_was_lost_comes_back_with_a_higher_revision(service: ChargeHarness) -> None:
     """The order has seen the lost row's: what the new one says is newer."""
     service.deliver(payment_method=LOST_CARD)
