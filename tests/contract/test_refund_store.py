@@ -102,6 +102,8 @@ def test_a_worker_without_its_lease_cannot_write(store: RefundStore) -> None:
             store.finalize(slow, FAILED, now=T0)
         with pytest.raises(WriteRefused):
             store.release_lease(slow, refused_at=T0)
+        with pytest.raises(WriteRefused):
+            store.write_key_number(slow, 1)
     assert item(store)["state"] == "PENDING"
 
 

@@ -131,6 +131,25 @@ def test_a_refused_account_gets_one_key_for_each_delivery(service: RefundHarness
         assert (len(service.stripe.keys), service.row.get("key_number", 0)) == (number + 1, number)
 
 
+def test_the_row_names_a_later_key_before_it_is_used(service: RefundHarness) -> None:
+    """The worker is killed once it has sent, and Stripe executes the request hours after it has forgotten the first
+    key: sent again before that, the first key would make a second refund."""
+    service.io.faults["stripe_refund"] = "balance too low"
+    assert service.deliver() == BackOff()
+    service.io.faults["stripe_refund"] = "500 later"
+    service.stripe.late_seconds = 4 * HOUR
+    service.passes(21 * HOUR)
+    service.io.at["stripe refund answered"] = crash
+    with pytest.raises(KeyboardInterrupt):
+        service.deliver()
+    service.io.faults.clear()
+    service.passes(T0 + 24 * HOUR + 60 - service.io.time)
+    assert (service.deliver(), service.row["key_number"]) == (BackOff(), 1)
+    service.passes(HOUR)
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
+
+
 def test_no_later_key_is_used_from_22_hours_on(service: RefundHarness) -> None:
     """Stripe may forget the first key soon, and beside it a later one would refund again. 47 hours after the request
     nothing can be executed under a later key any more, and the first one is sent again."""

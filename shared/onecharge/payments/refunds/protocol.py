@@ -28,8 +28,8 @@ request was not executed and never will be, although its cause (too little balan
 all keys, every worker is led to the same next key, whatever its row says. From 22 hours after the request was made,
 Stripe may soon have forgotten the first key, and beside it a later key could make a second refund. So later keys are
 not used any more; and once the last request under one of them has been executed or never will be, the first key is used
-again. One exception: Stripe answers a later key with a 5xx and executes it hours late, and the row, which knows of that
-key, is lost meanwhile.
+again. The row has the number of a later key before a request uses it, so that a killed worker leaves it, too. One
+exception: Stripe answers a later key with a 5xx and executes it hours late, and the row is lost meanwhile.
 
 FAILED means that Stripe has no such refund and never will. It follows only from a refund that Stripe shows as failed,
 or from a refusal and a lookup after it, if nothing else can still create the refund: no earlier claim is open, whose

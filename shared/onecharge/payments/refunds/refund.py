@@ -42,12 +42,16 @@ def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
 
     Raises:
         Release: nothing more can be done now. The next delivery looks up again.
+        WriteRefused: the lease is lost before a later key was used.
     """
-    steps, claimed = tools.steps, row
+    steps = tools.steps
     decision = steps.decide(row, steps.look_up(row, tools), now=tools.instruments.now())
     for _ in range(KEYS_MAX):
         if not isinstance(decision, Send):
             break
+        if decision.key_number > row.key_number:
+            # Before the request: whoever claims the row after this worker was killed knows that the key may be used.
+            row = tools.store.write_key_number(row, decision.key_number)
         row = replace(row, key_number=decision.key_number)
         response = steps.send(row, tools)
         failure = response.failure
@@ -61,12 +65,11 @@ def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
         if decision == Send(row.key_number):
             why = "Stripe does not show the refund that it says it has created"
             raise Release(why, alarm=Cause.STRIPE_INCONCLUSIVE)
-    number = {} if row.key_number == claimed.key_number else {"key_number": row.key_number}
     match decision:
         case FinalizeRefund():
             return decision
         case LookUpLater(why, alarm, kept):
-            raise Release(why, alarm=alarm, kept={**number, **kept})
+            raise Release(why, alarm=alarm, kept=kept)
         case Send(key_number):
             raise Release("many keys replay a refusal", kept={"key_number": key_number})
 

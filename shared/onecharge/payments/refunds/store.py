@@ -85,6 +85,10 @@ class RefundStore(LeasedTable[Refund, FinalizeRefund]):
         changes = released(kept, open_claims="open_claims - :one")
         return self._write_as_owner(row, Changes(changes.sets, {**changes.values, "one": 1}, changes.removes))
 
+    def write_key_number(self, row: Refund, key_number: int) -> Refund:
+        """Write the number of a later key before it is used; returns the row. Raises WriteRefused."""
+        return self._write_as_owner(row, Changes({"key_number": ":number"}, {"number": key_number}))
+
     # ------------------------------------------------------------ for webhooks and scheduled runs
 
     def read(self, order_id: str, refund_id: str) -> Refund | None:
