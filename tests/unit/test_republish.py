@@ -193,6 +193,25 @@ def test_a_later_attempt_waits_since_it_was_made(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
 
 
+@pytest.mark.parametrize("before", [{}, {"attempt": 2, "attempt_placed_at": at(T0 + 60)}], ids=["placed", "attempt 2"])
+def test_a_retry_waits_since_a_person_made_it(shop: Shop, before: dict[str, Any]) -> None:
+    """However old the order is: published again after 15 minutes, and not overdue."""
+    shop.place(**before, retried_at=at(T0 + 3 * DAY_SECONDS), placed_at=at(T0))
+    shop.now = T0 + 3 * DAY_SECONDS
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
+    assert shop.republish(seconds_later=1) == [1]
+    assert "Alarm" not in shop.counted
+
+
+def test_an_attempt_after_a_retry_waits_since_it_was_made(shop: Shop) -> None:
+    """The retry was declined, and the customer pays with another card days later."""
+    began = T0 + 3 * DAY_SECONDS
+    shop.place(attempt=2, attempt_placed_at=at(began), retried_at=at(T0 + 60), placed_at=at(T0))
+    shop.now = began
+    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
+    assert shop.republish(seconds_later=1) == [1]
+
+
 def test_an_order_is_published_again_ever_more_rarely(shop: Shop) -> None:
     """After 15 and 30 minutes, 1, 2, 4, 8 and 16 hours, then daily: an outage at Stripe causes no flood of requests."""
     shop.place()
@@ -335,6 +354,7 @@ def test_what_waits_for_a_day_raises_the_alarm(shop: Shop) -> None:
         {"currency": "XXX"},
         {"attempt_placed_at": "yesterday"},
         {"attempt_placed_at": 5},
+        {"retried_at": 5},
         {"status": None},
         {"status": "ON_HOLD"},
         {"status": ["PENDING"]},

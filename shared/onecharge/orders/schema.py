@@ -126,6 +126,9 @@ class StoredOrder(BaseModel):
     # Written by each move (onecharge.orders.transitions).
     status: OrderStatus
 
+    # Written by a person's `retry` (ops/review.py).
+    retried_at: Timestamp | None = None
+
     # Written by cancel_order.
     cancel_requested_at: Timestamp | None = None
 
@@ -204,7 +207,9 @@ def waiting_since(shown: Mapping[str, Any]) -> datetime:
     """
     if shown["status"] == OrderStatus.CANCELING and shown.get("cancel_requested_at") is not None:
         return datetime.fromisoformat(shown["cancel_requested_at"])
-    return datetime.fromisoformat(shown.get("attempt_placed_at") or shown["placed_at"])
+    began = datetime.fromisoformat(shown.get("attempt_placed_at") or shown["placed_at"])
+    retried_at = shown.get("retried_at")
+    return began if retried_at is None else max(began, datetime.fromisoformat(retried_at))
 
 
 def new_order_item(

@@ -109,6 +109,14 @@ def test_a_retry_puts_row_and_order_back(operated: OperatedStack) -> None:
     assert at_stripe == ["requires_payment_method", "canceled"]
 
 
+def test_a_retried_order_waits_since_then(operated: OperatedStack) -> None:
+    """It is published again after 15 minutes, and not overdue, however old it is."""
+    in_review(operated)
+    operated.set_order(ORDER_ID, placed_at="2026-01-01T00:00:00+00:00")
+    assert resolve(operated, "retry")["done"]
+    assert operated.order(ORDER_ID).waiting_since.timestamp() >= NOW
+
+
 def test_a_retry_accepts_what_a_person_canceled(operated: OperatedStack) -> None:
     """The row keeps which PaymentIntents: only after these the next generation follows."""
     own = operated.intent(ORDER_ID)
