@@ -26,6 +26,7 @@ from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, Payment, StripeIntent
+from onecharge.payments.disputes import AfterCharge
 from onecharge.payments.refunds.protocol import (
     SPENT_KEY_SECONDS,
     FinalizeRefund,
@@ -59,8 +60,13 @@ class Seen:
     payment: Payment | None
     intents: Sequence[StripeIntent] = ()
     """Every PaymentIntent of the order."""
-    refunded: Mapping[str, int] = field(default_factory=dict)
-    """Minor units of each that succeeded, without refunds that failed."""
+    after_charge: Mapping[str, AfterCharge] = field(default_factory=dict)
+    """The refunds and disputes of each that succeeded."""
+
+    def refunded_minor(self, payment_intent_id: str) -> int:
+        """Without refunds that failed."""
+        after = self.after_charge.get(payment_intent_id)
+        return after.amount_refunded_minor if after else 0
 
 
 @dataclass(frozen=True)
@@ -143,13 +149,16 @@ def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
             f"{as_money(payment.request.amount_minor, payment.request.currency)}: "
             "refund it at Stripe, then retry or cancel"
         )
-    if seen.refunded.get(intent.payment_intent_id, 0) >= intent.amount_minor:
+    if _is_refunded(seen, intent):
         return Refused(f"{intent.payment_intent_id} is refunded in full: it pays nothing")
     others = [each for each in succeeded if each is not intent]
     if kept := [each.payment_intent_id for each in others if not _is_refunded(seen, each)]:
         return Refused(f"{', '.join(kept)} succeeded, too: refund it first, so that the customer has paid once")
+    # The row knows only what happened to the charge of its own.
+    is_own = intent.payment_intent_id == payment.payment_intent_id
+    after = None if is_own else seen.after_charge.get(intent.payment_intent_id)
     return _cancel_others(seen, keep=intent.payment_intent_id) or Write(
-        Finalize(PaymentState.SUCCEEDED, intent.payment_intent_id, intent.generation)
+        Finalize(PaymentState.SUCCEEDED, intent.payment_intent_id, intent.generation, after_charge=after)
     )
 
 
@@ -186,7 +195,7 @@ def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision
     own = next((each for each in succeeded if each.payment_intent_id == payment.payment_intent_id), None)
     if own is None or own.money_differs_from(payment.request):
         return Refused(f"{payment.payment_intent_id}, which the row names, does not pay the order: nothing is second")
-    if seen.refunded.get(own.payment_intent_id, 0) >= own.amount_minor:
+    if _is_refunded(seen, own):
         return Refused(
             f"{own.payment_intent_id}, which the row names, is refunded already: the other one pays the order"
         )
@@ -197,7 +206,7 @@ def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision
     if len(left) > 1:
         ids = ", ".join(each.payment_intent_id for each in left)
         return Refused(f"{ids} succeeded, too: name one with --payment-intent")
-    if seen.refunded.get(left[0].payment_intent_id, 0):
+    if seen.refunded_minor(left[0].payment_intent_id):
         return Refused(f"{left[0].payment_intent_id} is refunded in part: refund the rest at Stripe")
     return RefundSecond(left[0])
 
@@ -211,7 +220,7 @@ def _succeeded(seen: Seen) -> list[StripeIntent]:
 
 
 def _is_refunded(seen: Seen, intent: StripeIntent) -> bool:
-    return seen.refunded.get(intent.payment_intent_id, 0) >= intent.amount_minor
+    return seen.refunded_minor(intent.payment_intent_id) >= intent.amount_minor
 
 
 def _money(intent: StripeIntent) -> str:

@@ -166,7 +166,7 @@ class Resolver:
             if response.intent is not None and response.failure is None:
                 intents[own] = response.intent
         succeeded = [each.payment_intent_id for each in intents.values() if each.status == "succeeded"]
-        return Seen(payment, list(intents.values()), {each: self.gateway.amount_refunded(each) for each in succeeded})
+        return Seen(payment, list(intents.values()), {each: self.gateway.after_charge(each) for each in succeeded})
 
     def resolve(
         self, order_id: str, resolution: Resolution, review: Review, *, chosen: str | None = None

@@ -34,6 +34,7 @@ from onecharge.orders.transitions import CLOSE, OUTCOMES, RETRY
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
 from onecharge.payments.charges.protocol import Payment, StripeIntent
+from onecharge.payments.disputes import status_of
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.gateway import StripeRefunds
@@ -205,7 +206,9 @@ def _what(decision: Decision, payment: Payment | None) -> str:
         case CancelFirst(ids):
             return f"cancel {', '.join(ids)} at Stripe as abandoned, then check again"
         case Write(final):
-            return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order PAID"
+            status = status_of(final.after_charge.disputes) if final.after_charge else None
+            disputed = f"; it is disputed: {status}" if status else ""
+            return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order PAID{disputed}"
         case Reopen(cancel=True):
             return f"put the row back to PENDING with a request to cancel, {row}: reconcile cancels it at Stripe"
         case Reopen(accepted_cancellations=accepted):

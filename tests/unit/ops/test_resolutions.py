@@ -7,6 +7,7 @@ from typing import Any
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, StripeIntent
+from onecharge.payments.disputes import AfterCharge
 from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FinalizeRefund, FoundRefund, FrozenRefund, Refund
 from ops.resolutions import (
     CancelFirst,
@@ -34,7 +35,8 @@ def intent(status: str, id_: str = "pi_1", **changes: Any) -> StripeIntent:
 def seen(
     *intents: StripeIntent, state: PaymentState = REVIEW, refunded: dict[str, int] | None = None, **row: Any
 ) -> Seen:
-    return Seen(builders.payment(state=state, **row), intents, refunded or {})
+    after_charge = {each: AfterCharge(amount_minor, {}) for each, amount_minor in (refunded or {}).items()}
+    return Seen(builders.payment(state=state, **row), intents, after_charge)
 
 
 OPEN, DONE = intent("requires_payment_method"), intent("succeeded")
@@ -48,6 +50,13 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     (PAID, seen(DONE), Write(Finalize(SUCCEEDED, "pi_1", 0))),
     (PAID, seen(OPEN, OTHER_DONE), CancelFirst(("pi_1",))),
     (PAID, seen(GONE, OTHER_DONE), Write(Finalize(SUCCEEDED, "pi_2", 0))),
+    (PAID, seen(DONE, refunded={"pi_1": 1}), Write(Finalize(SUCCEEDED, "pi_1", 0))),
+    # Another one than the row's: with what happened after its own charge.
+    (
+        PAID,
+        seen(GONE, OTHER_DONE, refunded={"pi_2": 1}),
+        Write(Finalize(SUCCEEDED, "pi_2", 0, after_charge=AfterCharge(1, {}))),
+    ),
     (PAID, seen(DONE, OTHER_DONE, refunded={"pi_2": 1099}), "several PaymentIntents"),
     (PAID, seen(DONE, refunded={"pi_1": 1099}), "refunded in full"),
     (PAID, seen(OPEN), "no PaymentIntent of the order succeeded"),

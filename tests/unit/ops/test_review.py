@@ -268,6 +268,28 @@ def test_the_second_of_two_is_refunded_once(operated: OperatedStack) -> None:
     assert decided == ["refund-second", "paid"]
 
 
+def test_the_refunds_and_disputes_are_those_of_the_payment_intent_that_pays(operated: OperatedStack) -> None:
+    """The row had those of the other one, which is refunded in full: the order would show them as its own."""
+    own, other = (operated.intent(ORDER_ID, confirm="pm_card_visa") for _ in range(2))
+    disputed = {"disputes": {"du_1": "needs_response"}, "dispute_status": "needs_response"}
+    in_review(operated, payment_intent_id=own, amount_refunded_minor=2500, **disputed)
+    operated.stack.stripe.v1.refunds.create({"payment_intent": own})
+    operated.stack.stripe.v1.refunds.create({"payment_intent": other, "amount": 700})
+    assert resolve(operated, "paid", "--payment-intent", other)["done"]
+    row = operated.row(ORDER_ID)
+    assert (row["payment_intent_id"], row["amount_refunded_minor"]) == (other, 700)
+    assert not {"disputes", "dispute_status"} & row.keys()
+
+
+def test_a_payment_intent_that_pays_and_is_disputed_says_so(operated: OperatedStack) -> None:
+    """The row has the dispute from then on, and no event of it raises an alarm."""
+    other = operated.intent(ORDER_ID, confirm="pm_card_visa")
+    in_review(operated)
+    operated.standin.open_dispute(other)
+    assert resolve(operated, "paid")["what"].endswith("disputed: needs_response")
+    assert operated.row(ORDER_ID)["dispute_status"] == "needs_response"
+
+
 def test_a_refund_that_stripe_refuses_is_not_called_done(operated: OperatedStack) -> None:
     """The charge is disputed: it says so, and nothing is refunded."""
     own, second = (operated.intent(ORDER_ID, confirm="pm_card_visa") for _ in range(2))

@@ -328,6 +328,9 @@ def final_changes(final: Finalize, now: int) -> Changes:
     if final.payment_intent_id is not None and final.declined_charge_id is None:
         # The former charge is of this PaymentIntent, which shows none any more.
         removes.append("declined_charge_id")
+    if final.after_charge is not None and not final.after_charge.disputes:
+        # The former ones are of another PaymentIntent.
+        removes += ["disputes", "dispute_status"]
     if final.state is PaymentState.REQUIRES_ACTION:
         return Changes(sets, values, removes)
     values["expires_at"] = now + RETENTION_SECONDS
