@@ -154,9 +154,11 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
     except stripe.StripeError as error:
         return document | {"stripe": [stripe_line(error)]}
     possible = [each.value for each in Resolution if not isinstance(decide_resolution(each, seen), Refused)]
-    if _order_of_other_money(stack, resolver, order_id):
+    if is_of_other_money(_orders(stack).find(order_id), seen.payment):
         document |= {"reason": "the payment is of other money than the order"}
-        possible.append(Resolution.CANCEL.value)
+        possible = [each for each in possible if each != Resolution.RETRY]
+        if _order_of_other_money(stack, resolver, order_id):
+            possible.append(Resolution.CANCEL.value)
     elif seen.payment is not None and seen.payment.state is not PaymentState.NEEDS_REVIEW:
         possible.append(Resolution.RETRY.value)
     intents = [_shown(each) for each in seen.intents]
@@ -178,6 +180,9 @@ def _resolve(stack: Stack, arguments: Namespace, reason: str) -> tuple[bool, str
         return _close(stack, order, reason, is_dry_run=not arguments.yes)
     if resolution is Resolution.RETRY:
         row, order = resolver.store.read(arguments.order), _orders(stack).find(arguments.order)
+        if row is not None and order is not None and is_of_other_money(order, row):
+            paid, costs = (as_money(each.amount_minor, each.currency) for each in (row, order))
+            return False, f"refused: the payment is of {paid}, the order {costs}: resolve it as cancel"
         if order is not None and is_half_done(order, row):
             return _finish(stack, resolver, order, row, is_dry_run=not arguments.yes)
     if not arguments.yes:
@@ -207,8 +212,8 @@ def _what(decision: Decision, payment: Payment | None) -> str:
             return f"cancel {', '.join(ids)} at Stripe as abandoned, then check again"
         case Write(final):
             status = status_of(final.after_charge.disputes) if final.after_charge else None
-            disputed = f"; it is disputed: {status}" if status else ""
-            return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order PAID{disputed}"
+            end = f"PAID; it is disputed: {status}" if status else "PAID"
+            return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order {end}"
         case Reopen(cancel=True):
             return f"put the row back to PENDING with a request to cancel, {row}: reconcile cancels it at Stripe"
         case Reopen(accepted_cancellations=accepted):
@@ -223,6 +228,11 @@ def _what(decision: Decision, payment: Payment | None) -> str:
             return why
         case _:
             assert_never(decision)
+
+
+def is_of_other_money(order: StoredOrder | None, row: Payment | None) -> bool:
+    """Whether a `retry` would charge what the order does not cost: the row is of an order that was lost."""
+    return order is not None and row is not None and order.money_differs_from(row)
 
 
 def is_half_done(order: StoredOrder, row: Payment | None) -> bool:

@@ -30,7 +30,7 @@ from onecharge.runtime.parallel import one_after_another
 from ops.resolutions import Reopen, Resolution
 from ops.resolver import Resolved, Resolver, Review, ReviewStore
 from ops.restore import emit_page
-from ops.review import has_outcome_for, is_half_done, publish_again
+from ops.review import has_outcome_for, is_half_done, is_of_other_money, publish_again
 from orders_api.cancel_order import request_cancellation
 from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
@@ -365,6 +365,8 @@ class SeamWorld:
         review = Review(resolution, by="a person", reason="they say so", at=self.time)
         try:
             row, order = store.read(ORDER_ID), self._order
+            if resolution is Resolution.RETRY and is_of_other_money(order, row):
+                return
             if resolution is Resolution.RETRY and order is not None and is_half_done(order, row):
                 if row is not None and has_outcome_for(order, row):
                     store.reemit_outcome(row, now=self.time)

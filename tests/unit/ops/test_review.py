@@ -187,6 +187,20 @@ def test_an_order_whose_payment_is_of_other_money_can_be_canceled(operated: Oper
     assert not resolve(operated, "cancel")["done"]
 
 
+@pytest.mark.parametrize("state", ["NEEDS_REVIEW", "PENDING", "DECLINED"])
+def test_a_payment_of_other_money_is_not_retried(operated: OperatedStack, state: str) -> None:
+    """The row's money is that of the order that was lost: the customer would pay it for another cart."""
+    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=state)
+    operated.set_order(ORDER_ID, amount_minor=99_999_900)
+    row = operated.row(ORDER_ID)
+    [listed] = operated.ops("review", "list")[1]["payments"]
+    assert listed["reason"] == "the payment is of other money than the order"
+    assert listed["possible"] == ([] if state == "PENDING" else ["cancel"])
+    for yes in (False, True):
+        assert "25.00 EUR, the order 999,999.00 EUR" in resolve(operated, "retry", yes=yes)["what"]
+    assert (order_status(operated), operated.row(ORDER_ID)) == ("NEEDS_REVIEW", row)
+
+
 def test_a_retry_of_an_order_that_has_moved_meanwhile_says_so(operated: OperatedStack) -> None:
     """The row is PENDING; the order is what it is."""
     in_review(operated)
