@@ -34,7 +34,7 @@ from onecharge.payments.refunds.protocol import Refund, alarm_of_pending
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
 from ops.facts import Facts, IntentFacts, RefundFacts
-from ops.findings import EMIT_AGAIN, REDRIVE, Cause, Finding, Move, Severity, broken, waits
+from ops.findings import EMIT_AGAIN, REDRIVE, REFUND_BY_HAND, Cause, Finding, Move, Severity, broken, waits
 from ops.output import time_of
 from publish_events.mapping import PAYMENT_EVENT_TYPES, REFUND_EVENT_TYPES
 from reconcile.run import ROUND_OVERDUE_SECONDS
@@ -231,11 +231,21 @@ def _discrepancies(facts: Facts) -> Iterator[Finding]:
     succeeded = [each.intent.payment_intent_id for each in facts.stripe.succeeded if not each.is_refunded]
     if len(succeeded) > 1:
         yield broken(Cause.PAID_TWICE, ", ".join(succeeded), order_id=facts.order_id)
+    elif succeeded and _is_paid_although_canceled(facts):
+        yield broken(Cause.PAID_AFTER_CANCEL, f"{succeeded[0]}; the row is SUCCEEDED", fix=REFUND_BY_HAND)
     for each in facts.stripe.intents:
         if payment is not None and each.intent.payment_intent_id == payment.payment_intent_id:
             yield from _of_own(facts, payment, each)
         else:
             yield from _of_another(facts, each.intent)
+
+
+def _is_paid_although_canceled(facts: Facts) -> bool:
+    """Whether a canceled order's row is SUCCEEDED, as one that was lost and recovered: reconcile does not refund it."""
+    order, payment = facts.order, facts.payment
+    if order is None or payment is None or order.money_differs_from(payment):
+        return False
+    return order.status is OrderStatus.CANCELED and payment.state is PaymentState.SUCCEEDED
 
 
 def _of_another(facts: Facts, intent: StripeIntent) -> Iterator[Finding]:

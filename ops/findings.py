@@ -10,6 +10,9 @@ _ENABLE = "aws lambda update-event-source-mapping --uuid {uuid} --enabled"
 _GIVE_BACK = "notify the customer; request another refund of the amount through the API, or pay it back in another way"
 
 REDRIVE = "python -m ops dlq redrive --message-id {message_id} --yes"
+REFUND_BY_HAND = (
+    "find the cause; refund it at Stripe, with the order's id in its metadata: nothing refunds it by itself"
+)
 EMIT_AGAIN = "python -m ops review resolve {order_id} --as retry --reason …"
 
 

@@ -45,12 +45,12 @@ def update_order(
     logger.info(message, extra={"status": transition.status, **event.log_fields})
     is_charged = transition.status is OrderStatus.PAID
     if unmoved and unmoved.status is OrderStatus.CANCELED and is_charged:
-        # Impossible by design. The payment service refunds it by itself; a person has to find the cause.
+        # The rules exclude it. The payment service refunds it only while its row is CANCELED, which this one is not.
         count("CanceledOrderCharged")
         count(Alarm(Cause.MONEY_DIFFERS))
         ids = {"payment_intent_id": outcome.payment_intent_id, **event.log_fields}
         logger.error(
-            "a canceled order was charged: the payment service refunds it, find the cause",
+            "a canceled order was charged: `python -m ops explain` says whether it is refunded; find the cause",
             extra={"cause": Cause.MONEY_DIFFERS, **ids},
         )
     return Done()

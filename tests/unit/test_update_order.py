@@ -119,13 +119,14 @@ def test_a_late_success_wins(order: Order, status: str, named: int) -> None:
 
 
 def test_a_canceled_order_that_is_charged_raises_the_alarm(order: Order, log: Log) -> None:
-    """It stays CANCELED: the payment service refunds it by itself. The error log names the PaymentIntent."""
+    """It stays CANCELED. The error log names the PaymentIntent, and what says whether it is refunded."""
     order.place("CANCELED", attempt=1)
     assert order.update(order.event("succeeded")) == Done()
     assert order.status == "CANCELED"
     assert order.counted == {"OrderUpdateIgnored": 1, "CanceledOrderCharged": 1, "Alarm": 1}
     [line] = [line for line in log.lines if line["level"] == "ERROR"]
     assert (line["order_id"], line["payment_intent_id"]) == (order.event("succeeded").subject, "pi_sample1")
+    assert "`python -m ops explain`" in line["message"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "succeeded"])

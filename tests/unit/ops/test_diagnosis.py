@@ -106,6 +106,7 @@ OPEN, DONE = intent("requires_payment_method"), intent("succeeded")
 DECLINED = intent("requires_payment_method", error_code="card_declined", latest_charge="ch_1")
 AUTHENTICATES = intent("requires_action")
 SECOND = {"attempt": 2, "attempt_placed_at": iso(5)}
+REFUNDED: Any = stripe.Refund.construct_from({"id": "re_1", "amount": 2500, "status": "succeeded"}, None)
 DISPUTE: Any = stripe.Dispute.construct_from(
     {"id": "dp_1", "status": "needs_response", "reason": "fraudulent", "amount": 2500, "created": NOW}, None
 )
@@ -124,6 +125,10 @@ HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
         case(Status.CANCELED, S.CANCELED, intent("canceled", cancellation_reason="requested_by_customer")),
         Cause.ENDED,
         FINE,
+    ),
+    "canceled, charged, and refunded": (
+        case(Status.CANCELED, S.SUCCEEDED, replace(DONE, refunds=(REFUNDED,))),
+        *(Cause.ENDED, FINE),
     ),
     "declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED), Cause.DECLINED, FINE),
     "just stored": (stored(age=5), Cause.NOT_CLAIMED_YET, WAITS),
@@ -200,6 +205,10 @@ SICK: dict[str, tuple[Facts, Cause]] = {
     "two PaymentIntents succeeded": (paid(DONE, intent("succeeded", "pi_2")), Cause.PAID_TWICE),
     "a canceled order was charged": (
         case(Status.CANCELED, S.CANCELED, intent("succeeded", "pi_2")),
+        Cause.PAID_AFTER_CANCEL,
+    ),
+    "a canceled order was charged, and its row was written again": (
+        case(Status.CANCELED, S.SUCCEEDED, DONE),
         Cause.PAID_AFTER_CANCEL,
     ),
     "the amount differs": (
