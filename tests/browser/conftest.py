@@ -22,7 +22,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def customer(browser: Browser, stack: Stack) -> Iterator[Customer]:
+def customer(stack: Stack, browser: Browser) -> Iterator[Customer]:
     """Signed in, with an empty basket and nothing remembered. Afterwards the page has had no error."""
     customer = Customer(browser, stack)
     customer.sign_in()

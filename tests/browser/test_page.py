@@ -174,6 +174,22 @@ def test_two_tabs_place_one_order(customer: Customer, shop: Shop, new_orders: Ca
     assert_one_order_is_paid(shop, new_orders)
 
 
+def test_a_form_with_another_card_sends_the_open_request_as_it_was(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """One key has one body: the second tab's card is not read while the first tab's request is not settled."""
+    customer.choose(2)
+    other = customer.second_tab()
+    customer.type_card(VISA)
+    customer.type_card(DECLINED, other)
+    customer.page.route(ORDERS, lambda route: route.abort())
+    customer.page.locator("#card-form button").click()
+    customer.page.get_by_text("cannot be reached").wait_for()
+    other.locator("#card-form button").click()
+    customer.sees("PAID", other)
+    assert_one_order_is_paid(shop, new_orders)
+
+
 @pytest.mark.parametrize("step", ["before the click", "after the click", "while it is charged"])
 def test_a_closed_tab_loses_nothing(
     step: str, customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
