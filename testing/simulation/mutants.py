@@ -183,7 +183,12 @@ def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METH
 
 class _OnlyListsAnHour(StripeGateway):
     def find_payment_intents(
-        self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
+        self,
+        request: FrozenRequest,
+        *,
+        now: int,
+        is_time_known: bool = True,
+        has_time: Callable[[], bool] = lambda: True,
     ) -> list[StripeIntent]:
         listed = self._listed(request.order_id, now - 3600, has_time)
         return [found_intent(self._retrieved(each, has_time)) for each in listed]

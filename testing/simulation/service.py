@@ -140,9 +140,16 @@ class HurriedGateway(StripeGateway):
     hurry: Callable[[], bool] = lambda: False
 
     def find_payment_intents(
-        self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
+        self,
+        request: FrozenRequest,
+        *,
+        now: int,
+        is_time_known: bool = True,
+        has_time: Callable[[], bool] = lambda: True,
     ) -> list[StripeIntent]:
-        return super().find_payment_intents(request, now=now, has_time=lambda: has_time() and not self.hurry())
+        return super().find_payment_intents(
+            request, now=now, is_time_known=is_time_known, has_time=lambda: has_time() and not self.hurry()
+        )
 
 
 class PaymentService:

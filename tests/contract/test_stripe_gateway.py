@@ -189,6 +189,26 @@ def test_an_account_without_search_is_listed_from_the_orders_time_on(
     assert found(gateway, request_for("a"), now=NOW + 13 * 24 * 3600) == {own}
 
 
+def test_without_search_nothing_is_known_of_an_order_that_was_placed_again(
+    gateway: StripeGateway, admin: StandInAdmin
+) -> None:
+    """Its PaymentIntents may be older than its time: a list from there on would miss the one that was charged."""
+    admin.settings(has_search=False)
+    with pytest.raises(LookupInconclusive):
+        gateway.find_payment_intents(request_for("a"), now=NOW, is_time_known=False)
+
+
+def test_a_lookup_lists_the_last_hour_also_of_an_order_that_is_younger(
+    gateway: StripeGateway, admin: StandInAdmin
+) -> None:
+    """Its time is our clock's, which may be ahead of Stripe's; and new, if it was lost and placed again."""
+    admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
+    own = created(gateway, request_for("a"))
+    admin.advance_clock(2400)
+    ahead = NOW + 2400 + 3300
+    assert found(gateway, replace(request_for("a"), placed_at=ahead), now=ahead) == {own}
+
+
 def test_an_account_without_card_payments_is_told_by_the_payment_intent(
     gateway: StripeGateway, admin: StandInAdmin
 ) -> None:

@@ -217,6 +217,17 @@ def test_a_key_used_with_other_parameters_is_not_forgotten(service: ChargeHarnes
     assert service.stripe.charged == [other]
 
 
+def test_a_misused_key_is_looked_up_also_if_the_next_one_replays_what_is_canceled(service: ChargeHarness) -> None:
+    """The first lookup was inconclusive, and what was created is canceled: what was charged is still found."""
+    charged = service.made_before("succeeded", key=CREATE_0)
+    service.stripe.next("search", NO_ANSWER)
+    assert service.deliver() == BackOff()
+    service.stripe.show("pi_1", "canceled", cancellation_reason="abandoned")
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", charged)
+    assert service.stripe.charged == [charged]
+
+
 def test_a_delivery_that_stripe_keeps_canceling_ends(service: ChargeHarness) -> None:
     """An alarm is raised, and the next delivery tries again."""
 
@@ -680,8 +691,8 @@ def test_a_replayed_confirm_is_retrieved(service: ChargeHarness) -> None:
     assert service.stripe.operations[2:] == ["retrieve", "confirm", "retrieve"]
 
 
-def test_a_confirm_key_used_with_another_card_is_the_attempts_answer(service: ChargeHarness) -> None:
-    """The PaymentIntent shows how that ended; and an alarm is raised."""
+def test_a_decline_under_a_key_of_another_card_is_not_the_attempts(service: ChargeHarness) -> None:
+    """A restored row counts its attempts again: its own card is tried with the next PaymentIntent, with an alarm."""
 
     def confirmed_with_another_card() -> None:
         with suppress(stripe.CardError):
@@ -689,7 +700,9 @@ def test_a_confirm_key_used_with_another_card_is_the_attempts_answer(service: Ch
 
     service.stripe.next("confirm", meanwhile(confirmed_with_another_card))
     assert service.deliver() == Done()
-    assert (service.row["state"], service.row["decline_code"]) == ("DECLINED", "lost_card")
+    assert service.outcome == ("SUCCEEDED", "pi_1")
+    assert service.stripe.intent("pi_0").cancellation_reason == "abandoned"
+    assert service.stripe.charged == ["pi_1"]
     assert "Alarm" in service.counted
 
 

@@ -200,7 +200,9 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
         ("ch_1", "ch_2", ConfirmResult.UNANSWERED, False),
         ("ch_1", "ch_1", ConfirmResult.UNANSWERED, False),
         (None, None, ConfirmResult.UNANSWERED, False),
-        (None, "ch_1", ConfirmResult.OF_ANOTHER_WORKER, True),
+        # A row that was lost, or is older, does not know what earlier attempts charged: no card is declined untried.
+        (None, "ch_1", ConfirmResult.OF_ANOTHER_WORKER, False),
+        (None, "ch_1", ConfirmResult.KEY_SPENT, False),
         ("ch_1", "ch_2", ConfirmResult.OF_ANOTHER_WORKER, True),
         ("ch_1", "ch_1", ConfirmResult.OF_ANOTHER_WORKER, False),
         ("ch_1", "ch_1", ConfirmResult.ANSWERED, True),
@@ -208,6 +210,8 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
         # A stored failure proves nothing: the decline may be the previous attempt's.
         ("ch_1", "ch_1", ConfirmResult.KEY_SPENT, False),
         ("ch_1", "ch_2", ConfirmResult.KEY_SPENT, True),
+        # The key belongs to another confirm, with another card.
+        ("ch_1", "ch_2", ConfirmResult.KEY_MISUSED, False),
     ],
 )
 def test_whose_decline_it_is(

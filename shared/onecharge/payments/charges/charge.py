@@ -169,11 +169,16 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
 def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools") -> Finalize | None:
     """Look up the order's other PaymentIntents, and cancel those that are open. None: go on with what was created."""
     own = created if isinstance(created, StripeIntent) else None
-    if own and not own.is_open:
+    if own and not own.is_open and not row.key_was_misused:
         return None
     tools.require_time()
     try:
-        found = tools.gateway.find_payment_intents(row.request, now=tools.instruments.now(), has_time=tools.has_time)
+        found = tools.gateway.find_payment_intents(
+            row.request,
+            now=tools.instruments.now(),
+            is_time_known=not (row.key_was_misused or tools.may_be_placed_again(row)),
+            has_time=tools.has_time,
+        )
     except (LookupInconclusive, stripe.StripeError) as error:
         raise Release("lookup inconclusive", alarm=_cause_of(error)) from error
     found = [_with_refunds_and_disputes(each, tools) for each in found]
@@ -275,8 +280,11 @@ class ChargeTools:
 
     def keys_may_be_forgotten(self, row: Payment) -> bool:
         """Whether the order may have a PaymentIntent that its idempotency keys do not lead to."""
-        is_placed_again = row.request.placed_at < self.look_up_placed_before
-        return row.key_was_misused or is_placed_again or row.request.is_old(self.instruments.now())
+        return row.key_was_misused or self.may_be_placed_again(row) or row.request.is_old(self.instruments.now())
+
+    def may_be_placed_again(self, row: Payment) -> bool:
+        """Whether the order may be older than it says: both services had lost it, and its client placed it again."""
+        return row.request.placed_at < self.look_up_placed_before
 
     def raise_alarm(self, row: Payment, failure: Failure) -> None:
         """Report a response that does not stop the work, but that a person has to see."""
@@ -316,6 +324,8 @@ def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
     """What the response to a confirm proves about this attempt."""
     # Stripe stores UNEXPECTED_STATE too: somebody else confirmed or canceled first, this confirm was not executed, and
     # its one key replays that from now on, even if the PaymentIntent is open again.
+    if failure and failure.kind is ResponseKind.OTHER_PARAMETERS:
+        return ConfirmResult.KEY_MISUSED
     spent = (ResponseKind.STORED_FAILURE, ResponseKind.STORED_REFUSAL, ResponseKind.UNEXPECTED_STATE)
     is_spent = failure and failure.kind in spent
     return ConfirmResult.KEY_SPENT if is_spent else ConfirmResult.ANSWERED

@@ -135,7 +135,12 @@ class StripeGateway:
     # ------------------------------------------------------------ lookup
 
     def find_payment_intents(
-        self, request: FrozenRequest, *, now: int, has_time: Callable[[], bool] = lambda: True
+        self,
+        request: FrozenRequest,
+        *,
+        now: int,
+        is_time_known: bool = True,
+        has_time: Callable[[], bool] = lambda: True,
     ) -> list[StripeIntent]:
         """Every PaymentIntent of the order.
 
@@ -146,16 +151,22 @@ class StripeGateway:
 
         Args:
             now: epoch seconds.
+            is_time_known: whether all of the order's PaymentIntents are younger than `placed_at`. One that was lost and
+                placed again may have older ones.
             has_time: whether there is time for one more request.
 
         Raises:
-            LookupInconclusive: there is more than was read, or too little time to read it.
+            LookupInconclusive: there is more than was read, or too little time to read it; or only a list could say it,
+                and nobody knows since when.
             stripe.StripeError: Stripe did not answer, or refused.
         """
-        since = max(request.placed_at, now - SEARCH_LAG_SECONDS)
+        # Not from `placed_at` on: that is our clock's, and new if the order was lost and placed again.
+        since = now - SEARCH_LAG_SECONDS
         try:
             ids = {intent.id for intent in self._searched(request.order_id)}
         except (stripe.InvalidRequestError, stripe.PermissionError):
+            if not is_time_known:
+                raise LookupInconclusive from None
             ids, since = set(), request.placed_at
         ids |= set(self._listed(request.order_id, since - _LIST_MARGIN_SECONDS, has_time))
         # The search index may show an older status: the object itself is current.

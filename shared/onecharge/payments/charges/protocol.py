@@ -325,6 +325,8 @@ class ConfirmResult(Enum):
     KEY_SPENT = auto()
     """Its one key replays a failure or a refusal: what the PaymentIntent shows may be of another confirm, and this one
     cannot be sent again."""
+    KEY_MISUSED = auto()
+    """Its one key belongs to another confirm, with another card: this one was not executed, and cannot be sent."""
 
 
 type Decision = Finalize | Confirm | Cancel | Create | Wait
@@ -385,8 +387,11 @@ def is_decline_of(payment: Payment, intent: StripeIntent, confirm_result: Confir
     does not know earlier attempts. A caller that cannot confirm compares the charge, not the payment method: the same
     card may be tried again, and Stripe shows test payment methods under other ids.
     """
-    if confirm_result in (ConfirmResult.UNANSWERED, ConfirmResult.ANSWERED):
+    if confirm_result in (ConfirmResult.UNANSWERED, ConfirmResult.ANSWERED, ConfirmResult.KEY_MISUSED):
         return confirm_result is ConfirmResult.ANSWERED
+    if payment.attempt > 1 and payment.declined_charge_id is None:
+        # The row was lost, or is an older version of itself: it does not know which charge earlier attempts made.
+        return False
     return intent.latest_charge != payment.declined_charge_id
 
 
