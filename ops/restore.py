@@ -4,7 +4,8 @@ rows      copy the rows that a table lacks from the table that DynamoDB restored
           touched: it was written since. Can be repeated, and continued after an interruption.
 outcomes  afterwards, bring orders, payments and Stripe together, whichever of them the restore has set back: let
           reconcile read Stripe's events again since the restored point in time, and emit each payment's outcome that
-          its order has not seen, with a revision above what the order has seen. Can be repeated, and continued.
+          its order has not seen, with a revision above what the order has seen; let each order have reserved what its
+          refunds say. Can be repeated, and continued.
 """
 
 import time
@@ -17,16 +18,18 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar
 
+from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charges.protocol import Finalize, Payment
 from onecharge.payments.charges.store import PaymentStore, payment_of
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
-from onecharge.runtime.dynamodb import from_item, read_items, to_item
+from onecharge.runtime.dynamodb import expression_values, from_item, read_items, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
+from orders_api.refund_store import OrderRefundStore
 from reconcile.run import ReconcileCheckpoint
 
 TABLES = ("PaymentsTable", "RefundsTable", "OrdersTable", "OrderRefundsTable", "DueDocumentsTable")
@@ -42,6 +45,7 @@ _PAGE = 100
 
 EMITTED, RAISED = "emitted again", "older than its order has seen: its revision was raised"
 SEEN, ORDER_LOST, CHANGED = "its order has seen it", "its order is lost", "changed meanwhile: run this again"
+RESERVED, REFUND_LOST = "reserved again what its refunds say", "more is reserved than its refunds say: one is lost"
 _NOT_ASKED_FOR = (OrderStatus.PAYMENT_DECLINED, OrderStatus.CANCELED)
 """An order that waits is asked for by republish; one that is PAID has a PaymentIntent that reconcile finds."""
 MISSING, COPIED, SAME, DIFFERENT, EXPIRED = "missing", "copied", "already there", "different: left as it is", "expired"
@@ -165,7 +169,8 @@ def _outcomes(stack: Stack, since: int, *, rows_max: int, is_dry_run: bool) -> R
         _reread_events(stack, since, is_dry_run=is_dry_run, now=int(time.time()))
     payments = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))
     orders = OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
-    counts, lost, after = Counter[str](), list[str](), checkpoint.after
+    refunds = OrderRefundStore(stack.dynamodb, stack.resource("OrderRefundsTable"), orders.table)
+    counts, reservations, lost, after = Counter[str](), Counter[str](), list[str](), checkpoint.after
     parallel = Threads(_THREADS)
     while True:
         now = int(time.time())
@@ -174,19 +179,32 @@ def _outcomes(stack: Stack, since: int, *, rows_max: int, is_dry_run: bool) -> R
             counts[result] += 1
             if result == ORDER_LOST:
                 lost.append(order_id)
+        order_ids = [order_id for order_id, _ in compared]
+        reservations.update(reserve_page(orders, refunds, order_ids, is_dry_run=is_dry_run, parallel=parallel))
         if not is_dry_run:
-            checkpoint = checkpoints.write(replace(checkpoint, after=after))
+            try:
+                checkpoint = checkpoints.write(replace(checkpoint, after=after))
+            except ConcurrentRun:
+                raise Problem("somebody else runs this, too: let one of you run it again") from None
         if after is None or counts.total() >= rows_max:
             break
     start = datetime.fromtimestamp(since, UTC).isoformat()
     parts: list[Table | str] = [Table("payments and their orders", ("payment", "payments"), sorted(counts.items()))]
+    if reservations:
+        parts.append(Table("refunds of orders", ("order", "orders"), sorted(reservations.items())))
     if lost:
         parts.append(Table("no order: restore it", ("order",), [[each] for each in lost[:_SHOWN_MAX]]))
     if is_dry_run:
         parts.append(f"dry run: --yes does it, and lets reconcile read Stripe's events again since {start}")
     elif after is not None:
         parts.append("there are more payments: run this again")
-    document = {"since": start, "payments": dict(counts), "lost": lost, "is_complete": after is None}
+    document = {
+        "since": start,
+        "payments": dict(counts),
+        "reservations": dict(reservations),
+        "lost": lost,
+        "is_complete": after is None,
+    }
     is_done = not is_dry_run and after is None
     return Report(document, parts, ExitStatus.OK if is_done else ExitStatus.FOUND)
 
@@ -239,6 +257,53 @@ def _emit(payments: PaymentStore, row: Payment, order: Mapping[str, Any], *, now
     if not is_written:
         return CHANGED
     return RAISED if is_older else EMITTED
+
+
+def reserve_page(
+    orders: OrderStore,
+    refunds: OrderRefundStore,
+    order_ids: Sequence[str],
+    *,
+    is_dry_run: bool = False,
+    parallel: Parallel = one_after_another,
+) -> list[str]:
+    """Let each order have reserved the sum of its refunds that have not failed; returns what was not so.
+
+    Raises ReadsThrottled, and botocore's errors.
+    """
+    items = read_items(orders.client, orders.table, [{"order_id": each} for each in order_ids])
+
+    def reserve(item: Item) -> str | None:
+        order = from_item(item)
+        # Read after the order: a refund that is requested or fails since changes what the write expects.
+        of_order = refunds.of_order(order["order_id"])
+        reserved: int = order.get("reserved_minor", 0)
+        needed = sum(each.amount_minor for each in of_order if each.status is not RefundState.FAILED)
+        if reserved == needed:
+            return None
+        if reserved > sum(each.amount_minor for each in of_order):
+            return REFUND_LOST  # It may have been made: its money is not refundable again.
+        if is_dry_run or write_reserved(orders, order["order_id"], needed, instead_of=reserved):
+            return RESERVED
+        return CHANGED
+
+    return [each for each in parallel(reserve, items) if each is not None]
+
+
+def write_reserved(orders: OrderStore, order_id: str, reserved_minor: int, *, instead_of: int) -> bool:
+    """Write what the order has reserved, in minor units; False if it has changed since it was read."""
+    or_none = "" if instead_of else "attribute_not_exists(reserved_minor) OR "
+    try:
+        orders.client.update_item(
+            TableName=orders.table,
+            Key=to_item({"order_id": order_id}),
+            UpdateExpression="SET reserved_minor = :reserved",
+            ConditionExpression=f"attribute_exists(order_id) AND ({or_none}reserved_minor = :read)",
+            ExpressionAttributeValues=expression_values(reserved=reserved_minor, read=instead_of),
+        )
+    except orders.client.exceptions.ConditionalCheckFailedException:
+        return False
+    return True
 
 
 def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> None:

@@ -28,6 +28,10 @@ class RefundConflict(Exception):
     """The refund has another amount than the outcome, or its status keeps changing. The message is retried."""
 
 
+class _NothingToRelease(Exception):
+    """The order has reserved less than the refund, or is gone."""
+
+
 def update_refund(
     event: RefundOutcomeEvent,
     *,
@@ -66,9 +70,13 @@ def update_refund(
 
 def _move(orders: OrderStore, refunds_table: str, outcome: RefundOutcome, transition: RefundTransition) -> RefundState:
     """Move the refund; returns the status that it had, which may be no origin: then it ignored the outcome."""
-    expected = RefundState.PENDING
-    for _ in RefundState:
-        found = _write(orders, refunds_table, outcome, transition, expected)
+    expected, release = RefundState.PENDING, _release
+    for _ in range(len(RefundState) + 1):
+        try:
+            found = _write(orders, refunds_table, outcome, transition, expected, release)
+        except _NothingToRelease:
+            release = _keep
+            continue
         if found is None:
             return expected
         if found not in transition.origins:
@@ -78,18 +86,28 @@ def _move(orders: OrderStore, refunds_table: str, outcome: RefundOutcome, transi
 
 
 def _write(
-    orders: OrderStore, refunds_table: str, outcome: RefundOutcome, transition: RefundTransition, expected: RefundState
+    orders: OrderStore,
+    refunds_table: str,
+    outcome: RefundOutcome,
+    transition: RefundTransition,
+    expected: RefundState,
+    release: "Callable[[OrderStore, RefundOutcome], UpdateTypeDef]",
 ) -> RefundState | None:
-    """Write the outcome if the refund has the expected status; returns None, or the status that it has."""
+    """Write the outcome if the refund has the expected status; returns None, or the status that it has.
+
+    Raises NoSuchRefund, and _NothingToRelease.
+    """
     writes: list[TransactWriteItemTypeDef] = [{"Update": _outcome(refunds_table, outcome, transition, expected)}]
     if transition.status is RefundState.FAILED:
         # In one transaction: released twice, the amount could be refunded twice.
-        writes.append({"Update": _release(orders, outcome)})
+        writes.append({"Update": release(orders, outcome)})
     try:
         orders.client.transact_write_items(TransactItems=writes)
     except orders.client.exceptions.TransactionCanceledException as canceled:
-        refund = canceled.response["CancellationReasons"][0]
+        refund, *order = canceled.response["CancellationReasons"]
         if refund.get("Code") != "ConditionalCheckFailed":
+            if release is _release and order and order[0].get("Code") == "ConditionalCheckFailed":
+                raise _NothingToRelease from None
             raise  # A conflict with another write, or the order is gone: the message is retried.
         if "Item" not in refund:
             raise NoSuchRefund(outcome.refund_id) from None
@@ -143,6 +161,19 @@ def _release(orders: OrderStore, outcome: RefundOutcome) -> "UpdateTypeDef":
         "UpdateExpression": "SET reserved_minor = reserved_minor - :amount",
         "ConditionExpression": "reserved_minor >= :amount",
         "ExpressionAttributeValues": expression_values(amount=outcome.amount_minor),
+    }
+
+
+def _keep(orders: OrderStore, outcome: RefundOutcome) -> "UpdateTypeDef":
+    """Keep what is reserved: the order was restored to a time before the refund, and has only other reservations."""
+    return {
+        "TableName": orders.table,
+        "Key": to_item({"order_id": outcome.order_id}),
+        "UpdateExpression": "SET reserved_minor = if_not_exists(reserved_minor, :zero)",
+        "ConditionExpression": (
+            "attribute_exists(order_id) AND (attribute_not_exists(reserved_minor) OR reserved_minor < :amount)"
+        ),
+        "ExpressionAttributeValues": expression_values(zero=0, amount=outcome.amount_minor),
     }
 
 

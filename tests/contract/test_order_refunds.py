@@ -168,6 +168,17 @@ def test_a_failed_refund_releases_its_amount_once(shop: RefundShop) -> None:
     assert shop.refund(2500, "b")[1]
 
 
+def test_a_failed_refund_that_a_restored_order_does_not_know_releases_nothing(shop: RefundShop) -> None:
+    """The order is as it was before the refund was requested: without a reservation, or with another refund's."""
+    for reserved in (None, 300):
+        refund, _ = shop.refund(400, f"of {reserved}")
+        item = shop.client.get_item(TableName=shop.table, Key={"order_id": {"S": shop.order_id}})["Item"]
+        restored = {name: value for name, value in item.items() if name != "reserved_minor"}
+        shop.client.put_item(TableName=shop.table, Item=restored | to_item({"reserved_minor": reserved}))
+        assert [shop.outcome(refund, EventType.REFUND_FAILED) for _ in range(2)] == [True, False]
+        assert shop.order.reserved_minor == (reserved or 0)
+
+
 def test_a_refund_that_fails_after_success_releases_its_amount_once(shop: RefundShop) -> None:
     """FAILED with an alarm; refundable again when Stripe's refunded amount has decreased."""
     refund, _ = shop.refund(2500, "a")

@@ -185,6 +185,59 @@ def test_payments_whose_order_is_lost_are_listed(reconciled: OperatedStack) -> N
     assert (document["payments"], document["lost"]) == ({restore.ORDER_LOST: 1}, ["ord_" + "a" * 32])
 
 
+@pytest.mark.parametrize(
+    ("reserved", "refunds", "becomes"),
+    [
+        (None, {"PENDING": 400, "SUCCEEDED": 300, "NEEDS_REVIEW": 200, "FAILED": 100}, 900),
+        (400, {"FAILED": 400}, 0),
+        (400, {"PENDING": 400}, 400),
+        (None, {}, None),
+        # The refund itself is lost, and may have been made.
+        (400, {}, 400),
+        (700, {"FAILED": 300}, 700),
+    ],
+)
+def test_what_an_order_has_reserved_follows_its_refunds(
+    reconciled: OperatedStack, reserved: int | None, refunds: dict[str, int], becomes: int | None
+) -> None:
+    """Orders alone were restored: refunds that were requested or failed since the restored time changed it."""
+    order_id = pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
+    reconciled.set_order(order_id, reserved_minor=reserved)
+    for number, (status, amount) in enumerate(refunds.items()):
+        known = {"order_id": order_id, "refund_id": f"rfd_{number:032x}", "attempt": 1, "amount_minor": amount}
+        given = {"currency": "EUR", "fingerprint": "f", "requested_at": "2026-11-21T12:00:00Z", "correlation_id": "c"}
+        reconciled.put("OrderRefundsTable", **known, **given, status=status)
+    is_lost = (reserved or 0) > sum(refunds.values())
+    expected = {restore.REFUND_LOST: 1} if is_lost else {restore.RESERVED: 1} if becomes != reserved else {}
+    for words, then in (((), reserved), (("--yes",), becomes)):
+        assert restore_since(reconciled, 7200, *words)[1]["reservations"] == expected
+        assert reconciled.get("OrdersTable", order_id=order_id).get("reserved_minor") == then
+
+
+def test_a_reservation_that_changes_meanwhile_is_left(reconciled: OperatedStack) -> None:
+    """A customer requests a refund between the reads and the write."""
+    order_id = pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
+    reconciled.set_order(order_id, reserved_minor=300)
+    assert not restore.write_reserved(reconciled.orders, order_id, 0, instead_of=400)
+    assert not restore.write_reserved(reconciled.orders, order_id, 0, instead_of=0)
+    assert reconciled.order(order_id).reserved_minor == 300
+
+
+def test_two_people_at_once_end_with_a_problem(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walk of the other one has come further: this one ends, and can be run again."""
+    pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
+    emit_page = restore.emit_page
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(restore, "emit_page", emit_page)
+        assert restore_since(reconciled, 7200, "--yes")[0] == 0
+        return emit_page(*given, **named)
+
+    monkeypatch.setattr(restore, "emit_page", meanwhile)
+    with pytest.raises(Problem, match="somebody else"):
+        restore_since(reconciled, 7200, "--yes")
+
+
 def test_a_walk_is_bounded_and_continued(reconciled: OperatedStack) -> None:
     """It begins again for another time, and each walk sets reconcile back once."""
     reconciled.claim("ord_" + "0" * 32, **FREE)
