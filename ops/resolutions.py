@@ -1,6 +1,7 @@
 """What a person may decide about a payment or a refund, by its row and what Stripe shows now. Pure: no clock, no I/O.
 
     paid             NEEDS_REVIEW ─► SUCCEEDED   Stripe shows a PaymentIntent of the order that succeeded, as was frozen
+                                                 (refunded in full only if every other one is, too)
     retry            NEEDS_REVIEW ─► PENDING     nothing has succeeded, or still may: the protocol runs again, also
                                                  after PaymentIntents that a person canceled at Stripe until now
     cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
@@ -147,16 +148,16 @@ def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
         return Refused(
             f"{intent.payment_intent_id} is {_money(intent)}, frozen are "
             f"{as_money(payment.request.amount_minor, payment.request.currency)}: "
-            "refund it at Stripe, then retry or cancel"
+            "refund it at Stripe; nothing resolves this review"
         )
-    if _is_refunded(seen, intent):
-        return Refused(f"{intent.payment_intent_id} is refunded in full: it pays nothing")
-    others = [each for each in succeeded if each is not intent]
+    others, is_refunded = [each for each in succeeded if each is not intent], _is_refunded(seen, intent)
     if kept := [each.payment_intent_id for each in others if not _is_refunded(seen, each)]:
+        if is_refunded:
+            return Refused(f"{intent.payment_intent_id} is refunded in full: it pays nothing")
         return Refused(f"{', '.join(kept)} succeeded, too: refund it first, so that the customer has paid once")
-    # The row knows only what happened to the charge of its own.
-    is_own = intent.payment_intent_id == payment.payment_intent_id
-    after = None if is_own else seen.after_charge.get(intent.payment_intent_id)
+    # The row knows only what happened to the charge of its own, and a refund in full perhaps not yet.
+    is_known = intent.payment_intent_id == payment.payment_intent_id and not is_refunded
+    after = None if is_known else seen.after_charge.get(intent.payment_intent_id)
     return _cancel_others(seen, keep=intent.payment_intent_id) or Write(
         Finalize(PaymentState.SUCCEEDED, intent.payment_intent_id, intent.generation, after_charge=after)
     )

@@ -213,6 +213,8 @@ def _what(decision: Decision, payment: Payment | None) -> str:
         case Write(final):
             status = status_of(final.after_charge.disputes) if final.after_charge else None
             end = f"PAID; it is disputed: {status}" if status else "PAID"
+            if payment and final.after_charge and final.after_charge.amount_refunded_minor >= payment.amount_minor:
+                end += ", and refunded in full"
             return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order {end}"
         case Reopen(cancel=True):
             return f"put the row back to PENDING with a request to cancel, {row}: reconcile cancels it at Stripe"

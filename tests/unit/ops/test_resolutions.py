@@ -44,6 +44,7 @@ GONE, BY_HAND = (intent("canceled", cancellation_reason=reason) for reason in ("
 BY_CUSTOMER = intent("canceled", cancellation_reason="requested_by_customer")
 OTHER_OPEN, OTHER_DONE = intent("requires_action", "pi_2"), intent("succeeded", "pi_2")
 MONEY_DIFFERS = intent("succeeded", amount_minor=1)
+REFUNDED = AfterCharge(1099, {})
 
 CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     # Paid: by the one that succeeded, with the frozen money.
@@ -58,7 +59,10 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
         Write(Finalize(SUCCEEDED, "pi_2", 0, after_charge=AfterCharge(1, {}))),
     ),
     (PAID, seen(DONE, OTHER_DONE, refunded={"pi_2": 1099}), "several PaymentIntents"),
-    (PAID, seen(DONE, refunded={"pi_1": 1099}), "refunded in full"),
+    (PAID, seen(OPEN, OTHER_DONE, refunded={"pi_2": 1099}), CancelFirst(("pi_1",))),
+    # Nobody wants it any more: what was charged is refunded in full, and no other resolution would end the review.
+    (PAID, seen(DONE, refunded={"pi_1": 1099}), Write(Finalize(SUCCEEDED, "pi_1", 0, after_charge=REFUNDED))),
+    (CANCEL, seen(DONE, refunded={"pi_1": 1099}), "resolve it as paid"),
     (PAID, seen(OPEN), "no PaymentIntent of the order succeeded"),
     (PAID, seen(payment_intent_id=None), "no PaymentIntent of the order succeeded"),
     # The row's own is not shown: it may have succeeded, too.
@@ -131,6 +135,9 @@ def test_the_one_that_is_named_counts() -> None:
     """Of two that succeeded, if the other is refunded; none of another order; none that did not succeed."""
     two = seen(DONE, OTHER_DONE, refunded={"pi_2": 1099})
     assert decide_resolution(PAID, two, chosen="pi_1") == Write(Finalize(SUCCEEDED, "pi_1", 0))
+    both = seen(DONE, OTHER_DONE, refunded={"pi_1": 1099, "pi_2": 1099})
+    refunded = Finalize(SUCCEEDED, "pi_2", 0, after_charge=REFUNDED)
+    assert decide_resolution(PAID, both, chosen="pi_2") == Write(refunded)
     for given, chosen in (
         (two, "pi_2"),
         (seen(DONE, OTHER_DONE), "pi_1"),
