@@ -84,7 +84,6 @@ def test_a_killed_workers_timeline_says_what_happened(page: Page, shop: Shop) ->
     """The claim, the stored id, the charge that no line of ours knows, the expired lease, and the next worker."""
     order_id = page.press("kill")
     assert eventually(lambda: status(page, order_id), lambda status: status == "PAID") == "PAID"
-    shown = page.timeline(order_id)
     said = [
         "claim granted",
         "id stored",
@@ -95,6 +94,8 @@ def test_a_killed_workers_timeline_says_what_happened(page: Page, shop: Shop) ->
         "retrieve",
         "finalized",
     ]
+    # The worker's lines come a moment after what it wrote.
+    shown = eventually(lambda: page.timeline(order_id), lambda shown: all(each in shown for each in said))
     assert [each for each in said if each not in shown] == []
     assert sorted(said, key=shown.index) == said
     assert len(shop.charges(order_id)) == 1
