@@ -7,13 +7,16 @@ from pathlib import Path
 
 from local.new_project import LEFT_OUT, NAME, PROJECT, files_of_the_project, make_project, refusal, renamed
 
+MADE = "zz"
+"""Nobody's name, and as short as one may be: in a project that `make new` has made, these tests make another one."""
+
 
 def test_a_new_project_is_complete_under_its_own_name(tmp_path: Path) -> None:
     """No file has the name of this one, every link leads somewhere, and the unit tests of the project can be run."""
     folder = tmp_path / "my shop"
-    make_project(folder, "shop")
+    make_project(folder, MADE)
     made = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert made == {renamed(path, "shop") for path in files_of_the_project() if not path.startswith(LEFT_OUT)}
+    assert made == {renamed(path, MADE) for path in files_of_the_project() if not path.startswith(LEFT_OUT)}
     named = [path for path in made if re.search(NAME, (folder / path).read_text(errors="ignore"), re.IGNORECASE)]
     assert set(named) <= {"NOTICE"}
     command = [sys.executable, "-m", "pytest", "-q", "tests/unit/test_docs.py"]
@@ -36,7 +39,7 @@ def test_a_bad_name_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
     """Nothing of somebody's is overwritten."""
     (tmp_path / "notes").touch()
-    assert "not an empty folder" in refusal(tmp_path, "shop")
-    assert "not an empty folder" in refusal(tmp_path / "notes", "shop")
-    assert "inside this project" in refusal(PROJECT / "new", "shop")
-    assert refusal(tmp_path / "new", "shop") == ""
+    assert "not an empty folder" in refusal(tmp_path, MADE)
+    assert "not an empty folder" in refusal(tmp_path / "notes", MADE)
+    assert "inside this project" in refusal(PROJECT / "new", MADE)
+    assert refusal(tmp_path / "new", MADE) == ""
