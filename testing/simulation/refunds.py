@@ -264,34 +264,26 @@ class MemoryRefunds:
     def returned_by_the_bank(self, returned: MadeRefund) -> None:
         """The refund fails, after it was made."""
         returned.status = "failed"
-        refund_id = returned.metadata.get("refund_id")
-        self.events.append(
-            RefundEvent(
-                event_id=f"evt_{len(self.events)}",
-                type="refund.failed",
-                created=self.io.now(),
-                order_id=ORDER_ID if refund_id else None,
-                payment_intent_id=PAYMENT_INTENT,
-                stripe_refund_id=returned.id,
-                status="failed",
-                refund_id=refund_id,
-            )
-        )
+        self._tell("refund.failed", returned)
 
     def holds(self, made: MadeRefund, reason: str | None) -> None:
         """Stripe holds the refund for this reason, or sends it (None); an event says so."""
         made.pending_reason, made.status = reason, "pending" if reason else "succeeded"
+        self._tell("refund.updated", made)
+
+    def _tell(self, event_type: str, made: MadeRefund) -> None:
+        refund_id = made.metadata.get("refund_id")
         self.events.append(
             RefundEvent(
                 event_id=f"evt_{len(self.events)}",
-                type="refund.updated",
+                type=event_type,
                 created=self.io.now(),
-                order_id=ORDER_ID,
+                order_id=ORDER_ID if refund_id else None,
                 payment_intent_id=PAYMENT_INTENT,
                 stripe_refund_id=made.id,
                 status=made.status,
-                refund_id=made.metadata.get("refund_id"),
-                pending_reason=reason,
+                refund_id=refund_id,
+                pending_reason=made.pending_reason if made.status == "pending" else None,
             )
         )
 

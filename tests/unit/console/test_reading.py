@@ -9,23 +9,9 @@ import pytest
 from console import reading
 from console.reading import Reader
 from console.tally import Seen
-from local.stripe_standin.server import running_standin
 from testing.operated_stack import OperatedStack
 
 ORDER_ID = "ord_" + "a" * 32
-
-
-@pytest.fixture(scope="module")
-def stripe_base() -> Iterator[str]:
-    with running_standin() as standin:
-        yield standin.base_url
-
-
-@pytest.fixture
-def operated(aws: None, stripe_base: str) -> OperatedStack:
-    made = OperatedStack(stripe_base)
-    made.standin.reset()
-    return made
 
 
 class Log:

@@ -1,4 +1,4 @@
-"""A stack in one process, for the commands that read and change tables, queues and Stripe."""
+"""A stack in one process, for what operators use: their commands, and the console."""
 
 from collections.abc import Iterator
 
