@@ -365,7 +365,10 @@ def _review(facts: Facts) -> Iterator[Finding]:
     payment = facts.payment
     is_row = payment is not None and payment.state is PaymentState.NEEDS_REVIEW
     is_order = facts.order is not None and facts.order.status is OrderStatus.NEEDS_REVIEW
-    if not is_row and not (is_order and payment is None):
+    is_ended = (
+        facts.order is not None and facts.order.status is OrderStatus.CANCELED
+    )  # By a person, without its payment.
+    if is_ended or (not is_row and not (is_order and payment is None)):
         return
     reason = facts.row.get("decline_code") or "no reason is stored"
     message = facts.row.get("stripe_message")

@@ -5,6 +5,7 @@
     retry            NEEDS_REVIEW ─► PENDING     nothing has succeeded, or still may: the protocol runs again, also
                                                  after PaymentIntents that a person canceled at Stripe until now
     cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
+                     or all that succeeded is of other money, and refunded in full: the order alone is ended
     refund-second    two succeeded: the one that the row does not name is refunded, once
     refund-made      NEEDS_REVIEW ─► SUCCEEDED   Stripe shows exactly one refund of this id, made, of the frozen money
     refund-failed    NEEDS_REVIEW ─► FAILED      Stripe shows those that failed; or none, a day after the last attempt
@@ -102,13 +103,18 @@ class Reopen:
 
 
 @dataclass(frozen=True)
+class Close:
+    """End the order alone: what succeeded was of other money, and is refunded in full. The row keeps its review."""
+
+
+@dataclass(frozen=True)
 class RefundSecond:
     """Refund this PaymentIntent in full, once."""
 
     intent: StripeIntent
 
 
-type Step = Write | Reopen | RefundSecond
+type Step = Write | Reopen | Close | RefundSecond
 type Decision = Refused | CancelFirst | Step
 
 
@@ -148,7 +154,7 @@ def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
         return Refused(
             f"{intent.payment_intent_id} is {_money(intent)}, frozen are "
             f"{as_money(payment.request.amount_minor, payment.request.currency)}: "
-            "refund it at Stripe; nothing resolves this review"
+            "refund it at Stripe in full, then resolve it as cancel"
         )
     others, is_refunded = [each for each in succeeded if each is not intent], _is_refunded(seen, intent)
     if kept := [each.payment_intent_id for each in others if not _is_refunded(seen, each)]:
@@ -164,7 +170,12 @@ def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
 
 
 def _again(resolution: Resolution, seen: Seen, payment: Payment) -> Decision:
-    if succeeded := _succeeded(seen):
+    succeeded = _succeeded(seen)
+    of_other_money = [each for each in succeeded if each.money_differs_from(payment.request)]
+    is_ended = succeeded == of_other_money and all(_is_refunded(seen, each) for each in succeeded)
+    if succeeded and resolution is Resolution.CANCEL and is_ended:
+        return _cancel_others(seen, keep=None) or Close()
+    if succeeded:
         ids = ", ".join(each.payment_intent_id for each in succeeded)
         return Refused(f"{ids} succeeded: the order is charged; resolve it as paid, or refund it")
     odd = [each for each in seen.intents if each.status != "canceled" and not each.is_open]

@@ -26,6 +26,7 @@ from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.runtime.dynamodb import shard_of
 from ops.resolutions import (
     CancelFirst,
+    Close,
     Decision,
     RefundSecond,
     Refused,
@@ -191,8 +192,8 @@ class Resolver:
                 is_written = self.store.resolve(payment, final, review)
             case Reopen():
                 is_written = self.store.reopen(payment, review, decision)
-            case RefundSecond():
-                # Refused if the row has changed, and with it the PaymentIntent that pays. Then the caller refunds.
+            case RefundSecond() | Close():
+                # Refused if the row has changed, and with it what pays. Then the caller refunds, or ends the order.
                 is_written = self.store.record(payment, review)
             case _:
                 assert_never(decision)

@@ -46,7 +46,7 @@ _PAGE = 100
 EMITTED, RAISED = "emitted again", "older than its order has seen: its revision was raised"
 SEEN, ORDER_LOST, CHANGED = "its order has seen it", "its order is lost", "changed meanwhile: run this again"
 RESERVED, REFUND_LOST = "reserved again what its refunds say", "more is reserved than its refunds say: one is lost"
-_NOT_ASKED_FOR = (OrderStatus.PAYMENT_DECLINED, OrderStatus.CANCELED)
+_NOT_ASKED_FOR = (OrderStatus.PAYMENT_DECLINED, OrderStatus.CANCELED, OrderStatus.NEEDS_REVIEW)
 """An order that waits is asked for by republish; one that is PAID has a PaymentIntent that reconcile finds."""
 MISSING, COPIED, SAME, DIFFERENT, EXPIRED = "missing", "copied", "already there", "different: left as it is", "expired"
 
@@ -244,12 +244,15 @@ def _keys(rows: Sequence[Payment]) -> list[dict[str, str]]:
 def _emit(payments: PaymentStore, row: Payment, order: Mapping[str, Any], *, now: int, is_dry_run: bool) -> str:
     seen = order.get("payment_revision", 0)
     is_older, is_pending = row.revision < seen, row.state is PaymentState.PENDING
-    if row.revision == seen or (is_pending and not is_older):
+    is_of_other_money = (row.amount_minor, row.currency) != (order["amount_minor"], order["currency"])
+    is_asked_for = order["status"] not in _NOT_ASKED_FOR and not is_of_other_money
+    is_left = is_pending and row.cancel_requested_at is None and not is_asked_for
+    if not is_left and (row.revision == seen or (is_pending and not is_older)):
         return SEEN
     if is_dry_run:
         return RAISED if is_older else EMITTED
-    if is_older and is_pending and row.cancel_requested_at is None and order["status"] in _NOT_ASKED_FOR:
-        # The attempt ended after T, and no message comes that would end it again.
+    if is_left:
+        # The attempt ended after T, or is of an order that was lost; no message comes that would end it.
         ended = Finalize(PaymentState.DECLINED, code="restored")
         is_written = payments.finalize_unclaimed(row, ended, now=now)
     else:

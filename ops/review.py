@@ -7,7 +7,7 @@
     retry            nothing has succeeded: the protocol runs again, with the same attempt
                      the row is final, and its order does not know: the row's outcome is emitted again
     cancel           nothing has succeeded: the protocol cancels at Stripe, the order becomes CANCELED
-                     the payment is of other money than the order: the order alone becomes CANCELED
+                     the payment is of other money, and decided or refunded in full: the order alone becomes CANCELED
     refund-second    two have succeeded: the one that the row does not name is refunded in full, once
     refund-made      with --refund RFD: Stripe shows it, with the frozen amount
     refund-failed    with --refund RFD: Stripe shows that it failed; or shows none, a day after the last attempt
@@ -18,7 +18,10 @@ who decided what, when and why, and `explain` shows it.
 
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from typing import Any, assert_never
 
@@ -51,6 +54,7 @@ from ops.errors import ExitStatus, Problem, stripe_line
 from ops.output import Report, Table, time_of
 from ops.resolutions import (
     CancelFirst,
+    Close,
     Decision,
     RefundResolution,
     RefundSecond,
@@ -92,7 +96,14 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     try:
         if arguments.resolution in list(RefundResolution):
             return _resolve_refund(stack, arguments, reason)
-        done, what = _resolve(stack, arguments, reason)
+        done, what = resolve(
+            arguments.order,
+            Resolution(arguments.resolution),
+            reason,
+            reviews_of(stack),
+            chosen=arguments.payment_intent,
+            is_dry_run=not arguments.yes,
+        )
     except LookupInconclusive:
         raise Problem("Stripe has more to show than was read: run this again later", ExitStatus.FOUND) from None
     return _report({"order_id": arguments.order, "resolution": arguments.resolution, "reason": reason}, what, done=done)
@@ -103,13 +114,26 @@ def _report(document: dict[str, Any], what: str, *, done: bool) -> Report:
     return Report(document | {"done": done, "what": what}, [line], ExitStatus.OK if done else ExitStatus.FOUND)
 
 
+@dataclass(frozen=True)
+class Reviews:
+    """What payments are resolved with."""
+
+    resolver: Resolver
+    orders: OrderStore
+    by: str
+    """The caller's ARN."""
+    refund_once: Callable[[Payment, StripeIntent], str | None]
+    """Refunds in full; returns why it is not refunded yet, or None."""
+
+
 def resolver_of(stack: Stack) -> Resolver:
     store = ReviewStore(stack.dynamodb, stack.resource("PaymentsTable"))
     return Resolver(store, StripeGateway(stack.stripe), time.time)
 
 
-def _orders(stack: Stack) -> OrderStore:
-    return OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
+def reviews_of(stack: Stack) -> Reviews:
+    orders = OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
+    return Reviews(resolver_of(stack), orders, stack.caller, partial(refund_once, stack))
 
 
 # ---------------------------------------------------------------- list
@@ -154,10 +178,11 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
     except stripe.StripeError as error:
         return document | {"stripe": [stripe_line(error)]}
     possible = [each.value for each in Resolution if not isinstance(decide_resolution(each, seen), Refused)]
-    if is_of_other_money(_orders(stack).find(order_id), seen.payment):
+    order = OrderStore(stack.dynamodb, stack.resource("OrdersTable")).find(order_id)
+    if order is not None and seen.payment is not None and order.money_differs_from(seen.payment):
         document |= {"reason": "the payment is of other money than the order"}
         possible = [each for each in possible if each != Resolution.RETRY]
-        if _order_of_other_money(stack, resolver, order_id):
+        if _is_decided_of_other_money(order, seen.payment):
             possible.append(Resolution.CANCEL.value)
     elif seen.payment is not None and seen.payment.state is not PaymentState.NEEDS_REVIEW:
         possible.append(Resolution.RETRY.value)
@@ -173,36 +198,55 @@ def _shown(intent: StripeIntent) -> str:
 # ---------------------------------------------------------------- resolve a payment
 
 
-def _resolve(stack: Stack, arguments: Namespace, reason: str) -> tuple[bool, str]:
-    """Whether it is done, and what is; without --yes what would be."""
-    resolver, resolution, chosen = resolver_of(stack), Resolution(arguments.resolution), arguments.payment_intent
-    if resolution is Resolution.CANCEL and (order := _order_of_other_money(stack, resolver, arguments.order)):
-        return _close(stack, order, reason, is_dry_run=not arguments.yes)
-    if resolution is Resolution.RETRY:
-        row, order = resolver.store.read(arguments.order), _orders(stack).find(arguments.order)
-        if row is not None and order is not None and is_of_other_money(order, row):
-            paid, costs = (as_money(each.amount_minor, each.currency) for each in (row, order))
-            return False, f"refused: the payment is of {paid}, the order {costs}: resolve it as cancel"
-        if order is not None and is_half_done(order, row):
-            return _finish(stack, resolver, order, row, is_dry_run=not arguments.yes)
-    if not arguments.yes:
-        seen = resolver.look_up(arguments.order)
+def resolve(
+    order_id: str,
+    resolution: Resolution,
+    reason: str,
+    reviews: Reviews,
+    *,
+    chosen: str | None = None,
+    is_dry_run: bool = False,
+) -> tuple[bool, str]:
+    """Resolve one payment. Returns whether it is done, and what is; in a dry run what would be.
+
+    Raises LookupInconclusive, stripe.StripeError, and botocore's errors.
+    """
+    resolver, orders = reviews.resolver, reviews.orders
+    row, order = resolver.store.read(order_id), orders.find(order_id)
+    review = Review(resolution, reviews.by, reason, int(resolver.clock()), chosen)
+    if resolution is Resolution.CANCEL and order is not None and _is_decided_of_other_money(order, row):
+        return _close(orders, order, review, is_dry_run=is_dry_run)
+    if resolution is Resolution.RETRY and order is not None and row is not None and order.money_differs_from(row):
+        # The row is of an order that was lost: its money is not what this one costs.
+        paid, costs = (as_money(each.amount_minor, each.currency) for each in (row, order))
+        return False, f"refused: the payment is of {paid}, the order {costs}: resolve it as cancel"
+    if resolution is Resolution.RETRY and order is not None and is_half_done(order, row):
+        return _finish(reviews, order, row, is_dry_run=is_dry_run)
+    if is_dry_run:
+        seen = resolver.look_up(order_id)
         decision = decide_resolution(resolution, seen, chosen=chosen)
         if isinstance(decision, Refused):
             return False, f"refused: {decision.why}"
         return False, f"would {_what(decision, seen.payment)}; --yes does it"
-    review = Review(resolution, stack.caller, reason, int(time.time()), chosen)
-    outcome = resolver.resolve(arguments.order, resolution, review, chosen=chosen)
+    outcome = resolver.resolve(order_id, resolution, review, chosen=chosen)
     if isinstance(outcome, Refused):
         return False, f"refused: {outcome.why}"
-    if isinstance(outcome.decision, Reopen) and not outcome.decision.cancel:
-        orders, now = _orders(stack), datetime.now(UTC)
-        return publish_again(orders, orders.find(arguments.order), outcome.payment, outcome.revision, now=now)
-    if isinstance(outcome.decision, RefundSecond):
-        why = refund_once(stack, outcome.payment, outcome.decision.intent)
-        if why is not None:
-            return False, f"refused: recorded, and not refunded yet: {why}; run this again"
+    match outcome.decision:
+        case Reopen(cancel=False):
+            return publish_again(
+                orders, orders.find(order_id), outcome.payment, outcome.revision, now=_time_of(resolver)
+            )
+        case Close():
+            return _close(orders, order, review, is_dry_run=False) if order else (False, "refused: there is no order")
+        case RefundSecond(intent):
+            why = reviews.refund_once(outcome.payment, intent)
+            if why is not None:
+                return False, f"refused: recorded, and not refunded yet: {why}; run this again"
     return True, f"done: {_what(outcome.decision, outcome.payment)}"
+
+
+def _time_of(resolver: Resolver) -> datetime:
+    return datetime.fromtimestamp(resolver.clock(), UTC)
 
 
 def _what(decision: Decision, payment: Payment | None) -> str:
@@ -223,6 +267,10 @@ def _what(decision: Decision, payment: Payment | None) -> str:
             return (
                 f"put the row back to PENDING, {row}, and the order to PENDING: its message charges it, once{despite}"
             )
+        case Close():
+            return (
+                "cancel the order alone: what succeeded at Stripe is refunded in full, and the payment stays as it is"
+            )
         case RefundSecond(intent):
             money = as_money(intent.amount_minor, intent.currency)
             return f"refund {intent.payment_intent_id} in full, {money}, once; the record goes {row}"
@@ -230,11 +278,6 @@ def _what(decision: Decision, payment: Payment | None) -> str:
             return why
         case _:
             assert_never(decision)
-
-
-def is_of_other_money(order: StoredOrder | None, row: Payment | None) -> bool:
-    """Whether a `retry` would charge what the order does not cost: the row is of an order that was lost."""
-    return order is not None and row is not None and order.money_differs_from(row)
 
 
 def is_half_done(order: StoredOrder, row: Payment | None) -> bool:
@@ -255,17 +298,16 @@ def has_outcome_for(order: StoredOrder, row: Payment | None) -> bool:
     return bool(row and event_type and OUTCOMES[event_type].applies(order, row.attempt))
 
 
-def _finish(
-    stack: Stack, resolver: Resolver, order: StoredOrder, row: Payment | None, *, is_dry_run: bool
-) -> tuple[bool, str]:
+def _finish(reviews: Reviews, order: StoredOrder, row: Payment | None, *, is_dry_run: bool) -> tuple[bool, str]:
+    resolver = reviews.resolver
     if row is None or not has_outcome_for(order, row):
         if is_dry_run:
             return False, "would move the order to PENDING, which its stream publishes; --yes does it"
         revision = row.revision if row else order.payment_revision
-        return publish_again(_orders(stack), order, row, revision, now=datetime.now(UTC))
+        return publish_again(reviews.orders, order, row, revision, now=_time_of(resolver))
     if is_dry_run:
         return False, f"would emit the outcome of the row again, which is {row.state}; --yes does it"
-    if not resolver.store.reemit_outcome(row, now=int(time.time())):
+    if not resolver.store.reemit_outcome(row, now=int(resolver.clock())):
         return False, "refused: the row has changed since it was read: check again"
     return True, f"done: the row is {row.state}; its outcome moves the order"
 
@@ -297,26 +339,24 @@ def publish_again(
     return True, "done: row and order are PENDING again; the order's message charges it, once"
 
 
-def _order_of_other_money(stack: Stack, resolver: Resolver, order_id: str) -> StoredOrder | None:
-    """The order, if it is in review because its payment, which is decided, is of other money."""
-    payment, order = resolver.store.read(order_id), _orders(stack).find(order_id)
-    if payment is None or order is None or order.status is not OrderStatus.NEEDS_REVIEW:
-        return None
-    is_decided = payment.state not in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW)
-    return order if is_decided and order.money_differs_from(payment) else None
+def _is_decided_of_other_money(order: StoredOrder, row: Payment | None) -> bool:
+    """Whether the order is in review because its payment, which is decided, is of other money."""
+    undecided = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW)
+    is_decided = row is not None and row.state not in undecided and order.money_differs_from(row)
+    return is_decided and order.status is OrderStatus.NEEDS_REVIEW
 
 
-def _close(stack: Stack, order: StoredOrder, reason: str, *, is_dry_run: bool) -> tuple[bool, str]:
-    """Cancel the order alone. The payment is of the order that was lost, and stays as it is."""
+def _close(orders: OrderStore, order: StoredOrder, review: Review, *, is_dry_run: bool) -> tuple[bool, str]:
+    """Cancel the order alone; its payment stays as it is: of an order that was lost, or refunded."""
     if is_dry_run:
         return False, "would cancel the order, and leave the payment, which is of other money; --yes does it"
-    now = datetime.now(UTC)
-    record = {"by": stack.caller, "reason": reason, "at": now.isoformat()}
+    at = datetime.fromtimestamp(review.at, UTC)
+    record = {"by": review.by, "reason": review.reason, "at": at.isoformat()}
     try:
-        _orders(stack).move(order.order_id, CLOSE, at=now, changes={"closed": ":record"}, values={":record": record})
+        orders.move(order.order_id, CLOSE, at=at, changes={"closed": ":record"}, values={":record": record})
     except (OrderStatusConflict, NoSuchOrder) as conflict:
         return False, f"refused: the order was not moved: {type(conflict).__name__}: {conflict}"
-    return True, "done: the order is CANCELED; the payment, which is of other money, is as it was"
+    return True, "done: the order is CANCELED; the payment is as it was"
 
 
 def refund_once(stack: Stack, payment: Payment, intent: StripeIntent) -> str | None:

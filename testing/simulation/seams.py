@@ -20,17 +20,17 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charges.charge import ChargeTools
-from onecharge.payments.charges.store import PaymentStore, payment_of
+from onecharge.payments.charges.store import PaymentStore
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Done, RetryAfter
 from onecharge.runtime.http_api import Problem
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
-from ops.resolutions import Reopen, Resolution
-from ops.resolver import Resolved, Resolver, Review, ReviewStore
+from ops.resolutions import Resolution
+from ops.resolver import Resolver, ReviewStore
 from ops.restore import emit_page
-from ops.review import has_outcome_for, is_half_done, is_of_other_money, publish_again
+from ops.review import Reviews, resolve
 from orders_api.cancel_order import request_cancellation
 from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
@@ -71,6 +71,9 @@ class SeamScenario:
     other_carts: bool = False
     refuses: bool = False
     """Stripe refuses requests as invalid for a while, until a person has to decide."""
+    has_search: bool = True
+    clock_ahead_seconds: int = 0
+    """How far our clock is ahead of Stripe's."""
     fault_probability: float = 0.02
     lost_records: float = 0.1
 
@@ -84,6 +87,9 @@ SCENARIOS: Mapping[str, SeamScenario] = {
     "reviews, payments and orders older": SeamScenario(refuses=True, older_orders=True, older_payments=True),
     "both lost": SeamScenario(lose_orders=True, lose_payments=True, other_carts=True),
     "everything": SeamScenario(True, True, True, True, True, True),
+    "both lost, without search, clocks differ by 299 s": SeamScenario(
+        lose_orders=True, lose_payments=True, has_search=False, clock_ahead_seconds=299
+    ),
 }
 """Each of them once."""
 
@@ -98,13 +104,23 @@ class RefusingStripe(MemoryStripe):
             _failed(400, type="invalid_request_error", code="parameter_unknown", param="x").give()
 
 
+class LeftOrders(OrderStore):
+    """The orders of a person who is gone before the order is moved."""
+
+    def move(self, *given: Any, **named: Any) -> Mapping[str, Any]:
+        raise TimeoutError
+
+
 class SeamPaymentService(PaymentService):
     """The payment service, with the parameter that a restore of both services' tables needs."""
 
     look_up_placed_before = 0
+    knows_ages = False
+    """What a mutant breaks."""
 
     def _tools(self, *given: Any) -> ChargeTools:
-        return replace(super()._tools(*given), look_up_placed_before=self.look_up_placed_before)
+        before = 0 if self.knows_ages else self.look_up_placed_before
+        return replace(super()._tools(*given), look_up_placed_before=before)
 
 
 @dataclass
@@ -133,8 +149,8 @@ class SeamWorld:
         keys = {**TABLES, ORDERS: ("order_id",), ORDERS_STATE: ("name",)}
         memory: Any = MemoryDynamoDB(keys=keys, indexes=indexes, io=self)
         self.dynamodb = memory
-        self.stripe = RefusingStripe(io=self)
-        self.service = SeamPaymentService(self.dynamodb, stripe_in_memory(self.stripe), self.now)
+        self.stripe = RefusingStripe(io=self, has_search=self.scenario.has_search)
+        self.service = SeamPaymentService(self.dynamodb, stripe_in_memory(self.stripe), self.clock)
         self.service.reconciler_has_run(T0)
         self.orders: OrderStore = OrderStore(self.dynamodb, ORDERS)
         self.payments: PaymentStore = PaymentStore(self.dynamodb, PAYMENTS)
@@ -155,7 +171,12 @@ class SeamWorld:
     # ------------------------------------------------------------ what the clients see
 
     def now(self) -> int:
+        """Stripe's clock."""
         return self.time
+
+    def clock(self) -> int:
+        """Ours."""
+        return self.time + self.scenario.clock_ahead_seconds
 
     def pause(self, where: str) -> None:
         pass
@@ -225,8 +246,9 @@ class SeamWorld:
             self.time += 1
             self.step()
             self.check()
-        self.come_to_rest()
-        self.check_the_end()
+        if self.ends():
+            self.come_to_rest()
+            self.check_the_end()
 
     def step(self) -> None:
         """Mostly a delivery; else something that a client, a bank, a job, a person or bad luck does."""
@@ -286,7 +308,7 @@ class SeamWorld:
         """POST /orders, with the one key."""
         card = _CARDS[self.choices.pick(len(_CARDS))]
         body = {"currency": "EUR", "payment_method": card, "items": [{"sku": "mug", "quantity": 1}]}
-        at = datetime.fromtimestamp(self.time, UTC)
+        at = datetime.fromtimestamp(self.clock(), UTC)
         price = CARTS_MINOR[cart]
         wanted = OrderRequest.model_validate({**body, "amount": price})
         self._ask(
@@ -302,13 +324,13 @@ class SeamWorld:
     def pay_again(self) -> None:
         wanted = PaymentRequest(payment_method=_CARDS[self.choices.pick(len(_CARDS))])
         self.keys_used += self.choices.pick(2)  # Or the same request once more.
-        key, at = f"key {self.keys_used}", datetime.fromtimestamp(self.time, UTC)
+        key, at = f"key {self.keys_used}", datetime.fromtimestamp(self.clock(), UTC)
         self._ask("paid again", lambda: make_attempt(self.orders, CUSTOMER, ORDER_ID, wanted, key, now=at))
 
     def cancel(self) -> None:
         if not self.choices.happens(0.05):
             return
-        at = datetime.fromtimestamp(self.time, UTC)
+        at = datetime.fromtimestamp(self.clock(), UTC)
         self._ask("cancellation", lambda: request_cancellation(self.orders, CUSTOMER, ORDER_ID, now=at))
 
     # ------------------------------------------------------------ Stripe, jobs, people
@@ -344,7 +366,7 @@ class SeamWorld:
             sources=[waiting_orders(self.dynamodb, ORDERS)],
             topic=self,  # type: ignore[arg-type]  # publish, above.
             checkpoints=CheckpointStore(self.dynamodb, ORDERS_STATE, RepublishCheckpoint),
-            clock=self.now,
+            clock=self.clock,
             logger=SILENT,
             count=self.count,
             parallel=one_after_another,
@@ -360,31 +382,20 @@ class SeamWorld:
             self.resolve(tuple(Resolution)[self.choices.pick(3)])
 
     def resolve(self, resolution: Resolution) -> None:
-        """As `ops review resolve` does it."""
-        store = ReviewStore(self.dynamodb, PAYMENTS)
-        review = Review(resolution, by="a person", reason="they say so", at=self.time)
+        """`ops review resolve`."""
+        is_left = self.faults_on and self.choices.happens(0.2)
+        orders = LeftOrders(self.dynamodb, ORDERS) if is_left else self.orders
+        resolver = Resolver(ReviewStore(self.dynamodb, PAYMENTS), self.service.gateway, self.clock)
         try:
-            row, order = store.read(ORDER_ID), self._order
-            if resolution is Resolution.RETRY and is_of_other_money(order, row):
-                return
-            if resolution is Resolution.RETRY and order is not None and is_half_done(order, row):
-                if row is not None and has_outcome_for(order, row):
-                    store.reemit_outcome(row, now=self.time)
-                    return
-                revision = row.revision if row else order.payment_revision
-            else:
-                outcome = Resolver(store, self.service.gateway, self.now).resolve(ORDER_ID, resolution, review)
-                self.met(f"review: {resolution} {type(outcome).__name__}")
-                if not isinstance(outcome, Resolved) or not _is_retry(outcome.decision):
-                    return
-                revision = outcome.revision
-            if self.faults_on and self.choices.happens(0.2):
-                return
-            at = datetime.fromtimestamp(self.time, UTC)
-            done = publish_again(self.orders, self._order, row, revision, now=at)
-            self.note(f"retry: {done[1]}", "retried")
+            reviews = Reviews(resolver, orders, "a person", self.refund_second)
+            done, what = resolve(ORDER_ID, resolution, "they say so", reviews)
+            self.note(f"{resolution}: {what}", f"review: {resolution} {'done' if done else 'refused'}")
         except Exception as error:
             self.met(f"review: {type(error).__name__}")
+
+    def refund_second(self, *of: Any) -> str | None:
+        """`resolve` never chooses it here: no order is charged twice."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------ what goes wrong
 
@@ -433,6 +444,13 @@ class SeamWorld:
             self.check()
         raise Violation("the schedule does not come to an end", self.timeline)
 
+    def ends(self) -> bool:
+        """Whether the order comes to an end: not if only a list could say what there is, and nobody knows since when.
+
+        Then it waits, with an alarm.
+        """
+        return self.scenario.has_search or len(self.lost) < len(self.versions)
+
     def come_to_rest(self) -> None:
         """Nothing goes wrong any more: the client comes again, a person restores and resolves, the jobs run."""
         self.faults_on = self.is_refused = False
@@ -454,19 +472,32 @@ class SeamWorld:
             self.reconcile()
             self.run_until_idle()
             order = self._order
-            if order is not None and order.status is OrderStatus.NEEDS_REVIEW and not self.is_of_other_money:
-                self.resolve(self.what_is_possible())
+            if order is not None and order.status is OrderStatus.NEEDS_REVIEW:
+                self.resolve(self.what_is_possible(order))
             self.pass_time(7 * HOUR)
 
-    def what_is_possible(self) -> Resolution:
-        """As `review list` shows it."""
+    def what_is_possible(self, order: StoredOrder) -> Resolution:
+        """As `review list` shows it, and as the runbook says."""
         row = self.payments.read(ORDER_ID)
+        is_of_other_money = row is not None and order.money_differs_from(row)
         if row is None or row.state is not PaymentState.NEEDS_REVIEW:
-            return Resolution.RETRY
-        if self.stripe.charges:
+            return Resolution.CANCEL if is_of_other_money else Resolution.RETRY
+        if any(each.amount == row.amount_minor for each in self.stripe.charges):
             return Resolution.PAID
-        is_canceled = any(map(_is_canceled_by_customer, self.stripe.intents))
-        return Resolution.CANCEL if is_canceled or row.cancel_requested_at is not None else Resolution.RETRY
+        if self.stripe.charges:
+            self.refund_all()
+            return Resolution.CANCEL
+        is_canceled = any(map(_is_canceled_by_customer, self.stripe.intents)) or row.cancel_requested_at is not None
+        return Resolution.CANCEL if is_canceled or is_of_other_money else Resolution.RETRY
+
+    def refund_all(self) -> None:
+        """A person refunds in the Dashboard what no order that is there has cost."""
+        for charge in self.stripe.charges:
+            left = charge.amount - self.stripe.refunded(charge.id)
+            if left:
+                self.stripe._refund({"payment_intent": charge.id, "amount": left}, None)
+                self.tell_refunded(charge)
+                self.note(f"{charge.id} is refunded in full by hand", "refunded in full")
 
     def restore(self) -> None:
         """`ops restore outcomes`."""
@@ -474,7 +505,7 @@ class SeamWorld:
         checkpoint = checkpoints.read()
         assert checkpoint is not None  # reconciler_has_run
         checkpoints.write(checkpoint.reading_since(T0))
-        [result] = self.emit_page(self.payments, self.orders, after=None, now=self.time)[0] or [("", "nothing")]
+        [result] = self.emit_page(self.payments, self.orders, after=None, now=self.clock())[0] or [("", "nothing")]
         self.note(f"restore: {result[1]}", f"restore: {result[1]}")
         self.run_until_idle()
 
@@ -485,23 +516,16 @@ class SeamWorld:
         item = self.dynamodb.tables.get(ORDERS, {}).get((ORDER_ID,))
         return StoredOrder.from_item(item) if item else None
 
-    @property
-    def is_of_other_money(self) -> bool:
-        """Whether the payment is decided, and of another cart than the order."""
-        item, order = self.dynamodb.tables.get(PAYMENTS, {}).get((ORDER_ID,)), self._order
-        row = payment_of(item) if item else None
-        is_decided = row is not None and row.state is not PaymentState.PENDING
-        return bool(row and order and is_decided and order.money_differs_from(row))
-
     def check(self) -> None:
         """Never charged twice."""
         if len(self.stripe.charges) > 1:
             raise Violation(f"charged {len(self.stripe.charges)} times", self.timeline)
 
     def check_what_waits(self) -> None:
-        """Nobody has restored anything yet: a service that is older catches up with what waits."""
+        """Nobody has restored anything yet: one service that is older catches up with what waits."""
         order, row = self._order, self.payments.read(ORDER_ID)
-        if order is None or order.status in WAITING:
+        is_left = order is None or order.status in WAITING
+        if is_left and len(self.lost) < len(self.versions):
             raise Violation(f"the order is left {order and order.status}, until a person restores", self.timeline)
         is_ended = any(each.status == "succeeded" or _is_canceled_by_customer(each) for each in self.stripe.intents)
         names_none = row is not None and row.payment_intent_id is None
@@ -516,22 +540,25 @@ class SeamWorld:
         self.coverage[f"ended: {order.status}"] += 1
         if order.status in WAITING:
             raise Violation(f"the order is left {order.status}", self.timeline)
-        if self.is_of_other_money:
-            if order.status is not OrderStatus.NEEDS_REVIEW or Cause.MONEY_DIFFERS not in self.alarms:
-                raise Violation(f"the payment is of another cart, and the order {order.status}", self.timeline)
-            return
-        paid = [charge for charge in self.stripe.charges if charge.amount == order.amount_minor]
-        if (order.status is OrderStatus.PAID) != bool(paid):
-            raise Violation(f"the order is {order.status}, with {len(self.stripe.charges)} charges", self.timeline)
-        if order.status is OrderStatus.NEEDS_REVIEW and not self.stripe.charges:
+        if order.status is OrderStatus.NEEDS_REVIEW:
             raise Violation("the order needs review, and nobody can end it", self.timeline)
-        refunded = self.stripe.refunded(paid[0].id) if paid else 0
-        if order.stripe_refunded_minor != refunded:
-            told = f"{refunded} is refunded, and the order says {order.stripe_refunded_minor}"
-            raise Violation(told, self.timeline)
+        paid = [each for each in self.stripe.charges if each.amount == order.amount_minor]
+        kept = [each for each in paid if self.stripe.refunded(each.id) < each.amount]
+        if (order.status is OrderStatus.PAID and not paid) or (order.status is not OrderStatus.PAID and kept):
+            raise Violation(f"the order is {order.status}, with {len(paid)} charges", self.timeline)
+        is_known = Cause.MONEY_DIFFERS in self.alarms or any(
+            each["status"]["S"] == OrderStatus.NEEDS_REVIEW for each in self.versions[ORDERS]
+        )
+        if len(self.stripe.charges) > len(paid) and not is_known:
+            raise Violation("what another cart has paid is there, and nobody knows", self.timeline)
         row = self.payments.read(ORDER_ID)
         if row is not None and row.state is PaymentState.PENDING:
             raise Violation("the payment's row is left PENDING", self.timeline)
+        refunded = self.stripe.refunded(paid[0].id) if paid else 0
+        is_of_it = row is not None and not order.money_differs_from(row)
+        if order.status is OrderStatus.PAID and is_of_it and order.stripe_refunded_minor != refunded:
+            told = f"{refunded} is refunded, and the order says {order.stripe_refunded_minor}"
+            raise Violation(told, self.timeline)
 
 
 def _is_canceled_by_customer(intent: PaymentIntent) -> bool:
@@ -545,10 +572,6 @@ def violation_of(world: SeamWorld) -> Violation | None:
     except Violation as violation:
         return violation
     return None
-
-
-def _is_retry(decision: object) -> bool:
-    return isinstance(decision, Reopen) and not decision.cancel
 
 
 def seam_world(

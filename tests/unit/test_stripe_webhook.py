@@ -19,6 +19,7 @@ from local.samples import SAMPLES
 from local.stripe_standin.webhook_endpoints import signature
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.protocol import SEVERAL_SUCCEEDED
 from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, EventDeferred
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
@@ -169,6 +170,17 @@ def test_a_lost_row_is_recovered(endpoint: WebhookHarness) -> None:
     assert endpoint.counted == ["Discrepancy.LOST_ROW", "Alarm", "EventProcessed", "EventProcessed"]
     endpoint.payments.charge()
     assert len(endpoint.stripe.intents) == 1
+
+
+def test_a_lost_row_of_two_charges_is_left_to_a_person(endpoint: WebhookHarness) -> None:
+    """One of them may be refunded: the event that happens to come does not decide which one pays the order."""
+    endpoint.paid()
+    endpoint.stripe.intents.append(replace(endpoint.stripe.intent("pi_0"), id="pi_9"))
+    endpoint.dynamodb.tables["payments"].clear()
+    endpoint.counted.clear()
+    assert endpoint.send(endpoint.stripe.show("pi_9", "succeeded")) == 200
+    assert (endpoint.row.state, endpoint.row.code) == (PaymentState.NEEDS_REVIEW, SEVERAL_SUCCEEDED)
+    assert endpoint.counted == ["Discrepancy.LOST_ROW", "Alarm", "Discrepancy.PAID_TWICE", "Alarm", "EventProcessed"]
 
 
 @pytest.mark.parametrize("newest_first", [True, False])

@@ -29,6 +29,7 @@ from onecharge.payments.charges.protocol import (
     CancelReason,
     ConfirmResult,
     Finalize,
+    FrozenRequest,
     Payment,
     StripeIntent,
     is_stopped_by_hand,
@@ -300,10 +301,17 @@ def recover_row(order_id: str, payment_intent_id: str, tools: "ReconcileTools") 
 
 
 def _recover(order_id: str, intent: StripeIntent, tools: "ReconcileTools") -> None:
-    """Write a paid order's lost row again."""
+    """Write a paid order's lost row again. If two have succeeded, one may be refunded: a person decides which pays."""
     now = tools.charge.instruments.now()
-    if not tools.charge.store.recover(order_id, intent, correlation_id="recovered", now=now):
+    # `compare` found the order's time in the metadata.
+    request = FrozenRequest(order_id, intent.amount_minor, intent.currency, intent.customer_id, intent.placed_at or 0)
+    nameless = Payment(request=request, attempt=1, payment_method="", state=PaymentState.PENDING)
+    found = tools.steps.look_up(nameless, tools)
+    review = SEVERAL_SUCCEEDED if found and found.code == SEVERAL_SUCCEEDED else None
+    if not tools.charge.store.recover(order_id, intent, review=review, correlation_id="recovered", now=now):
         raise RowChanged("there is a row by now")
+    if review:
+        tools.report("Discrepancy.PAID_TWICE", Cause.MONEY_DIFFERS, review, None, intent, order_id=order_id)
 
 
 def report_disputes(before: Disputes, now: Disputes, tools: "ReconcileTools", **about: object) -> None:

@@ -11,6 +11,7 @@ from onecharge.payments.disputes import AfterCharge
 from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FinalizeRefund, FoundRefund, FrozenRefund, Refund
 from ops.resolutions import (
     CancelFirst,
+    Close,
     Decision,
     RefundResolution,
     RefundSecond,
@@ -91,6 +92,11 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     (CANCEL, seen(BY_HAND), Reopen(cancel=True)),
     (CANCEL, seen(OPEN, OTHER_OPEN), CancelFirst(("pi_2",))),
     (CANCEL, seen(DONE), "pi_1 succeeded"),
+    # Of other money, it cannot pay the order.
+    (CANCEL, seen(MONEY_DIFFERS), "pi_1 succeeded"),
+    (CANCEL, seen(MONEY_DIFFERS, refunded={"pi_1": 1100}), Close()),
+    (CANCEL, seen(MONEY_DIFFERS, OTHER_OPEN, refunded={"pi_1": 1100}), CancelFirst(("pi_2",))),
+    (CANCEL, seen(MONEY_DIFFERS, OTHER_DONE, refunded={"pi_1": 1100, "pi_2": 1099}), "succeeded"),
     # The second of two.
     (SECOND, seen(DONE, OTHER_DONE, state=SUCCEEDED), RefundSecond(OTHER_DONE)),
     (SECOND, seen(DONE, OTHER_DONE), RefundSecond(OTHER_DONE)),

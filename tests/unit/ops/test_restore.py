@@ -131,12 +131,12 @@ def test_a_time_without_a_zone_is_refused(operated: OperatedStack) -> None:
         operated.ops("restore", "outcomes", "--since", "2026-11-21T12:00:00")
 
 
-def pair(shop: OperatedStack, number: int, status: str, seen: int, state: str, revision: int) -> str:
+def pair(shop: OperatedStack, number: int, status: str, seen: int, state: str, revision: int, **row: Any) -> str:
     """An order that has seen a revision of its payment, and the payment's row."""
     order_id = f"ord_{number:032x}"
     shop.place(order_id=order_id, status=status, payment_revision=seen)
     shop.claim(order_id, **FREE)
-    shop.set_payment(order_id, state=state, revision=revision, finalized_at=NOW - 99)
+    shop.set_payment(order_id, state=state, revision=revision, finalized_at=NOW - 99, **row)
     return order_id
 
 
@@ -175,6 +175,18 @@ def test_a_row_that_is_older_than_its_order_has_seen_is_raised(
     assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.RAISED: 1}
     row = reconciled.row(order_id)
     assert (row["state"], row["revision"] > seen) == (becomes, True)
+
+
+@pytest.mark.parametrize("status", ["PAYMENT_DECLINED", "NEEDS_REVIEW"])
+def test_a_row_that_its_order_has_no_message_for_ends(reconciled: OperatedStack, status: str) -> None:
+    """Both were restored: the row is of an attempt that the order does not know, or of an order that was lost. One that
+    ends itself is left."""
+    order_id = pair(reconciled, 1, status, 5, "PENDING", 9, attempt=2)
+    waiting = pair(reconciled, 2, status, 5, "PENDING", 9, attempt=2, cancel_requested_at=NOW)
+    of_another = pair(reconciled, 3, "PENDING", 5, "PENDING", 9, amount_minor=100)
+    assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.EMITTED: 2, restore.SEEN: 1}
+    states = [reconciled.row(each)["state"] for each in (order_id, waiting, of_another)]
+    assert states == ["DECLINED", "PENDING", "DECLINED"]
 
 
 def test_payments_whose_order_is_lost_are_listed(reconciled: OperatedStack) -> None:

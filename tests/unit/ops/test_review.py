@@ -187,6 +187,22 @@ def test_an_order_whose_payment_is_of_other_money_can_be_canceled(operated: Oper
     assert not resolve(operated, "cancel")["done"]
 
 
+def test_an_order_whose_charges_are_refunded_in_full_can_be_canceled(operated: OperatedStack) -> None:
+    """Stripe has a PaymentIntent of other money than the row: nothing pays the order, and nothing is kept."""
+    intent = operated.intent(ORDER_ID, amount=100, confirm="pm_card_visa")
+    in_review(operated, payment_intent_id=intent)
+    assert "in full, then resolve it as cancel" in would(operated, "paid")
+    assert "the order is charged" in would(operated, "cancel")
+    operated.stack.stripe.v1.refunds.create({"payment_intent": intent})
+    assert "would cancel the order alone" in would(operated, "cancel")
+    assert resolve(operated, "cancel")["done"]
+    row = operated.row(ORDER_ID)
+    assert (row["state"], order_status(operated)) == ("NEEDS_REVIEW", "CANCELED")
+    assert row[f"review_{row['revision']}"]["resolution"] == "cancel"
+    assert not resolve(operated, "cancel")["done"]
+    assert operated.ops("review", "list")[0] == 0
+
+
 @pytest.mark.parametrize("state", ["NEEDS_REVIEW", "PENDING", "DECLINED"])
 def test_a_payment_of_other_money_is_not_retried(operated: OperatedStack, state: str) -> None:
     """The row's money is that of the order that was lost: the customer would pay it for another cart."""

@@ -208,9 +208,16 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         """The row of the order, strongly consistent."""
         return self._read(_key(order_id))
 
-    def recover(self, order_id: str, intent: StripeIntent, *, correlation_id: str, now: int) -> bool:
-        """Write a lost row anew, from its PaymentIntent that succeeded; False if there is a row by now."""
-        return self._put_new(recovered_item(order_id, intent, correlation_id=correlation_id, now=now))
+    def recover(
+        self, order_id: str, intent: StripeIntent, *, review: str | None, correlation_id: str, now: int
+    ) -> bool:
+        """Write a lost row anew, from its PaymentIntent that succeeded; False if there is a row by now.
+
+        Args:
+            review: why it needs one; None if it is paid.
+        """
+        item = recovered_item(order_id, intent, correlation_id=correlation_id, now=now)
+        return self._put_new(item | ({"state": PaymentState.NEEDS_REVIEW, "decline_code": review} if review else {}))
 
     def record_refunded(self, payment: Payment, amount_refunded_minor: int, *, now: int) -> bool:
         """Write the total that Stripe shows as refunded, which may fall; False if the row has changed since."""
