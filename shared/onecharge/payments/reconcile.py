@@ -311,7 +311,8 @@ def _recover(order_id: str, intent: StripeIntent, tools: "ReconcileTools") -> No
     if not tools.charge.store.recover(order_id, intent, review=review, correlation_id="recovered", now=now):
         raise RowChanged("there is a row by now")
     if review:
-        tools.report("Discrepancy.PAID_TWICE", Cause.MONEY_DIFFERS, review, None, intent, order_id=order_id)
+        twice = Discrepancy.PAID_TWICE
+        tools.report(f"Discrepancy.{twice.name}", Cause.MONEY_DIFFERS, twice, None, intent, order_id=order_id)
 
 
 def report_disputes(before: Disputes, now: Disputes, tools: "ReconcileTools", **about: object) -> None:
