@@ -47,6 +47,8 @@ class Kind(StrEnum):
     FAILED = "failed"
     MONEY = "money"
     WAITS = "waits"
+    EXPECTED = "expected"
+    """It has not happened yet."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,10 @@ def _leased(leases: Sequence[Lease], begins: float, ends: float) -> frozenset[st
 
 
 def _shares_row(together: Sequence[Moment], each: Moment, lanes: Sequence[str]) -> bool:
-    is_right_of_it = lanes.index(each.lane) > lanes.index(together[-1].lane)
-    return is_right_of_it and each.at - together[0].at <= TOGETHER_SECONDS
+    before = together[-1]
+    # Nothing follows from a refused claim.
+    may_follow = before.kind is not Kind.REFUSED and lanes.index(each.lane) > lanes.index(before.lane)
+    return may_follow and each.at - together[0].at <= TOGETHER_SECONDS
 
 
 def _worker_lanes(lines: Sequence[Line]) -> dict[str, str]:
@@ -187,7 +191,8 @@ def _of_lines(lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Mom
             message_id, count = delivery
             what = f"message {message_id[:8]} delivered" + (f", receive count {count}" if count > 1 else "")
             details = {"message_id": message_id, "receive_count": count, "order_id": line.order_id}
-            yield Moment(line.at - 0.0005, QUEUE, what, Kind.PLAIN if count == 1 else Kind.WAITS, details)
+            # At its line's time, so that sorting keeps it beside that line.
+            yield Moment(line.at, QUEUE, what, Kind.PLAIN if count == 1 else Kind.WAITS, details)
         why = str(line.fields.get("why", why))
         lane = workers.get(line.worker) or _LANES.get(line.service, ORDERS)
         if line.message == STRIPE_REQUEST:
@@ -221,8 +226,8 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
         case "payment claimed":
             return f"claim granted to {_owner(row)}: lease until {_clock(row)}", Kind.GRANTED
         case "duplicate waits for the lease":
-            held = f"{_owner(row)} has the row until {_clock(row)}" if row else "the row is leased"
-            return f"claim refused: {held}; again in {fields.get('wait_seconds')} s", Kind.REFUSED
+            until = f" until {_clock(row)}" if row else ""
+            return f"claim refused: leased{until}; again in {fields.get('wait_seconds')} s", Kind.REFUSED
         case "PaymentIntent stored":
             return f"id stored before the confirm: {short(str(fields.get('payment_intent_id')))}", Kind.GRANTED
         case "payment finalized":
@@ -237,12 +242,12 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
         case "event processed":
             return f"webhook: {_type(fields)}", Kind.PLAIN
         case message if message == TIMED_OUT:
-            return "worker killed at its timeout: it keeps the lease, and ends nothing", Kind.FAILED
+            return "worker killed at its timeout: no result stored, the lease stays", Kind.FAILED
         case message if message == STRIPE_REQUEST:
             return _request(line)
         case message if message.startswith("duplicate ignored"):
-            state = f"the row is {row['state']} at attempt {row['attempt']}" if row else "the attempt has ended"
-            return f"claim refused: {state}; the duplicate is deleted", Kind.REFUSED
+            state = f"the row is {row['state']}" if row else "the attempt has ended"
+            return f"claim refused: {state}; duplicate deleted", Kind.REFUSED
         case "payment finalized as Stripe shows it":
             return f"{line.service} finalized the row: {fields.get('state')}", Kind.GRANTED
         case message:
@@ -311,7 +316,7 @@ def _leases(lines: Sequence[Line], workers: Mapping[str, str], now: float) -> It
         if end is not None:
             yield Lease(lane, line.at, end.at, expired=False)
         else:
-            yield Lease(lane, line.at, min(expires, now), expired=expires <= now)
+            yield Lease(lane, line.at, expires, expired=expires <= now)
 
 
 def _ends(line: Line, claim: Line) -> bool:
@@ -336,10 +341,8 @@ def _hidden(lines: Sequence[Line], hidden_seconds: int, now: float) -> Iterator[
         )
         visible_at = line.at + hidden_seconds
         if not was_received_again and now < visible_at and any(each.message == TIMED_OUT for each in later):
-            what = (
-                f"waits until {clock_of(visible_at)}, because the message is hidden until its visibility timeout ends"
-            )
-            yield Moment(visible_at, QUEUE, what, Kind.WAITS, {"message_id": message_id, "receive_count": count})
+            what = f"message {message_id[:8]} is visible again: its visibility timeout ends"
+            yield Moment(visible_at, QUEUE, what, Kind.EXPECTED, {"message_id": message_id, "receive_count": count})
 
 
 # ---------------------------------------------------------------- from Stripe, and what explain knows
@@ -403,5 +406,9 @@ def _next(facts: Facts) -> Iterator[Moment]:
         ):
             what = f"waits until {clock_of(finding.next.until)} at the latest: {finding.cause.says}"
             yield Moment(
-                finding.next.until, QUEUE, what, Kind.WAITS, {"cause": finding.cause.name, "then": finding.next.mover}
+                finding.next.until,
+                QUEUE,
+                what,
+                Kind.EXPECTED,
+                {"cause": finding.cause.name, "then": finding.next.mover},
             )

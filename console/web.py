@@ -91,7 +91,6 @@ class Pages:
             "seen": seen,
             "states": states,
             "charges": charges,
-            "now": seen.facts.now,
         }
 
     def page(self, name: str, **given: Any) -> str:

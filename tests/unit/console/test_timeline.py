@@ -209,11 +209,37 @@ def test_a_refused_claim_shows_the_row_that_refused_it() -> None:
     made = shown(*BEGUN, held, DUPLICATE)
     refused = [each for each in made.moments if each.kind is Kind.REFUSED]
     assert [each.what for each in refused] == [
-        "claim refused: 012345 has the row until 06:13:17; again in 17 s",
-        "claim refused: the row is SUCCEEDED at attempt 1; the duplicate is deleted",
+        "claim refused: leased until 06:13:17; again in 17 s",
+        "claim refused: the row is SUCCEEDED; duplicate deleted",
     ]
     assert refused[0].details["row"] == ROW
     assert {each.lane for each in refused} == {"worker B"}
+
+
+def test_a_refusal_is_beside_the_delivery_that_it_refuses() -> None:
+    """Even if several are delivered in the same millisecond."""
+    at_once = [
+        powertools(2, "duplicate ignored", worker="w2", message_id=f"copy-{each}", receive_count=1, row=ROW)
+        for each in "abc"
+    ]
+    rows = [row.cells for row in shown(*BEGUN, *at_once).rows if "worker B" in row.cells]
+    assert [(row[QUEUE].details["message_id"], row["worker B"].details["message_id"]) for row in rows] == [
+        (f"copy-{each}", f"copy-{each}") for each in "abc"
+    ]
+
+
+def test_nothing_follows_from_a_refused_claim() -> None:
+    """A request that another worker sends within the same milliseconds has a row of its own."""
+    retrieve = request(2.01, "GET /v1/payment_intents/{id}", stripe_object=PI)
+    [refusal] = [row.cells for row in shown(*BEGUN, DUPLICATE, retrieve).rows if "worker B" in row.cells]
+    assert STRIPE not in refusal
+
+
+def test_a_lease_is_shown_until_it_ends() -> None:
+    """The log may be ahead of the time at which the row was read."""
+    made = timeline(facts(now=T0 + 12), lines_of(*BEGUN, timed_out(13)), {})
+    [killed] = [row for row in made.rows if row.at == T0 + 13]
+    assert killed.leased == {"worker A"}
 
 
 def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
@@ -232,7 +258,7 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
     stored = texts.index("id stored before the confirm: pi_1111…")
     assert texts[stored + 1 : stored + 4] == [
         "CHARGED: 25.00 EUR, ch_1",
-        "worker killed at its timeout: it keeps the lease, and ends nothing",
+        "worker killed at its timeout: no result stored, the lease stays",
         "lease expired: the next delivery can claim the row",
     ]
     [charge] = [each for each in made.moments if each.kind is Kind.MONEY]
@@ -262,10 +288,11 @@ def test_the_message_of_a_dead_worker_says_until_when_it_is_hidden() -> None:
     """Once it is received again, the next delivery says the rest."""
     lines = lines_of(*BEGUN, timed_out(13))
     [last] = [each for each in timeline(facts(now=T0 + 20), lines, {}, hidden_seconds=72).moments if each.at > T0 + 20]
-    assert last.what.startswith("waits until 06:14:13, because the message is hidden")
+    assert (last.at, last.kind) == (T0 + 73, Kind.EXPECTED)
+    assert last.what == "message m1 is visible again: its visibility timeout ends"
     again = powertools(80, "payment claimed", row=ROW, message_id="m1", receive_count=2)
     later = timeline(facts(now=T0 + 81), lines_of(*BEGUN, timed_out(13), again), {}, hidden_seconds=72)
-    assert not any("hidden" in each.what for each in later.moments)
+    assert not any("visible" in each.what for each in later.moments)
 
 
 def test_a_replay_is_marked_and_a_wait_says_why() -> None:
