@@ -100,7 +100,7 @@ async function basketScreen(screen) {
   async function refresh() {
     const items = offered.filter(({ sku }) => quantities[sku] > 0).map(({ sku }) => ({ sku, quantity: quantities[sku] }));
     const amount = offered.reduce((sum, { sku, unit_amount }) => sum + unit_amount * (quantities[sku] || 0), 0);
-    total.textContent = amount ? `Together ${money(amount, currency)}` : "Choose something.";
+    total.textContent = amount ? `Total ${money(amount, currency)}` : "Choose something.";
     const place = el("div", {}); // Of this basket alone: what an earlier one still shows goes to a place that is gone.
     pay.replaceChildren(place);
     await payForm(place, items, amount);

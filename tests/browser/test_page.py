@@ -252,7 +252,7 @@ def test_a_lost_answer_and_then_another_price_is_still_one_order(
     customer.until(new_orders)
     customer.page.route(PRICES, at_half_price)
     customer.page.reload()
-    customer.page.get_by_text("Together €12.50").wait_for()
+    customer.page.get_by_text("Total €12.50").wait_for()
     customer.page.get_by_role("button", name="Find this order").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
