@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
 pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r
 
-.PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom specification simulate mutants openapi sam-local requirements new clean
+.PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom specification simulate mutants openapi record sam-local requirements new clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -190,6 +190,9 @@ sbom: $(VENV)/opt/.checks ## Write the software bills of materials of the deploy
 
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
 	@PYTHONPATH=functions:shared:. $(PY) -m testing.openapi
+
+record: install $(VENV)/.dev $(VENV)/opt/.browser ## Record the console and the page for the README, from a stack that it starts.
+	@PYTHONPATH=functions:shared:. $(PY) -m testing.recording
 
 sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
 	@$(PY) -m local.sam_local

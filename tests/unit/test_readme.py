@@ -115,6 +115,14 @@ def test_sam_local_finds_sam(checkout: Path) -> None:
     assert "sam" in paste(block("sam local invoke"), checkout)
 
 
+def test_the_pictures_load_quickly() -> None:
+    """The recording is animated, in at most 1.5 MB; the picture of the page has at most 200 kB."""
+    recording, picture = (PROJECT / "docs" / name for name in ("console.webp", "page-3d-secure.png"))
+    assert recording.read_bytes().count(b"ANMF") > 1
+    assert recording.stat().st_size <= 1_500_000
+    assert picture.stat().st_size <= 200_000
+
+
 def test_readme_shows_the_function_that_charges() -> None:
     """The page of code is the code that runs."""
     assert f"```python\n{inspect.getsource(charge)}```" in README
