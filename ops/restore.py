@@ -3,9 +3,9 @@
 rows      copy the rows that a table lacks from the table that DynamoDB restored. A row that exists is never
           touched: it was written since. Can be repeated, and continued after an interruption.
 outcomes  afterwards, bring orders, payments and Stripe together, whichever of them the restore has set back: let
-          reconcile read Stripe's events again since the restored point in time, and emit each payment's outcome that
-          its order has not seen, with a revision above what the order has seen; let each order have reserved what its
-          refunds say. Can be repeated, and continued.
+          reconcile read Stripe's events again since a day before the restored point in time, and emit each payment's
+          outcome that its order has not seen, with a revision above what the order has seen; let each order have
+          reserved what its refunds say. Can be repeated, and continued.
 """
 
 import time
@@ -29,6 +29,7 @@ from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
+from ops.schedule import unattended_at
 from orders_api.refund_store import OrderRefundStore
 from reconcile.run import ReconcileCheckpoint
 
@@ -38,13 +39,17 @@ _THREADS = 16
 _SHOWN_MAX = 50
 _EVENTS_DAYS = 30
 """How long Stripe lists an event (Stripe API reference, "Events")."""
+EVENT_LATE_SECONDS = 25 * 3600
+"""How long after Stripe has created an event it may have been applied: reconcile retries one for a day, and clocks
+differ by less than an hour. What was applied after the restored point in time is lost."""
 
 _ROWS_MAX = 100_000
 _PAGE = 100
 """Payments of one request: as many orders are read with one, too."""
 
 EMITTED, RAISED = "emitted again", "older than its order has seen: its revision was raised"
-SEEN, ORDER_LOST, CHANGED = "its order has seen it", "its order is lost", "changed meanwhile: run this again"
+SEEN, ORDER_LOST = "its order has seen it", "its order is lost"
+CHANGED = "a worker may have it, or it changed meanwhile: run this again later"
 RESERVED, REFUND_LOST = "reserved again what its refunds say", "more is reserved than its refunds say: one is lost"
 _NOT_ASKED_FOR = (OrderStatus.PAYMENT_DECLINED, OrderStatus.CANCELED, OrderStatus.NEEDS_REVIEW)
 """An order that waits is asked for by republish; one that is PAID has a PaymentIntent that reconcile finds."""
@@ -195,7 +200,9 @@ def _outcomes(stack: Stack, since: int, *, rows_max: int, is_dry_run: bool) -> R
     if lost:
         parts.append(Table("no order: restore it", ("order",), [[each] for each in lost[:_SHOWN_MAX]]))
     if is_dry_run:
-        parts.append(f"dry run: --yes does it, and lets reconcile read Stripe's events again since {start}")
+        parts.append(
+            f"dry run: --yes does it, and lets reconcile read Stripe's events again since a day before {start}"
+        )
     elif after is not None:
         parts.append("there are more payments: run this again")
     document = {
@@ -205,7 +212,7 @@ def _outcomes(stack: Stack, since: int, *, rows_max: int, is_dry_run: bool) -> R
         "lost": lost,
         "is_complete": after is None,
     }
-    is_done = not is_dry_run and after is None
+    is_done = not is_dry_run and after is None and CHANGED not in {*counts, *reservations}
     return Report(document, parts, ExitStatus.OK if is_done else ExitStatus.FOUND)
 
 
@@ -243,20 +250,25 @@ def _keys(rows: Sequence[Payment]) -> list[dict[str, str]]:
 
 def _emit(payments: PaymentStore, row: Payment, order: Mapping[str, Any], *, now: int, is_dry_run: bool) -> str:
     seen = order.get("payment_revision", 0)
+    # Above what the order has seen, also if another clock was ahead of this one.
+    emitted_at = max(now, seen + 1)
     is_older, is_pending = row.revision < seen, row.state is PaymentState.PENDING
     is_of_other_money = (row.amount_minor, row.currency) != (order["amount_minor"], order["currency"])
     is_asked_for = order["status"] not in _NOT_ASKED_FOR and not is_of_other_money
     is_left = is_pending and row.cancel_requested_at is None and not is_asked_for
     if not is_left and (row.revision == seen or (is_pending and not is_older)):
         return SEEN
+    if is_left and now < unattended_at(row):
+        # A worker may have charged it, and its message claims it again.
+        return CHANGED
     if is_dry_run:
         return RAISED if is_older else EMITTED
     if is_left:
         # The attempt ended after T, or is of an order that was lost; no message comes that would end it.
         ended = Finalize(PaymentState.DECLINED, code="restored")
-        is_written = payments.finalize_unclaimed(row, ended, now=now)
+        is_written = payments.finalize_unclaimed(row, ended, now=emitted_at)
     else:
-        is_written = payments.reemit_outcome(row, now=now)
+        is_written = payments.reemit_outcome(row, now=emitted_at)
     if not is_written:
         return CHANGED
     return RAISED if is_older else EMITTED
@@ -321,6 +333,6 @@ def _reread_events(stack: Stack, since: int, *, is_dry_run: bool, now: int) -> N
         return
     try:
         # A job that has not come so far continues where it is.
-        checkpoints.write(checkpoint.reading_since(min(since, checkpoint.since)))
+        checkpoints.write(checkpoint.reading_since(min(since - EVENT_LATE_SECONDS, checkpoint.since)))
     except ConcurrentRun:
         raise Problem("reconcile runs at this moment: try again in some minutes") from None

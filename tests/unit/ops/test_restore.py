@@ -109,18 +109,21 @@ def reconciled(operated: OperatedStack) -> OperatedStack:
 
 
 def test_reconcile_reads_the_events_again(reconciled: OperatedStack) -> None:
-    """From the restored point in time on; a dry run changes nothing."""
+    """Also those that Stripe created before the restored point in time, and that were applied later; a dry run changes
+    nothing."""
+    begin = NOW - 7200 - restore.EVENT_LATE_SECONDS
     assert (restore_since(reconciled, 7200)[0], since(reconciled)) == (1, NOW - 60)
-    assert (restore_since(reconciled, 7200, "--yes")[0], since(reconciled)) == (0, NOW - 7200)
+    assert (restore_since(reconciled, 7200, "--yes")[0], since(reconciled)) == (0, begin)
     checkpoint = checkpoints(reconciled).read()
     assert checkpoint is not None
-    assert (checkpoint.until, checkpoint.after_event) == (NOW - 7200, None)
+    assert (checkpoint.until, checkpoint.after_event) == (begin, None)
 
 
 def test_events_are_never_skipped(operated: OperatedStack) -> None:
     """A time that reconcile has not reached yet leaves it where it is; Stripe has none older than 30 days."""
-    checkpoints(operated).write(ReconcileCheckpoint.first(since=NOW - 7200, now=NOW))
-    assert (restore_since(operated, 60, "--yes")[0], since(operated)) == (0, NOW - 7200)
+    behind = NOW - 60 - 2 * restore.EVENT_LATE_SECONDS
+    checkpoints(operated).write(ReconcileCheckpoint.first(since=behind, now=NOW))
+    assert (restore_since(operated, 60, "--yes")[0], since(operated)) == (0, behind)
     with pytest.raises(Problem, match="30 days"):
         restore_since(operated, 31 * 24 * 3600, "--yes")
 
@@ -135,7 +138,7 @@ def pair(shop: OperatedStack, number: int, status: str, seen: int, state: str, r
     """An order that has seen a revision of its payment, and the payment's row."""
     order_id = f"ord_{number:032x}"
     shop.place(order_id=order_id, status=status, payment_revision=seen)
-    shop.claim(order_id, **FREE)
+    shop.claim(order_id, at=NOW - 7200, **FREE)
     shop.set_payment(order_id, state=state, revision=revision, finalized_at=NOW - 99, **row)
     return order_id
 
@@ -187,6 +190,23 @@ def test_a_row_that_its_order_has_no_message_for_ends(reconciled: OperatedStack,
     assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.EMITTED: 2, restore.SEEN: 1}
     states = [reconciled.row(each)["state"] for each in (order_id, waiting, of_another)]
     assert states == ["DECLINED", "PENDING", "DECLINED"]
+
+
+@pytest.mark.parametrize("busy", [{"claimed_at": NOW}, {"lease_expires_at": NOW + 3600, "lease_owner": "w"}])
+def test_a_row_that_a_worker_or_a_message_has_is_left_to_it(reconciled: OperatedStack, busy: dict[str, Any]) -> None:
+    """It may be charged at this moment: the order would say that it was declined."""
+    order_id = pair(reconciled, 1, "PAYMENT_DECLINED", 5, "PENDING", 9, attempt=2, **busy)
+    for words in ((), ("--yes",)):
+        status, document = restore_since(reconciled, 7200, *words)
+        assert (status, document["payments"]) == (1, {restore.CHANGED: 1})
+    assert reconciled.row(order_id)["state"] == "PENDING"
+
+
+def test_a_revision_is_raised_above_what_a_faster_clock_has_written(reconciled: OperatedStack) -> None:
+    """The clock of whoever runs this is behind: the order would go on to ignore the row."""
+    order_id = pair(reconciled, 1, "PAYMENT_DECLINED", NOW + 1800, "DECLINED", 5)
+    assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.RAISED: 1}
+    assert reconciled.row(order_id)["revision"] > NOW + 1800
 
 
 def test_payments_whose_order_is_lost_are_listed(reconciled: OperatedStack) -> None:
