@@ -18,7 +18,7 @@ from console.lines import FILTER, Line, by_order, line_of
 from console.tally import Charge, Seen, Stored
 from console.timeline import Timeline, timeline
 from onecharge.contract.states import OrderStatus
-from onecharge.payments.stripe_responses import metadata_of
+from onecharge.payments.stripe_responses import order_id_of
 from onecharge.runtime.dynamodb import from_item, to_item
 from ops.connection import Stack
 from ops.diagnosis import diagnose
@@ -121,7 +121,7 @@ class Reader:
         for number, each in enumerate(_pages(self.stack.stripe.v1.charges, {"created": {"gte": int(self.since)}})):
             if number >= CHARGES_MAX:
                 return found, False
-            order_id = metadata_of(each).get("order_id")
+            order_id = order_id_of(each)
             if each.status == "succeeded" and order_id:
                 found.append(Charge(each.id, order_id, each.amount, each.currency.upper()))
         return found, True
