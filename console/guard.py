@@ -1,8 +1,9 @@
 """Who may ask: a browser on this machine, and for a change only the console's own page.
 
 Another site in the same browser can send requests here. It can neither read an answer (the same-origin policy), nor
-name the token of a page that it cannot read. Host stops DNS rebinding, Origin a form of another site. Sources: OWASP
-Cheat Sheet, "Cross-Site Request Forgery Prevention"; W3C, "Content Security Policy Level 3".
+name the token of a page that it cannot read. Host stops DNS rebinding, Origin a form of another site, Sec-Fetch-Site
+an image or a frame of one, since each read spends requests to AWS and Stripe. Sources: OWASP Cheat Sheet, "Cross-Site
+Request Forgery Prevention"; W3C, "Fetch Metadata Request Headers" and "Content Security Policy Level 3".
 """
 
 import secrets
@@ -29,7 +30,7 @@ BODY_MAX = 4_096
 
 
 class Guard:
-    """Refuses another Host, and on a POST another Origin; adds the headers to every response."""
+    """Refuses another Host, reads by another site, and a POST of another Origin; adds the headers to every response."""
 
     def __init__(self, app: ASGIApp, *, hosts: frozenset[str]) -> None:
         self._app, self._hosts = app, hosts
@@ -52,6 +53,9 @@ class Guard:
         host = headers.get("host", "")
         if host not in self._hosts:
             return "This console answers on 127.0.0.1 and localhost alone."
+        is_link = headers.get("sec-fetch-dest") == "document"
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link:
+            return "Only the console's own pages load this."
         if method not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
             return "Only the console's own page may press its buttons."
         return None

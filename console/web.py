@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -21,9 +23,10 @@ from console.guard import Guard, form_of, new_token
 from console.reading import OrderSeen, Reader
 from console.tally import tally
 from console.timeline import clock_of
+from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.money import as_money
 from ops import explain
-from ops.errors import Problem, problem_of
+from ops.errors import problem_of
 from ops.output import duration_of, redacted, redacted_values, time_of
 
 _HERE = Path(__file__).resolve().parent
@@ -138,7 +141,7 @@ async def _orders(request: Request) -> Response:
 
 
 async def _order(request: Request) -> Response:
-    order_id = request.path_params["order_id"]
+    order_id = _order_id(request)
     return await _shown(request, "order.html", lambda: _pages(request).order(order_id))
 
 
@@ -148,8 +151,16 @@ async def _orders_live(request: Request) -> Response:
 
 
 async def _order_live(request: Request) -> Response:
-    order_id = request.path_params["order_id"]
+    order_id = _order_id(request)
     return _events(request, "order.html", lambda: _pages(request).order(order_id))
+
+
+def _order_id(request: Request) -> str:
+    """Raises HTTPException: nothing else becomes a part of a query or of a command."""
+    order_id: str = request.path_params["order_id"]
+    if not re.fullmatch(ORDER_ID_PATTERN, order_id):
+        raise HTTPException(404)
+    return order_id
 
 
 async def _press(request: Request) -> Response:
@@ -188,17 +199,17 @@ async def _shown(request: Request, name: str, read: Callable[[], Mapping[str, An
 
 
 def _failed(pages: Pages, error: Exception) -> Response:
-    return HTMLResponse(pages.page("base.html", problem=str(_problem(pages, error))), 503)
+    return HTMLResponse(pages.page("base.html", problem=_problem(pages, error)), 503)
 
 
-def _problem(pages: Pages, error: Exception) -> Problem:
+def _problem(pages: Pages, error: Exception) -> str:
     """The error as a line that says what to do. Raises it if it is a defect of ours."""
     problem = problem_of(error)
     if problem is None:
         raise error
     if pages.reader.stack.is_local and isinstance(error, BotoCoreError | ClientError):
-        return Problem("the local stack does not answer: `make local` starts one")
-    return problem
+        return "the local stack does not answer: `make local` starts one"
+    return redacted(str(problem))
 
 
 def _events(request: Request, name: str, read: Callable[[], Mapping[str, Any]]) -> Response:
@@ -211,7 +222,7 @@ def _events(request: Request, name: str, read: Callable[[], Mapping[str, Any]]) 
             try:
                 html = pages.fragment(name, **await run_in_threadpool(read))
             except Exception as error:
-                yield f"event: problem\ndata: {json.dumps(str(_problem(pages, error)))}\n\n"
+                yield f"event: problem\ndata: {json.dumps(_problem(pages, error))}\n\n"
             else:
                 # A comment keeps the connection, and finds out that nobody listens any more.
                 yield f"data: {json.dumps(html)}\n\n" if html != last else ": the same\n\n"
