@@ -38,10 +38,16 @@ export function on(target, event, work) {
   });
 }
 
+// Stripe's minor units, as shared/onecharge/contract/money.py has them: the browser's own differ, such as for HUF.
+const NO_DECIMALS = "BIF CLP DJF GNF JPY KMF KRW MGA PYG RWF VND VUV XAF XOF XPF".split(" ");
+const THREE_DECIMALS = "BHD JOD KWD OMR TND".split(" ");
+
 /** 2500 EUR as €25.00. Amounts are integers in the currency's minor unit. */
 export function money(amount, currency) {
-  const format = new Intl.NumberFormat(undefined, { style: "currency", currency });
-  return format.format(amount / 10 ** format.resolvedOptions().maximumFractionDigits);
+  const digits = NO_DECIMALS.includes(currency) ? 0 : THREE_DECIMALS.includes(currency) ? 3 : 2;
+  const decimals = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  const format = new Intl.NumberFormat(undefined, { style: "currency", currency, ...decimals });
+  return format.format(amount / 10 ** digits);
 }
 
 export function when(timestamp) {

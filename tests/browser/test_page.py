@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route
 
+from onecharge.contract.money import CURRENCIES, as_money
 from onecharge.contract.states import OrderStatus
 from testing.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer
 from testing.shop import Shop, eventually
@@ -51,6 +52,14 @@ def test_a_card_pays(customer: Customer, shop: Shop) -> None:
     customer.pay(VISA)
     order_id = customer.sees("PAID")
     assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500]
+
+
+def test_every_currency_is_shown_as_it_is_charged(customer: Customer) -> None:
+    """The browser's number of decimals is not Stripe's for a dozen currencies: 2,500.00 HUF was shown as 250,000."""
+    show = "async (each) => { const { money } = await import('./view.js'); return each.map((c) => money(250_000, c)); }"
+    shown = customer.page.evaluate(show, sorted(CURRENCIES))
+    charged = [as_money(250_000, each) for each in sorted(CURRENCIES)]
+    assert [re.sub(r"[^\d.,]", "", each) for each in shown] == [each.split()[0] for each in charged]
 
 
 def test_after_a_decline_another_card_pays_the_same_order(customer: Customer, shop: Shop) -> None:
