@@ -136,11 +136,11 @@ async function payForm(place, items, amount) {
     const make = paymentMethod && (async () => ({ currency, items, amount, payment_method: await paymentMethod() }));
     const post = (body, key) => request(config, "POST", "/orders", { body, key });
     try {
-      const { order_id } = await sendOnce(record, make, post);
+      const { order_id } = await sendOnce(record, make, post, () => openOrder(customer));
       location.hash = `#/orders/${order_id}`;
     } catch (error) {
       if (error.type === "amount-differs") return route({ said: PRICE_CHANGED });
-      if (error instanceof NoAnswer) await payForm(place, items, amount);
+      if (openOrder(customer)) await payForm(place, items, amount);
       throw error;
     }
   }
@@ -162,7 +162,12 @@ async function cardForm(place, { amount, currency }, label) {
   const stripe = await loadStripe(config);
   place.replaceChildren(element);
   const elements = mountCard(stripe, card, { amount, currency }, failed);
-  return { element, paymentMethod: () => paymentMethodOf(stripe, elements) };
+  const paymentMethod = async () => {
+    const made = await paymentMethodOf(stripe, elements);
+    if (!element.isConnected) throw new Error("You left the card form before it was sent: nothing was ordered.");
+    return made;
+  };
+  return { element, paymentMethod };
 }
 
 // ---- an order

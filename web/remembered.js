@@ -42,32 +42,36 @@ export function forget({ name, key }) {
 
 /**
  * Send a request under the record's key, and return the answer: the one it has, or that of the open request sent again,
- * or that of the body which `make` returns; without `make`, nothing new is sent. Throws what `make` and `send` throw.
+ * or that of the body which `make` returns; without `make`, nothing new is sent. Throws what `make` and `send` throw,
+ * and if there is something `unsettled` that has to be sent again before anything new.
  */
-export function sendOnce({ name, key }, make, send) {
-  return exclusively(`${name}:send`, async () => {
+export async function sendOnce({ name, key }, make, send, unsettled = () => null) {
+  const found = read(name);
+  // Outside the lock: a card form that is closed meanwhile never answers.
+  const body = make && found && !found.answer && !isOpen(found) ? await make() : null;
+  return exclusively("shop:send", async () => {
     const record = read(name);
-    if (record?.answer && record.key === key) return record.answer;
-    if (record?.key !== key || (!make && !isOpen(record))) throw new Error("Another tab was faster. Reload the page.");
+    if (record?.key === key && record.answer) return record.answer;
+    if (record?.key !== key || (!body && !isOpen(record))) throw new Error("Another tab was faster. Reload the page.");
     if (!isOpen(record)) {
-      record.bodies.push(await make());
+      if (unsettled()) throw new Error("Your last order has to be found first. Nothing else was ordered.");
+      record.bodies.push(body);
       delete record.refused;
       write(record);
     }
     try {
       record.answer = await sendNewest(record, send);
+      return record.answer;
     } catch (error) {
-      if (!isRefusal(error)) throw error;
-      record.refused = { type: error.type };
-      write(record);
+      if (isRefusal(error)) record.refused = { type: error.type };
       throw error;
+    } finally {
+      try {
+        write(record); // Always: the browser's data may have been cleared meanwhile, and with them the key.
+      } catch {
+        // As it was stored before, it is open, which is safe: it is asked for again.
+      }
     }
-    try {
-      write(record);
-    } catch {
-      // The record stays open, which is safe: it is asked for again.
-    }
-    return record.answer;
   });
 }
 

@@ -15,6 +15,7 @@ from testing.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer
 from testing.shop import Shop, eventually
 
 ORDERS = re.compile(r"/orders$")
+PAYMENT_METHODS = re.compile(r"/v1/payment_methods$")
 PAYMENTS = re.compile(r"/payments$")
 PRICES = re.compile(r"/prices$")
 
@@ -194,6 +195,57 @@ def test_a_form_with_another_card_sends_the_open_request_as_it_was(
     customer.page.route(ORDERS, lambda route: route.abort())
     customer.page.locator("#card-form button").click()
     customer.page.get_by_text("cannot be reached").wait_for()
+    other.locator("#card-form button").click()
+    customer.sees("PAID", other)
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_an_open_order_is_settled_before_another_basket_is_ordered(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Also in a tab that showed the form of another basket before: the first order may have been executed."""
+    customer.choose(2)
+    other = customer.second_tab()
+    customer.choose(3, other)
+    for tab in (customer.page, other):
+        customer.type_card(VISA, tab)
+    customer.page.route(ORDERS, execute_and_lose)
+    customer.page.locator("#card-form button").click()
+    customer.page.get_by_text("cannot be reached").wait_for()
+    other.locator("#card-form button").click()
+    other.get_by_role("button", name="Find this order").click()
+    customer.sees("PAID", other)
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_storage_that_is_cleared_during_the_request_does_not_order_twice(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """The request is executed, its answer is lost, and the browser has forgotten the key: the page has not."""
+    customer.page.route(ORDERS, execute_and_lose)
+    customer.pay(VISA)
+    customer.until(new_orders)
+    customer.page.evaluate("localStorage.clear()")
+    customer.page.get_by_text("cannot be reached").wait_for()
+    customer.page.unroute_all()
+    customer.page.get_by_role("button", name="Find this order").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
+def test_a_form_that_was_left_sends_nothing_and_blocks_nothing(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Stripe's form never answers once it is closed: the next one orders, in any tab."""
+    waiting: list[Route] = []
+    customer.context.route(PAYMENT_METHODS, lambda route: waiting.append(route))
+    customer.pay(VISA)
+    customer.until(lambda: waiting)
+    customer.page.get_by_role("link", name="Your orders").click()
+    customer.page.get_by_role("heading", name="Your orders").wait_for()
+    customer.context.unroute(PAYMENT_METHODS)
+    other = customer.second_tab()
+    customer.type_card(VISA, other)
     other.locator("#card-form button").click()
     customer.sees("PAID", other)
     assert_one_order_is_paid(shop, new_orders)
@@ -443,6 +495,13 @@ def lose_answer(page: Page) -> None:
         route.fetch()  # Neither answered nor refused.
 
     page.route(ORDERS, handle)
+
+
+def execute_and_lose(route: Route) -> None:
+    """A connection that breaks off after the request is executed."""
+    if route.request.method == "POST":
+        route.fetch()
+    route.abort()
 
 
 def answer(route: Route, status: int, body: dict[str, Any]) -> None:
