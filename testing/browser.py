@@ -39,7 +39,13 @@ def running_browser(program: Path) -> Iterator[Browser]:
     """A browser without a window, for as long as the block lasts."""
     libraries = {"LD_LIBRARY_PATH": str(_UNPACKED / "al2023/lib")} if program.is_relative_to(_UNPACKED) else {}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=_OPTIONS, env={**os.environ, **libraries})
+        browser = playwright.chromium.launch(
+            executable_path=program,
+            args=_OPTIONS,
+            # Playwright leaves the back/forward cache out, which every customer's browser has.
+            ignore_default_args=["--disable-back-forward-cache"],
+            env={**os.environ, **libraries},
+        )
         try:
             yield browser
         finally:

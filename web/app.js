@@ -31,6 +31,8 @@ start();
 async function start() {
   addEventListener("failed", (event) => failed(/** @type {CustomEvent} */ (event).detail));
   on(window, "hashchange", () => route());
+  // The browser may bring back a page that was left, with its card form, after another customer has signed in.
+  on(window, "pageshow", ({ persisted }) => persisted && location.reload());
   try {
     config = await configuration();
     requireBrowser();

@@ -251,6 +251,21 @@ def test_a_form_that_was_left_sends_nothing_and_blocks_nothing(
     assert_one_order_is_paid(shop, new_orders)
 
 
+def test_going_back_shows_nothing_of_the_customer_before(customer: Customer, shop: Shop) -> None:
+    """A browser keeps a page that was left, with the card that was typed: it comes back as the present customer's."""
+    customer.choose(2)
+    customer.type_card(VISA)
+    customer.page.goto(f"{shop.stack.jwt_issuer}/jwks.json")
+    customer.page.goto(shop.stack.page_url)
+    customer.page.get_by_role("button", name="Sign out").click()
+    customer.sign_in_again("bob")
+    customer.page.get_by_text("Choose something").wait_for()
+    customer.page.evaluate("isLeft = true; history.go(-4)")
+    customer.page.wait_for_function("typeof isLeft == 'undefined'")
+    customer.page.get_by_role("button", name="Sign out bob").wait_for()
+    assert customer.page.locator("#card-form").count() == 0
+
+
 @pytest.mark.parametrize("step", ["before the click", "after the click", "while it is charged"])
 def test_a_closed_tab_loses_nothing(
     step: str, customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
