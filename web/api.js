@@ -1,6 +1,6 @@
 // The orders API: JSON over HTTP, problem+json errors. A request with an Idempotency-Key is safe to send again.
 
-import { accessToken } from "./session.js";
+import { accessToken, hasExpired } from "./session.js";
 
 const TRIES = 5;
 const LONGEST_SECONDS = 35; // API Gateway answers within 30.
@@ -27,7 +27,8 @@ export async function once(config, method, path, { key = "", body = null } = {})
   try {
     response = await fetch(config.api + path, { method, headers, body: body ? JSON.stringify(body) : null, signal });
   } catch {
-    throw new NoAnswer("The shop cannot be reached.");
+    // A gateway's own 401 may lack the header with which a browser would show it to this page.
+    throw hasExpired() ? new Refused(401, {}) : new NoAnswer("The shop cannot be reached.");
   }
   if ([408, 429].includes(response.status) || response.status >= 500) throw new NoAnswer("The shop is busy.");
   if (!response.ok) throw new Refused(response.status, await response.json().catch(() => ({})));

@@ -6,7 +6,9 @@ import { forget, isOpen, openOrder, remember, sendOnce } from "./remembered.js";
 import { accessToken, customerId, finishSignIn, signIn, signOut } from "./session.js";
 import { button, el, money, on, show, when } from "./view.js";
 
-const CONFIG = ["api", "currency", "publishable_key", "stripe_js", "authorize_url", "token_url", "client_id", "scope"];
+const ADDRESS = /^https?:\/\/[^/]+(\/.*[^/])?$/;
+const ADDRESSES = { api: ADDRESS, stripe_js: ADDRESS, authorize_url: ADDRESS, token_url: ADDRESS };
+const CONFIG = { ...ADDRESSES, currency: /^[A-Z]{3}$/, publishable_key: /^pk_/, client_id: /./, scope: /./ };
 const POLL_SECONDS = { first: 0.5, growth: 1.5, longest: 5 };
 const NOTHING_MOVES_SECONDS = 60;
 
@@ -36,8 +38,8 @@ async function start() {
   try {
     config = await configuration();
     requireBrowser();
-    await finishSignIn(config);
-    await route();
+    const said = await finishSignIn(config).catch((error) => error.message);
+    await route({ said });
   } catch (error) {
     failed(error);
   }
@@ -46,14 +48,15 @@ async function start() {
 async function configuration() {
   const answer = await fetch("config.json").catch(() => null);
   const read = await answer?.json().catch(() => null);
-  const missing = CONFIG.filter((name) => !read?.[name]);
-  if (missing.length) throw new Error(`config.json lacks ${missing.join(", ")}: this shop is not set up yet.`);
+  const wrong = Object.keys(CONFIG).filter((name) => !CONFIG[name].test(read?.[name] ?? ""));
+  if (wrong.length) throw new Error(`config.json has no valid ${wrong.join(", ")}: this shop is not set up yet.`);
   return read;
 }
 
 /** Without its locks and storage the page could place an order twice, so it places none. */
 function requireBrowser() {
   if (!isSecureContext) throw new Error("This page works over https only. Open it by its https address.");
+  if (!AbortSignal.timeout || ![].toReversed) throw new Error("This browser is too old for this page. Update it.");
   try {
     localStorage.getItem("");
   } catch {
@@ -65,7 +68,7 @@ async function route({ said = "" } = {}) {
   const screen = ++shown;
   notice(said);
   const nav = accessToken()
-    ? [el("a", { href: "#/orders" }, "Your orders"), button(`Sign out ${customerId()}`, () => (signOut(), route()), "quiet")]
+    ? [el("a", { href: "#/orders" }, "Your orders"), button(`Sign out ${customerId()}`, leave, "quiet")]
     : [];
   document.getElementById("nav").replaceChildren(...nav);
   if (!accessToken()) return show(el("h1", {}, "Welcome"), button("Sign in to order", () => signIn(config)));
@@ -75,12 +78,20 @@ async function route({ said = "" } = {}) {
   else await basketScreen(screen);
 }
 
+/** Sign out, also of the issuer where it has a session: else whoever signs in next in this browser is this customer. */
+function leave() {
+  signOut();
+  if (config.sign_out_url) return location.assign(config.sign_out_url);
+  return route();
+}
+
 // ---- the basket
 
 async function basketScreen(screen) {
   const { currency } = config;
   const { prices } = await request(config, "GET", "/prices");
   const offered = prices.filter((price) => price.currency === currency);
+  if (!offered.length) throw new Error(`Nothing is sold in ${currency}: this shop is not set up yet.`);
   const kept = `shop:basket:${customerId()}`;
   const quantities = JSON.parse(localStorage.getItem(kept) ?? "{}");
   const total = el("p", { id: "total", class: "total" });
@@ -181,8 +192,9 @@ async function orderScreen(orderId, screen) {
   let lost = false;
   for (;;) {
     const order = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}`).catch((error) => {
+      if (screen !== shown) return;
       if (!(error instanceof NoAnswer)) throw error;
-      if (screen === shown) notice(`${error.message} Your order is safe. Trying again …`);
+      notice(`${error.message} Your order is safe. Trying again …`);
       lost = true;
     });
     if (screen !== shown) return;
@@ -270,6 +282,6 @@ function failed(error) {
     signOut();
     return route({ said: "Your sign-in has expired. Sign in again: your order is kept." });
   }
-  if (error.type === "not-found") return show(el("h1", {}, "There is no such order of yours."));
+  if (error.type === "not-found" && location.hash.startsWith("#/orders/")) return show(el("h1", {}, "There is no such order of yours."));
   notice(error instanceof NoAnswer ? `${error.message} Nothing is lost: try again.` : error.message);
 }

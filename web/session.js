@@ -4,16 +4,19 @@
 const TOKEN = "shop:token";
 const PENDING = "shop:sign-in";
 
-/** The access token, or null if nobody is signed in or the token has expired. */
+/** The access token, or null if nobody is signed in. Whether it has expired is the API's to say, not this clock's. */
 export function accessToken() {
-  const token = sessionStorage.getItem(TOKEN);
-  return token && claimsOf(token).exp * 1000 > Date.now() ? token : null;
+  return sessionStorage.getItem(TOKEN);
+}
+
+/** Whether the access token has expired by this clock, which may be wrong. */
+export function hasExpired() {
+  return claimsOf(accessToken()).exp * 1000 < Date.now();
 }
 
 /** The customer's id: the token's subject. The API verifies the token; the page only names what it stores by it. */
 export function customerId() {
-  const token = accessToken();
-  return token ? claimsOf(token).sub : null;
+  return claimsOf(accessToken()).sub ?? null;
 }
 
 export function signOut() {
@@ -44,8 +47,10 @@ export async function finishSignIn(config) {
   const pending = JSON.parse(sessionStorage.getItem(PENDING) ?? "{}");
   sessionStorage.removeItem(PENDING);
   history.replaceState(null, "", here() + (pending.hash ?? ""));
-  if (answer.has("error") || !pending.state || answer.get("state") !== pending.state) {
-    throw new Error(answer.get("error_description") ?? "The sign-in was not finished. Sign in again.");
+  // Before the state is compared, nothing of the address is shown: anybody can write one.
+  const isOurs = pending.state && answer.get("state") === pending.state;
+  if (!isOurs || answer.has("error")) {
+    throw new Error((isOurs && answer.get("error_description")) || "The sign-in was not finished. Sign in again.");
   }
   const response = await fetch(config.token_url, {
     method: "POST",
@@ -58,7 +63,11 @@ export async function finishSignIn(config) {
     }),
   }).catch(() => null);
   if (!response?.ok) throw new Error("The sign-in was refused, or its server cannot be reached. Sign in again.");
-  sessionStorage.setItem(TOKEN, (await response.json()).access_token);
+  const { access_token } = await response.json().catch(() => ({}));
+  if (!claimsOf(access_token).sub) {
+    throw new Error("The sign-in gave no access token that names a customer: this shop is not set up yet.");
+  }
+  sessionStorage.setItem(TOKEN, access_token);
 }
 
 /** This page's address, which the issuer has to know as a redirect URI. */
@@ -66,12 +75,13 @@ function here() {
   return location.origin + location.pathname;
 }
 
+/** The claims of a JSON Web Token; none of anything else. */
 function claimsOf(token) {
   try {
     const bytes = Uint8Array.from(atob(token.split(".")[1].replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
     return JSON.parse(new TextDecoder().decode(bytes));
   } catch {
-    return { exp: 0, sub: null };
+    return {};
   }
 }
 

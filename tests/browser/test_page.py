@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Page, Route
@@ -14,6 +15,7 @@ from onecharge.contract.states import OrderStatus
 from testing.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer
 from testing.shop import Shop, eventually
 
+CONFIG = re.compile(r"/config\.json$")
 ORDERS = re.compile(r"/orders$")
 PAYMENT_METHODS = re.compile(r"/v1/payment_methods$")
 PAYMENTS = re.compile(r"/payments$")
@@ -305,6 +307,103 @@ def test_an_expired_sign_in_keeps_the_order(
     assert_one_order_is_paid(shop, new_orders)
 
 
+def test_a_token_that_has_expired_asks_for_a_sign_in(customer: Customer) -> None:
+    """Also where the gateway's 401 lacks the header of CORS, as here: the page is told that nothing came back."""
+    issuer = customer.stack.issuer
+    token = issuer.signed({**issuer.claims("alice"), "exp": 1_000_000_000})
+    customer.page.evaluate("(token) => sessionStorage.setItem('shop:token', token)", token)
+    customer.page.reload()
+    customer.page.get_by_text("has expired").wait_for()
+    customer.sign_in_again()
+    customer.page.get_by_role("heading", name="Your basket").wait_for()
+
+
+def test_a_clock_that_is_fast_does_not_end_the_sign_in(customer: Customer) -> None:
+    """Whether a token has expired is the API's to say: by this clock it never was valid, and Sign in led to Sign in."""
+    customer.page.add_init_script("const { now } = Date; Date.now = () => now() + 2 * 3_600_000; 0")
+    customer.page.reload()
+    customer.page.get_by_role("heading", name="Your basket").wait_for()
+
+
+def test_an_issuers_sign_out_ends_its_session_as_well(customer: Customer) -> None:
+    """Else the next customer of this browser presses Sign in, and is the one before."""
+    end = f"{customer.stack.page_url}style.css?signed-out"
+    customer.page.route(CONFIG, partial(changed, values={"sign_out_url": end}))
+    customer.page.reload()
+    customer.page.get_by_role("button", name="Sign out").click()
+    customer.page.wait_for_url(end)
+    customer.page.goto(customer.stack.page_url)
+    customer.page.get_by_role("button", name="Sign in").wait_for()
+
+
+def test_an_address_of_somebody_else_says_nothing_in_the_shops_name(customer: Customer) -> None:
+    """The issuer's words are shown only for the sign-in that this tab began; and the page goes on."""
+    for query in ("error=x&error_description=Call+0900", "code=x"):
+        customer.page.goto(f"{customer.stack.page_url}?{query}&state=guessed")
+        customer.page.get_by_role("heading", name="Your basket").wait_for()
+        assert "Call" not in customer.page.locator("body").inner_text()
+
+
+def test_a_sign_in_that_fails_can_be_tried_again(customer: Customer) -> None:
+    """The issuer's reason is shown, and the button is there."""
+    customer.page.get_by_role("button", name="Sign out").click()
+    customer.page.route(re.compile("/authorize"), lambda route: refuse(route, customer.stack.page_url))
+    customer.page.get_by_role("button", name="Sign in").click()
+    customer.page.get_by_text("You are not a customer.").wait_for()
+    customer.page.unroute_all()
+    customer.sign_in_again()
+    customer.page.get_by_role("heading", name="Your basket").wait_for()
+
+
+def test_a_wrong_configuration_is_named(customer: Customer) -> None:
+    """In place of what the browser says about it, or of an empty shop."""
+    wrong = [("api", "nonsense"), ("api", "http://127.0.0.1:1/"), ("stripe_js", "https://"), ("authorize_url", "x")]
+    for name, value in [*wrong, ("currency", "eur"), ("publishable_key", "sk_test_1"), ("client_id", "")]:
+        customer.page.route(CONFIG, partial(changed, values={name: value}))
+        customer.page.reload()
+        customer.page.get_by_text(f"config.json has no valid {name}: this shop is not set up yet.").wait_for()
+
+
+def test_a_shop_without_prices_says_so(customer: Customer) -> None:
+    customer.page.route(CONFIG, partial(changed, values={"currency": "SEK"}))
+    customer.page.reload()
+    customer.page.get_by_text("Nothing is sold in SEK").wait_for()
+
+
+def test_a_token_that_names_no_customer_is_said(customer: Customer) -> None:
+    """Some issuers give an opaque token unless an audience is named: Sign in led to Sign in, without a word."""
+    customer.page.get_by_role("button", name="Sign out").click()
+    customer.page.route(re.compile("/token$"), partial(answer, status=200, body={"access_token": "opaque"}))
+    customer.sign_in_again()
+    customer.page.get_by_text("gave no access token").wait_for()
+
+
+def test_an_old_browser_is_told_to_be_updated(customer: Customer) -> None:
+    customer.page.add_init_script("delete AbortSignal.timeout; 0")
+    customer.page.reload()
+    customer.page.get_by_text("too old for this page").wait_for()
+
+
+def test_a_late_answer_does_not_take_the_screen(customer: Customer) -> None:
+    """An order that is not there is said only where it was asked for."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.method == "OPTIONS":
+            return route.continue_()
+        held.append(route)
+
+    customer.page.route(re.compile("/orders/ord_"), hold)
+    customer.page.goto(f"{customer.stack.page_url}#/orders/ord_{'0' * 32}")
+    customer.until(lambda: held)
+    customer.page.goto(f"{customer.stack.page_url}#/orders")
+    customer.page.get_by_role("heading", name="Your orders").wait_for()
+    with customer.page.expect_response(re.compile("/orders/ord_")):
+        answer(held[0], 404, {"type": "urn:onecharge:problem:not-found", "detail": "There is no such order."})
+    customer.page.wait_for_timeout(300)
+    assert customer.page.get_by_role("heading", name="Your orders").is_visible()
+
+
 def test_a_price_that_changed_is_shown_before_it_is_charged(
     customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
 ) -> None:
@@ -524,6 +623,19 @@ def answer(route: Route, status: int, body: dict[str, Any]) -> None:
     if route.request.method == "OPTIONS":
         return route.continue_()
     route.fulfill(status=status, json=body, headers={"Access-Control-Allow-Origin": "*"})
+
+
+def changed(route: Route, values: dict[str, str]) -> None:
+    """The configuration with other values."""
+    response = route.fetch()
+    route.fulfill(response=response, json=response.json() | values)
+
+
+def refuse(route: Route, page_url: str) -> None:
+    """As an issuer does (RFC 6749, 4.1.2.1): with the state that it was given."""
+    state = parse_qs(urlsplit(route.request.url).query)["state"][0]
+    query = urlencode({"error": "access_denied", "error_description": "You are not a customer.", "state": state})
+    route.fulfill(status=302, headers={"Location": f"{page_url}?{query}"})
 
 
 def at_half_price(route: Route) -> None:

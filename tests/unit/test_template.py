@@ -167,4 +167,5 @@ def test_one_page_calls_the_api_from_a_browser() -> None:
         "AllowHeaders": ["authorization", "content-type", "idempotency-key"],
         "MaxAge": 600,
     }
-    assert RESOURCES["CustomersClient"]["Properties"]["CallbackURLs"] == ["Sub ${WebOrigin}/"]
+    client = RESOURCES["CustomersClient"]["Properties"]
+    assert client["CallbackURLs"] == client["LogoutURLs"] == ["Sub ${WebOrigin}/"]
