@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import secrets
 import threading
 import time
@@ -124,8 +125,10 @@ class _SignIn:
     def page(self, query: Mapping[str, str]) -> str:
         """Choose who signs in. Raises ValueError if the request is not one of a page on this machine."""
         redirect_uri, challenge = query.get("redirect_uri", ""), query.get("code_challenge", "")
-        page = urlsplit(redirect_uri)
-        is_here = (page.scheme, page.hostname) == ("http", "127.0.0.1") and query.get("client_id") == CLIENT_ID
+        # No sign that browsers read in another way than Python does, such as a backslash.
+        is_here = (
+            re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w./-]*", redirect_uri) and query.get("client_id") == CLIENT_ID
+        )
         if not is_here or not challenge or query.get("code_challenge_method") != "S256":
             raise ValueError("only a page on 127.0.0.1 signs in here, with PKCE")
         links = []
@@ -173,8 +176,11 @@ class _Documents(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
-        # Any page may exchange a code: it needs the verifier, which only the page that began has.
-        self.send_header("Access-Control-Allow-Origin", "*")
+        self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
+        if self.command == "POST":
+            # Any page may exchange a code: it needs the verifier, which only the page that began has. None may read the
+            # codes of all three people.
+            self.send_header("Access-Control-Allow-Origin", "*")
         self.end_headers()
         self.wfile.write(body)
 

@@ -149,6 +149,9 @@ def test_a_code_without_what_began_it_is_refused(page: _Page, wrong: dict[str, s
     [
         {"redirect_uri": "https://elsewhere.example/"},
         {"redirect_uri": "http://127.0.0.1.elsewhere.example/"},
+        {"redirect_uri": "http://elsewhere.example\\@127.0.0.1:8000/"},
+        {"redirect_uri": "http://127.0.0.1:8000@elsewhere.example/"},
+        {"redirect_uri": "http://127.0.0.1:8000/#elsewhere"},
         {"redirect_uri": "javascript://127.0.0.1/%0aalert(1)"},
         {"code_challenge_method": "plain"},
         {"code_challenge": ""},
@@ -160,3 +163,11 @@ def test_only_a_page_of_this_machine_signs_in(page: _Page, wrong: dict[str, str]
     refused = page.authorize(**wrong)
     assert refused.status_code == 400
     assert "elsewhere" not in refused.text
+
+
+def test_another_site_does_not_read_the_codes(page: _Page) -> None:
+    """Nor frames the question: it would choose the staff itself. A page needs only the exchange of a code."""
+    answer = page.authorize()
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+    assert page.exchange("guessed").headers["Access-Control-Allow-Origin"] == "*"
