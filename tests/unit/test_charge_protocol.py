@@ -24,6 +24,7 @@ from onecharge.payments.charges.protocol import (
     decide,
     decide_after_lookup,
     is_decline_of,
+    review_of_stopped,
 )
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_responses import ResponseKind
@@ -97,6 +98,21 @@ def test_the_payment_intents_status_ends_the_attempt(shown: StripeIntent, state:
     assert decided_state(decision) is state
     assert isinstance(decision, Finalize)
     assert decision.payment_intent_id == "pi_1"
+
+
+@pytest.mark.parametrize(
+    ("reason", "row", "follows"),
+    [
+        ("abandoned", {}, Create(1)),
+        ("fraudulent", {}, review_of_stopped(intent("canceled", cancellation_reason="fraudulent"))),
+        ("fraudulent", {"accepted_cancellations": ("pi_1",)}, Create(1)),
+        ("fraudulent", {"cancel_requested_at": 5}, Create(1)),
+    ],
+)
+def test_what_is_canceled_takes_no_money_whatever_its_amount(reason: str, row: dict[str, Any], follows: object) -> None:
+    """Somebody had changed it: once it is canceled, `retry` and `cancel` go on as after any other."""
+    shown = intent("canceled", cancellation_reason=reason, amount_minor=1)
+    assert decide(payment(**row), shown) == follows
 
 
 def test_a_decline_carries_what_a_shop_can_show() -> None:

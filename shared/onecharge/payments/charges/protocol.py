@@ -193,8 +193,9 @@ class StripeIntent:
         return self.status == "canceled" and self.cancellation_reason not in (*CancelReason, "automatic")
 
     def money_differs_from(self, request: FrozenRequest) -> bool:
-        """Whether its amount or currency is not what was frozen."""
-        return (self.amount_minor, self.currency) != (request.amount_minor, request.currency)
+        """Whether it takes another amount or currency than was frozen. One that is canceled takes none."""
+        is_other = (self.amount_minor, self.currency) != (request.amount_minor, request.currency)
+        return is_other and self.status != "canceled"
 
 
 class CancelReason(StrEnum):
