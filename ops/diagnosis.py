@@ -228,7 +228,7 @@ _DISCREPANCIES: Mapping[Discrepancy, Cause] = {
 
 def _discrepancies(facts: Facts) -> Iterator[Finding]:
     payment = facts.payment
-    succeeded = [each.intent.payment_intent_id for each in facts.stripe.succeeded if not each.is_refunded]
+    succeeded = [each.intent.payment_intent_id for each in facts.stripe.succeeded if not each.is_returned]
     if len(succeeded) > 1:
         yield broken(Cause.PAID_TWICE, ", ".join(succeeded), order_id=facts.order_id)
     elif succeeded and _is_paid_although_canceled(facts):

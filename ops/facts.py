@@ -20,6 +20,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.gateway import StripeGateway, found_intent, list_refunds
 from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import payment_of
+from onecharge.payments.disputes import LOST
 from onecharge.payments.refunds.gateway import found_refund
 from onecharge.payments.refunds.protocol import FoundRefund, Refund
 from onecharge.payments.refunds.store import refund_of
@@ -58,8 +59,10 @@ class IntentFacts:
     disputes: Sequence[stripe.Dispute] = ()
 
     @property
-    def is_refunded(self) -> bool:
-        """In full, by refunds that have not failed."""
+    def is_returned(self) -> bool:
+        """In full, by refunds that have not failed, or by a dispute that is lost."""
+        if any(each.status == LOST for each in self.disputes):
+            return True
         kept = [each.amount for each in self.refunds if each.status not in ("failed", "canceled")]
         return sum(kept) >= self.intent.amount_minor
 

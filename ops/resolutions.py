@@ -28,7 +28,7 @@ from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, Payment, StripeIntent
-from onecharge.payments.disputes import AfterCharge
+from onecharge.payments.disputes import LOST, AfterCharge, is_open
 from onecharge.payments.refunds.protocol import (
     SPENT_KEY_SECONDS,
     FinalizeRefund,
@@ -125,7 +125,9 @@ def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None 
         chosen: the PaymentIntent that the person names; None if there is only one that it can be.
     """
     if seen.payment is None:
-        return Refused("there is no row: reconcile writes it again from a PaymentIntent that succeeded")
+        return Refused(
+            "there is no row: reconcile writes it again from a PaymentIntent that succeeded; else resolve it as retry"
+        )
     if chosen is not None and chosen not in {each.payment_intent_id for each in seen.intents}:
         return Refused(f"{chosen} is not a PaymentIntent of this order, by its metadata")
     if resolution is Resolution.REFUND_SECOND:
@@ -156,13 +158,13 @@ def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
             f"{as_money(payment.request.amount_minor, payment.request.currency)}: "
             "refund it at Stripe in full, then resolve it as cancel"
         )
-    others, is_refunded = [each for each in succeeded if each is not intent], _is_refunded(seen, intent)
-    if kept := [each.payment_intent_id for each in others if not _is_refunded(seen, each)]:
-        if is_refunded:
-            return Refused(f"{intent.payment_intent_id} is refunded in full: it pays nothing")
+    others, is_returned = [each for each in succeeded if each is not intent], _is_returned(seen, intent)
+    if kept := [each.payment_intent_id for each in others if not _is_returned(seen, each)]:
+        if is_returned:
+            return Refused(f"{intent.payment_intent_id} is refunded in full, or lost in a dispute: it pays nothing")
         return Refused(f"{', '.join(kept)} succeeded, too: refund it first, so that the customer has paid once")
     # The row knows only what happened to the charge of its own, and a refund in full perhaps not yet.
-    is_known = intent.payment_intent_id == payment.payment_intent_id and not is_refunded
+    is_known = intent.payment_intent_id == payment.payment_intent_id and not is_returned
     after = None if is_known else seen.after_charge.get(intent.payment_intent_id)
     return _cancel_others(seen, keep=intent.payment_intent_id) or Write(
         Finalize(PaymentState.SUCCEEDED, intent.payment_intent_id, intent.generation, after_charge=after)
@@ -172,7 +174,7 @@ def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
 def _again(resolution: Resolution, seen: Seen, payment: Payment) -> Decision:
     succeeded = _succeeded(seen)
     of_other_money = [each for each in succeeded if each.money_differs_from(payment.request)]
-    is_ended = succeeded == of_other_money and all(_is_refunded(seen, each) for each in succeeded)
+    is_ended = succeeded == of_other_money and all(_is_returned(seen, each) for each in succeeded)
     if succeeded and resolution is Resolution.CANCEL and is_ended:
         return _cancel_others(seen, keep=None) or Close()
     if succeeded:
@@ -207,12 +209,18 @@ def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision
     own = next((each for each in succeeded if each.payment_intent_id == payment.payment_intent_id), None)
     if own is None or own.money_differs_from(payment.request):
         return Refused(f"{payment.payment_intent_id}, which the row names, does not pay the order: nothing is second")
-    if _is_refunded(seen, own):
+    if _is_returned(seen, own):
         return Refused(
-            f"{own.payment_intent_id}, which the row names, is refunded already: the other one pays the order"
+            f"{own.payment_intent_id}, which the row names, is refunded already, or lost in a dispute: "
+            "the other one pays the order"
+        )
+    if (after := seen.after_charge.get(own.payment_intent_id)) and is_open(after.disputes):
+        return Refused(
+            f"{own.payment_intent_id}, which the row names, is disputed: if it is lost, the other one pays the order; "
+            "wait, accept the dispute, or refund the other one at Stripe"
         )
     others = [each for each in succeeded if each is not own and chosen in (None, each.payment_intent_id)]
-    left = [each for each in others if not _is_refunded(seen, each)]
+    left = [each for each in others if not _is_returned(seen, each)]
     if not left:
         return Refused("no other PaymentIntent of the order has succeeded and is not refunded")
     if len(left) > 1:
@@ -231,7 +239,11 @@ def _succeeded(seen: Seen) -> list[StripeIntent]:
     return [each for each in seen.intents if each.status == "succeeded"]
 
 
-def _is_refunded(seen: Seen, intent: StripeIntent) -> bool:
+def _is_returned(seen: Seen, intent: StripeIntent) -> bool:
+    """Whether the customer has the money back: by refunds, or by a dispute, after which Stripe refunds nothing."""
+    after = seen.after_charge.get(intent.payment_intent_id)
+    if after and LOST in after.disputes.values():
+        return True
     return seen.refunded_minor(intent.payment_intent_id) >= intent.amount_minor
 
 

@@ -184,10 +184,10 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
         possible = [each for each in possible if each != Resolution.RETRY]
         if _is_decided_of_other_money(order, seen.payment):
             possible.append(Resolution.CANCEL.value)
-    elif seen.payment is not None and seen.payment.state is not PaymentState.NEEDS_REVIEW:
+    elif seen.payment is None or seen.payment.state is not PaymentState.NEEDS_REVIEW:
         possible.append(Resolution.RETRY.value)
-    intents = [_shown(each) for each in seen.intents]
-    return document | {"stripe": intents or ["no PaymentIntent"], "possible": possible}
+    nothing = "no PaymentIntent" if seen.payment else "the payment's row is lost"
+    return document | {"stripe": [_shown(each) for each in seen.intents] or [nothing], "possible": possible}
 
 
 def _shown(intent: StripeIntent) -> str:
@@ -241,7 +241,7 @@ def resolve(
         case RefundSecond(intent):
             why = reviews.refund_once(outcome.payment, intent)
             if why is not None:
-                return False, f"refused: recorded, and not refunded yet: {why}; run this again"
+                return False, f"refused: recorded, and not refunded yet: {why}"
     return True, f"done: {_what(outcome.decision, outcome.payment)}"
 
 
@@ -286,10 +286,9 @@ def is_half_done(order: StoredOrder, row: Payment | None) -> bool:
     An earlier `retry` was interrupted before it moved the order; the outcome of the row was lost, and republish asks
     only for orders that wait; or the row itself was lost, and only a message makes it again.
     """
-    if row is not None and row.state is PaymentState.NEEDS_REVIEW:
-        return False
-    is_unasked = order.status is OrderStatus.PAYMENT_DECLINED and has_outcome_for(order, row)
-    return order.status is OrderStatus.NEEDS_REVIEW or is_unasked
+    if order.status is OrderStatus.NEEDS_REVIEW:
+        return row is None or row.state is not PaymentState.NEEDS_REVIEW
+    return order.status is OrderStatus.PAYMENT_DECLINED and has_outcome_for(order, row)
 
 
 def has_outcome_for(order: StoredOrder, row: Payment | None) -> bool:
@@ -378,11 +377,11 @@ def refund_once(stack: Stack, payment: Payment, intent: StripeIntent) -> str | N
     try:
         refund_canceled_order(payment, intent, tools)
     except EventDeferred as deferred:
-        return str(deferred)
+        return f"{deferred}; run this again"
     order_id = payment.request.order_id
     made = store.read(order_id, refund_id_of_canceled_order(order_id, intent.payment_intent_id))
     if made is None or made.state is not RefundState.SUCCEEDED:
-        return f"the refund is {made.state}: {made.failure_code}" if made else "its row is lost"
+        return f"the refund is {made.state}: {made.failure_code}" if made else "its row is lost; run this again"
     return None
 
 

@@ -6,7 +6,9 @@ A status that this module does not know is open. Source: Stripe API reference, "
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-CLOSED_DISPUTES = ("won", "lost", "warning_closed", "prevented")
+LOST = "lost"
+"""The customer has the money back."""
+CLOSED_DISPUTES = ("won", LOST, "warning_closed", "prevented")
 """The dispute is over. A lost one may still be appealed."""
 
 Disputes = Mapping[str, str]
@@ -29,6 +31,11 @@ def needs_response(status: str) -> bool:
 def status_of(disputes: Disputes) -> str | None:
     """The status that counts: of the most urgent dispute, and of these the newest. None if there is no dispute."""
     return min(disputes.values(), key=_urgency, default=None)
+
+
+def is_open(disputes: Disputes) -> bool:
+    """Whether the bank has yet to decide one of them."""
+    return any(status not in CLOSED_DISPUTES for status in disputes.values())
 
 
 def new_requests(before: Disputes, now: Disputes) -> list[str]:

@@ -46,6 +46,12 @@ BY_CUSTOMER = intent("canceled", cancellation_reason="requested_by_customer")
 OTHER_OPEN, OTHER_DONE = intent("requires_action", "pi_2"), intent("succeeded", "pi_2")
 MONEY_DIFFERS = intent("succeeded", amount_minor=1)
 REFUNDED = AfterCharge(1099, {})
+LOST, DISPUTED = AfterCharge(0, {"du_1": "lost"}), AfterCharge(0, {"du_1": "under_review"})
+
+
+def after(given: Seen, **after_charge: AfterCharge) -> Seen:
+    return replace(given, after_charge={**given.after_charge, **after_charge})
+
 
 CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     # Paid: by the one that succeeded, with the frozen money.
@@ -112,6 +118,12 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     (SECOND, seen(DONE, OTHER_DONE, refunded={"pi_2": 1}), "refunded in part"),
     (SECOND, seen(DONE, OTHER_DONE, intent("succeeded", "pi_3")), "name one"),
     (SECOND, seen(DONE, OTHER_DONE, state=PaymentState.DECLINED), "DECLINED"),
+    # A dispute that is lost gives the money back, and Stripe refunds no charge that is disputed.
+    (SECOND, after(seen(DONE, OTHER_DONE), pi_1=LOST), "the other one pays the order"),
+    (SECOND, after(seen(DONE, OTHER_DONE), pi_1=DISPUTED), "pi_1, which the row names, is disputed"),
+    (SECOND, after(seen(DONE, OTHER_DONE), pi_2=LOST), "no other PaymentIntent"),
+    (PAID, after(seen(DONE), pi_1=LOST), Write(Finalize(SUCCEEDED, "pi_1", 0, after_charge=LOST))),
+    (CANCEL, after(seen(MONEY_DIFFERS), pi_1=LOST), Close()),
 ]
 """What follows; for a refusal, a part of its reason."""
 
@@ -144,7 +156,11 @@ def test_the_one_that_is_named_counts() -> None:
     both = seen(DONE, OTHER_DONE, refunded={"pi_1": 1099, "pi_2": 1099})
     refunded = Finalize(SUCCEEDED, "pi_2", 0, after_charge=REFUNDED)
     assert decide_resolution(PAID, both, chosen="pi_2") == Write(refunded)
+    lost = after(seen(DONE, OTHER_DONE, refunded={"pi_2": 0}), pi_1=LOST)
+    other = Finalize(SUCCEEDED, "pi_2", 0, after_charge=AfterCharge(0, {}))
+    assert decide_resolution(PAID, lost, chosen="pi_2") == Write(other)
     for given, chosen in (
+        (lost, "pi_1"),
         (two, "pi_2"),
         (seen(DONE, OTHER_DONE), "pi_1"),
         (seen(DONE), "pi_9"),

@@ -157,6 +157,28 @@ def test_an_order_whose_outcome_was_lost_can_leave_its_review(operated: Operated
     assert row["last_emitted_at"] >= NOW
 
 
+def test_an_order_whose_row_is_lost_can_leave_its_review(operated: OperatedStack) -> None:
+    """Nothing has succeeded, so reconcile does not write the row again; the order's message does."""
+    operated.place(order_id=ORDER_ID, status="NEEDS_REVIEW")
+    [listed] = operated.ops("review", "list")[1]["payments"]
+    assert (listed["stripe"], listed["possible"]) == (["the payment's row is lost"], ["retry"])
+    assert "else resolve it as retry" in would(operated, "cancel")
+    assert resolve(operated, "retry")["done"]
+    assert order_status(operated) == "PENDING"
+
+
+def test_an_order_that_is_declined_learns_of_its_review_first(operated: OperatedStack) -> None:
+    """It was restored. The row alone would be PENDING, and no message would claim it."""
+    in_review(operated, payment_intent_id=operated.intent(ORDER_ID))
+    operated.set_order(ORDER_ID, status="PAYMENT_DECLINED")
+    assert "emit the outcome of the row again, which is NEEDS_REVIEW" in would(operated, "retry")
+    assert resolve(operated, "retry")["done"]
+    assert operated.row(ORDER_ID)["state"] == "NEEDS_REVIEW"
+    operated.set_order(ORDER_ID, status="NEEDS_REVIEW", waiting_shard="0")
+    assert resolve(operated, "retry")["done"]
+    assert (operated.row(ORDER_ID)["state"], order_status(operated)) == ("PENDING", "PENDING")
+
+
 def test_an_order_that_was_paid_late_and_does_not_know_it_is_told(operated: OperatedStack) -> None:
     """It is declined, so nothing asks about it; its customer has paid."""
     in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state="SUCCEEDED")
@@ -320,12 +342,27 @@ def test_a_payment_intent_that_pays_and_is_disputed_says_so(operated: OperatedSt
     assert operated.row(ORDER_ID)["dispute_status"] == "needs_response"
 
 
+def test_the_one_that_a_dispute_has_taken_back_is_not_refunded_as_well(operated: OperatedStack) -> None:
+    """The customer has paid twice and disputed one, which Stripe does not refund: the other one pays the order."""
+    own, second = (operated.intent(ORDER_ID, confirm="pm_card_visa") for _ in range(2))
+    in_review(operated, payment_intent_id=own)
+    dispute = operated.standin.open_dispute(own)
+    assert "is disputed" in resolve(operated, "refund-second")["what"]
+    operated.standin.close_dispute(dispute)
+    assert "the other one pays the order" in resolve(operated, "refund-second")["what"]
+    assert resolve(operated, "paid", "--payment-intent", second)["done"]
+    assert operated.row(ORDER_ID)["payment_intent_id"] == second
+    assert operated.standin.ledger().refunds == ()
+    assert "two PaymentIntents of the order succeeded" not in operated.ops("explain", ORDER_ID)[2]
+
+
 def test_a_refund_that_stripe_refuses_is_not_called_done(operated: OperatedStack) -> None:
     """The charge is disputed: it says so, and nothing is refunded."""
     own, second = (operated.intent(ORDER_ID, confirm="pm_card_visa") for _ in range(2))
     in_review(operated, payment_intent_id=own)
     operated.standin.open_dispute(second)
-    assert "charge_disputed" in resolve(operated, "refund-second")["what"]
+    for _ in range(2):
+        assert resolve(operated, "refund-second")["what"].endswith("the refund is FAILED: charge_disputed")
     assert operated.standin.ledger().refunds == ()
 
 
