@@ -48,6 +48,7 @@ class PaymentService:
     refund_failing: Callable[[], Exception] | None = None
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS
     rate: Any = NO_RATE_LIMIT
+    look_up_placed_before: int = 0
 
     def __post_init__(self) -> None:
         self.stripe = ScriptedStripe(io=Faults(T0))
@@ -68,7 +69,14 @@ class PaymentService:
     @property
     def tools(self) -> ChargeTools:
         """What a delivery that begins now charges with."""
-        return charge_tools(self.store, self.gateway, self.instruments, bounds=self.bounds, rate=self.rate)
+        return charge_tools(
+            self.store,
+            self.gateway,
+            self.instruments,
+            bounds=self.bounds,
+            rate=self.rate,
+            look_up_placed_before=self.look_up_placed_before,
+        )
 
     def reconcile_tools(self) -> ReconcileTools:
         """What an event, or a row, is reconciled with from now on."""

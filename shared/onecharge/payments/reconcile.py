@@ -294,9 +294,10 @@ def _expire(order_id: str, payment: Payment, intent: StripeIntent, tools: "Recon
 
 
 def recover_row(order_id: str, payment_intent_id: str, tools: "ReconcileTools") -> None:
-    """Write an order's lost row again, if this PaymentIntent succeeded. Raises OUTAGES."""
+    """Write an order's lost row again, if this PaymentIntent is the order's, and succeeded. Raises OUTAGES."""
     intent = retrieve(payment_intent_id, tools)
-    if intent is not None:
+    # What refunds it may name another order: a person has typed the id.
+    if intent is not None and intent.order_id == order_id:
         _correct(order_id, None, intent, tools)
 
 
@@ -306,13 +307,16 @@ def _recover(order_id: str, intent: StripeIntent, tools: "ReconcileTools") -> No
     # `compare` found the order's time in the metadata.
     request = FrozenRequest(order_id, intent.amount_minor, intent.currency, intent.customer_id, intent.placed_at or 0)
     nameless = Payment(request=request, attempt=1, payment_method="", state=PaymentState.PENDING)
-    found = tools.steps.look_up(nameless, tools)
+    # An older one that succeeded would have been found before this one was confirmed. So its own time is early enough
+    # for an account without search, and what it lists is complete.
+    age_is_known = replace(tools, charge=replace(tools.charge, look_up_placed_before=0))
+    found = tools.steps.look_up(nameless, age_is_known)
     review = SEVERAL_SUCCEEDED if found and found.code == SEVERAL_SUCCEEDED else None
-    if not tools.charge.store.recover(order_id, intent, review=review, correlation_id="recovered", now=now):
-        raise RowChanged("there is a row by now")
     if review:
         twice = Discrepancy.PAID_TWICE
         tools.report(f"Discrepancy.{twice.name}", Cause.MONEY_DIFFERS, twice, None, intent, order_id=order_id)
+    if not tools.charge.store.recover(order_id, intent, review=review, correlation_id="recovered", now=now):
+        raise RowChanged("there is a row by now")
 
 
 def report_disputes(before: Disputes, now: Disputes, tools: "ReconcileTools", **about: object) -> None:

@@ -296,6 +296,7 @@ def found_intent(intent: Any) -> StripeIntent:
         amount_minor=intent.amount,
         currency=intent.currency.upper(),
         generation=_number(metadata.get("generation")) or 0,
+        order_id=metadata.get("order_id"),
         customer_id=metadata.get("customer_id", ""),
         placed_at=_number(metadata.get("placed_at")),
         payment_method=_id_of(getattr(intent, "payment_method", None)),

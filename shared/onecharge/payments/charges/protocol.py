@@ -161,9 +161,10 @@ class StripeIntent:
     amount_minor: int
     currency: str
     generation: int = 0
+    order_id: str | None = None
     customer_id: str = ""
     placed_at: int | None = None
-    """The order's, from the metadata; None for a PaymentIntent that is not ours."""
+    """The order's, from the metadata, as its id is; None for a PaymentIntent that is not ours."""
     payment_method: str | None = None
     takes_cards: bool = True
     """False: card payments are not active for the account, and Stripe has filtered them out silently."""
