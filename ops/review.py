@@ -355,7 +355,10 @@ def _close(orders: OrderStore, order: StoredOrder, review: Review, *, is_dry_run
         orders.move(order.order_id, CLOSE, at=at, changes={"closed": ":record"}, values={":record": record})
     except (OrderStatusConflict, NoSuchOrder) as conflict:
         return False, f"refused: the order was not moved: {type(conflict).__name__}: {conflict}"
-    return True, "done: the order is CANCELED; the payment is as it was"
+    return (
+        True,
+        "done: the order is CANCELED; the payment is as it was: refund it, unless somebody gets what it paid for",
+    )
 
 
 def refund_once(stack: Stack, payment: Payment, intent: StripeIntent) -> str | None:

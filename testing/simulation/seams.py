@@ -522,9 +522,15 @@ class SeamWorld:
             raise Violation(f"charged {len(self.stripe.charges)} times", self.timeline)
 
     def check_what_waits(self) -> None:
-        """Nobody has restored anything yet: one service that is older catches up with what waits."""
+        """Nobody has restored anything yet: one service that is older catches up with what waits.
+
+        Only an order of other money than its unfinished payment waits for a person, with an alarm: its message charges
+        nothing.
+        """
         order, row = self._order, self.payments.read(ORDER_ID)
-        is_left = order is None or order.status in WAITING
+        is_of_other_money = order is not None and row is not None and order.money_differs_from(row)
+        waits_for_person = is_of_other_money and Cause.OVERDUE in self.alarms
+        is_left = order is None or (order.status in WAITING and not waits_for_person)
         if is_left and len(self.lost) < len(self.versions):
             raise Violation(f"the order is left {order and order.status}, until a person restores", self.timeline)
         is_ended = any(each.status == "succeeded" or _is_canceled_by_customer(each) for each in self.stripe.intents)
