@@ -44,7 +44,7 @@ def test_every_boundary_is_looked_at() -> None:
     of_the_api = text.partition("\n## 1. ")[2].partition("\n## 2. ")[0]
     assert {line[2] for line in of_the_api.splitlines() if re.match(r"\| [STRIDE] ", line)} >= set("STRID")
     assert {row[0] for row in threats()} == set("STRIDE")
-    assert re.findall(r"^## (\d)\.", text, re.MULTILINE) == list("12345678")
+    assert re.findall(r"^## (\d)\.", text, re.MULTILINE) == list("123456789")
 
 
 def test_what_is_accepted_has_a_reason() -> None:
