@@ -167,5 +167,15 @@ def test_one_page_calls_the_api_from_a_browser() -> None:
         "AllowHeaders": ["authorization", "content-type", "idempotency-key"],
         "MaxAge": 600,
     }
+    routes = [
+        event["Properties"]
+        for resource in RESOURCES.values()
+        for event in resource["Properties"].get("Events", {}).values()
+        if event["Type"] == "HttpApi"
+    ]
+    assert routes
+    # A browser asks for permission by OPTIONS, without a token. A route that takes every method answers 401 in place of
+    # API Gateway, and no page reaches the API (API Gateway Developer Guide, "Configure CORS for HTTP APIs").
+    assert {each.get("Method") for each in routes} <= {"GET", "POST"}
     client = RESOURCES["CustomersClient"]["Properties"]
     assert client["CallbackURLs"] == client["LogoutURLs"] == ["Sub ${WebOrigin}/"]
