@@ -184,7 +184,7 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
         possible = [each for each in possible if each != Resolution.RETRY]
         if _is_decided_of_other_money(order, seen.payment):
             possible.append(Resolution.CANCEL.value)
-    elif seen.payment is None or seen.payment.state is not PaymentState.NEEDS_REVIEW:
+    elif order is not None and is_half_done(order, seen.payment):
         possible.append(Resolution.RETRY.value)
     nothing = "no PaymentIntent" if seen.payment else "the payment's row is lost"
     return document | {"stripe": [_shown(each) for each in seen.intents] or [nothing], "possible": possible}
@@ -287,7 +287,9 @@ def is_half_done(order: StoredOrder, row: Payment | None) -> bool:
     only for orders that wait; or the row itself was lost, and only a message makes it again.
     """
     if order.status is OrderStatus.NEEDS_REVIEW:
-        return row is None or row.state is not PaymentState.NEEDS_REVIEW
+        # reconcile finishes a cancellation, which another person has decided.
+        is_canceling = row is not None and row.state is PaymentState.PENDING and row.cancel_requested_at is not None
+        return not is_canceling and (row is None or row.state is not PaymentState.NEEDS_REVIEW)
     return order.status is OrderStatus.PAYMENT_DECLINED and has_outcome_for(order, row)
 
 

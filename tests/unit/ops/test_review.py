@@ -253,6 +253,10 @@ def test_a_cancellation_is_left_to_the_protocol(operated: OperatedStack) -> None
     row = operated.row(ORDER_ID)
     assert (row["state"], order_status(operated)) == ("PENDING", "NEEDS_REVIEW")
     assert row["cancel_requested_at"] >= NOW
+    # Another person, who does not know: the order would be PENDING, and then CANCELED all the same.
+    assert operated.ops("review", "list")[1]["payments"][0]["possible"] == []
+    assert "only what is NEEDS_REVIEW" in resolve(operated, "retry")["what"]
+    assert order_status(operated) == "NEEDS_REVIEW"
 
 
 @dataclass(frozen=True)
