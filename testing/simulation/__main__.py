@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 
@@ -27,7 +27,7 @@ from testing.simulation.explore import Findings, caught, minimal, random_chunk, 
 from testing.simulation.mutants import MUTANTS
 from testing.simulation.scenarios import ATTACKS
 from testing.simulation.seams import SCENARIOS as SEAMS
-from testing.simulation.seams import seam_world
+from testing.simulation.seams import seam_world, seams_chunk
 from testing.simulation.seams import violation_of as violation_of_seams
 from testing.simulation.world import Scenario, Violation
 
@@ -47,20 +47,28 @@ def replay(seed: int, number: int, of: Sequence[Scenario] | None) -> int:
     return 0
 
 
-def explore(schedules: int, seed: int, of: Sequence[Scenario] | None = None, processes: int = 1) -> Findings:
-    """All of them, in chunks, with a bar on a terminal; the same ones on any number of processes."""
-    findings, started = Findings(), time.perf_counter()
+def in_chunks[Found](
+    run: Callable[[tuple[int, int]], Found], schedules: int, processes: int, *, of_chunk: int, what: str
+) -> Iterator[Found]:
+    """What each chunk comes to, its first number and how many; with a bar on a terminal, on so many processes."""
     console = Console(stderr=True)
-    chunks = [(first, min(_CHUNK, schedules - first)) for first in range(0, schedules, _CHUNK)]
+    chunks = [(first, min(of_chunk, schedules - first)) for first in range(0, schedules, of_chunk)]
     with (
         Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
         multiprocessing.get_context("spawn").Pool(processes) if processes > 1 else nullcontext() as pool,
     ):
-        bar = progress.add_task("schedules", total=schedules)
-        run = partial(random_chunk, seed=seed, of=of)
+        bar = progress.add_task(what, total=len(chunks))
         for found in pool.imap(run, chunks) if pool else map(run, chunks):
-            findings += found
-            progress.update(bar, completed=findings.schedules)
+            yield found
+            progress.advance(bar)
+
+
+def explore(schedules: int, seed: int, of: Sequence[Scenario] | None = None, processes: int = 1) -> Findings:
+    """All of them; the same ones on any number of processes."""
+    findings, started = Findings(), time.perf_counter()
+    run = partial(random_chunk, seed=seed, of=of)
+    for found in in_chunks(run, schedules, processes, of_chunk=_CHUNK, what="schedules"):
+        findings += found
     findings.seconds = time.perf_counter() - started
     return findings
 
@@ -88,19 +96,23 @@ def report_mutants(seed: int) -> int:
     return 1 if missed else 0
 
 
-def explore_seams(
-    schedules: int, seed: int, of: str | None, *, first: int = 0, shows: bool = False
-) -> dict[str, object]:
-    """Schedules of both services; prints each violation, or with `shows` all that happened."""
+def explore_seams(schedules: int, seed: int, of: str | None, processes: int = 1) -> dict[str, object]:
+    """Schedules of both services; prints each violation."""
     violations = 0
-    for number in range(first, first + schedules):
-        world = seam_world(number, of=of, seed=seed)
-        violation = violation_of_seams(world)
-        violations += violation is not None
-        if violation is not None or shows:
-            print(f"SCENARIO={of or 'seams'!r} SEED={seed}:{number}", file=sys.stderr)
-            print(violation or Violation("no violation", world.timeline), file=sys.stderr)
+    run = partial(seams_chunk, seed=seed, of=of)
+    for found in in_chunks(run, schedules, processes, of_chunk=_CHUNK // 10, what="schedules of both services"):
+        violations += len(found)
+        for each in found:
+            print(each, file=sys.stderr)
     return {"schedules": schedules, "violations": violations}
+
+
+def replay_seams(seed: int, number: int, of: str | None) -> int:
+    """Run that one schedule, and show it whether it violates anything or not."""
+    world = seam_world(number, of=of, seed=seed)
+    violation = violation_of_seams(world)
+    print(violation or Violation("no violation", world.timeline))
+    return 0 if violation is None else 1
 
 
 def main() -> int:
@@ -120,18 +132,18 @@ def main() -> int:
     of = tuple(ATTACKS.values()) if options.attacks else None
     of_seams = None if options.scenario == "seams" else options.scenario
     if number is not None and options.scenario:
-        return 1 if explore_seams(1, seed, of_seams, first=number, shows=True)["violations"] else 0
+        return replay_seams(seed, number, of_seams)
     if number is not None:
         return replay(seed, number, of)
     seed = seed if seed is not None else random.SystemRandom().randrange(10**6)
     if options.mutants:
         return report_mutants(seed)
     if options.scenario:
-        seams = explore_seams(options.schedules, seed, of_seams)
+        seams = explore_seams(options.schedules, seed, of_seams, options.processes)
         print(json.dumps({**seams, "seed": seed}))
         return 1 if seams["violations"] else 0
     findings = explore(options.schedules, seed, of, options.processes)
-    seams = {} if options.attacks else explore_seams(options.schedules // 5, seed, None)
+    seams = {} if options.attacks else explore_seams(options.schedules // 5, seed, None, options.processes)
     for name, violation in [] if options.attacks else findings.violations[:3]:
         print(f"SEED={name} (shortened from {len(violation.timeline)} lines) {minimal(name)}", file=sys.stderr)
     also = {"attacks": kinds(findings)} if options.attacks else {"seams": seams}

@@ -586,3 +586,11 @@ def seam_world(
     """The schedule of this number, of one scenario or of all in turn."""
     names = [of] if of else list(SCENARIOS)
     return SeamWorld(SCENARIOS[names[number % len(names)]], SeededChoices(seed * 1_000_003 + number), mutate)
+
+
+def seams_chunk(chunk: tuple[int, int], *, seed: int, of: str | None) -> list[str]:
+    """Part of a run; returns what each violation prints."""
+    first, schedules = chunk
+    worlds = [(number, seam_world(number, of=of, seed=seed)) for number in range(first, first + schedules)]
+    found = [(number, violation_of(world)) for number, world in worlds]
+    return [f"SCENARIO={of or 'seams'!r} SEED={seed}:{number}\n{each}" for number, each in found if each is not None]
