@@ -59,6 +59,7 @@ class Customer:
         self.stack, self.name = stack, name
         self.context = browser.new_context()
         self.context.set_default_timeout(PATIENCE_SECONDS * 1000)
+        self.context.clock.install()
         self.page = self.context.new_page()
         self.errors: list[str] = []
         self._watch(self.page)
@@ -110,6 +111,16 @@ class Customer:
         tab = page or self.page
         tab.locator(f"#status[data-status={status}]").wait_for()
         return tab.url.rpartition("/")[2]
+
+    def is_told(self, text: str) -> None:
+        """Wait until the page says this. Its own pauses are over at once, since the browser's clock is set forward."""
+        said = self.page.get_by_text(text)
+
+        def see() -> bool:
+            self.context.clock.fast_forward(1000)
+            return said.is_visible()
+
+        self.until(see)
 
     def challenge(self, answer: str) -> None:
         """Answer the bank's question: complete, fail or close."""

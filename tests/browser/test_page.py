@@ -134,7 +134,7 @@ def test_a_request_that_never_left_is_sent_after_a_reload(
     """Whether it was executed cannot be known: the same request under the same key settles it."""
     customer.page.route(ORDERS, lambda route: route.abort())
     customer.pay(VISA)
-    customer.page.get_by_text("cannot be reached").wait_for()
+    customer.is_told("cannot be reached")
     assert new_orders() == []
     customer.page.unroute_all()
     customer.page.reload()
@@ -196,7 +196,7 @@ def test_a_form_with_another_card_sends_the_open_request_as_it_was(
     customer.type_card(DECLINED, other)
     customer.page.route(ORDERS, lambda route: route.abort())
     customer.page.locator("#card-form button").click()
-    customer.page.get_by_text("cannot be reached").wait_for()
+    customer.is_told("cannot be reached")
     other.locator("#card-form button").click()
     customer.sees("PAID", other)
     assert_one_order_is_paid(shop, new_orders)
@@ -459,7 +459,7 @@ def test_another_card_whose_answer_got_lost_is_one_attempt(customer: Customer, s
     customer.page.route(PAYMENTS, lambda route: route.abort())
     customer.type_card(VISA)
     customer.page.get_by_role("button", name="with this card").click()
-    customer.page.get_by_text("cannot be reached").wait_for()
+    customer.is_told("cannot be reached")
     assert customer.page.locator("#card-form").count() == 0
     customer.page.unroute_all()
     customer.page.reload()
@@ -474,7 +474,7 @@ def test_another_customer_of_the_browser_has_their_own(
     """Neither the basket nor an order that is not settled is another customer's to see or to send."""
     customer.page.route(ORDERS, lambda route: route.abort())
     customer.pay(VISA)
-    customer.page.get_by_text("cannot be reached").wait_for()
+    customer.is_told("cannot be reached")
     customer.page.unroute_all()
     customer.page.get_by_role("button", name="Sign out").click()
     customer.sign_in_again("bob")
@@ -562,7 +562,7 @@ def test_what_is_missing_is_said_in_plain_words(broken: str, said: str, customer
     customer.page.reload()
     if broken == "stripe.js":
         customer.choose(2)
-    customer.page.get_by_text(said).wait_for()
+    customer.is_told(said)
 
 
 def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop: Shop) -> None:
