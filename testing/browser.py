@@ -18,7 +18,7 @@ DECLINED = "4000000000000002"
 THREE_D_SECURE = "4000000000003220"
 AXE = PROJECT / ".venv/opt/browser/node_modules/axe-core/axe.min.js"
 _UNPACKED = PROJECT / ".venv/opt/browser"
-"""What `make test` unpacks where there is no Chromium: the program, and the libraries that it needs."""
+"""What `make test` unpacks where there is no Chromium: the program, and the libraries and fonts that it needs."""
 _OPTIONS = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     # Stripe.js comes from the stand-in: a request to any other host is a mistake, and fails.
@@ -37,14 +37,15 @@ def chromium() -> Path | None:
 @contextmanager
 def running_browser(program: Path) -> Iterator[Browser]:
     """A browser without a window, for as long as the block lasts."""
-    libraries = {"LD_LIBRARY_PATH": str(_UNPACKED / "al2023/lib")} if program.is_relative_to(_UNPACKED) else {}
+    parts = {"LD_LIBRARY_PATH": str(_UNPACKED / "al2023/lib"), "FONTCONFIG_PATH": str(_UNPACKED / "fonts")}
+    unpacked = parts if program.is_relative_to(_UNPACKED) else {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program,
             args=_OPTIONS,
             # Playwright leaves the back/forward cache out, which every customer's browser has.
             ignore_default_args=["--disable-back-forward-cache"],
-            env={**os.environ, **libraries},
+            env={**os.environ, **unpacked},
         )
         try:
             yield browser
@@ -120,7 +121,7 @@ class Customer:
             self.context.clock.fast_forward(1000)
             return said.is_visible()
 
-        self.until(see)
+        self.until(see, f"the page does not say {text!r}")
 
     def challenge(self, answer: str) -> None:
         """Answer the bank's question: complete, fail or close."""
@@ -128,11 +129,11 @@ class Customer:
         self.page.frame_locator("dialog iframe").locator(f"#{answer}").click()
         self.page.locator("dialog").wait_for(state="detached")
 
-    def until(self, see: Callable[[], object]) -> None:
+    def until(self, see: Callable[[], object], otherwise: str = "") -> None:
         """Wait until this is so. Meanwhile the browser's requests are handled, which a sleep would not do."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not see():
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, otherwise
             self.page.wait_for_timeout(100)
 
     def violations(self) -> list[str]:
