@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -54,6 +54,8 @@ class LocalBreaks:
 
     stack: LocalStack
     ops: Stack
+    _pressed: list[tuple[float, str, str]] = field(default_factory=list)
+    """When, the order, and the button's label."""
 
     @classmethod
     def of(cls, ops: Stack, stack_json: str | None) -> "LocalBreaks | None":
@@ -78,14 +80,21 @@ class LocalBreaks:
         if chosen.of_order:
             if order_id is None or self._stored(order_id) is None:
                 raise Problem("there is no such order")
+            at = time.time()
             chosen.do(self, order_id)
+            self._pressed.append((at, order_id, chosen.label))
             return chosen.says, order_id
         key = str(uuid4())
         order_id = order_id_of(_CUSTOMER, key)
+        self._pressed.append((time.time(), order_id, chosen.label))
         chosen.do(self, order_id)
         self._place(key)
         _AFTERWARDS.get(name, _nothing)(self, order_id)
         return chosen.says, order_id
+
+    def history(self, order_id: str) -> Sequence[tuple[float, str]]:
+        """When which button was pressed for the order, by its label."""
+        return [(at, label) for at, of, label in self._pressed if of == order_id]
 
     def _surprise(self, seed: str | None) -> tuple[str, None]:
         """Three orders with a break each, and three more breaks of each, in an order that the seed repeats."""
@@ -96,7 +105,7 @@ class LocalBreaks:
         plan = [(chance.choice(placing), [chance.choice(of_order) for _ in range(3)]) for _ in range(3)]
         threading.Thread(target=self._run, args=[plan], daemon=True).start()
         said = "; ".join(" → ".join(each.label for each in (first, *others)) for first, others in plan)
-        return f"Seed {seed}. {said}.", None
+        return f"Seed {seed}, one after the other for some minutes: {said}.", None
 
     def _run(self, plan: Sequence[tuple[Break, Sequence[Break]]]) -> None:
         """While the page shows what happens: a killed worker alone takes more than a minute."""

@@ -14,9 +14,12 @@ from itertools import batched
 from threading import Lock
 from typing import Any
 
+import stripe
+
 from console.lines import FILTER, Line, by_order, line_of
 from console.tally import Charge, Seen, Stored
 from console.timeline import Timeline, timeline
+from console.why import why_once
 from onecharge.contract.states import OrderStatus
 from onecharge.payments.stripe_responses import order_id_of
 from onecharge.runtime.dynamodb import from_item, to_item
@@ -46,6 +49,9 @@ class OrderSeen:
     facts: Facts
     timeline: Timeline
     findings: Sequence[Finding]
+    charges: int
+    """That succeeded, by Stripe's ledger."""
+    why_once: str
 
 
 @dataclass
@@ -80,9 +86,15 @@ class Reader:
         # The emulator returns no token for what is left.
         self._read_until = now if len(read) < _EVENTS_OF_A_PAGE else read[-1][1]
         lines = by_order(self._lines)
-        charges, is_complete = self._charges()
+        ledger_read = True
+        try:
+            charges, is_complete = self._charges()
+        except (stripe.APIError, stripe.APIConnectionError, stripe.RateLimitError):
+            # What happens meanwhile is in the log and the tables.
+            charges, is_complete = list(self._seen.charges if self._seen else ()), False
+            ledger_read = False
         newest = sorted(lines, key=lambda order_id: -lines[order_id][-1].at)[:ROWS_MAX]
-        return Seen(now, lines, self._stored([*newest, *_missing(charges, newest)]), charges, is_complete)
+        return Seen(now, lines, self._stored([*newest, *_missing(charges, newest)]), charges, is_complete, ledger_read)
 
     def _read_log(self, since: float, until: float) -> Iterator[tuple[str, float, Line | None]]:
         """Each event of that time: what tells it from all others, when it was received, and its line, if it has one."""
@@ -128,8 +140,8 @@ class Reader:
 
     # ------------------------------------------------------------ one order
 
-    def order(self, order_id: str) -> OrderSeen:
-        """Raises as `look`."""
+    def order(self, order_id: str, pressed: Sequence[tuple[float, str]] = ()) -> OrderSeen:
+        """With the buttons that were pressed for it, and when. Raises as `look`."""
         lines = self.look().lines.get(order_id, [])
         with self._lock:
             now = time.time()
@@ -142,9 +154,9 @@ class Reader:
             placed = datetime.fromisoformat(facts.order.placed_at).timestamp()
             read = self._read_log(placed - 60, placed + 3600)
             lines = by_order(line for _, _, line in read if line).get(order_id, [])
-        return OrderSeen(
-            facts, timeline(facts, lines, self._keys(facts), hidden_seconds=self._hidden_seconds), diagnose(facts)
-        )
+        made = timeline(facts, lines, self._keys(facts), hidden_seconds=self._hidden_seconds, pressed=pressed)
+        charges = sum(charge.status == "succeeded" for each in facts.stripe.intents for charge in each.charges)
+        return OrderSeen(facts, made, diagnose(facts), charges, why_once(lines, charges))
 
     @cached_property
     def _hidden_seconds(self) -> int:

@@ -12,7 +12,7 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 
-DUPLICATE = "duplicate ignored"
+DUPLICATE, LEASED = "duplicate ignored", "duplicate waits for the lease"
 _CREATES_NO_ROW = "order placed"
 
 
@@ -50,6 +50,8 @@ class Seen:
     charges: Sequence[Charge] = ()
     is_complete: bool = True
     """Whether all of Stripe's charges since the console looks were read."""
+    ledger_read: bool = True
+    """False: Stripe does not answer, and its charges are those of the last look."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class OrderRow:
     deliveries: int
     duplicates: int
     """Deliveries whose claim was refused because the attempt had ended."""
+    leased: int
+    """Deliveries whose claim was refused because a worker had the lease: they come again."""
     requests: int
     replays: int
     charges: int
@@ -87,15 +91,19 @@ class Tally:
     orders: int
     deliveries: int
     duplicates: int
+    leased: int
     requests: int
     replays: int
     waiting: int
+    paid: int
+    canceled: int
     charges: int
     """By Stripe's ledger, as the next two."""
     charged_twice: int
     lost: int
     rows: Sequence[OrderRow]
     is_complete: bool
+    ledger_read: bool
 
 
 def tally(seen: Seen) -> Tally:
@@ -107,14 +115,18 @@ def tally(seen: Seen) -> Tally:
         orders=len(rows),
         deliveries=sum(row.deliveries for row in rows),
         duplicates=sum(row.duplicates for row in rows),
+        leased=sum(row.leased for row in rows),
         requests=sum(row.requests for row in rows),
         replays=sum(row.replays for row in rows),
         waiting=sum(row.waits for row in rows),
+        paid=sum(row.status == OrderStatus.PAID for row in rows),
+        canceled=sum(row.status == OrderStatus.CANCELED for row in rows),
         charges=sum(charges.values()),
         charged_twice=sum(count > 1 for count in charges.values()),
         lost=sum(row.is_lost for row in rows),
         rows=sorted(rows, key=lambda row: (-row.at, row.order_id)),
         is_complete=seen.is_complete,
+        ledger_read=seen.ledger_read,
     )
 
 
@@ -127,10 +139,11 @@ def _row(seen: Seen, order_id: str, charges: int) -> OrderRow:
         stored=stored,
         deliveries=len({line.delivery for line in _of_charge_order(lines) if line.delivery}),
         duplicates=sum(line.message.startswith(DUPLICATE) for line in _of_charge_order(lines)),
+        leased=sum(line.message == LEASED for line in _of_charge_order(lines)),
         requests=sum(line.message == STRIPE_REQUEST for line in lines),
         replays=sum(line.is_replay for line in lines),
         charges=charges,
-        is_lost=_is_lost(stored, charges, lines, seen.now),
+        is_lost=_is_lost(stored, charges, lines, seen),
     )
 
 
@@ -138,10 +151,10 @@ def _of_charge_order(lines: Iterable[Line]) -> Iterable[Line]:
     return (line for line in lines if line.service == "charge_order")
 
 
-def _is_lost(stored: Stored | None, charges: int, lines: Sequence[Line], now: float) -> bool:
+def _is_lost(stored: Stored | None, charges: int, lines: Sequence[Line], seen: Seen) -> bool:
     """An order that the API accepted and no table knows; one that says PAID and has no charge; one that waits a day."""
     if stored is None:
         return any(line.message == _CREATES_NO_ROW for line in lines)
     if stored.status == OrderStatus.PAID:
-        return charges == 0
-    return stored.status == OrderStatus.PENDING and now - stored.placed_at > OVERDUE_SECONDS
+        return charges == 0 and seen.ledger_read
+    return stored.status == OrderStatus.PENDING and seen.now - stored.placed_at > OVERDUE_SECONDS

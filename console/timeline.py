@@ -24,6 +24,8 @@ WORKERS_MAX = 3
 """More share the last lane: the page stays readable."""
 TOGETHER_SECONDS = 0.05
 """Moments this close share a row, if each is to the right of the one before."""
+SOON_SECONDS = 120
+"""What comes later at the latest, such as a job that repairs, is only in the findings: it usually is not needed."""
 GAP_SECONDS = 2.0
 """From then on the page says how much time has passed between two moments."""
 _LANES = {
@@ -105,17 +107,26 @@ class Timeline:
         return [moment for row in self.rows for moment in row.cells.values()]
 
 
-def timeline(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str], *, hidden_seconds: int = 0) -> Timeline:
+def timeline(
+    facts: Facts,
+    lines: Sequence[Line],
+    keys: Mapping[str, str],
+    *,
+    hidden_seconds: int = 0,
+    pressed: Sequence[tuple[float, str]] = (),
+) -> Timeline:
     """The earliest moment first.
 
     Args:
         lines: the order's, the earliest first.
         keys: the idempotency key of the request that made a charge, by the charge's id.
         hidden_seconds: the payments queue's visibility timeout.
+        pressed: the console's buttons, and when.
     """
     workers = _worker_lanes(lines)
     leases = list(_leases(lines, workers, facts.now))
     moments = [
+        *(Moment(at, CUSTOMER, f"you: {label}", Kind.WAITS) for at, label in pressed),
         *_of_customer(facts, lines),
         *_of_lines(lines, workers),
         *_expired(leases, facts.now),
@@ -363,6 +374,8 @@ def _of_stripe(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str]) -> 
             money = as_money(charge.amount, charge.currency.upper())
             what = f"{'CHARGED' if paid else f'charge {charge.status}'}: {money}, {short(charge.id)}"
             is_exact = bool(answered and is_its_answer)
+            if key and not any(line.fields.get("idempotency_key") == key for line in lines):
+                what += ", and no answer is logged"
             details = {"charge": charge.id, "payment_intent": intent.intent.payment_intent_id, "idempotency_key": key}
             code = getattr(charge, "failure_code", None)
             yield Moment(
@@ -402,7 +415,7 @@ def _next(facts: Facts) -> Iterator[Moment]:
             finding.severity is not Severity.FINE
             and finding.next
             and finding.next.until
-            and finding.next.until > facts.now
+            and 0 < finding.next.until - facts.now <= SOON_SECONDS
         ):
             what = f"waits until {clock_of(finding.next.until)} at the latest: {finding.cause.says}"
             yield Moment(

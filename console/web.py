@@ -26,7 +26,7 @@ from console.timeline import clock_of
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.money import as_money
 from ops import explain
-from ops.errors import problem_of
+from ops.errors import Problem, problem_of
 from ops.output import duration_of, redacted, redacted_values, time_of
 
 _HERE = Path(__file__).resolve().parent
@@ -55,7 +55,18 @@ class Breaks(Protocol):
     @property
     def buttons(self) -> Sequence[Button]: ...
     def press(self, name: str, *, order_id: str | None, seed: str | None) -> tuple[str, str | None]:
-        """Do it; returns what was done, and the order to look at. Raises KeyError: there is no such button."""
+        """Do it; returns what was done, and the order to look at. Raises KeyError: there is no such button; Problem."""
+
+    def history(self, order_id: str) -> Sequence[tuple[float, str]]:
+        """When which button was pressed for the order, by its label."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a button has done, or why it could not."""
+
+    what: str
+    is_done: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ class Pages:
     breaks: Breaks | None
     token: str
     refresh_seconds: float
-    done: dict[str, str] = field(default_factory=dict)
+    done: dict[str, Said] = field(default_factory=dict)
     """What each button has done last, by its name."""
 
     @property
@@ -84,22 +95,20 @@ class Pages:
         return {"tally": seen, "rows": shown[:ROWS_SHOWN], "only": only}
 
     def order(self, order_id: str) -> dict[str, Any]:
-        seen: OrderSeen = self.reader.order(order_id)
+        seen: OrderSeen = self.reader.order(order_id, self.breaks.history(order_id) if self.breaks else ())
         states = [dict(zip(("where", "state", "more"), each, strict=True)) for each in explain.states(seen.facts)]
-        charges = sum(charge.status == "succeeded" for each in seen.facts.stripe.intents for charge in each.charges)
         fixes = [explain.with_names(each.fix, self.reader.stack) if each.fix else "" for each in seen.findings]
         return {
             "order_id": order_id,
             "fixes": fixes,
             "seen": seen,
             "states": states,
-            "charges": charges,
         }
 
     def page(self, name: str, **given: Any) -> str:
         """A whole page."""
         context = {"token": self.token, "stack": self.title, "buttons": self.breaks.buttons if self.breaks else ()}
-        return _TEMPLATES.get_template(name).render({"problem": None, "said": "", **context, **given})
+        return _TEMPLATES.get_template(name).render({"problem": None, "said": None, **context, **given})
 
     def fragment(self, name: str, **given: Any) -> str:
         """The part of a page that changes."""
@@ -170,11 +179,13 @@ async def _press(request: Request) -> Response:
         return HTMLResponse(pages.page("base.html", problem="The form is not of this page: reload it."), 403)
     name, order_id = request.path_params["name"], form.get("order_id")
     try:
-        pages.done[name], shown = await run_in_threadpool(
-            pages.breaks.press, name, order_id=order_id, seed=form.get("seed")
-        )
+        what, shown = await run_in_threadpool(pages.breaks.press, name, order_id=order_id, seed=form.get("seed"))
+        pages.done[name] = Said(what)
     except KeyError:
         return await _not_found(request, LookupError(name))
+    except Problem as refused:
+        pages.done[name] = Said(redacted(str(refused)), is_done=False)
+        shown = order_id if order_id and re.fullmatch(ORDER_ID_PATTERN, order_id) else None
     except Exception as error:
         return _failed(pages, error)
     return RedirectResponse(f"{f'/orders/{shown}' if shown else '/'}?done={name}", status_code=303)
@@ -191,7 +202,7 @@ def _pages(request: Request) -> Pages:
 
 async def _shown(request: Request, name: str, read: Callable[[], Mapping[str, Any]]) -> Response:
     pages = _pages(request)
-    said = pages.done.get(request.query_params.get("done", ""), "")
+    said = pages.done.get(request.query_params.get("done", ""))
     try:
         return HTMLResponse(pages.page(name, said=said, **await run_in_threadpool(read)))
     except Exception as error:

@@ -98,7 +98,7 @@ async function basketScreen(screen) {
   const pay = el("section", { id: "pay" });
   const rows = offered.map((price) => {
     const input = el("input", { type: "number", min: 0, max: 99, value: quantities[price.sku] ?? 0, id: price.sku });
-    on(input, "change", async () => {
+    on(input, "input", async () => {
       quantities[price.sku] = Math.max(0, Math.min(99, Math.trunc(input.valueAsNumber) || 0));
       localStorage.setItem(kept, JSON.stringify(quantities));
       await refresh();
@@ -200,9 +200,10 @@ async function orderScreen(orderId, screen) {
     if (screen !== shown) return;
     if (order) {
       const isNew = JSON.stringify(order) !== last;
-      if (lost || (isNew && last)) notice("");
+      const isOver = !["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status);
+      if (lost || isOver || (isNew && last)) notice("");
       if (isNew) drawOrder(order);
-      if (!["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status)) return;
+      if (isOver) return;
       last = JSON.stringify(order);
       lost = false;
       const isSlow = order.status !== "REQUIRES_ACTION" && Date.now() - began > NOTHING_MOVES_SECONDS * 1000;

@@ -34,6 +34,10 @@ if (live) {
   addEventListener("pagehide", () => source.close());
 }
 
+addEventListener("keydown", ({ key }) => {
+  if (key === "Escape") for (const each of document.querySelectorAll("details[open]")) each.removeAttribute("open");
+});
+
 for (const form of document.querySelectorAll("form.break")) {
   form.addEventListener("submit", () => {
     const button = form.querySelector("button");

@@ -8,7 +8,8 @@ import pytest
 
 from console import reading
 from console.reading import Reader
-from console.tally import Seen
+from console.tally import Seen, tally
+from local.stripe_standin.faults import Fault
 from testing.operated_stack import OperatedStack
 
 ORDER_ID = "ord_" + "a" * 32
@@ -60,6 +61,19 @@ def test_an_orders_page_takes_no_line_from_the_list(operated: OperatedStack, log
     assert "order stored" in str([each.what for each in reader.order(ORDER_ID).timeline.moments])
     reader._seen = None
     assert [line.message for line in reader.look().lines[ORDER_ID]] == ["order placed"]
+
+
+def test_while_stripe_does_not_answer_the_rest_is_shown(operated: OperatedStack, log: Log) -> None:
+    """The break that should be watched is watched: with the charges of the last look, and no order called lost."""
+    operated.place(order_id=ORDER_ID, status="PAID")
+    operated.intent(ORDER_ID, confirm="pm_card_visa")
+    reader = Reader(operated.stack, time.time() - 60)
+    before = tally(reader.look())
+    operated.standin.add_fault(Fault.UNAVAILABLE_503, times=None, method="GET", path="/v1/*")
+    during = tally(reader.look())
+    assert (before.ledger_read, during.ledger_read) == (True, False)
+    assert (during.orders, during.charges, during.lost) == (1, 1, 0)
+    assert tally(Reader(operated.stack, time.time() - 60).look()).lost == 0
 
 
 def test_charges_are_stripes_and_statuses_the_tables(operated: OperatedStack, log: Log) -> None:

@@ -257,7 +257,7 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
     texts = [what for _, what in said(made)]
     stored = texts.index("id stored before the confirm: pi_1111…")
     assert texts[stored + 1 : stored + 4] == [
-        "CHARGED: 25.00 EUR, ch_1",
+        "CHARGED: 25.00 EUR, ch_1, and no answer is logged",
         "worker killed at its timeout: no result stored, the lease stays",
         "lease expired: the next delivery can claim the row",
     ]
@@ -280,7 +280,7 @@ def test_a_line_that_has_no_sentence_of_its_own_is_shown_as_it_is() -> None:
 def test_a_charge_comes_before_the_webhook_that_reports_it() -> None:
     """Stripe says its second, and the webhook may arrive within it."""
     webhook = powertools(1.6, "event processed", service="stripe_webhook", worker="h", event_type="charge.succeeded")
-    texts = [what for _, what in said(shown(*BEGUN, webhook, charged_at=T0 + 1))]
+    texts = [what for _, what in said(shown(*BEGUN, webhook, charged_at=T0 + 1, keyed=False))]
     assert texts.index("CHARGED: 25.00 EUR, ch_1") + 1 == texts.index("webhook: charge succeeded")
 
 
@@ -293,6 +293,13 @@ def test_the_message_of_a_dead_worker_says_until_when_it_is_hidden() -> None:
     again = powertools(80, "payment claimed", row=ROW, message_id="m1", receive_count=2)
     later = timeline(facts(now=T0 + 81), lines_of(*BEGUN, timed_out(13), again), {}, hidden_seconds=72)
     assert not any("visible" in each.what for each in later.moments)
+
+
+def test_a_button_that_was_pressed_is_shown() -> None:
+    """Else a deleted row looks as if two workers had its lease."""
+    made = timeline(facts(), lines_of(*BEGUN), {}, pressed=[(T0 + 2, "Delete the payment row")])
+    [pressed] = [each for each in made.moments if each.what.startswith("you: ")]
+    assert (pressed.at, pressed.lane, pressed.what) == (T0 + 2, CUSTOMER, "you: Delete the payment row")
 
 
 def test_a_replay_is_marked_and_a_wait_says_why() -> None:

@@ -42,9 +42,9 @@ class CannedReader(Reader):
             raise self.problem
         return Seen(T0, {ORDER_ID: self.lines()}, {ORDER_ID: Stored(MARKUP, 2500, "EUR", T0)})
 
-    def order(self, order_id: str) -> OrderSeen:
+    def order(self, order_id: str, pressed: Sequence[tuple[float, str]] = ()) -> OrderSeen:
         facts = Facts(order_id=order_id, now=T0, order_error=MARKUP)
-        return OrderSeen(facts, timeline(facts, self.lines(), {}), diagnose(facts))
+        return OrderSeen(facts, timeline(facts, self.lines(), {}, pressed=pressed), diagnose(facts), 1, MARKUP)
 
     def lines(self) -> list[Line]:
         return [
@@ -69,6 +69,9 @@ class CannedBreaks:
             raise Problem("the DLQ is empty")
         self.pressed.append(name)
         return f"done: {MARKUP}", ORDER_ID
+
+    def history(self, order_id: str) -> Sequence[tuple[float, str]]:
+        return [(T0, f"{name} {MARKUP}") for name in self.pressed]
 
 
 @pytest.fixture
@@ -143,8 +146,15 @@ def test_a_button_leads_to_the_orders_timeline(client: TestClient, breaks: Canne
     assert "done: &lt;script&gt;" in client.get(response.headers["Location"]).text
     assert client.get("/breaks/place").status_code == 405
     assert client.post("/breaks/none", data=form, headers=headers).status_code == 404
-    failed = client.post("/breaks/dlq", data=form, headers=headers)
-    assert (failed.status_code, "the DLQ is empty" in failed.text) == (503, True)
+
+
+def test_a_break_that_is_not_possible_leads_back_and_says_why(client: TestClient) -> None:
+    """To the order that it is about, if there is one: nobody is left on a page without a way on."""
+    form, headers = {"token": token_in(client.get("/").text)}, {"Origin": f"http://{HOST}"}
+    for given, path in ({"order_id": ORDER_ID}, f"/orders/{ORDER_ID}"), ({"order_id": "//evil.example"}, "/"):
+        refused = client.post("/breaks/dlq", data=form | given, headers=headers)
+        assert (refused.status_code, refused.headers["Location"]) == (303, f"{path}?done=dlq")
+        assert "Not possible now: the DLQ is empty" in client.get(refused.headers["Location"]).text
 
 
 def test_a_deployed_stack_has_no_buttons() -> None:
