@@ -156,7 +156,8 @@ class Reader:
             lines = by_order(line for _, _, line in read if line).get(order_id, [])
         made = timeline(facts, lines, self._keys(facts), hidden_seconds=self._hidden_seconds, pressed=pressed)
         charges = sum(charge.status == "succeeded" for each in facts.stripe.intents for charge in each.charges)
-        return OrderSeen(facts, made, diagnose(facts), charges, why_once(lines, charges))
+        is_paid = facts.order is not None and facts.order.status is OrderStatus.PAID
+        return OrderSeen(facts, made, diagnose(facts), charges, why_once(lines, charges) if is_paid else "")
 
     @cached_property
     def _hidden_seconds(self) -> int:
