@@ -160,7 +160,8 @@ def connect(
         return _local(STACK_JSON, stripe_key_secret)
     if name.endswith(".json"):
         return _local(Path(name), stripe_key_secret)
-    session = boto3.Session(profile_name=profile, region_name=region)
+    # boto3 itself reads AWS_DEFAULT_REGION alone, unlike AWS's other SDKs and its guides.
+    session = boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION"))
     stripe_key = os.environ.get("STRIPE_SECRET_KEY")
     return Stack(name, session, stripe_key_secret=stripe_key_secret, stripe_key=stripe_key)
 

@@ -69,10 +69,11 @@ def account_of(stack: Stack, arguments: Namespace) -> Account:
     """The account that the caller means; what is started from here, such as sam, means the same. Raises Problem."""
     if stack.is_local:
         raise Problem("--stack NAME is missing: a local stack is started with `make local`")
-    for name, given in (("AWS_PROFILE", arguments.profile), ("AWS_REGION", arguments.region)):
-        if given:
-            os.environ[name] = given
-    return Account(stack)
+    account = Account(stack)
+    if arguments.profile:
+        os.environ["AWS_PROFILE"] = arguments.profile
+    os.environ["AWS_DEFAULT_REGION"] = account.region
+    return account
 
 
 def agreed(title: str, lines: Sequence[str], arguments: Namespace) -> bool:

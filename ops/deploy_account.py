@@ -26,7 +26,11 @@ class Account:
 
     def where(self) -> str:
         """The account and the region."""
-        return f"account {self.client('sts').get_caller_identity()['Account']}, {self._cloudformation.meta.region_name}"
+        return f"account {self.client('sts').get_caller_identity()['Account']}, {self.region}"
+
+    @property
+    def region(self) -> str:
+        return str(self._cloudformation.meta.region_name)
 
     def described(self, name: str = "") -> Mapping[str, Any]:
         """A stack as CloudFormation describes it; empty if there is none."""

@@ -132,7 +132,7 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
     """
     if not environment.get("TOKEN_COMMAND"):
         raise CannotRun("TOKEN_COMMAND is missing: a command that prints an access token (docs/guides/deploy.md)")
-    session = boto3.Session()
+    session = boto3.Session(region_name=environment.get("AWS_REGION"))
     aws = Aws(session)
     [found] = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in found["Outputs"]}

@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError, NoCredentialsError, NoRegionError
 
 from ops import command_line, connection
 from ops.connection import Stack, connect
+from ops.deploy import account_of
 from ops.errors import ExitStatus, Problem, problem_of
 from ops.output import Report, Table, show
 from testing.operated_stack import API_KEY, Answers, OperatedStack
@@ -48,6 +49,29 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 # ---------------------------------------------------------------- which stack
+
+
+@pytest.mark.parametrize(
+    ("environment", "region", "expected"),
+    [
+        ({"AWS_REGION": "eu-central-1"}, None, "eu-central-1"),
+        ({"AWS_DEFAULT_REGION": "eu-north-1"}, None, "eu-north-1"),
+        ({"AWS_REGION": "eu-central-1", "AWS_DEFAULT_REGION": "eu-north-1"}, None, "eu-central-1"),
+        ({"AWS_REGION": "eu-central-1"}, "eu-west-1", "eu-west-1"),
+    ],
+)
+def test_the_region_is_what_the_guides_say(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], region: str | None, expected: str
+) -> None:
+    """AWS_REGION as well, which boto3 does not read; and sam, which is started from here, is told the same."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    stack = connect("shop", region=region)
+    assert stack.client("sqs").meta.region_name == expected
+    account_of(stack, argparse.Namespace(profile=None))
+    assert os.environ["AWS_DEFAULT_REGION"] == expected
 
 
 def test_a_deployed_stack_is_found_by_logical_ids() -> None:
