@@ -8,10 +8,12 @@ No key is in an argument, a log or the template. Without STRIPE_SECRET_KEY, as i
 """
 
 import os
+import re
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 from ops import check, webhook
 from ops.connection import Stack
@@ -20,6 +22,7 @@ from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, deplo
 from ops.errors import ExitStatus, Problem, problem_of
 from ops.output import Report, show
 
+_TEMPLATE = Path(__file__).resolve().parents[1] / "template.yaml"
 FEW_INVOCATIONS = 50
 """The queues' consumers take up to 9 of the account's concurrent invocations in a sandbox, the streams as many."""
 
@@ -34,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     account = account_of(stack, arguments)
-    named = dict(each.split("=", 1) for each in arguments.parameter if "=" in each)
+    named = named_parameters(arguments.parameter)
     release = arguments.release or _commit()
     wanted = Wanted(
         stack.name,
@@ -63,6 +66,16 @@ def run(stack: Stack, arguments: Namespace) -> Report:
             case Step.ENDPOINT | Step.CHECK:
                 is_well = _at_the_stack(step, stack, arguments) and is_well
     return Report({"is_well": is_well}, _next(stack, is_well), ExitStatus.OK if is_well else ExitStatus.FOUND)
+
+
+def named_parameters(words: Sequence[str]) -> dict[str, str]:
+    """The value of each parameter. Raises Problem if the template has none of this name, which sam would drop."""
+    _, _, section = _TEMPLATE.read_text().partition("\nParameters:\n")
+    known = re.findall(r"^  (\w+):$", re.split(r"^\w", section, flags=re.MULTILINE)[0], re.MULTILINE)
+    for word in words:
+        if "=" not in word or word.partition("=")[0] not in known:
+            raise Problem(f"PARAMETERS: {word} is not Name=value of one of {', '.join(sorted(known))}")
+    return dict(word.split("=", 1) for word in words)
 
 
 def account_of(stack: Stack, arguments: Namespace) -> Account:

@@ -12,6 +12,7 @@ from botocore.stub import Stubber
 
 from ops.command_line import COMMANDS, parser
 from ops.connection import Stack
+from ops.deploy import named_parameters
 from ops.errors import Problem
 from ops.output import Report
 
@@ -159,3 +160,12 @@ def test_a_token_of_an_issuer_of_ones_own(
     http.replace("POST", "https://issuer/token", json={"error": "secret"}, status=401)
     with pytest.raises(Problem, match=r"no access token from TOKEN_ENDPOINT 'https://issuer/token': KeyError"):
         caller.run("token", "cus_1")
+
+
+def test_a_mistyped_parameter_is_refused() -> None:
+    """sam drops a name that the template does not have: the stack would have no alarm mails, and nobody would know."""
+    given = ["AlarmEmail=you@example.com", "Profile=live", "WebOrigin=https://shop.example/?a=b"]
+    assert named_parameters(given)["WebOrigin"] == "https://shop.example/?a=b"
+    for wrong in "AlarmMail=you@example.com", "Profile", "Type=String", "Resources=x":
+        with pytest.raises(Problem, match=f"{wrong.partition('=')[0]}.* is not Name=value of one of Alarm"):
+            named_parameters([*given, wrong])
