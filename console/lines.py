@@ -13,6 +13,16 @@ from typing import Any
 
 STRIPE_REQUEST = "stripe request"
 TIMED_OUT = "timed out"
+LEASED, DUPLICATE = "duplicate waits for the lease", "duplicate ignored"
+"""A claim that was refused: the message comes again, or is deleted. The line of the latter goes on with why."""
+_VERBS = {
+    "POST /v1/payment_intents": "create",
+    "POST /v1/payment_intents/{id}/confirm": "confirm",
+    "POST /v1/payment_intents/{id}/cancel": "cancel",
+    "GET /v1/payment_intents/{id}": "retrieve",
+    "GET /v1/payment_intents/search": "search",
+    "GET /v1/payment_intents": "list",
+}
 FILTER = (
     '{ ($.order_id = "ord_*") || ($.stripe_object = "pi_*") || ($.wait_seconds > 0) || ($.record.status = "timeout") }'
 )
@@ -40,6 +50,12 @@ class Line:
         """The message and how often it had been received: one delivery."""
         found = self.fields.get("message_id"), self.fields.get("receive_count")
         return (str(found[0]), int(found[1])) if found[0] and found[1] else None
+
+    @property
+    def verb(self) -> str:
+        """Of a request to Stripe: in a word, or its endpoint."""
+        endpoint = str(self.fields.get("endpoint"))
+        return _VERBS.get(endpoint, endpoint)
 
     @property
     def is_replay(self) -> bool:

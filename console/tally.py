@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from console.lines import STRIPE_REQUEST, Line
+from console.lines import DUPLICATE, LEASED, STRIPE_REQUEST, Line
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 
-DUPLICATE, LEASED = "duplicate ignored", "duplicate waits for the lease"
 _CREATES_NO_ROW = "order placed"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from console.lines import ENDS, STRIPE_REQUEST, TIMED_OUT, Line
+from console.lines import DUPLICATE, ENDS, LEASED, STRIPE_REQUEST, TIMED_OUT, Line
 from onecharge.contract.money import as_money
 from ops import explain
 from ops.diagnosis import diagnose
@@ -236,7 +236,7 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
             return f"published: {_type(fields)}", Kind.PLAIN
         case "payment claimed":
             return f"claim granted to {_owner(row)}: lease until {_clock(row)}", Kind.GRANTED
-        case "duplicate waits for the lease":
+        case message if message == LEASED:
             until = f" until {_clock(row)}" if row else ""
             return f"claim refused: leased{until}; again in {fields.get('wait_seconds')} s", Kind.REFUSED
         case "PaymentIntent stored":
@@ -256,7 +256,7 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
             return "worker killed at its timeout: no result stored, the lease stays", Kind.FAILED
         case message if message == STRIPE_REQUEST:
             return _request(line)
-        case message if message.startswith("duplicate ignored"):
+        case message if message.startswith(DUPLICATE):
             state = f"the row is {row['state']}" if row else "the attempt has ended"
             return f"claim refused: {state}; duplicate deleted", Kind.REFUSED
         case "payment finalized as Stripe shows it":
@@ -265,20 +265,10 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
             return f"{line.service}: {message}", Kind.FAILED if fields.get("level") == "ERROR" else Kind.PLAIN
 
 
-_VERBS = {
-    "POST /v1/payment_intents": "create",
-    "POST /v1/payment_intents/{id}/confirm": "confirm",
-    "POST /v1/payment_intents/{id}/cancel": "cancel",
-    "GET /v1/payment_intents/{id}": "retrieve",
-    "GET /v1/payment_intents/search": "search",
-    "GET /v1/payment_intents": "list",
-}
-
-
 def _request(line: Line) -> tuple[str, Kind]:
     fields = line.fields
-    status, endpoint = str(fields.get("status")), str(fields.get("endpoint"))
-    said = f"{_VERBS.get(endpoint, endpoint)}: {'no answer' if status == 'none' else status}"
+    status = str(fields.get("status"))
+    said = f"{line.verb}: {'no answer' if status == 'none' else status}"
     if key := fields.get("idempotency_key"):
         said += f", key {short(str(key))}"
     if line.is_replay:

@@ -1,11 +1,8 @@
 """Why an order was charged once, in a few sentences: lines ─► text. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from console.lines import STRIPE_REQUEST, TIMED_OUT, Line
-
-_CONFIRM, _CREATE = "POST /v1/payment_intents/{id}/confirm", "POST /v1/payment_intents"
-_RETRIEVE, _SEARCH = "GET /v1/payment_intents/{id}", "GET /v1/payment_intents/search"
+from console.lines import DUPLICATE, LEASED, TIMED_OUT, Line
 
 
 def why_once(lines: Sequence[Line], charges: int) -> str:
@@ -20,9 +17,9 @@ def why_once(lines: Sequence[Line], charges: int) -> str:
     if charges != 1 or not deliveries:
         return ""
     said = [text for text, has_happened in _REASONS if has_happened(worker)]
-    if leased := sum(line.message == "duplicate waits for the lease" for line in worker):
+    if leased := sum(line.message == LEASED for line in worker):
         said.append(f"{_times(leased)} a worker had the lease: the claim was refused, and the message came back later.")
-    if ended := sum(line.message.startswith("duplicate ignored") for line in worker):
+    if ended := sum(line.message.startswith(DUPLICATE) for line in worker):
         said.append(f"{_times(ended)} the row said how the payment had ended: the message was deleted.")
     return " ".join([f"{_times(deliveries)} delivered, charged once.", *said])
 
@@ -31,22 +28,17 @@ def _times(count: int) -> str:
     return {1: "Once", 2: "Twice"}.get(count, f"{count} times")
 
 
-def _is_replayed_confirm(lines: Sequence[Line]) -> bool:
-    return any(line.is_replay and line.fields.get("endpoint") == _CONFIRM for line in lines)
-
-
-def _is_replayed_create(lines: Sequence[Line]) -> bool:
-    return any(line.is_replay and line.fields.get("endpoint") == _CREATE for line in lines)
+def _is_replayed(verb: str) -> Callable[[Sequence[Line]], bool]:
+    return lambda lines: any(line.is_replay and line.verb == verb for line in lines)
 
 
 def _is_searched(lines: Sequence[Line]) -> bool:
-    return any(line.message == STRIPE_REQUEST and line.fields.get("endpoint") == _SEARCH for line in lines)
+    return any(line.verb == "search" for line in lines)
 
 
 def _is_retrieved_after_a_death(lines: Sequence[Line]) -> bool:
     died = next((line.at for line in lines if line.message == TIMED_OUT), None)
-    retrieved = (line.at for line in lines if line.fields.get("endpoint") == _RETRIEVE)
-    return died is not None and any(at > died for at in retrieved)
+    return died is not None and any(line.verb == "retrieve" and line.at > died for line in lines)
 
 
 _DIED = """A worker died after Stripe had charged. The next one retrieved the PaymentIntent whose id was stored: it had
@@ -58,7 +50,7 @@ _KEYS_FORGOTTEN = """The order was so old that Stripe may have forgotten its key
 confirmed, a lookup found the one that had succeeded."""
 _REASONS = (
     (_DIED, _is_retrieved_after_a_death),
-    (_ANSWER_LOST, _is_replayed_confirm),
-    (_CREATED_AGAIN, _is_replayed_create),
+    (_ANSWER_LOST, _is_replayed("confirm")),
+    (_CREATED_AGAIN, _is_replayed("create")),
     (_KEYS_FORGOTTEN, _is_searched),
 )

@@ -365,9 +365,8 @@ def _review(facts: Facts) -> Iterator[Finding]:
     payment = facts.payment
     is_row = payment is not None and payment.state is PaymentState.NEEDS_REVIEW
     is_order = facts.order is not None and facts.order.status is OrderStatus.NEEDS_REVIEW
-    is_ended = (
-        facts.order is not None and facts.order.status is OrderStatus.CANCELED
-    )  # By a person, without its payment.
+    # By a person, without its payment.
+    is_ended = facts.order is not None and facts.order.status is OrderStatus.CANCELED
     if is_ended or (not is_row and not (is_order and payment is None)):
         return
     reason = facts.row.get("decline_code") or "no reason is stored"

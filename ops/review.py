@@ -131,9 +131,12 @@ def resolver_of(stack: Stack) -> Resolver:
     return Resolver(store, StripeGateway(stack.stripe), time.time)
 
 
+def _orders(stack: Stack) -> OrderStore:
+    return OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
+
+
 def reviews_of(stack: Stack) -> Reviews:
-    orders = OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
-    return Reviews(resolver_of(stack), orders, stack.caller, partial(refund_once, stack))
+    return Reviews(resolver_of(stack), _orders(stack), stack.caller, partial(refund_once, stack))
 
 
 # ---------------------------------------------------------------- list
@@ -178,7 +181,7 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
     except stripe.StripeError as error:
         return document | {"stripe": [stripe_line(error)]}
     possible = [each.value for each in Resolution if not isinstance(decide_resolution(each, seen), Refused)]
-    order = OrderStore(stack.dynamodb, stack.resource("OrdersTable")).find(order_id)
+    order = _orders(stack).find(order_id)
     if order is not None and seen.payment is not None and order.money_differs_from(seen.payment):
         document |= {"reason": "the payment is of other money than the order"}
         possible = [each for each in possible if each != Resolution.RETRY]
