@@ -10,8 +10,10 @@ from uuid import uuid4
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from onecharge.contract.events import OrderPlacedEvent
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import (
     BACKOFF_CAP_SECONDS,
     BackOff,
@@ -22,7 +24,9 @@ from onecharge.runtime.consumer import (
     RetryAfter,
     backoff_seconds,
 )
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.queues import Queue
+from onecharge.runtime.secrets import SecretUnavailable
 from testing.harness import LambdaContext, Log, Sample
 
 
@@ -120,12 +124,16 @@ def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaCont
         record_seconds: float = 0,
         **other: Any,
     ) -> list[str]:
-        given: dict[str, Any] = {"model": OrderPlacedEvent, "handle": handle, **other}
+        given: dict[str, Any] = {
+            "model": OrderPlacedEvent,
+            "handle": handle,
+            "count": lambda name: None,
+            **other,
+        }
         consumer = Consumer(
             **given,
             queue=queue,
             logger=log.logger,
-            count=lambda name: None,
             jitter=lambda: 1.0,
             record_seconds=record_seconds,
         )
@@ -179,6 +187,31 @@ def test_an_unexpected_error_fails_only_its_own_delivery(sqs: Sqs, consume: Cons
     assert failed["message_id"] == waits["message_id"]
     assert failed["receive_count"] == waits["receive_count"] == 1
     assert waits["wait_seconds"] == backoff_seconds(1, jitter=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "causes"),
+    [
+        (KeyError("state"), [Cause.UNEXPECTED_ERROR]),
+        (ClientError({"Error": {"Code": "AccessDeniedException"}}, "UpdateItem"), [Cause.UNEXPECTED_ERROR]),
+        (ClientError({"Error": {"Code": "ThrottlingException"}}, "UpdateItem"), []),
+        (EndpointConnectionError(endpoint_url=""), []),
+        (SecretUnavailable(), []),
+    ],
+    ids=["our code", "a missing right", "throttled", "no connection", "a key that raised its own alarm"],
+)
+def test_an_error_that_no_retry_helps_is_an_alarm(
+    sqs: Sqs, consume: Consume, body: str, log: Log, error: Exception, causes: list[Cause]
+) -> None:
+    """Nothing else tells it for a day: the invocation succeeds, and a queue's age leaves out what is retried."""
+    counted: list[str] = []
+
+    def handle(_: OrderPlacedEvent) -> Disposition:
+        raise error
+
+    consume(sqs.receive(body), handle, count=counted.append)
+    assert [each.cause for each in counted if isinstance(each, Alarm)] == causes
+    assert log.lines[0].get("cause") == next(iter(causes), None)
 
 
 def test_every_line_of_a_delivery_names_it_and_no_other(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -40,3 +40,9 @@ def dynamodb_client() -> "DynamoDBClient":
 def error_code(error: Exception) -> str:
     """AWS's code for the error, or the type of any other error. Never its text."""
     return error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether AWS may answer the same request later. What names our rights, tables or requests stays until we act."""
+    lasting = ("AccessDeniedException", "ResourceNotFoundException", "ValidationException")
+    return isinstance(error, BotoCoreError | ClientError) and error_code(error) not in lasting

@@ -9,7 +9,7 @@ What happens with one delivery:
     the handler returns Done                                                                      no
     the handler returns RetryAfter(seconds)      is invisible for that long                       yes
     the handler returns BackOff                  is invisible: longer with each receive           yes
-    the handler raises another error             the same                                         yes
+    the handler raises another error             the same; an alarm, unless it is an outage       yes
     too little time is left: not handled         the same                                         yes
     its FIFO group has a failure: not handled    is visible immediately, so the order is kept     yes
 
@@ -30,8 +30,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
 from onecharge.contract.events import Event, reason_of
-from onecharge.runtime.aws import BATCH_SIZE
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.aws import BATCH_SIZE, is_outage
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.queues import Delivery, Queue
+from onecharge.runtime.secrets import SecretUnavailable
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
@@ -205,9 +208,14 @@ class Consumer[E: Event]:
             return self._handle(event)
         except PoisonMessage:
             raise
-        except Exception:  # No order fails because of an error of ours: SQS delivers the message again.
+        except Exception as error:  # No order fails because of an error of ours: SQS delivers the message again.
             self._count("DeliveryFailed")
-            self._logger.exception("delivery failed unexpectedly")
+            about = {}
+            if not is_outage(error) and not isinstance(error, SecretUnavailable):
+                # The invocation succeeds, and the queue's age leaves out what is retried: no other alarm sees it.
+                self._count(Alarm(Cause.UNEXPECTED_ERROR))
+                about = {"cause": Cause.UNEXPECTED_ERROR}
+            self._logger.exception("delivery failed unexpectedly", extra=about)
             return BackOff()
 
     def _dead_letter(self, delivery: Delivery, reason: str) -> bool:
