@@ -69,10 +69,6 @@ class Behavior:
     """Stripe's "variable upper limit" of confirms; one confirm more cancels the PaymentIntent. None: no limit."""
     late_refund_seconds: float = 600.0
     """When a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
-    declines_use_up_payment_methods: bool = False
-    """Whether a decline, like a success, uses up a payment method without a customer."""
-    customers_exist: bool = True
-    """True: every id that begins with cus_ is a customer of the account. False: there are no customers."""
 
 
 @dataclass

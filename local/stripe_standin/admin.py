@@ -100,8 +100,7 @@ class StandInAdmin:
         """Change settings; README.md lists them.
 
         latency_seconds, and latency_max_seconds for one that is spread between the two (None: it is not);
-        webhook_url, webhook_secret, webhooks_by_themselves; endpoint_rate_limit and account_rate_limit (requests
-        per second, None for no limit); and the fields of account.Behavior: search_lag_seconds, confirms_max, …
+        webhook_url, webhook_secret, webhooks_by_themselves; and the fields of account.Behavior.
         """
         self._send("POST", "settings", settings)
 
@@ -112,21 +111,6 @@ class StandInAdmin:
     def finish_processing(self, payment_intent_id: str, *, succeed: bool = True) -> None:
         """End `processing` (see Fault.STAYS_PROCESSING): the payment succeeds or is declined."""
         self._send("POST", f"payment_intents/{payment_intent_id}/finish_processing", {"succeed": succeed})
-
-    def cancel_by_stripe(self, payment_intent_id: str, *, reason: str = "automatic") -> None:
-        """Cancel a PaymentIntent as Stripe does by itself."""
-        self._send("POST", f"payment_intents/{payment_intent_id}/cancel", {"reason": reason})
-
-    def create_payment_method(
-        self, behaves_like: str = "pm_card_visa", *, customer: str | None = None, id_: str | None = None
-    ) -> str:
-        """Create a PaymentMethod that behaves like a test card; without a customer it pays once. Returns its id."""
-        body = {"behaves_like": behaves_like, "customer": customer, "id": id_}
-        return str(self._send("POST", "payment_methods", body)["id"])
-
-    def succeed_refund(self, refund_id: str) -> None:
-        """Let a pending refund succeed."""
-        self._send("POST", f"refunds/{refund_id}/succeed")
 
     def fail_refund(self, refund_id: str, *, reason: str = "expired_or_canceled_card") -> None:
         """Let a refund fail, even after it succeeded."""

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from local.stripe_standin import attempts, charges, disputes, payment_intents, payment_methods, refunds
+from local.stripe_standin import attempts, charges, disputes, payment_intents, refunds
 from local.stripe_standin.account import Account, Behavior
-from local.stripe_standin.cards import TEST_CARDS
 from local.stripe_standin.engine import StripeEngine
 from local.stripe_standin.errors import invalid, missing
 from local.stripe_standin.faults import FaultPlan, FaultRule
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 _SERVER_SETTINGS = ("latency_seconds", "latency_max_seconds", "webhook_url", "webhook_secret", "webhooks_by_themselves")
 _BEHAVIOR_SETTINGS = tuple(each.name for each in fields(Behavior))
-_RATE_LIMITS = {"endpoint_rate_limit": "per_endpoint", "account_rate_limit": "per_account"}
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,6 @@ def handle_admin_request(standin: "StandIn", method: str, path: str, body: dict[
 def _change_object(engine: StripeEngine, parts: list[str], body: dict[str, Any]) -> Any:
     """Act on one object as the customer, the bank or Stripe does."""
     match parts:
-        case ["payment_methods"]:
-            return _new_payment_method(engine.account, body)
         case ["payment_intents", id_, "authenticate"]:
             account, intent = _with_intent(engine, id_)
             attempts.authenticate(account, intent, succeed=body.get("succeed", True))
@@ -74,12 +70,6 @@ def _change_object(engine: StripeEngine, parts: list[str], body: dict[str, Any])
             account, intent = _with_intent(engine, id_)
             attempts.finish_processing(account, intent, succeed=body.get("succeed", True))
             return intent.as_json()
-        case ["payment_intents", id_, "cancel"]:
-            account, intent = _with_intent(engine, id_)
-            payment_intents.cancel_now(account, intent, body.get("reason", "automatic"))
-            return intent.as_json()
-        case ["refunds", id_, "succeed"]:
-            return refunds.succeed(engine.account, refunds.find(engine.account, id_)).as_json()
         case ["refunds", id_, "fail"]:
             reason = body.get("reason", "expired_or_canceled_card")
             return refunds.fail(engine.account, refunds.find(engine.account, id_), reason).as_json()
@@ -130,19 +120,9 @@ def _change_settings(standin: "StandIn", body: dict[str, Any]) -> dict[str, Any]
             setattr(standin, name, value)
         elif name in _BEHAVIOR_SETTINGS:
             setattr(standin.engine.behavior, name, value)
-        elif name in _RATE_LIMITS:
-            setattr(standin.engine.rate_limits, _RATE_LIMITS[name], value)
         else:
             raise invalid(f"Unknown setting: {name}", param=name)
     return {}
-
-
-def _new_payment_method(account: Account, body: dict[str, Any]) -> dict[str, Any]:
-    behaves_like = body.get("behaves_like", "pm_card_visa")
-    if behaves_like not in TEST_CARDS:
-        raise missing("test payment method", behaves_like, "behaves_like")
-    method = payment_methods.new(account, behaves_like, customer=body.get("customer"), id_=body.get("id"))
-    return method.as_json()
 
 
 def _with_intent(engine: StripeEngine, id_: str) -> tuple[Account, payment_intents.PaymentIntent]:

@@ -132,7 +132,6 @@ def _decline(
         charge = _new_charge(account, intent, method, key)
     if charge is not None:
         charge.pending, charge.declined = False, declines
-        method.used_up |= method.customer is None and account.behavior.declines_use_up_payment_methods
         account.emit("charge.failed", charge.as_json())
     details = _error_details(declines, charge, method)
     _require_payment_method(account, intent, {**details, "message": declines.message, "type": "card_error"}, charge)

@@ -33,7 +33,6 @@ from local.stripe_standin.account import API_VERSION, Account, Behavior, Ids, Sc
 from local.stripe_standin.errors import ApiError, invalid
 from local.stripe_standin.messages import Request, Response, Ticket
 from local.stripe_standin.permissions import ApiKeys
-from local.stripe_standin.rate_limits import RateLimits
 
 ACCOUNT_ID = "acct_standin"
 """The account of every API key that `assign_key` has not moved."""
@@ -91,7 +90,6 @@ class StripeEngine:
         self.api_keys = ApiKeys()
         self.schedule = Schedule()
         self.behavior = Behavior()
-        self.rate_limits = RateLimits(clock)
         self.accounts: dict[str, Account] = {}
         self.account = self._open(ACCOUNT_ID)
 
@@ -106,12 +104,11 @@ class StripeEngine:
         return identified, headers
 
     def begin(self, request: Request) -> Ticket | Response:
-        """Returns a ticket, or the response that ends the request: 401, 403, 429, 400, 409, or a replay."""
+        """Returns a ticket, or the response that ends the request: 401, 403, 400, 409, or a replay."""
         self.run_due()
         try:
             account = self._account_for(request)
             self.api_keys.check(request, account.id)
-            self._check_rate(account, request)
             self._check_version(request)
             replay = account.keys.begin(request, self._clock())
         except ApiError as error:
@@ -188,11 +185,6 @@ class StripeEngine:
             raise ApiError(401, "invalid_request_error", "Expired API Key provided.", code="api_key_expired")
         return self.accounts[account_id]
 
-    def _check_rate(self, account: Account, request: Request) -> None:
-        reason = self.rate_limits.reason_to_refuse(account.id, request)
-        if reason is not None:
-            raise RateLimited(reason)
-
     def _check_version(self, request: Request) -> None:
         if request.version is not None and not _VERSIONS.fullmatch(request.version):
             raise invalid(f"Invalid Stripe API version: {request.version}")
@@ -209,17 +201,7 @@ class StripeEngine:
         raise ApiError(404, "invalid_request_error", f"Unrecognized request URL ({request.method}: {request.path}).")
 
 
-class RateLimited(ApiError):
-    """429: too many requests within a second."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(429, "invalid_request_error", "Too many requests.", code="rate_limit")
-        self.reason = reason
-
-
 def _error(error: ApiError, request: Request) -> Response:
     log = f"https://dashboard.stripe.com/test/logs/{request.id}"
     headers = {"Stripe-Should-Retry": "true"} if error.status == 409 else {}
-    if isinstance(error, RateLimited):
-        headers["Stripe-Rate-Limited-Reason"] = error.reason
     return Response(error.status, {"error": {**error.body["error"], "request_log_url": log}}, headers)

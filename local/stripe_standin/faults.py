@@ -19,18 +19,8 @@ class Fault(StrEnum):
     """500 after a charge; the key replays the 500."""
     ERROR_500_LATER = "error_500_later"
     """500, and the request is executed `seconds` later; the key replays the 500."""
-    BAD_GATEWAY_502 = "bad_gateway_502"
     UNAVAILABLE_503 = "unavailable_503"
-    GATEWAY_TIMEOUT_504 = "gateway_timeout_504"
-    DEPENDENCY_FAILED_424 = "dependency_failed_424"
-    LOCK_TIMEOUT_429 = "lock_timeout_429"
-    """Another request has locked the object."""
     RATE_LIMIT_429 = "rate_limit_429"
-    RATE_LIMIT_400 = "rate_limit_400"
-    """A rate limit on one object, which Stripe reports with a 400."""
-    UNAUTHORIZED_401 = "unauthorized_401"
-    FORBIDDEN_403 = "forbidden_403"
-    """A restricted API key without this permission."""
     RESPONSE = "response"
     """The `status` and `error` of the rule."""
     DROP_BEFORE = "drop_before"
@@ -69,30 +59,18 @@ class ErrorResponse:
         return Response(self.status, ApiError(self.status, self.type, self.message, code=self.code).body, self.headers)
 
 
-_INVALID = "invalid_request_error"
 _NO_RETRY = {"Stripe-Should-Retry": "false"}
 _ERROR_RESPONSES: Mapping[Fault, ErrorResponse] = {
     Fault.ERROR_500_BEFORE: ErrorResponse(500, stored=True, headers=_NO_RETRY),
     Fault.ERROR_500_AFTER: ErrorResponse(500, stored=True, executed=Executed.NOW, headers=_NO_RETRY),
     Fault.ERROR_500_LATER: ErrorResponse(500, stored=True, executed=Executed.LATER, headers=_NO_RETRY),
-    Fault.BAD_GATEWAY_502: ErrorResponse(502, "Bad gateway."),
     Fault.UNAVAILABLE_503: ErrorResponse(503, "Stripe is unavailable."),
-    Fault.GATEWAY_TIMEOUT_504: ErrorResponse(504, "Gateway timeout."),
-    Fault.DEPENDENCY_FAILED_424: ErrorResponse(424, "A dependency external to Stripe failed."),
-    Fault.LOCK_TIMEOUT_429: ErrorResponse(
-        429,
-        "This object cannot be accessed right now because another API request or Stripe process is currently accessing "
-        "it.",
-        _INVALID,
-        "lock_timeout",
-    ),
     Fault.RATE_LIMIT_429: ErrorResponse(
-        429, "Too many requests.", _INVALID, "rate_limit", headers={"Stripe-Rate-Limited-Reason": "endpoint-rate"}
-    ),
-    Fault.RATE_LIMIT_400: ErrorResponse(400, "Too many requests for this object.", _INVALID, "rate_limit"),
-    Fault.UNAUTHORIZED_401: ErrorResponse(401, "Invalid API Key provided.", _INVALID),
-    Fault.FORBIDDEN_403: ErrorResponse(
-        403, "The provided key does not have the required permissions for this endpoint.", _INVALID
+        429,
+        "Too many requests.",
+        "invalid_request_error",
+        "rate_limit",
+        headers={"Stripe-Rate-Limited-Reason": "endpoint-rate"},
     ),
     Fault.RESPONSE: ErrorResponse(500),
 }

@@ -20,14 +20,6 @@ class Request:
     """The response's Request-Id."""
 
     @property
-    def endpoint(self) -> str:
-        """The method and the path, with * for an id: the unit of Stripe's endpoint rate limit."""
-        parts = self.path.strip("/").split("/")
-        # An id is the third part, and has a _; so has "payment_intents", the second part.
-        masked = ["*" if index == 2 and "_" in part else part for index, part in enumerate(parts)]
-        return f"{self.method} /{'/'.join(masked)}"
-
-    @property
     def is_of_a_page(self) -> bool:
         """Whether it has a publishable key, which anyone can read in a page."""
         return (self.api_key or "").startswith("pk_")

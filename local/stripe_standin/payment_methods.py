@@ -150,8 +150,8 @@ def detach(account: Account, request: Request, identifier: str) -> dict[str, Any
     return method.as_json()
 
 
-def new(account: Account, behaves_like: str, *, customer: str | None = None, id_: str | None = None) -> PaymentMethod:
-    method = PaymentMethod(id_ or account.ids.new("pm"), account.now, behaves_like, customer)
+def new(account: Account, behaves_like: str) -> PaymentMethod:
+    method = PaymentMethod(account.ids.new("pm"), account.now, behaves_like)
     account.payment_methods[method.id] = method
     return method
 
@@ -196,9 +196,9 @@ def check_usable(method: PaymentMethod, customer: str | None, payment_intent: di
 
 
 def customer_of(account: Account, parameters: Mapping[str, str]) -> str | None:
-    """The customer that a parameter names. There are no Customer objects (Behavior.customers_exist)."""
+    """The customer that a parameter names. There are no Customer objects."""
     customer = parameters.get("customer")
-    if customer is not None and not (account.behavior.customers_exist and customer.startswith("cus_")):
+    if customer is not None and not customer.startswith("cus_"):
         raise missing_parameter("customer", customer, "customer")
     return customer
 

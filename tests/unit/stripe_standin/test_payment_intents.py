@@ -19,14 +19,6 @@ def details(error: stripe.StripeError) -> Any:
     return error.error
 
 
-def test_create_moves_no_money(account: Account) -> None:
-    """The status is requires_payment_method; with a payment method, requires_confirmation."""
-    assert account.create().status == "requires_payment_method"
-    assert account.create(payment_method="pm_card_visa").status == "requires_confirmation"
-    assert account.charges == 0
-    assert account.event_types() == ["payment_intent.created"] * 2
-
-
 def test_confirm_charges_once(account: Account) -> None:
     """With the request's payment method, or the PaymentIntent's own; the ledger has the idempotency key."""
     first, second = account.create(), account.create(payment_method="pm_card_mastercard")
@@ -74,17 +66,6 @@ def test_a_decline_creates_a_failed_charge(account: Account) -> None:
     assert (failed["id"], failed["status"], account.charges) == (after.latest_charge, "failed", 0)
 
 
-def test_another_payment_method_pays_after_a_decline(account: Account) -> None:
-    """The same PaymentIntent succeeds with another charge; last_payment_error is null again."""
-    intent = account.create()
-    account.confirm_fails(intent.id, "pm_card_chargeDeclined")
-    declined = account.retrieve(intent.id)
-    paid = account.confirm(intent.id, "pm_card_visa")
-    assert (paid.status, paid.last_payment_error) == ("succeeded", None)
-    assert paid.latest_charge != declined.latest_charge
-    assert account.charges == 1
-
-
 def test_a_decline_clears_the_payment_method(account: Account) -> None:
     """A confirm without a payment method is refused, with the PaymentIntent in the error."""
     intent = account.create(payment_method="pm_card_chargeDeclined")
@@ -92,37 +73,6 @@ def test_a_decline_clears_the_payment_method(account: Account) -> None:
     error = account.confirm_fails(intent.id, None)
     assert (error.http_status, error.code) == (400, "payment_intent_unexpected_state")
     assert details(error).payment_intent.id == intent.id
-
-
-@pytest.mark.parametrize("status", ["succeeded", "canceled"])
-def test_a_final_payment_intent_is_neither_confirmed_nor_canceled(account: Account, status: str) -> None:
-    """400 payment_intent_unexpected_state, with the PaymentIntent in the error, stored under the key."""
-    intent = account.create()
-    if status == "succeeded":
-        account.confirm(intent.id)
-    else:
-        account.client.v1.payment_intents.cancel(intent.id)
-    charges = account.charges
-    for _ in range(2):
-        error = account.confirm_fails(intent.id, "pm_card_visa", "confirm-2")
-        assert (error.http_status, error.code) == (400, "payment_intent_unexpected_state")
-        assert details(error).payment_intent.status == status
-    assert account.admin.ledger().counts["replays"] == 1
-    with pytest.raises(stripe.InvalidRequestError) as refused:
-        account.client.v1.payment_intents.cancel(intent.id)
-    assert refused.value.code == "payment_intent_unexpected_state"
-    assert details(refused.value).payment_intent.status == status
-    assert account.charges == charges
-
-
-@pytest.mark.parametrize("reason", ["abandoned", "requested_by_customer", "duplicate", "fraudulent", None])
-def test_cancel_sets_the_reason_and_the_time(account: Account, reason: Any) -> None:
-    """The reason is null if the request has none."""
-    intent = account.create()
-    canceled = account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": reason} if reason else {})
-    assert (canceled.status, canceled.cancellation_reason) == ("canceled", reason)
-    assert canceled.canceled_at is not None
-    assert canceled.canceled_at >= canceled.created
 
 
 def test_an_unknown_cancellation_reason_is_refused(account: Account) -> None:
@@ -143,14 +93,6 @@ def test_too_many_confirms_cancel_the_payment_intent(account: Account) -> None:
     assert (error.http_status, error.code) == (400, "payment_intent_unexpected_state")
     assert details(error).payment_intent.status == "canceled"
     assert account.charges == 0
-
-
-def test_stripe_can_cancel_by_itself(account: Account) -> None:
-    """An admin call cancels; the event names no request."""
-    intent = account.create()
-    account.admin.cancel_by_stripe(intent.id)
-    assert account.retrieve(intent.id).cancellation_reason == "automatic"
-    assert account.admin.events()[-1]["request"] == {"id": None, "idempotency_key": None}
 
 
 @pytest.mark.parametrize("succeed", [True, False])
@@ -280,25 +222,6 @@ def test_a_charge_is_retrieved_listed_and_expanded(account: Account) -> None:
     assert isinstance(expanded.latest_charge, stripe.Charge)
     with pytest.raises(stripe.InvalidRequestError):
         account.client.v1.payment_intents.retrieve(intent.id, {"expand": ["amount"]})
-
-
-def test_the_list_filters_by_customer(account: Account) -> None:
-    """And by creation time."""
-    theirs = account.create(customer="cus_1")
-    account.create(customer="cus_2")
-    assert [each.id for each in account.client.v1.payment_intents.list({"customer": "cus_1"}).data] == [theirs.id]
-    later: Any = {"created": {"gt": theirs.created + 3600}}
-    assert account.client.v1.payment_intents.list(later).data == []
-
-
-def test_search_pages_to_the_end(account: Account) -> None:
-    """next_page leads through all results, each once, newest first."""
-    ids = [account.create().id for _ in range(5)]
-    account.create(metadata={"order_id": "ord_2"})
-    parameters: Any = {"query": "metadata['order_id']:'ord_1'", "limit": 2}
-    page = account.client.v1.payment_intents.search(parameters)
-    assert page.next_page is not None
-    assert [intent.id for intent in page.auto_paging_iter()] == ids[::-1]
 
 
 def test_search_refuses_what_it_cannot_parse(account: Account) -> None:

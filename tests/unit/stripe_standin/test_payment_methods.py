@@ -19,7 +19,7 @@ def test_each_use_of_a_test_card_creates_a_payment_method(account: Account) -> N
 
 def test_a_payment_method_without_a_customer_pays_once(account: Account) -> None:
     """The second payment gets 400 with Stripe's message; no money moves."""
-    method = account.admin.create_payment_method()
+    method = account.payment_method()
     first, second = account.create(), account.create()
     assert account.confirm(first.id, method).payment_method == method
     error = account.confirm_fails(second.id, method)
@@ -29,19 +29,10 @@ def test_a_payment_method_without_a_customer_pays_once(account: Account) -> None
     assert account.retrieve(second.id).status == "requires_payment_method"
 
 
-@pytest.mark.parametrize(("used_up", "status"), [(False, 402), (True, 400)])
-def test_whether_a_decline_uses_up_a_payment_method_is_a_setting(account: Account, used_up: bool, status: int) -> None:
-    """Stripe's documentation leaves it open, and reports differ: the second attempt gets 402, or 400."""
-    account.admin.settings(declines_use_up_payment_methods=used_up)
-    method = account.admin.create_payment_method("pm_card_chargeDeclined")
-    intent = account.create()
-    assert account.confirm_fails(intent.id, method).http_status == 402
-    assert account.confirm_fails(intent.id, method).http_status == status
-
-
 def test_a_payment_method_with_a_customer_is_reusable(account: Account) -> None:
     """For its own customer only: a PaymentIntent of another customer, or without one, is refused."""
-    method = account.admin.create_payment_method(customer="cus_1")
+    method = account.payment_method()
+    account.client.v1.payment_methods.attach(method, {"customer": "cus_1"})
     for _ in range(2):
         assert account.confirm(account.create(customer="cus_1").id, method).status == "succeeded"
     other = account.confirm_fails(account.create(customer="cus_2").id, method)
@@ -53,28 +44,18 @@ def test_a_payment_method_with_a_customer_is_reusable(account: Account) -> None:
     assert account.charges == 2
 
 
-def test_an_unknown_payment_method_is_refused(account: Account) -> None:
-    """400 resource_missing, param payment_method; the PaymentIntent does not change."""
-    intent = account.create()
-    error = account.confirm_fails(intent.id, "pm_unknown")
-    assert (error.http_status, error.code, getattr(error, "param", None)) == (400, "resource_missing", "payment_method")
-    assert account.retrieve(intent.id).status == "requires_payment_method"
-
-
 def test_a_payment_method_is_created_attached_and_detached(account: Account) -> None:
     """From a test token; a detached PaymentMethod cannot pay."""
-    methods = account.client.v1.payment_methods
-    card: Any = {"type": "card", "card": {"token": "tok_visa"}}
-    method = methods.create(card)
-    assert methods.attach(method.id, {"customer": "cus_1"}).customer == "cus_1"
-    assert methods.retrieve(method.id).customer == "cus_1"
-    assert methods.detach(method.id).customer is None
-    assert account.confirm_fails(account.create(customer="cus_1").id, method.id).http_status == 400
+    methods, method = account.client.v1.payment_methods, account.payment_method()
+    assert methods.attach(method, {"customer": "cus_1"}).customer == "cus_1"
+    assert methods.retrieve(method).customer == "cus_1"
+    assert methods.detach(method).customer is None
+    assert account.confirm_fails(account.create(customer="cus_1").id, method).http_status == 400
 
 
 def test_a_used_payment_method_cannot_be_attached(account: Account) -> None:
     """Nor can a test card that declines, except pm_card_chargeCustomerFail."""
-    method = account.admin.create_payment_method()
+    method = account.payment_method()
     account.confirm(account.create().id, method)
     attach: Any = account.client.v1.payment_methods.attach
     with pytest.raises(stripe.InvalidRequestError):
@@ -82,13 +63,3 @@ def test_a_used_payment_method_cannot_be_attached(account: Account) -> None:
     with pytest.raises(stripe.CardError):
         attach("pm_card_chargeDeclined", {"customer": "cus_1"})
     assert attach("pm_card_chargeCustomerFail", {"customer": "cus_1"}).customer == "cus_1"
-
-
-def test_an_unknown_customer_is_refused(account: Account) -> None:
-    """An id without cus_ always; every id if the setting customers_exist is off."""
-    with pytest.raises(stripe.InvalidRequestError) as refused:
-        account.create(customer="unknown")
-    assert (refused.value.code, refused.value.param) == ("resource_missing", "customer")
-    account.admin.settings(customers_exist=False)
-    with pytest.raises(stripe.InvalidRequestError):
-        account.create(customer="cus_1")

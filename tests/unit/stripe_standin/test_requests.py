@@ -65,7 +65,7 @@ def test_unknown_parameters_are_refused(account: Account) -> None:
     """400 parameter_unknown, on every endpoint."""
     intent = account.pay()
     refund = account.client.v1.refunds.create({"payment_intent": intent.id})
-    method = account.admin.create_payment_method()
+    method = account.payment_method()
     dispute = account.admin.open_dispute(account.pay().id)
     event = account.admin.events()[0]["id"]
     posts = ["payment_intents", f"payment_intents/{intent.id}/confirm", f"payment_intents/{intent.id}/cancel"]
@@ -96,15 +96,6 @@ def test_accounts_are_isolated(account: Account) -> None:
     assert account.retrieve(intent.id).id == intent.id
 
 
-def test_the_ledger_covers_all_accounts(account: Account) -> None:
-    """Each charge names its account."""
-    account.pay()
-    account.admin.assign_api_key("sk_test_other", "acct_other")
-    account.client = account.client_with("sk_test_other")
-    account.pay()
-    assert [charge.account for charge in account.admin.ledger().charges] == ["acct_standin", "acct_other"]
-
-
 def test_an_api_key_can_be_reassigned(account: Account) -> None:
     """To another account, to none (401), and back: a wrong or expired secret for a while."""
     intent = account.create()
@@ -124,42 +115,6 @@ def test_idempotency_keys_can_be_deleted(account: Account) -> None:
     assert account.create("key-2").id == second.id
     assert account.admin.delete_keys() == 2
     assert account.create("key-2").id != second.id
-
-
-def test_the_endpoint_rate_limit_applies_to_one_endpoint(account: Account) -> None:
-    """429 with the reason, not stored under the key; other endpoints are not limited."""
-    account.stop_clock()
-    account.admin.settings(endpoint_rate_limit=2)
-    responses = [post(account, "payment_intents", CREATE, Idempotency_Key=f"key-{n}") for n in range(3)]
-    assert [response.status_code for response in responses] == [200, 200, 429]
-    assert responses[-1].headers["Stripe-Rate-Limited-Reason"] == "endpoint-rate"
-    assert responses[-1].json()["error"]["code"] == "rate_limit"
-    intent = responses[0].json()["id"]
-    confirmed = post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"})
-    assert confirmed.status_code == 200
-    account.admin.advance_clock(2)
-    assert post(account, "payment_intents", CREATE, Idempotency_Key="key-2").status_code == 200
-
-
-def test_all_confirms_share_one_endpoint_rate_limit(account: Account) -> None:
-    """Whatever PaymentIntent the path names."""
-    intents = [account.create().id for _ in range(2)]
-    account.stop_clock()
-    account.admin.settings(endpoint_rate_limit=1)
-    statuses = [
-        post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"}).status_code
-        for intent in intents
-    ]
-    assert statuses == [200, 429]
-
-
-def test_the_account_rate_limit_counts_all_endpoints(account: Account) -> None:
-    """429 with the reason global-rate."""
-    account.stop_clock()
-    account.admin.settings(account_rate_limit=1)
-    intent = post(account, "payment_intents", CREATE).json()["id"]
-    refused = post(account, f"payment_intents/{intent}/confirm", {"payment_method": "pm_card_visa"})
-    assert (refused.status_code, refused.headers["Stripe-Rate-Limited-Reason"]) == (429, "global-rate")
 
 
 def test_an_unknown_setting_is_refused(account: Account) -> None:
