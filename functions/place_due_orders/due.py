@@ -13,10 +13,10 @@ from functools import partial
 from itertools import batched
 
 from aws_lambda_powertools import Logger
-from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.orders.schema import new_order_item
 from onecharge.runtime.alarms import Cause
+from onecharge.runtime.aws import is_outage
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel
 from place_due_orders.documents import (
@@ -79,7 +79,7 @@ class DueRun:
     """Orders several documents in parallel."""
 
     def place_orders(self) -> None:
-        """Order what is due. The next run retries what fails."""
+        """Order what is due. The next run retries what fails. Raises botocore's errors: the run has failed."""
         today = self.clock().date()
         try:
             for due_date in days_ordered(today):
@@ -92,9 +92,6 @@ class DueRun:
         except _OutOfTime:
             self.count("DueRunUnfinished")
             self.logger.warning("out of time: the next run continues", extra={"today": today.isoformat()})
-        except (BotoCoreError, ClientError) as error:
-            self.count("DueRunInterrupted")
-            self.logger.warning("interrupted: the next run continues", extra={"error": type(error).__name__})
 
     def _not_done(self, due_date: str) -> Iterator[Item]:
         after = None
@@ -114,14 +111,12 @@ class DueRun:
         """Order one document. Its failure does not block the others."""
         try:
             self._order(item, due_date)
-        except (BotoCoreError, ClientError) as error:
+        except Exception as error:
             self.count("DueDocumentFailed")
-            self.logger.warning(
-                "document failed: the next run retries it",
-                extra={"due_date": due_date, "error": type(error).__name__},
-            )
-        except Exception:
-            self.count("DueDocumentFailed")
+            if is_outage(error):
+                about = {"due_date": due_date, "error": type(error).__name__}
+                self.logger.warning("document failed: the next run retries it", extra=about)
+                return
             self.count(Alarm(Cause.UNEXPECTED_ERROR))
             self.logger.exception(
                 "document failed unexpectedly: the next run retries it",

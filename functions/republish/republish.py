@@ -12,12 +12,11 @@ from itertools import batched
 from typing import ClassVar
 
 from aws_lambda_powertools import Logger
-from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.events import Event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
-from onecharge.runtime.dynamodb import ALL_SHARDS, ReadsThrottled
+from onecharge.runtime.dynamodb import ALL_SHARDS
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel
 from onecharge.runtime.topics import ENTRIES_MAX, Topic
@@ -73,6 +72,8 @@ class Republisher:
     def run(self, has_time: Callable[[], bool]) -> None:
         """Continue from the checkpoint. After a failure the next run continues from the last that was written.
 
+        Raises TransientPublishFailure, ReadsThrottled, and botocore's errors: two failed runs in a row are an alarm.
+
         Args:
             has_time: whether there is enough for another page.
         """
@@ -84,9 +85,6 @@ class Republisher:
         except ConcurrentRun:
             self.count("ConcurrentRun")
             self.logger.info("another run continues")
-        except (TransientPublishFailure, ReadsThrottled, BotoCoreError, ClientError) as error:
-            self.count("RepublishInterrupted")
-            self.logger.warning("interrupted: the next run continues", extra={"error": type(error).__name__})
 
     def _present_round(self) -> RepublishCheckpoint:
         now = int(self.clock())

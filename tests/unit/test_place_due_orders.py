@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.orders.ids import order_id_of
@@ -385,14 +386,19 @@ def test_a_document_changed_meanwhile_is_not_marked(calendar: Calendar) -> None:
     assert calendar.states() == {"DUE": 1}
 
 
-def test_an_unexpected_failure_blocks_no_other(calendar: Calendar) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("unforeseen"), ClientError({"Error": {"Code": "AccessDeniedException"}}, "TransactWriteItems")],
+    ids=["our code", "a missing right"],
+)
+def test_an_unexpected_failure_blocks_no_other(calendar: Calendar, error: Exception) -> None:
     """It stays DUE, with an alarm, and the next run tries again."""
     three_documents(calendar)
 
     def fail(number: int, where: str) -> None:
         if where == "dynamodb TransactWriteItems":
             calendar.io.at = lambda number, where: None
-            raise RuntimeError("unforeseen")
+            raise error
 
     calendar.io.at = fail
     calendar.run()
@@ -402,12 +408,12 @@ def test_an_unexpected_failure_blocks_no_other(calendar: Calendar) -> None:
     assert calendar.ordered() == ONCE_EACH
 
 
-def test_an_unavailable_table_ends_the_run(calendar: Calendar) -> None:
-    """The next run continues."""
+def test_an_unavailable_table_fails_the_run(calendar: Calendar) -> None:
+    """The next run continues. If all fail, as when a right is missing, the function's errors are the alarm."""
     calendar.enter()
     calendar.io.faults = lambda where, kinds: "throttled" if where == "dynamodb Query" else None
-    calendar.run()
-    assert calendar.counted == ["DueRunInterrupted"]
+    with pytest.raises(ClientError):
+        calendar.run()
     calendar.io.faults = lambda where, kinds: None
     calendar.run()
     assert calendar.states() == {"ORDERED": 1}
