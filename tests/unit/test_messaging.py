@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.events import OrderPlacedEvent
+from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
 from republish.waiting import FIRST_WAIT_SECONDS
+from testing.fake_sns import FakeSns
 from testing.harness import Sample, load_intrinsics
 from testing.silent import SILENT
 
@@ -66,6 +67,17 @@ def test_standard_is_the_default() -> None:
     assert TEMPLATE["Parameters"]["Messaging"]["Default"] == "standard"
 
 
+KEPT_TOGETHER_BY = ("MessageGroupId", "MessageDeduplicationId")
+
+
+def sent(event: Event, arn: str) -> dict[str, Any]:
+    """The entry that the event is published as."""
+    sns = FakeSns()
+    Topic(sns, arn, SILENT, SILENT).publish([event])  # type: ignore[arg-type]  # The one method.
+    [(_, entry)] = sns.sent
+    return entry
+
+
 @pytest.mark.parametrize(
     ("arn", "fifo"),
     [
@@ -78,15 +90,13 @@ def test_a_message_group_is_an_order_and_a_deduplication_id_an_event(
 ) -> None:
     """On a FIFO topic; a standard topic gets neither."""
     event = OrderPlacedEvent.model_validate_json(sample("charge_order/order_placed")["Records"][0]["body"])
-    sent: list[dict[str, Any]] = []
-
-    class Sns:
-        def publish_batch(self, **request: Any) -> dict[str, Any]:
-            sent.extend(request["PublishBatchRequestEntries"])
-            return {"Successful": [], "Failed": []}
-
-    Topic(Sns(), arn, SILENT, SILENT).publish([event])  # type: ignore[arg-type]  # The one method.
     expected = {name: value.format(order=event.data.order_id, event=event.id) for name, value in fifo.items()}
-    assert [
-        {name: entry[name] for name in entry if name.startswith("MessageG") or "Dedup" in name} for entry in sent
-    ] == [expected]
+    assert {name: value for name, value in sent(event, arn).items() if name in KEPT_TOGETHER_BY} == expected
+
+
+def test_a_cancellation_does_not_wait_for_a_charge_that_backs_off(sample: Sample) -> None:
+    """It has a group of its own: in the order's, it would come only after the charge that it is to prevent."""
+    placed = OrderPlacedEvent.model_validate_json(sample("charge_order/order_placed")["Records"][0]["body"])
+    cancel = CancelRequestedEvent.of(placed.data, correlation_id="c")
+    groups = {sent(event, "arn:aws:sns:us-east-1:1:orders.fifo")["MessageGroupId"] for event in (placed, cancel)}
+    assert len(groups) == 2

@@ -158,6 +158,11 @@ class CloudEvent[Data: OrderFact](BaseModel):
         """The fields of a log line about it."""
         return {"order_id": self.subject, "attempt": self.data.attempt, "correlation_id": self.correlationid}
 
+    @property
+    def message_group(self) -> str:
+        """With FIFO: what is delivered in sequence."""
+        return self.subject
+
 
 Event = CloudEvent[Any]
 """Any event of either service."""
@@ -201,6 +206,11 @@ class CancelRequestedEvent(OrderServiceEvent[CancelRequested]):
     """`onecharge.order.cancel_requested`."""
 
     type: Literal[EventType.CANCEL_REQUESTED] = EventType.CANCEL_REQUESTED
+
+    @property
+    def message_group(self) -> str:
+        """Its own: it overtakes a charge that backs off, as in an outage, and prevents it."""
+        return f"{self.subject}:cancel"
 
     @classmethod
     def of(cls, order: OrderPlaced, *, correlation_id: str) -> Self:

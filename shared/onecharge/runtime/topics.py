@@ -62,7 +62,7 @@ class Topic:
             "MessageAttributes": {EVENT_TYPE_ATTRIBUTE: {"DataType": "String", "StringValue": event.type}},
         }
         if self.arn.endswith(".fifo"):  # Only the name of a FIFO topic ends with it.
-            entry |= {"MessageGroupId": event.subject, "MessageDeduplicationId": event.id}
+            entry |= {"MessageGroupId": event.message_group, "MessageDeduplicationId": event.id}
         return entry
 
     def _log(self, event: Event) -> None:
