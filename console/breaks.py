@@ -18,6 +18,7 @@ from uuid import uuid4
 import requests
 
 from local.observe import messages_in
+from local.price_list import sold
 from local.stack import Stack as LocalStack
 from local.stripe_standin.faults import Fault
 from onecharge.orders.ids import order_id_of
@@ -34,7 +35,6 @@ AGED_HOURS = 25
 _PATIENCE_SECONDS = 20
 _CONFIRM = "/v1/payment_intents/*/confirm"
 _CUSTOMER = "cus_console"
-_SKUS = ("mug", "shirt")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,8 @@ class LocalBreaks:
 
     def _place(self, key: str) -> None:
         """As a customer does, over HTTP."""
-        body = {"currency": "eur", "payment_method": "pm_card_visa", "items": [{"sku": "mug", "quantity": 2}]}
+        sku, currency, _ = sold()
+        body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 2}]}
         headers = {"Authorization": f"Bearer {self.stack.issuer.token(_CUSTOMER)}", "Idempotency-Key": key}
         try:
             response = requests.post(f"{self.stack.api_url}/orders", json=body, headers=headers, timeout=60)
@@ -243,7 +244,7 @@ def _nothing(_: LocalBreaks, order_id: str) -> None:
 
 _DO = LocalBreaks
 BREAKS: Sequence[Break] = (
-    Break("place", "Place an order", "Places an order of two mugs, and breaks nothing.", _DO.place),
+    Break("place", "Place an order", "Places an order of two pieces, and breaks nothing.", _DO.place),
     Break(
         "five",
         "Deliver it five more times",

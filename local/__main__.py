@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from local.given_stripe import GivenStripe
+from local.price_list import sold
 from local.processes import StartupError, free_port, running, tail
 from local.samples import write_environment
 from local.stack import PROJECT, Stack, published, running_stack
@@ -26,8 +27,8 @@ _CONSOLE_SECONDS = 60
 _EXAMPLE = """\
 TOKEN=$(.venv/bin/python -m local.token cus_1 --stack {stack_json})
 curl -i '{api_url}/orders' -H "Authorization: Bearer $TOKEN" -H 'Idempotency-Key: my-first-order' \\
-  -d '{{"currency": "eur", "payment_method": "pm_card_visa",
-       "items": [{{"sku": "mug", "quantity": 2}}]}}'"""
+  -d '{{"currency": "{currency}", "payment_method": "pm_card_visa",
+       "items": [{{"sku": "{sku}", "quantity": 2}}]}}'"""
 
 
 def serve(work_dir: Path, host: str, console: Console) -> int:
@@ -51,7 +52,9 @@ def serve(work_dir: Path, host: str, console: Console) -> int:
             console.print(f"Order and pay, as a customer: {stack.page_url}")
             console.print("Everything's address:")
             console.print(f"{stack_json}\n", markup=False, highlight=False, soft_wrap=True)
-            example = _EXAMPLE.format(api_url=stack.api_url, stack_json=shlex.quote(str(stack_json)))
+            example = _EXAMPLE.format(
+                api_url=stack.api_url, stack_json=shlex.quote(str(stack_json)), **sold()._asdict()
+            )
             console.print(example, markup=False, highlight=False, soft_wrap=True)
             console.print(
                 "\nThen `.venv/bin/python -m ops explain ORDER_ID` says what happened to it. Ctrl-C stops it."

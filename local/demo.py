@@ -94,7 +94,7 @@ _WORTH_A_LOOK: dict[str, Callable[[PlannedOrder], bool]] = {
     "Stripe's response was lost after the charge": lambda order: order.fault is Fault.DROP_AFTER,
     "declined, then paid with another card": lambda order: order.follow_up is FollowUp.ANOTHER_CARD,
     "paid after 3-D Secure": lambda order: order.follow_up is FollowUp.AT_THE_BANK,
-    "half of it was refunded": lambda order: order.follow_up is FollowUp.REFUND,
+    "one piece of it was refunded": lambda order: order.follow_up is FollowUp.REFUND,
     "canceled": lambda order: order.follow_up is FollowUp.CANCEL,
 }
 

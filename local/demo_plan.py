@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from local.stack import PROJECT
+from local.price_list import sold
 from local.stripe_standin.faults import Fault
 
-CURRENCY = "EUR"
-_PRICES = json.loads((PROJECT / "functions/orders_api/prices.json").read_text())
 _CARDS = ("pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_mastercard", "pm_card_amex")
 _DECLINED_CARDS = (
     "pm_card_visa_chargeDeclined",
@@ -44,7 +42,7 @@ class FollowUp(StrEnum):
     CANCEL = "cancel"
     """Cancels the order."""
     REFUND = "refund"
-    """Requests a refund of half of it, twice with the same key."""
+    """Requests a refund of one piece, twice with the same key."""
 
 
 class Channel(StrEnum):
@@ -81,11 +79,11 @@ class PlannedOrder:
     @property
     def refunded_minor(self) -> int:
         """How much of it goes back to the customer."""
-        return self.amount_minor // 2 if self.follow_up is FollowUp.REFUND else 0
+        return sold().unit_amount if self.follow_up is FollowUp.REFUND else 0
 
     @property
     def amount_minor(self) -> int:
-        return sum(item["quantity"] * _PRICES[item["sku"]][CURRENCY] for item in self.body["items"])
+        return sum(item["quantity"] * sold().unit_amount for item in self.body["items"])
 
 
 @dataclass(frozen=True)
@@ -169,18 +167,11 @@ def _order(
             payment_method = chance.choice(_DECLINED_CARDS)
         case Expected.REQUIRES_ACTION:
             payment_method = "pm_card_threeDSecure2Required"
-    # Every amount is another one, so that a fault can be ordered for one order alone.
-    items = [{"sku": "postcard", "quantity": 1 + index}]
-    if chance.random() < 0.5:
-        items.append({"sku": "poster", "quantity": 1})
     return PlannedOrder(
         customer_id=f"cus_demo_{chance.randint(1, 20)}",
         idempotency_key=f"demo-{seed}-{index}",
-        body={
-            "currency": CURRENCY,
-            "payment_method": payment_method,
-            "items": items,
-        },
+        # Every amount is another one, so that a fault can be ordered for one order alone.
+        body=_body(payment_method=payment_method, quantity=2 + index),
         expected=expected,
         fault=fault,
         client_retries=chance.choice((0, 0, 1, 2)),
@@ -193,17 +184,17 @@ def _channels(chance: random.Random, deliveries: int) -> tuple[Channel, ...]:
     return tuple(chance.choice((Channel.TOPIC, Channel.QUEUE)) for _ in range(deliveries))
 
 
+def _body(*, payment_method: str = "pm_card_visa", currency: str = "", quantity: float = 1) -> dict[str, Any]:
+    items = [{"sku": sold().sku, "quantity": quantity}]
+    return {"currency": currency or sold().currency, "payment_method": payment_method, "items": items}
+
+
 def _malformed() -> tuple[tuple[dict[str, str], str], ...]:
     """Requests that the API has to refuse with 4xx: headers and body."""
     key = {"Idempotency-Key": "demo-malformed"}
-    good = '{"currency": "%s", "payment_method": "%s", "items": [{"sku": "mug", "quantity": %s}]}'
-    return (
-        (key, "{"),
-        ({}, good % ("eur", "pm_card_visa", "1")),
-        (key, good % ("xxx", "pm_card_visa", "1")),
-        (key, good % ("eur", "pm_card_visa", "0")),
-        (key, good % ("eur", "pm_card_visa", "-1")),
-        (key, good % ("eur", "pm_card_visa", "10.5")),
-        (key, good % ("eur", "pm_card_visa", "1" + "0" * 30)),
-        (key, good % ("eur", "4242424242424242", "1")),
+    bad = (
+        _body(currency="xxx"),
+        *(_body(quantity=quantity) for quantity in (0, -1, 10.5, 10**30)),
+        _body(payment_method="4242424242424242"),
     )
+    return ((key, "{"), ({}, json.dumps(_body())), *((key, json.dumps(body)) for body in bad))

@@ -9,9 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from local.demo_plan import CURRENCY, Expected, FollowUp, PlannedOrder
+from local.demo_plan import Expected, FollowUp, PlannedOrder
 from local.demo_traffic import Traffic
+from local.price_list import sold
 from local.stripe_standin.admin import Ledger, LedgerCharge
+from local.stripe_standin.amounts import display
 
 _KILLED = "killing worker"
 """What the emulator logs when a function reaches its timeout."""
@@ -70,7 +72,7 @@ def judge(orders: Mapping[str, PlannedOrder], ledger: Ledger) -> Verdict:
     payable = [order_id for order_id, order in orders.items() if order.pays]
     right = {
         order_id: [(each.amount_minor, each.currency) for each in charges[order_id]]
-        == [(orders[order_id].amount_minor, CURRENCY)]
+        == [(orders[order_id].amount_minor, sold().currency)]
         for order_id in payable
     }
 
@@ -161,6 +163,7 @@ def count(traffic: Traffic, dead: Sequence[Mapping[str, Any]], *, is_idle: bool,
 
 def show(report: Report, console: Console) -> None:
     """Print the figures as a table, and the ids of the orders that went wrong."""
+    currency = sold().currency
     table = Table(title=f"onecharge demo, seed {report.seed}, {report.seconds:.0f} s", title_justify="left")
     table.add_column("what happened")
     table.add_column("how often", justify="right")
@@ -169,7 +172,7 @@ def show(report: Report, console: Console) -> None:
         for each in section:
             mark = "" if each.is_right is None else "[green]✓[/]" if each.is_right else "[bold red]✗[/]"
             is_money = each.name.startswith("amount_")
-            figure = f"{each.figure / 100:,.2f} {CURRENCY}" if is_money else str(each.figure)
+            figure = f"{display(each.figure, currency.lower())} {currency}" if is_money else str(each.figure)
             table.add_row(each.what, figure, mark)
         table.add_section()
     console.print(table)

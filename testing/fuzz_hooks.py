@@ -12,6 +12,7 @@ from typing import Any
 import schemathesis
 
 _ORDER_IDS = itertools.cycle(os.environ["FUZZ_ORDER_IDS"].split(","))
+_SKU, _CURRENCY = os.environ["FUZZ_SKU"], os.environ["FUZZ_CURRENCY"]
 _CARDS = itertools.cycle(
     ("pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required")
 )
@@ -29,8 +30,8 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
         case.body = {**case.body, "payment_method": next(_CARDS)}
         if "items" in case.body:
             # OpenAPI does not know what is for sale, nor what it costs.
-            case.body = {name: value for name, value in case.body.items() if name != "amount"} | {"currency": "EUR"}
+            case.body = {name: value for name, value in case.body.items() if name != "amount"} | {"currency": _CURRENCY}
             for item in case.body["items"] if isinstance(case.body["items"], list) else ():
                 if isinstance(item, dict) and isinstance(item.get("sku"), str):
-                    item["sku"] = "mug"
+                    item["sku"] = _SKU
         case.headers["Idempotency-Key"] = f"{number}{case.headers.get('Idempotency-Key') or ''}"

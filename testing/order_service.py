@@ -17,8 +17,8 @@ from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.http_api import Problem
 from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
-from orders_api.prices import price_of
 from testing.harness import Log, create_table
+from testing.prices import price_of
 from update_order.orders import update_order
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)

@@ -17,9 +17,10 @@ from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.http_api import COMMON_PROBLEMS, ProblemDetails
 from orders_api.app import ROUTES, orders_resolver
 from orders_api.http import Dependencies
-from orders_api.prices import PRICES, price_of
+from orders_api.prices import price_of
 from orders_api.refund_store import OrderRefundStore
 from testing.harness import LambdaContext, Log, Sample, create_table
+from testing.prices import PRICES
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 

@@ -12,9 +12,14 @@ import requests
 from local.demo import drain
 from local.issuer import REFUND_SCOPE
 from local.observe import log_events
+from local.price_list import sold
 from local.stack import Stack
 from local.stripe_standin.admin import LedgerCharge
 
+SKU, CURRENCY, PRICE = sold()
+"""What is ordered of the shipped price list, and what one piece costs."""
+AMOUNT = 2 * PRICE
+"""What `Shop.order` costs."""
 DECLINED_CARD = "pm_card_visa_chargeDeclinedInsufficientFunds"
 THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
 # A delivery whose function has timed out comes back after the visibility timeout, 180 s at most: even then, on a busy
@@ -82,9 +87,9 @@ class Shop:
 
     def order(self, key: str | None = None, **changes: Any) -> requests.Response:
         body = {
-            "currency": "eur",
+            "currency": CURRENCY,
             "payment_method": "pm_card_visa",
-            "items": [{"sku": "mug", "quantity": 2}],
+            "items": [{"sku": SKU, "quantity": 2}],
             **changes,
         }
         return self.send(body, key or str(uuid4()))

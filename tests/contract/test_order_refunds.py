@@ -24,12 +24,12 @@ from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import shard_of, to_item
 from onecharge.runtime.http_api import Problem
 from orders_api.http import Dependencies
-from orders_api.prices import price_of
 from orders_api.refund_order import RefundRequest, request_refund
 from orders_api.refund_store import OrderRefundStore
 from republish.waiting import waiting_refunds
 from testing.harness import Log, create_table
 from testing.order_service import NOW, Shop, refused
+from testing.prices import price_of
 from testing.silent import SILENT
 from tests.contract.conftest import Endpoint
 from update_order.refunds import NoSuchRefund, RefundConflict, update_refund

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from testing.harness import PROJECT
 from testing.openapi import DOCUMENT
-from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop
+from testing.shop import CURRENCY, DECLINED_CARD, SKU, THREE_D_SECURE_CARD, Shop
 
 _EXAMPLES_PER_OPERATION = 40
 _CHECKS = (
@@ -41,7 +41,7 @@ def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -
         cwd=tmp_path,
         env=os.environ
         | {"SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(PROJECT / "testing")}
-        | {"FUZZ_ORDER_IDS": ",".join(placed)},
+        | {"FUZZ_ORDER_IDS": ",".join(placed), "FUZZ_SKU": SKU, "FUZZ_CURRENCY": CURRENCY},
         capture_output=True,
         text=True,
         timeout=900,

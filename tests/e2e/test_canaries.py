@@ -19,7 +19,7 @@ from local.observe import log_events, wait_until_idle
 from local.stack import Stack
 from local.stripe_standin.webhook_endpoints import signature
 from testing.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, TOKEN, Canary, found_in
-from testing.shop import PATIENCE_SECONDS, THREE_D_SECURE_CARD, Shop
+from testing.shop import CURRENCY, PATIENCE_SECONDS, SKU, THREE_D_SECURE_CARD, Shop
 from testing.stacks import on_drilled
 
 pytestmark = on_drilled
@@ -45,7 +45,7 @@ class Feeder:
 
     def over_http(self) -> None:
         """In each part of a request, to each route, with a token and without one."""
-        order = {"currency": "eur", "payment_method": "pm_card_visa", "items": [_line("mug")]}
+        order = {"currency": CURRENCY, "payment_method": "pm_card_visa", "items": [_line(SKU)]}
         placed = self.shop.order()
         assert placed.status_code == 202, placed.text
         order_id = str(placed.json()["order_id"])

@@ -14,7 +14,7 @@ from local.demo import drain
 from local.emulator import CREDENTIALS
 from local.stack import Stack
 from testing.harness import PROJECT
-from testing.shop import forget_dead_letters
+from testing.shop import PRICE, forget_dead_letters
 from testing.stacks import own_stack
 
 pytestmark = own_stack
@@ -107,9 +107,9 @@ def test_a_deployment_that_works_passes_its_check(stack: Stack, environment: dic
     failed = [each for each in found["checks"] if not each["is_well"] and each["what"] != "no alarm is on"]
     assert failed == [], done.stderr
     [charge] = stack.stripe.ledger().charges_of(found["order_id"])
-    assert charge.amount_minor == 1250
+    assert charge.amount_minor == PRICE
     refunds = [each for each in stack.stripe.ledger().refunds if each["payment_intent"] == charge.payment_intent_id]
-    assert [each["amount"] for each in refunds] == [1250]
+    assert [each["amount"] for each in refunds] == [PRICE]
 
 
 def test_a_check_says_what_does_not_work(stack: Stack, environment: dict[str, str]) -> None:

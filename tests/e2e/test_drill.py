@@ -18,7 +18,7 @@ from local.stripe_standin.faults import Fault
 from testing.alarms import Alarms
 from testing.harness import PROJECT
 from testing.runbook import command_of, run_printed
-from testing.shop import PATIENCE_SECONDS, Shop, eventually
+from testing.shop import PATIENCE_SECONDS, PRICE, SKU, Shop, eventually
 from testing.stacks import on_drilled
 
 pytestmark = on_drilled
@@ -167,8 +167,8 @@ def test_a_job_that_did_not_run(drill: Drill, stack: Stack, alarm: str, function
 def test_an_order_that_waits_for_a_person(drill: Drill, shop: Shop, stack: Stack) -> None:
     """Stripe has refused it for an hour, and does not any more: the person lets it be charged again, once."""
     error = {"type": "invalid_request_error", "message": "Received unknown parameter", "code": "parameter_unknown"}
-    shop.stripe.add_fault(Fault.RESPONSE, {"amount": "3750"}, times=None, status=400, error=error)
-    order_id = shop.order(items=[{"sku": "mug", "quantity": 3}]).json()["order_id"]
+    shop.stripe.add_fault(Fault.RESPONSE, {"amount": str(3 * PRICE)}, times=None, status=400, error=error)
+    order_id = shop.order(items=[{"sku": SKU, "quantity": 3}]).json()["order_id"]
     assert drill.goes_off("RequestRefused", "ReleaseIsWrong")
     stack.aws.client("dynamodb").update_item(
         TableName=stack.charges_table,

@@ -16,6 +16,7 @@ import pytest
 import requests
 
 from local.issuer import Issuer
+from local.price_list import sold
 from local.stripe_standin.admin import StandInAdmin
 from local.stripe_standin.server import StandIn, running_standin
 from testing.harness import PROJECT
@@ -78,10 +79,10 @@ def token_for(customer: str, stack: dict[str, str]) -> str:
     return Issuer(stack["jwt_issuer"], stack["jwt_audience"], Path(stack["jwt_key_file"])).token(customer)
 
 
-def pay_for_a_mug(stack: dict[str, str], stripe: StandIn) -> None:
+def pay_for_an_order(stack: dict[str, str], stripe: StandIn) -> None:
     """An order placed there is charged at that Stripe."""
-    body = {"currency": "eur", "payment_method": "pm_card_visa"}
-    body |= {"items": [{"sku": "mug", "quantity": 1}]}  # type: ignore[dict-item]
+    sku, currency, _ = sold()
+    body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 1}]}
     headers = {"Idempotency-Key": "k", "Authorization": f"Bearer {token_for('c', stack)}"}
     order = requests.post(f"{stack['api_url']}/orders", json=body, headers=headers, timeout=90).json()
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -143,7 +144,7 @@ def test_the_stack_comes_up_and_goes_away(tmp_path: Path) -> None:
         stack = addresses(local, tmp_path / "stack.json")
         assert stack.keys() >= PROMISED
         assert stack["stripe_api_base"] == stripe.base_url
-        pay_for_a_mug(stack, stripe)
+        pay_for_an_order(stack, stripe)
         output = ended_by(signal.SIGINT, local, tmp_path)
     assert "\x1b[" not in output
 
@@ -162,7 +163,7 @@ def test_any_stripe_will_do(tmp_path: Path) -> None:
         }
         with running_local(tmp_path, **given) as local:
             stack = addresses(local, tmp_path / "stack.json")
-            pay_for_a_mug(stack, stripe)
+            pay_for_an_order(stack, stripe)
             output = ended_by(signal.SIGTERM, local, tmp_path)
     assert "Traceback" not in output
     assert "stripe listen" in output

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from local.stack import Stack
 from onecharge.runtime.dynamodb import shard_of
-from testing.shop import Shop, eventually, orders_unpublished
+from testing.shop import AMOUNT, Shop, eventually, orders_unpublished
 from testing.stacks import on_both, own_stack
 
 pytestmark = own_stack
@@ -49,7 +49,7 @@ def test_an_order_that_was_never_published_is_charged(shop: Shop, stack: Stack) 
         assert shop.decided_status(order_id) == "PAID"
     republish(stack)
     assert eventually(lambda: lines(shop, "duplicate ignored: the attempt has ended", order_id), bool)
-    assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500]
+    assert [charge.amount_minor for charge in shop.charges(order_id)] == [AMOUNT]
 
 
 def test_an_outcome_that_was_never_published_moves_the_order(shop: Shop, stack: Stack) -> None:

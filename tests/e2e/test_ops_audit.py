@@ -10,7 +10,7 @@ from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from testing.ops_command import Operator
-from testing.shop import DECLINED_CARD, Shop, eventually
+from testing.shop import AMOUNT, CURRENCY, DECLINED_CARD, PRICE, Shop, eventually
 
 
 def audit(operator: Operator) -> Mapping[str, Any]:
@@ -40,19 +40,19 @@ def test_faults_leave_no_difference_and_tampering_does(shop: Shop, stack: Stack,
     paid = [str(shop.order().json()["order_id"]) for _ in range(4)]
     assert [shop.decided_status(order_id) for order_id in paid] == ["PAID"] * 4
     declined = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
-    refund = shop.refund(paid[0], amount=700)
+    refund = shop.refund(paid[0], amount=PRICE)
     assert refund.status_code == 202, refund.text
-    assert eventually(lambda: [each["amount"] for each in shop.stripe.ledger().refunds], lambda made: 700 in made)
+    assert eventually(lambda: [each["amount"] for each in shop.stripe.ledger().refunds], lambda made: PRICE in made)
     ours = {*paid, declined}
     balanced = eventually(lambda: audit(operator), lambda document: not differences_of(document, ours))
     assert differences_of(balanced, ours) == []
-    assert charged(balanced) - before == 4 * 2500
+    assert charged(balanced) - before == 4 * AMOUNT
 
     client = stripe.StripeClient(STRIPE_API_KEY, base_addresses={"api": stack.stripe_api_base})
     client.v1.payment_intents.create(
         {
-            "amount": 2500,
-            "currency": "eur",
+            "amount": AMOUNT,
+            "currency": CURRENCY,
             "payment_method": "pm_card_visa",
             "confirm": True,
             "automatic_payment_methods": {"enabled": True, "allow_redirects": "never"},
@@ -63,11 +63,11 @@ def test_faults_leave_no_difference_and_tampering_does(shop: Shop, stack: Stack,
         TableName=stack.charges_table,
         Key={"order_id": {"S": paid[2]}},
         UpdateExpression="SET amount_minor = :other",
-        ExpressionAttributeValues={":other": {"N": "2499"}},
+        ExpressionAttributeValues={":other": {"N": str(AMOUNT - 1)}},
     )
     found = {each["order_id"]: each for each in differences_of(audit(operator), ours)}
     assert {order_id: (each["where"], each["difference_minor"]) for order_id, each in found.items()} == {
-        paid[1]: ("at Stripe only", 2500),
+        paid[1]: ("at Stripe only", AMOUNT),
         paid[2]: ("amounts differ", 1),
     }
     assert found[paid[1]]["command"] == f"python -m ops explain {paid[1]}"

@@ -10,8 +10,9 @@ import requests
 
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
+from onecharge.contract.money import as_money
 from testing.ops_command import Operator
-from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
+from testing.shop import AMOUNT, CURRENCY, DECLINED_CARD, PRICE, THREE_D_SECURE_CARD, Shop, eventually
 from testing.stacks import own_stack
 
 pytestmark = own_stack
@@ -74,7 +75,7 @@ def test_a_paid_order_by_any_of_its_names(shop: Shop, operator: Operator) -> Non
         assert answer.causes[0] == "ENDED"
     happened = [moment["what"] for moment in answer.document["timeline"]]
     for word in (
-        "placed: 25.00 EUR",
+        f"placed: {as_money(AMOUNT, CURRENCY)}",
         "attempt 1 was first claimed",
         f"{intent} (generation 0) was created",
         "succeeded",
@@ -159,7 +160,7 @@ def test_a_success_without_an_event_and_a_cancellation_by_hand(shop: Shop, opera
 def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:
     """It succeeded, and failed later: the customer has no money back."""
     order_id = shop.placed("pm_card_visa", "PAID")
-    refund_id = shop.refund(order_id, amount=1000).json()["refund_id"]
+    refund_id = shop.refund(order_id, amount=PRICE).json()["refund_id"]
     assert eventually(
         lambda: shop.get(order_id).json()["refunds"],
         lambda refunds: [(each["refund_id"], each["status"]) for each in refunds] == [(refund_id, "SUCCEEDED")],

@@ -9,7 +9,7 @@ from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from testing.ops_command import Operator
-from testing.shop import Shop, eventually
+from testing.shop import AMOUNT, Shop, eventually
 from testing.stacks import own_stack
 
 pytestmark = own_stack
@@ -54,7 +54,7 @@ def test_a_retry_charges_the_order_once(shop: Shop, stack: Stack, operator: Oper
     done = operator.run(*words, "--yes")
     assert (done.status, done.document["done"], done.stderr) == (0, True, "")
     assert eventually(lambda: shop.get(order_id).json()["status"], lambda status: status == "PAID") == "PAID"
-    assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500]
+    assert [charge.amount_minor for charge in shop.charges(order_id)] == [AMOUNT]
     assert operator.run(*words, "--yes").status == 1
     assert "the release is rolled back" in operator.text("explain", order_id)
     assert operator.explain(order_id).status == 0

@@ -12,7 +12,7 @@ from local.observe import open_tap
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from onecharge.runtime.dynamodb import shard_of
-from testing.shop import Shop, eventually
+from testing.shop import AMOUNT, PRICE, SKU, Shop, eventually
 from testing.stacks import on_both, own_stack
 
 FUNCTIONS = {"orders_api", "publish_events", "charge_order", "update_order"}
@@ -36,7 +36,7 @@ def test_an_order_comes_to_what_its_card_allows(shop: Shop, payment_method: str,
     order_id = placed.json()["order_id"]
     assert placed.headers["Location"] == f"/orders/{order_id}"
     assert shop.decided_status(order_id) == status
-    assert [charge.amount_minor for charge in shop.charges(order_id)] == [2500] * charges
+    assert [charge.amount_minor for charge in shop.charges(order_id)] == [AMOUNT] * charges
 
 
 def test_a_client_that_retries_has_one_order(shop: Shop) -> None:
@@ -67,9 +67,8 @@ def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
 @pytest.mark.parametrize("fault", [Fault.DROP_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_BEFORE, Fault.RATE_LIMIT_429])
 def test_whatever_stripe_does_the_order_is_paid_once(shop: Shop, fault: Fault) -> None:
     """An answer lost, a 500 that hides a charge, a connection lost, a limit reached."""
-    amount = {"amount": "3750"}
-    shop.stripe.add_fault(fault, amount)
-    placed = shop.order(items=[{"sku": "mug", "quantity": 3}])
+    shop.stripe.add_fault(fault, {"amount": str(3 * PRICE)})
+    placed = shop.order(items=[{"sku": SKU, "quantity": 3}])
     assert shop.decided_status(placed.json()["order_id"]) == "PAID"
     assert len(shop.charges(placed.json()["order_id"])) == 1
 
@@ -126,7 +125,7 @@ def test_one_correlation_id_follows_the_order(shop: Shop) -> None:
     assert eventually(services, lambda seen: seen == FUNCTIONS) == FUNCTIONS
 
 
-LINE = {"sku": "mug", "quantity": 1}
+LINE = {"sku": SKU, "quantity": 1}
 BAD: dict[str, Any] = {
     "invalid JSON": "{",
     "unknown currency": {"currency": "xxx"},

@@ -9,12 +9,12 @@ import requests
 from local.demo import drain
 from local.observe import open_tap
 from local.stack import Stack
-from testing.shop import Shop, eventually
+from testing.shop import AMOUNT, PRICE, Shop, eventually
 from testing.stacks import on_both
 
 
 def paid(shop: Shop) -> str:
-    """An order of 2500 that is paid."""
+    """An order of two pieces that is paid."""
     order_id = str(shop.order().json()["order_id"])
     assert shop.decided_status(order_id) == "PAID"
     return order_id
@@ -40,16 +40,16 @@ def refunded(shop: Shop, order_id: str) -> list[int]:
 def test_two_parts_are_refunded_and_a_third_is_too_much(shop: Shop) -> None:
     """202, 202, 409; the order shows both, and so does Stripe."""
     order_id = paid(shop)
-    answers = [shop.refund(order_id, amount=amount) for amount in (1000, 1400, 101)]
+    answers = [shop.refund(order_id, amount=amount) for amount in (PRICE, PRICE - 10, 20)]
     assert [answer.status_code for answer in answers] == [202, 202, 409]
     assert answers[2].headers["Content-Type"] == "application/problem+json"
     order = decided(shop, order_id)
-    assert order["amount_refunded"] == 2400
+    assert order["amount_refunded"] == AMOUNT - 10
     assert {(each["amount"], each["status"]) for each in order["refunds"]} == {
-        (1000, "SUCCEEDED"),
-        (1400, "SUCCEEDED"),
+        (PRICE, "SUCCEEDED"),
+        (PRICE - 10, "SUCCEEDED"),
     }
-    assert sorted(refunded(shop, order_id)) == [1000, 1400]
+    assert sorted(refunded(shop, order_id)) == [PRICE - 10, PRICE]
 
 
 def test_a_client_that_retries_has_one_refund_of_all(shop: Shop) -> None:
@@ -61,18 +61,18 @@ def test_a_client_that_retries_has_one_refund_of_all(shop: Shop) -> None:
     assert {answer.status_code for answer in answers} == {202}
     assert {answer.text for answer in answers} == {answers[0].text}
     assert shop.refund(order_id, key, amount=1).status_code == 422
-    assert refunded(shop, order_id) == [2500]
+    assert refunded(shop, order_id) == [AMOUNT]
 
 
 def test_refunds_at_once_are_never_more_than_was_paid(shop: Shop) -> None:
-    """Eight of 600: at most four have room, and what is accepted is made."""
+    """Eight of one piece: at most two have room, and what is accepted is made."""
     order_id = paid(shop)
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda _: shop.refund(order_id, amount=600).status_code, range(8)))
+        answers = list(threads.map(lambda _: shop.refund(order_id, amount=PRICE).status_code, range(8)))
     assert set(answers) <= {202, 409, 503}
-    assert 1 <= answers.count(202) <= 4
+    assert 1 <= answers.count(202) <= 2
     decided(shop, order_id)
-    assert refunded(shop, order_id) == [600] * answers.count(202)
+    assert refunded(shop, order_id) == [PRICE] * answers.count(202)
 
 
 def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
@@ -80,7 +80,7 @@ def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
     sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
     order_id = paid(shop)
     tap = open_tap(stack, f"tap-{uuid4()}", FilterPolicy='{"event_type": ["onecharge.refund.requested"]}')
-    refund_id = shop.refund(order_id, amount=700).json()["refund_id"]
+    refund_id = shop.refund(order_id, amount=PRICE).json()["refund_id"]
     [message] = eventually(lambda: drain(stack, tap.url), bool)
     sns.unsubscribe(SubscriptionArn=tap.subscription_arn)
 
@@ -98,7 +98,7 @@ def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
         return sum("duplicate ignored: the attempt has ended" in line for line in lines)
 
     assert eventually(duplicates, lambda count: count >= 10) >= 10
-    assert refunded(shop, order_id) == [700]
+    assert refunded(shop, order_id) == [PRICE]
 
 
 def test_a_refund_by_hand_counts(shop: Shop, stack: Stack) -> None:
@@ -107,7 +107,7 @@ def test_a_refund_by_hand_counts(shop: Shop, stack: Stack) -> None:
     [charge] = shop.charges(order_id)
     by_hand = requests.post(
         f"{stack.stripe_api_base}/v1/refunds",
-        data={"payment_intent": charge.payment_intent_id, "amount": "2000", "metadata[order_id]": order_id},
+        data={"payment_intent": charge.payment_intent_id, "amount": str(PRICE), "metadata[order_id]": order_id},
         headers={"Authorization": "Bearer sk_test_local"},
         timeout=90,
     )
@@ -117,10 +117,10 @@ def test_a_refund_by_hand_counts(shop: Shop, stack: Stack) -> None:
     def shown() -> int:
         return int(shop.get(order_id).json()["amount_refunded"])
 
-    assert eventually(shown, lambda amount: amount == 2000) == 2000
-    assert shop.refund(order_id, amount=501).status_code == 409
-    assert shop.refund(order_id, amount=500).status_code == 202
+    assert eventually(shown, lambda amount: amount == PRICE) == PRICE
+    assert shop.refund(order_id, amount=PRICE + 10).status_code == 409
+    assert shop.refund(order_id, amount=PRICE).status_code == 202
     assert [each["status"] for each in decided(shop, order_id)["refunds"]] == ["SUCCEEDED"]
     shop.stripe.deliver_webhooks()
-    assert eventually(shown, lambda amount: amount == 2500) == 2500
-    assert refunded(shop, order_id) == [2000, 500]
+    assert eventually(shown, lambda amount: amount == AMOUNT) == AMOUNT
+    assert refunded(shop, order_id) == [PRICE, PRICE]

@@ -18,14 +18,14 @@ import requests
 
 from local.issuer import Issuer, running_issuer
 from local.stack import Stack
-from testing.shop import Shop, signed_in
+from testing.shop import CURRENCY, SKU, Shop, signed_in
 
 UNKNOWN = "ord_" + "0" * 32
 BODIES: Mapping[str, Mapping[str, Any]] = {
     "POST /orders": {
-        "currency": "eur",
+        "currency": CURRENCY,
         "payment_method": "pm_card_visa",
-        "items": [{"sku": "mug", "quantity": 1}],
+        "items": [{"sku": SKU, "quantity": 1}],
     },
     "POST /orders/{order_id}/payments": {"payment_method": "pm_card_visa"},
     "POST /orders/{order_id}/refunds": {"amount": 1},

@@ -8,11 +8,11 @@ import pytest
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from orders_api.place_order import OrderRequest, store_order
-from orders_api.prices import price_of
 from testing.builders import T0
 from testing.charge_harness import ChargeHarness
 from testing.due_orders import TODAY, Calendar
 from testing.harness import Log, Sample
+from testing.prices import price_of
 from testing.reconcile_harness import reconciled
 from testing.scripted_stripe import NO_ANSWER, NO_FUNDS
 from testing.simulation.dynamodb import MemoryDynamoDB

@@ -24,6 +24,18 @@ def test_a_new_project_is_complete_under_its_own_name(tmp_path: Path) -> None:
     assert "tests collected" in run([*command[:-1], "--collect-only", "tests/unit"], folder)
 
 
+def test_a_project_sells_what_it_wants(tmp_path: Path) -> None:
+    """Its own price list changes nothing that its tests say, and is what the demo orders from."""
+    make_project(tmp_path / "shop", MADE)
+    (tmp_path / "shop/functions/orders_api/prices.json").write_text('{"chair": {"CHF": 8900}, "table": {"JPY": 24900}}')
+    tests = [
+        "tests/unit/orders_api/test_prices.py",
+        "tests/unit/orders_api/test_app.py",
+        "tests/unit/test_demo_plan.py",
+    ]
+    assert "passed" in run([sys.executable, "-m", "pytest", "-q", *tests], tmp_path / "shop")
+
+
 def run(command: list[str], folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

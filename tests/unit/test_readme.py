@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from local.__main__ import _EXAMPLE
 from local.issuer import running_issuer
+from local.price_list import sold
 from onecharge.orders.ids import order_id_of
 from onecharge.payments.charges.charge import charge
 from testing.harness import PROJECT
@@ -101,7 +102,9 @@ def test_the_order_has_the_id_that_is_shown() -> None:
 def test_the_printed_order_goes_to_the_stack_that_runs(checkout: Path, private_key: Path) -> None:
     """`make local` prints the address in quotes, since it holds a dollar."""
     stack_json = checkout / ".local/stack.json"
-    words = paste(_EXAMPLE.format(api_url=API_URL, stack_json=shlex.quote(str(stack_json))), checkout)
+    words = paste(
+        _EXAMPLE.format(api_url=API_URL, stack_json=shlex.quote(str(stack_json)), **sold()._asdict()), checkout
+    )
     assert f"{API_URL}/orders" in words
     assert customer_of(words, private_key) == "cus_1"
 

@@ -1,10 +1,12 @@
 """The function as it is put together."""
 
+import json
 from importlib import import_module
 
 import boto3
 import pytest
 
+from local.price_list import sold
 from onecharge.orders.ids import order_id_of
 from testing.harness import LambdaContext, Sample
 
@@ -15,7 +17,10 @@ def test_an_order_has_the_id_of_its_customer_and_key(
     """The sample's; the item in the table has it, too."""
     monkeypatch.setenv("ORDERS_TABLE", orders_table)
     monkeypatch.setenv("ORDER_REFUNDS_TABLE", "order-refunds")
-    answer = import_module("orders_api.app").handler(sample("orders_api/place_order"), lambda_context)
+    sku, currency, _ = sold()
+    body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 2}]}
+    event = sample("orders_api/place_order") | {"body": json.dumps(body)}
+    answer = import_module("orders_api.app").handler(event, lambda_context)
     order_id = order_id_of("cus_sample", "sample-key-1")
     assert (answer["statusCode"], answer["headers"]["Location"]) == (202, f"/orders/{order_id}")
     [item] = boto3.client("dynamodb").scan(TableName=orders_table)["Items"]

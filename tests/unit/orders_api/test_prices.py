@@ -4,8 +4,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable
-from orders_api.prices import PRICES
+from orders_api import prices
 from testing.orders_api import OTHER_CARD, Client, line, order
+from testing.prices import PRICES
 
 
 def test_an_order_costs_what_the_list_says(client: Client) -> None:
@@ -100,7 +101,7 @@ def test_the_prices_are_listed(client: Client) -> None:
 
 def test_every_price_can_be_charged() -> None:
     """prices.json has amounts as Stripe takes them, in currencies that it knows, by their codes in upper case."""
-    for amounts in PRICES.values():
+    for amounts in prices.PRICES.values():
         for currency, unit_amount in amounts.items():
             assert TypeAdapter(Currency).validate_python(currency) == currency
             require_chargeable(TypeAdapter(AmountMinor).validate_python(unit_amount), currency)
