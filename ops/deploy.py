@@ -12,14 +12,18 @@ import re
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import stripe
+
+from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.time_bounds import TimeBounds
 from ops import check, webhook
 from ops.connection import Stack
 from ops.deploy_account import Account
 from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, deployed_parameters, plan, to_delete
-from ops.errors import ExitStatus, Problem, problem_of
+from ops.errors import ExitStatus, Problem, problem_of, stripe_line
 from ops.output import Report, show
 
 _TEMPLATE = Path(__file__).resolve().parents[1] / "template.yaml"
@@ -48,7 +52,9 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     )
     seen = _seen(account, wanted)
     steps = plan(seen, wanted)
+    _try_keys({**seen.parameters, **wanted.parameters}.get("StripeApiBase", stripe.DEFAULT_API_BASE), wanted)
     lines = [f"{number}. {step.value}" for number, step in enumerate(steps, 1)]
+    lines += [f"with {name}={value}" for name, value in wanted.parameters.items()]
     if not agreed(f"Deploy {stack.name} to {account.where()}:", lines, arguments):
         return Report({"would": [step.name for step in steps]}, ["nothing was changed"], ExitStatus.FOUND)
     if not seen.is_deployed and (limit := account.concurrency()) < FEW_INVOCATIONS:
@@ -126,6 +132,22 @@ def _seen(account: Account, wanted: Wanted) -> Seen:
         return Seen(status, parameters)
     key, webhooks = (account.secret(parameters.get(name, own)) for name, own in wanted.secret_names.items())
     return Seen(status, parameters, str(key.get("SecretString", "")).strip(), bool(webhooks))
+
+
+def _try_keys(api_base: str, wanted: Wanted) -> None:
+    """Make one read request with each key. Raises Problem if Stripe refuses it."""
+    tried: dict[str, tuple[str, Callable[[stripe.StripeClient], object]]] = {
+        "STRIPE_SECRET_KEY": (wanted.deploying_key, lambda client: client.v1.webhook_endpoints.list({"limit": 1})),
+        "STRIPE_FUNCTIONS_KEY": (wanted.functions_key, lambda client: client.v1.payment_intents.list({"limit": 1})),
+    }
+    for name, (key, request) in tried.items():
+        try:
+            if key:
+                request(stripe_client(key, api_base=api_base, bounds=TimeBounds.of(30)))
+        except stripe.AuthenticationError:
+            raise Problem(f"{name}: Stripe knows no such key (401). Nothing was changed") from None
+        except stripe.StripeError as error:
+            raise Problem(f"{name}: {stripe_line(error)}. Nothing was changed") from None
 
 
 def _store_secrets(account: Account, wanted: Wanted) -> None:

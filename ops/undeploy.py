@@ -28,6 +28,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     retained = list(account.retained())
     deleted = [f"{each.kind} {each.id}, with all that is in it" for each in to_delete(retained)]
     what = [*(["the webhook endpoint, the stack"] if is_there else []), *deleted, "the secrets, sam's uploads"]
+    if not is_there:
+        say(f"there is no stack {stack.name} in {account.where()}; an earlier one may have left something")
     if not agreed(f"Delete of {stack.name} in {account.where()}:", what, arguments):
         return Report({"would": what}, ["nothing was changed"], ExitStatus.FOUND)
     if is_there:

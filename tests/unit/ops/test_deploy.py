@@ -1,7 +1,7 @@
 """`make deploy` and `make undeploy` from the outside: what they ask, run, store and say. `sam` is a script here."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from ops.errors import Problem
 from ops.output import Report
 
 KEY = "sk_test_1"
+ENDPOINTS = "https://api.stripe.com/v1/webhook_endpoints"
+PAYMENT_INTENTS = "https://api.stripe.com/v1/payment_intents"
+NOTHING = {"object": "list", "data": [], "has_more": False, "url": ""}
 SAM = """#!/bin/sh
 echo "$@" >>"$(dirname "$0")/calls"
 exit ${SAM_EXIT:-0}
@@ -84,20 +87,73 @@ def secrets() -> dict[str, str]:
     return {name: client.get_secret_value(SecretId=name)["SecretString"] for name in names}
 
 
-def test_without_an_answer_nothing_is_changed(caller: Caller, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a key is stored, nor sam run."""
+def test_without_an_answer_nothing_is_changed(
+    caller: Caller,
+    http: responses.RequestsMock,
+    calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Neither a key is stored, nor sam run. What would be done is shown, with the given parameters and no key."""
     monkeypatch.setenv("STRIPE_SECRET_KEY", KEY)
+    http.get(ENDPOINTS, json=NOTHING)
     caller.has_no_stack()
-    report = caller.run("deploy")
+    report = caller.run("deploy", "--parameter", "LogLevel=DEBUG", "--parameter", "AlarmEmail=me@example.org")
     assert (report.status, secrets(), calls.exists()) == (1, {}, False)
     assert report.document["would"] == ["STORE_SECRETS", "DEPLOY", "ENDPOINT", "CHECK"]
+    shown = capsys.readouterr().err
+    assert all(each in shown for each in ("2. sam build", "LogLevel=DEBUG", "AlarmEmail=me@example.org"))
+    assert KEY not in shown
 
 
-def test_the_stored_key_may_be_another_one(caller: Caller, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+REFUSALS: Mapping[str, tuple[int, dict[str, str], str]] = {
+    "no key": (401, {"message": "Invalid API Key provided: sk_test_*"}, "Stripe knows no such key"),
+    "no right": (403, {"message": "Having the 'rak_webhook_read' permission would allow it"}, "rak_webhook_read"),
+}
+
+
+@pytest.mark.parametrize(("status", "error", "says"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_a_key_that_stripe_refuses_is_noticed_first(
+    caller: Caller,
+    http: responses.RequestsMock,
+    calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    error: dict[str, str],
+    says: str,
+) -> None:
+    """One sentence says which key and why, before a secret is stored or anything is built."""
+    monkeypatch.setenv("STRIPE_SECRET_KEY", KEY)
+    http.get(ENDPOINTS, status=status, json={"error": error | {"type": "invalid_request_error"}})
+    caller.has_no_stack()
+    with pytest.raises(Problem, match=f"STRIPE_SECRET_KEY: .*{says}.*Nothing was changed"):
+        caller.run("deploy", "--yes")
+    assert (secrets(), calls.exists()) == ({}, False)
+
+
+def test_the_functions_own_key_is_tried_too(
+    caller: Caller, http: responses.RequestsMock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has fewer rights: it lists PaymentIntents."""
+    monkeypatch.setenv("STRIPE_SECRET_KEY", KEY)
+    monkeypatch.setenv("STRIPE_FUNCTIONS_KEY", "rk_test_2")
+    http.get(ENDPOINTS, json=NOTHING)
+    http.get(PAYMENT_INTENTS, status=401, json={"error": {"message": "Invalid"}})
+    caller.has_no_stack()
+    with pytest.raises(Problem, match="STRIPE_FUNCTIONS_KEY: Stripe knows no such key"):
+        caller.run("deploy", "--yes")
+    assert secrets() == {}
+
+
+def test_the_stored_key_may_be_another_one(
+    caller: Caller, http: responses.RequestsMock, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It reaches Secrets Manager alone: no argument of sam's holds a key. A failure says what to do."""
     monkeypatch.setenv("STRIPE_SECRET_KEY", KEY)
     monkeypatch.setenv("STRIPE_FUNCTIONS_KEY", "rk_test_2")
     monkeypatch.setenv("SAM_EXIT", "1")
+    for url in ENDPOINTS, PAYMENT_INTENTS:
+        http.get(url, json=NOTHING)
     caller.has_no_stack()
     with pytest.raises(Problem, match="sam build failed"):
         caller.run("deploy", "--yes", "--parameter", "AlarmEmail=me@example.org")
@@ -121,8 +177,8 @@ def test_a_later_release_needs_no_key(caller: Caller, calls: Path) -> None:
     assert "--role-arn arn:of:role" in deploy
 
 
-def test_nothing_is_left_to_delete(caller: Caller) -> None:
-    """The secrets go in any case; run again, it is the same."""
+def test_nothing_is_left_to_delete(caller: Caller, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says that there is no such stack. The secrets go in any case; run again, it is the same."""
     boto3.client("secretsmanager").create_secret(Name="shop/stripe", SecretString=KEY)
     for _ in range(2):
         caller.has_no_stack()
@@ -131,6 +187,7 @@ def test_nothing_is_left_to_delete(caller: Caller) -> None:
         caller.has_no_stack()
         assert caller.run("undeploy", "--yes").status == 0
         assert secrets() == {}
+        assert "there is no stack shop in account 123456789012, us-east-1" in capsys.readouterr().err
 
 
 def test_a_token_of_the_stacks_own_user_pool(caller: Caller, http: responses.RequestsMock) -> None:
