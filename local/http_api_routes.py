@@ -12,10 +12,7 @@ from typing import Any
 
 from local.emulator import REGION, Emulator
 
-_METHODS = {
-    **{method: method.upper() for method in ("get", "post", "put", "patch", "delete", "head", "options")},
-    "x-amazon-apigateway-any-method": "ANY",
-}
+_METHODS = {"get", "post", "put", "patch", "delete", "head", "options"}
 
 
 def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
@@ -24,9 +21,8 @@ def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
     body = cloudformation.get_template(StackName=stack_name, TemplateStage="Processed")["TemplateBody"]
     resources = cloudformation.describe_stack_resources(StackName=stack_name)["StackResources"]
     physical_ids = {resource["LogicalResourceId"]: resource["PhysicalResourceId"] for resource in resources}
-    # A function whose condition is false is not there, and neither is its route.
-    functions = _functions(body) & physical_ids.keys()
-    function_arns = {name: _function_arn(emulator, physical_ids, name) for name in functions}
+    routes = list(routes_of(body))
+    function_arns = {name: _function_arn(emulator, physical_ids, name) for name in {each.function for each in routes}}
     [stack] = cloudformation.describe_stacks(StackName=stack_name)["Stacks"]
     values = physical_ids | {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
     values |= {"AWS::Region": REGION, "AWS::URLSuffix": "amazonaws.com"}
@@ -44,7 +40,7 @@ def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
             JwtConfiguration={"Issuer": jwt["issuer"], "Audience": audience},
         )["AuthorizerId"]
     created = []
-    for route in (each for each in routes_of(body) if each.function in functions):
+    for route in routes:
         integration = gateway.create_integration(
             ApiId=physical_ids[route.api],
             IntegrationType="AWS_PROXY",
@@ -73,7 +69,7 @@ class HttpRoute:
     api: str
     """The logical id of its API."""
     key: str
-    """As "POST /orders", or "$default"."""
+    """As "POST /orders"."""
     function: str
     """The logical id of its function's alias."""
     authorizer: str | None
@@ -85,17 +81,15 @@ class HttpRoute:
 def routes_of(template: Mapping[str, Any]) -> Iterator[HttpRoute]:
     """Each route of a transformed template."""
     for name, document in _apis(template):
-        for path, item in document["paths"].items():
-            methods = _if_true(item)
-            for method in sorted(_METHODS.keys() & methods.keys()):
-                operation = _if_true(methods[method])
-                uri = _if_true(operation["x-amazon-apigateway-integration"]["uri"])["Fn::Sub"]
-                key = "$default" if operation.get("isDefaultRoute") else f"{_METHODS[method]} {path}"
+        for path, methods in document["paths"].items():
+            for method in sorted(_METHODS & methods.keys()):
+                operation = methods[method]
+                uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
                 # SAM writes the scheme NONE, which it describes nowhere, for a route that is open on purpose.
                 [(authorizer, scopes)] = operation.get("security", [{"NONE": []}])[0].items()
                 yield HttpRoute(
                     api=name,
-                    key=key,
+                    key=f"{method.upper()} {path}",
                     function=uri.split("${")[-1].partition("}")[0].removesuffix(".Arn"),
                     authorizer=None if authorizer == "NONE" else authorizer,
                     scopes=tuple(scopes),
@@ -141,15 +135,6 @@ def _resolved(value: Any, values: Mapping[str, str], conditions: Mapping[str, An
             return [_resolved(each, values, conditions) for each in value]
         case _:
             return value
-
-
-def _if_true(value: Any) -> Any:
-    """What a value is if its condition holds: SAM makes a function's route conditional if the function is."""
-    return value["Fn::If"][1] if isinstance(value, dict) and "Fn::If" in value else value
-
-
-def _functions(template: Mapping[str, Any]) -> set[str]:
-    return {route.function for route in routes_of(template)}
 
 
 def _function_arn(emulator: Emulator, physical_ids: Mapping[str, str], logical_id: str) -> str:

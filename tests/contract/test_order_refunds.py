@@ -106,36 +106,6 @@ def shop(dynamodb: Any) -> RefundShop:
     return RefundShop.on(dynamodb)
 
 
-def test_a_refund_and_its_reservation_are_stored_together(shop: RefundShop) -> None:
-    """Once for each idempotency key; a retry returns the stored refund."""
-    refund, is_new = shop.refund(1000, "a")
-    assert (is_new, refund.status, shop.order.reserved_minor) == (True, RefundState.PENDING, 1000)
-    assert shop.refund(1000, "a") == (refund, False)
-    assert refused(lambda: shop.refund(999, "a")) == "idempotency-key-reused"
-    assert shop.order.reserved_minor == 1000
-    assert shop.refunds.of_order(shop.order_id) == [refund]
-
-
-def test_reservations_never_exceed_the_amount_paid(shop: RefundShop) -> None:
-    """Refused before the write, or by the write's condition."""
-    as_it_was = shop.order
-    shop.refund(2000, "a")
-    assert refused(lambda: shop.refund(501, "b")) == "more-than-is-left"
-    assert not shop.is_reserved(501, as_it_was)
-    assert shop.order.reserved_minor == 2000
-    assert shop.refund(None, "b")[0].amount_minor == 500
-    assert len(shop.refunds.of_order(shop.order_id)) == 2
-
-
-def test_refunds_in_the_dashboard_reduce_what_is_refundable(shop: RefundShop) -> None:
-    """Refused before the write, or by the write's condition."""
-    as_it_was = shop.order
-    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2000)
-    assert refused(lambda: shop.refund(501, "a")) == "more-than-is-left"
-    assert not shop.is_reserved(501, as_it_was)
-    assert shop.refund(None, "b")[0].amount_minor == 500
-
-
 def test_only_a_paid_order_is_refunded(shop: RefundShop) -> None:
     """Refused before the write, or by the write's condition."""
     paid = shop.order

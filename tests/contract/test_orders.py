@@ -1,4 +1,4 @@
-"""The order service's conditional writes, on both DynamoDBs: attempts, cancellations, outcomes."""
+"""The order service's conditional writes and its indexes, on both DynamoDBs."""
 
 import threading
 from collections.abc import Callable
@@ -38,21 +38,6 @@ def declined(dynamodb: Any) -> Shop:
 # ---------------------------------------------------------------- another attempt
 
 
-def test_one_idempotency_key_makes_one_attempt(declined: Shop) -> None:
-    """Also after later attempts and declines; with another card the key is refused."""
-    order, is_new = declined.pay_again("pm_a", "KA")
-    assert (is_new, order.attempt, order.payment_method) == (True, 2, "pm_a")
-    declined.payment(EventType.PAYMENT_DECLINED, attempt=2)
-    declined.pay_again("pm_b", "KB")
-    declined.payment(EventType.PAYMENT_DECLINED, attempt=3)
-    before = declined.item
-    order, is_new = declined.pay_again("pm_a", "KA")
-    assert (is_new, order.attempt) == (False, 3)
-    for key in ("KA", "key"):
-        assert refused(lambda key=key: declined.pay_again("pm_b", key)) == "idempotency-key-reused"  # type: ignore[misc]
-    assert declined.item == before
-
-
 def test_attempts_are_limited(declined: Shop) -> None:
     """Attempt 100 is made; 101 is refused and stores nothing."""
     declined.set_status(OrderStatus.PAYMENT_DECLINED, attempt=ATTEMPTS_MAX - 1)
@@ -62,18 +47,6 @@ def test_attempts_are_limited(declined: Shop) -> None:
     assert refused(lambda: declined.pay_again("pm_a", "K101")) == "attempts-exhausted"
     assert declined.item == before
     assert not declined.pay_again("pm_a", "K100")[1]
-
-
-def test_do_not_try_again_refuses_the_payment_method(declined: Shop) -> None:
-    """The write of the decline also adds the payment method to the refused ones."""
-    declined.pay_again("pm_a", "a")
-    for _ in range(2):
-        declined.payment(EventType.PAYMENT_DECLINED, attempt=2, advice_code="do_not_try_again")
-    assert declined.item["refused_payment_methods"] == ["pm_a"]
-    assert refused(lambda: declined.pay_again("pm_a", "b")) == "payment-method-refused"
-    declined.pay_again("pm_b", "c")
-    declined.payment(EventType.PAYMENT_DECLINED, attempt=3, advice_code="do_not_try_again")
-    assert declined.item["refused_payment_methods"] == ["pm_a", "pm_b"]
 
 
 def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None:
@@ -121,28 +94,9 @@ def test_only_its_customer_writes_to_an_order(declined: Shop) -> None:
     assert declined.pay_again("pm_card_visa", "k")[1]
 
 
-# ---------------------------------------------------------------- cancellations
-
-
 def cancel(shop: Shop, *, hours: float = 0) -> tuple[StoredOrder, bool]:
     """The customer asks so much later."""
     return request_cancellation(shop.orders, CUSTOMER, shop.order_id, now=NOW + timedelta(hours=hours))
-
-
-def test_a_cancellation_is_never_undone(declined: Shop) -> None:
-    """CANCELING, and a second request changes nothing; CANCELED; then neither another attempt nor CANCELING."""
-    assert "expires_at" in declined.item
-    for hours, is_new in ((1, True), (2, False)):
-        canceling, stored = cancel(declined, hours=hours)
-        assert (canceling.status, stored) == (OrderStatus.CANCELING, is_new)
-    assert declined.item["cancel_requested_at"] == (NOW + timedelta(hours=1)).isoformat()
-    assert "expires_at" not in declined.item
-    assert refused(lambda: declined.pay_again("pm_a", "a")) == "not-declined"
-    for _ in range(2):
-        declined.payment(EventType.PAYMENT_CANCELED)
-        assert declined.order.status is OrderStatus.CANCELED
-    assert cancel(declined) == (declined.order, False)
-    assert "expires_at" in declined.item
 
 
 # ---------------------------------------------------------------- what waits
@@ -206,26 +160,3 @@ def test_a_list_shows_an_order_as_it_is(declined: Shop) -> None:
         assert (StoredOrder.from_item(item), end) == (declined.order, None)
         assert declined.order.status is status
     assert read_page(declined.orders, "cus_2", OrdersQuery()) == ([], None)
-
-
-# ---------------------------------------------------------------- outcomes
-
-
-def test_a_late_success_wins_over_a_decline(declined: Shop) -> None:
-    """Attempt 1 succeeds after attempt 2 was made: PAID by attempt 1; a decline of attempt 2 is ignored."""
-    declined.pay_again("pm_a", "a")
-    declined.payment(EventType.PAYMENT_DECLINED, attempt=1)
-    assert declined.item["status"] == "PENDING"
-    declined.payment(EventType.PAYMENT_SUCCEEDED, attempt=1)
-    assert (declined.order.status, declined.order.paid_attempt) == (OrderStatus.PAID, 1)
-    declined.payment(EventType.PAYMENT_DECLINED, attempt=2)
-    assert declined.order.status is OrderStatus.PAID
-
-
-def test_refunded_amount_and_dispute_follow_stripe(declined: Shop) -> None:
-    """The amount of the newest revision and a closed dispute are kept, in any order of events."""
-    for revision, amount, dispute in [(3, 500, "under_review"), (5, 200, "lost"), (4, 900, "needs_response")]:
-        refunded: dict[str, Any] = {"amount_refunded_minor": amount, "dispute_status": dispute}
-        declined.payment(EventType.PAYMENT_SUCCEEDED, revision=revision, **refunded)
-    assert (declined.order.stripe_refunded_minor, declined.order.dispute_status) == (200, "lost")
-    assert declined.order.refunded_minor == 200

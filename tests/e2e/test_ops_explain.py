@@ -4,11 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import requests
-
-from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from onecharge.contract.money import as_money
 from testing.ops_command import Operator
@@ -35,27 +31,10 @@ def orders_stream(stack: Stack) -> str:
     return f":table/{stack.orders_table}/stream/"
 
 
-def queue_name(url: str) -> str:
-    return url.rpartition("/")[2]
-
-
 def intent_of(shop: Shop, order_id: str) -> str:
     """The order's PaymentIntent at Stripe."""
     [found] = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
     return str(found["id"])
-
-
-def at_stripe(shop: Shop, path: str, **body: Any) -> dict[str, Any]:
-    """A request to Stripe by hand, with the stack's key."""
-    url = f"{shop.stack.stripe_api_base}/v1/{path}"
-    response = requests.post(url, data=body, auth=(STRIPE_API_KEY, ""), timeout=30)
-    response.raise_for_status()
-    return dict(response.json())
-
-
-def row(stack: Stack, order_id: str) -> dict[str, Any]:
-    key = {"order_id": {"S": order_id}}
-    return dict(stack.aws.client("dynamodb").get_item(TableName=stack.charges_table, Key=key)["Item"])
 
 
 # ---------------------------------------------------------------- nothing is broken
@@ -114,47 +93,6 @@ def test_an_order_that_is_never_published_and_one_that_is_poison(shop: Shop, sta
         assert "PaymentsDlq" in poison["detail"]
         for _ in range(2):
             assert "POISON" in operator.explain(order_id).causes
-
-
-def test_a_payments_queue_that_is_not_read(shop: Shop, stack: Stack, operator: Operator) -> None:
-    """The order was published, and no worker gets it."""
-    with unread(stack, queue_name(stack.payments_queue_url)):
-        order_id = str(shop.order().json()["order_id"])
-        assert operator.explain(order_id).causes[0] == "QUEUE_NOT_READ"
-    assert shop.decided_status(order_id) == "PAID"
-
-
-def test_an_outcome_that_is_not_read(shop: Shop, stack: Stack, operator: Operator) -> None:
-    """The row is SUCCEEDED, the order is PENDING."""
-    with unread(stack, queue_name(stack.order_updates_queue_url)):
-        order_id = str(shop.order().json()["order_id"])
-        assert eventually(lambda: shop.charges(order_id), bool)
-        found = eventually(lambda: operator.explain(order_id), lambda answer: "OUTCOME_NOT_READ" in answer.causes)
-        assert found.document["states"]["orders"] == "PENDING"
-    assert shop.decided_status(order_id) == "PAID"
-
-
-def test_a_row_that_is_lost(shop: Shop, stack: Stack, operator: Operator) -> None:
-    """Stripe knows the PaymentIntent of the order, by a lookup."""
-    order_id = shop.placed("pm_card_visa", "PAID")
-    lost = row(stack, order_id)
-    dynamodb = stack.aws.client("dynamodb")
-    dynamodb.delete_item(TableName=stack.charges_table, Key={"order_id": {"S": order_id}})
-    answer = operator.explain(order_id)
-    assert answer.causes[0] == "ROW_LOST"
-    assert intent_of(shop, order_id) in answer.document["findings"][0]["detail"]
-    dynamodb.put_item(TableName=stack.charges_table, Item=lost)
-
-
-def test_a_success_without_an_event_and_a_cancellation_by_hand(shop: Shop, operator: Operator) -> None:
-    """The stand-in delivers no webhook by itself: the customer has paid, and the row does not know."""
-    paid, canceled = (shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION") for _ in range(2))
-    shop.stripe.authenticate(intent_of(shop, paid))
-    assert operator.explain(paid).causes[0] == "PAID_AT_STRIPE"
-    at_stripe(shop, f"payment_intents/{intent_of(shop, canceled)}/cancel", cancellation_reason="fraudulent")
-    answer = operator.explain(canceled)
-    assert answer.causes[0] == "CANCELED_AT_STRIPE"
-    assert "fraudulent" in answer.document["findings"][0]["detail"]
 
 
 def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:

@@ -153,17 +153,3 @@ def test_bad_input_is_refused_clearly(shop: Shop, bad: Any) -> None:
     assert answer.json()["correlation_id"] in log
     assert "4000-0566-5566-5556" not in log
     assert "4000056655665556" not in log
-
-
-def test_a_missing_key_is_refused_clearly(shop: Shop) -> None:
-    """400 problem+json, and nothing is stored."""
-    before = shop.stored_orders()
-    answer = shop.send({}, None)
-    assert (answer.status_code, answer.json()["type"]) == (400, "urn:onecharge:problem:idempotency-key-missing")
-    assert shop.stored_orders() == before
-
-
-def test_an_unknown_order_is_not_found(shop: Shop) -> None:
-    """404 problem+json."""
-    answer = shop.get("ord_" + "0" * 32)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")

@@ -137,27 +137,6 @@ def test_the_same_requests_with_a_token_are_served(api: Api, stack: Stack) -> No
         assert answer.headers["Content-Type"] == f"application/{'problem+json' if expected == 404 else 'json'}"
 
 
-def test_another_customers_order_is_answered_as_an_unknown_one(api: Api, shop: Shop) -> None:
-    """On every route by order id that customers have: the same 404 byte for byte, but for the id of the request."""
-    order_id = str(shop.order().json()["order_id"])
-    assert shop.decided_status(order_id) == "PAID"
-    stranger = shop.stack.issuer.token("cus_stranger")
-    for route in (each for each in api.guarded if "{order_id}" in each and not api.scope(each)):
-        theirs, unknown = (api.send(route, stranger, each) for each in (order_id, UNKNOWN))
-        assert (theirs.status_code, unknown.status_code) == (404, 404), route
-        assert _without_correlation_id(theirs) == _without_correlation_id(unknown), route
-    assert shop.get(order_id).json()["status"] == "PAID"
-    assert Shop(shop.stack, "cus_stranger").http.get(f"{shop.stack.api_url}/orders", timeout=90).json()["orders"] == []
-
-
-def _without_correlation_id(answer: requests.Response) -> tuple[dict[str, Any], dict[str, str]]:
-    body, headers = dict(answer.json()), {name.lower(): value for name, value in answer.headers.items()}
-    assert body.pop("correlation_id") == headers.pop("x-correlation-id")
-    for name in ("date", "apigw-requestid"):
-        headers.pop(name, None)
-    return body, headers
-
-
 def test_a_customer_cannot_refund_and_the_staff_can(api: Api, shop: Shop) -> None:
     """403 without the scope, also for one's own order, whatever else the token allows; then 202 for the staff's."""
     order_id = str(shop.order().json()["order_id"])
@@ -167,25 +146,6 @@ def test_a_customer_cannot_refund_and_the_staff_can(api: Api, shop: Shop) -> Non
         assert (refused.status_code, refused.text) == (403, '{"message": "Forbidden"}')
     assert shop.get(order_id).json()["refunds"] == []
     assert shop.refund(order_id, amount=1).status_code == 202
-
-
-def test_the_staffs_scope_opens_orders_and_refunds_alone(api: Api, shop: Shop) -> None:
-    """To pay or cancel a customer's order it is a stranger's token."""
-    order_id = str(shop.order().json()["order_id"])
-    staff = shop.stack.issuer.token("staff_e2e", api.scope("POST /orders/{order_id}/refunds"))
-    for route in (each for each in api.guarded if "{order_id}" in each and not api.scope(each)):
-        expected = 200 if route == "GET /orders/{order_id}" else 404
-        assert api.send(route, staff, order_id).status_code == expected, route
-
-
-def test_no_order_id_can_be_computed(shop: Shop) -> None:
-    """Two customers with the same key and body have other ids, and neither sees the other's."""
-    key = str(uuid4())
-    one, other = Shop(shop.stack, f"cus_{uuid4().hex}"), Shop(shop.stack, f"cus_{uuid4().hex}")
-    ids = [str(each.order(key).json()["order_id"]) for each in (one, other)]
-    assert ids[0] != ids[1]
-    assert (one.get(ids[1]).status_code, other.get(ids[0]).status_code) == (404, 404)
-    assert (one.get(ids[0]).status_code, other.get(ids[1]).status_code) == (200, 200)
 
 
 def test_no_log_has_a_token(shop: Shop) -> None:

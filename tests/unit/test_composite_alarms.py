@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 
-from local.composite_alarms import MONITORING, resolve, take_out
+from local.composite_alarms import MONITORING, take_out
 
 
 def test_what_the_emulator_does_not_know_is_taken_out_of_the_built_template(tmp_path: Path) -> None:
@@ -23,22 +22,3 @@ def test_what_the_emulator_does_not_know_is_taken_out_of_the_built_template(tmp_
     assert list(take_out(tmp_path)) == ["GivenUp", "Timeline"]
     assert list(yaml.safe_load(built.read_text())["Resources"]) == ["DlqNotEmpty"]
     assert list(yaml.safe_load(linked.read_text())["Resources"]) == sorted(types)
-
-
-@pytest.mark.parametrize(
-    ("value", "resolved"),
-    [
-        ({"Ref": "Topic"}, "arn:topic"),
-        ({"Fn::Sub": "ALARM(${Dlq}) AND NOT ALARM(${Dlq})"}, "ALARM(shop-Dlq) AND NOT ALARM(shop-Dlq)"),
-        ([{"Ref": "Topic"}, "as it is"], ["arn:topic", "as it is"]),
-    ],
-)
-def test_a_property_is_resolved_by_the_stacks_names(value: object, resolved: object) -> None:
-    """As CloudFormation does."""
-    assert resolve(value, {"Topic": "arn:topic", "Dlq": "shop-Dlq"}) == resolved
-
-
-def test_a_name_that_the_stack_does_not_have_is_no_empty_string() -> None:
-    """A rule about an alarm that is not there would never be true."""
-    with pytest.raises(KeyError, match="Unknown"):
-        resolve({"Fn::Sub": "ALARM(${Unknown})"}, {})

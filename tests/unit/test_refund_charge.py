@@ -9,8 +9,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, RETENTION_SECONDS
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
-from refund_charge.app import Application
-from testing.harness import Sample, load_template, number_of
+from testing.harness import Sample
 from testing.refund_harness import OTHER_REFUND_ID, RefundHarness, crash, requested_with
 from testing.simulation.refunds import AMOUNT_MINOR, BOUNDS, DAY, HOUR, ORDER_ID, PAYMENTS, T0, paid
 
@@ -124,14 +123,6 @@ def test_a_changed_duplicate_changes_nothing(service: RefundHarness) -> None:
     assert service.deliver(requested_with(amount_minor=2)) == Done()
     assert service.refunded == [400]
     assert "Alarm" in service.counted
-
-
-def test_the_template_gives_the_function_its_environment(aws: None) -> None:
-    """It has every variable that the application reads."""
-    function = load_template()["Resources"]["RefundChargeFunction"]["Properties"]
-    given = {name: number_of(name) or "x" for name in function["Environment"]["Variables"]}
-    Application(given)
-    assert {"PAYMENTS_TABLE", "REFUNDS_TABLE"} <= given.keys()
 
 
 def test_the_sample_is_a_refund_that_can_be_handled(sample: Sample) -> None:

@@ -74,8 +74,11 @@ def test_the_access_log_holds_nothing_of_a_request() -> None:
     """A path, a query or a header may hold a card number or a token: the route and the status are enough."""
     [api] = of_type("AWS::Serverless::HttpApi").values()
     logged = set(re.findall(r"\$context\.([A-Za-z.]+)", api["AccessLogSettings"]["Format"]))
-    assert {"requestId", "routeKey", "status"} <= logged
-    assert [each for each in logged if re.search("path|query|header|userAgent|claims|body", each, re.IGNORECASE)] == []
+    assert {"requestId", "routeKey", "status", "authorizer.error"} <= logged
+    assert json.loads(re.sub(r"\$context\.[\w.]+", "-", api["AccessLogSettings"]["Format"]))
+    assert [
+        each for each in logged if re.search("path|query|header|userAgent|claims|jwt|body", each, re.IGNORECASE)
+    ] == []
 
 
 # ---------------------------------------------------------------- packages and CI

@@ -103,6 +103,13 @@ def test_an_outage_of_a_day_moves_no_message_to_the_dlq(queue: str) -> None:
     assert backoff_seconds(receives, jitter=1) == BACKOFF_CAP_SECONDS
 
 
+def test_a_run_of_reconcile_ends_before_the_next_begins() -> None:
+    """Two runs in parallel would do no harm, but one of them would be of no use."""
+    properties = load_template()["Resources"]["ReconcileFunction"]["Properties"]
+    assert properties["Events"]["EveryFiveMinutes"]["Properties"]["Schedule"] == "rate(5 minutes)"
+    assert properties["Timeout"] < 300
+
+
 def test_dlqs_have_the_longest_retention() -> None:
     """14 days, SQS's maximum, for every DLQ."""
     dlqs = {name: resource for name, resource in RESOURCES.items() if re.fullmatch(r".*Dlq", name)}

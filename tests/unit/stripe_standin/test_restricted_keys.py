@@ -25,21 +25,6 @@ def test_a_missing_permission_is_a_403_that_names_it(account: Account) -> None:
     assert account.admin.ledger().payment_intents == ()
 
 
-def test_write_includes_read(account: Account) -> None:
-    """Of the same resource; of no other."""
-    paid = account.pay()
-    writer = client(account, "payment_intent_write")
-    assert writer.v1.payment_intents.retrieve(paid.id).id == paid.id
-    with pytest.raises(stripe.PermissionError):
-        writer.v1.refunds.list({"payment_intent": paid.id})
-
-
-def test_a_refund_needs_the_permission_of_charges(account: Account) -> None:
-    """The Dashboard has one row for both."""
-    paid = account.pay()
-    assert client(account, "charge_write").v1.refunds.create({"payment_intent": paid.id}).status == "succeeded"
-
-
 def test_what_each_key_has_needed_is_recorded(account: Account) -> None:
     """Refused requests too; a read that a write includes is not listed beside it."""
     paid = account.pay()
