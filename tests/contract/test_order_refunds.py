@@ -116,15 +116,15 @@ def test_only_a_paid_order_is_refunded(shop: RefundShop) -> None:
 
 
 def test_a_concurrent_retry_returns_the_same_refund(shop: RefundShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither finds a refund; the retry's write meets the stored one and returns it."""
+    """Neither finds a refund; the retry's write meets the stored one and returns it, although more is left."""
     before = shop.order
-    refund, _ = shop.refund(2500, "a")
+    refund, _ = shop.refund(1000, "a")
     read, find = iter([before]), OrderRefundStore.find
     found = iter([None])
     monkeypatch.setattr(Dependencies, "find_order", lambda *_: next(read, shop.order))
     monkeypatch.setattr(OrderRefundStore, "find", lambda *given: next(found, find(*given)))
-    assert shop.refund(2500, "a") == (refund, False)
-    assert shop.order.reserved_minor == 2500
+    assert shop.refund(1000, "a") == (refund, False)
+    assert shop.order.reserved_minor == 1000
 
 
 def test_a_failed_refund_releases_its_amount_once(shop: RefundShop) -> None:
