@@ -1,7 +1,7 @@
 // The shop's page: what is shown, and what a click does. The address (#/orders/ord_…) says which screen.
 
 import { NoAnswer, Refused, once, request, seconds } from "./api.js";
-import { authenticate, loadStripe, mountCard, paymentMethodOf } from "./card.js";
+import { authenticate, loadStripe, mountCard } from "./card.js";
 import { forget, isOpen, openOrder, remember, sendOnce } from "./remembered.js";
 import { accessToken, customerId, finishSignIn, signIn, signOut } from "./session.js";
 import { button, el, money, on, show, when } from "./view.js";
@@ -9,11 +9,9 @@ import { button, el, money, on, show, when } from "./view.js";
 const ADDRESS = /^https?:\/\/[^/]+(\/.*[^/])?$/;
 const ADDRESSES = { api: ADDRESS, stripe_js: ADDRESS, authorize_url: ADDRESS, token_url: ADDRESS };
 const CONFIG = { ...ADDRESSES, currency: /^[A-Z]{3}$/, publishable_key: /^pk_/, client_id: /./, scope: /./ };
-const POLL_SECONDS = { first: 0.5, growth: 1.5, longest: 5 };
-const NOTHING_MOVES_SECONDS = 60;
 
 const WORDS = {
-  PENDING: "We have your order. Your card is charged once, however often this page is reloaded.",
+  PENDING: "We have your order, and charge your card once. You can wait here, or look again under “Your orders”.",
   PAID: "Paid. Thank you!",
   PAYMENT_DECLINED: "Your card was declined. Nothing was charged.",
   REQUIRES_ACTION: "Your bank asks you to confirm this payment. Nothing is charged before you do.",
@@ -21,8 +19,7 @@ const WORDS = {
   CANCELED: "The order is canceled. Nothing was charged.",
   NEEDS_REVIEW: "We are checking this payment, and will contact you. Please do not order again.",
 };
-const SLOW = "This takes longer than usual. Your order is safe: look again later, under “Your orders”.";
-const PRICE_CHANGED = "The price has changed since you saw it. Nothing was ordered or charged: this is what it costs now.";
+const PRICE_CHANGED = "The price has changed since you saw it. Nothing was ordered: this is what it costs now.";
 const LOST = "was sent, but no answer came back. Send it again: you are charged once, whether it had arrived or not.";
 
 let config;
@@ -36,8 +33,11 @@ async function start() {
   // The browser may bring back a page that was left, with its card form, after another customer has signed in.
   on(window, "pageshow", ({ persisted }) => persisted && location.reload());
   try {
+    // Without locks and storage the page could place an order twice, so it places none.
+    const isCurrent = navigator.locks && AbortSignal.timeout && [].toReversed;
+    if (!isCurrent) throw new Error("This browser is too old for this page, or the page's address is not https.");
+    if (!navigator.cookieEnabled) throw new Error("This browser stores nothing for this site. Allow it, and reload.");
     config = await configuration();
-    requireBrowser();
     const said = await finishSignIn(config).catch((error) => error.message);
     await route({ said });
   } catch (error) {
@@ -51,17 +51,6 @@ async function configuration() {
   const wrong = Object.keys(CONFIG).filter((name) => !CONFIG[name].test(read?.[name] ?? ""));
   if (wrong.length) throw new Error(`config.json has no valid ${wrong.join(", ")}: this shop is not set up yet.`);
   return read;
-}
-
-/** Without its locks and storage the page could place an order twice, so it places none. */
-function requireBrowser() {
-  if (!isSecureContext) throw new Error("This page works over https only. Open it by its https address.");
-  if (!AbortSignal.timeout || ![].toReversed) throw new Error("This browser is too old for this page. Update it.");
-  try {
-    localStorage.getItem("");
-  } catch {
-    throw new Error("This browser blocks the storage of this site. Allow it, and reload: an order needs it.");
-  }
 }
 
 async function route({ said = "" } = {}) {
@@ -81,8 +70,7 @@ async function route({ said = "" } = {}) {
 /** Sign out, also of the issuer where it has a session: else whoever signs in next in this browser is this customer. */
 function leave() {
   signOut();
-  if (config.sign_out_url) return location.assign(config.sign_out_url);
-  return route();
+  return config.sign_out_url ? location.assign(config.sign_out_url) : route();
 }
 
 // ---- the basket
@@ -93,57 +81,56 @@ async function basketScreen(screen) {
   const offered = prices.filter((price) => price.currency === currency);
   if (!offered.length) throw new Error(`Nothing is sold in ${currency}: this shop is not set up yet.`);
   const kept = `shop:basket:${customerId()}`;
-  const quantities = JSON.parse(localStorage.getItem(kept) ?? "{}");
-  const total = el("p", { id: "total", class: "total" });
-  const pay = el("section", { id: "pay" });
-  const rows = offered.map((price) => {
-    const input = el("input", { type: "number", min: 0, max: 99, value: quantities[price.sku] ?? 0, id: price.sku });
+  const quantities = new Map(JSON.parse(localStorage.getItem(kept) ?? "[]"));
+  const total = el("p", { class: "total" });
+  const askForCard = cardForm(currency);
+  let place = el("div", {});
+  const rows = offered.map(({ sku, unit_amount }) => {
+    const input = el("input", { type: "number", min: 0, max: 99, value: quantities.get(sku) ?? 0, id: sku });
     on(input, "input", async () => {
-      quantities[price.sku] = Math.max(0, Math.min(99, Math.trunc(input.valueAsNumber) || 0));
-      localStorage.setItem(kept, JSON.stringify(quantities));
+      quantities.set(sku, Math.max(0, Math.min(99, Math.trunc(input.valueAsNumber) || 0)));
+      localStorage.setItem(kept, JSON.stringify([...quantities]));
       await refresh();
     });
-    return el("tr", {}, el("td", {}, el("label", { for: price.sku }, price.sku)),
-      el("td", { class: "amount" }, money(price.unit_amount, currency)), el("td", { class: "amount" }, input));
+    return el("tr", {}, el("td", {}, el("label", { for: sku }, sku)),
+      el("td", { class: "amount" }, money(unit_amount, currency)), el("td", { class: "amount" }, input));
   });
   if (screen !== shown) return;
-  show(el("h1", {}, "Your basket"), el("table", {}, ...rows), total, pay);
+  show(el("h1", {}, "Your basket"), el("table", {}, ...rows), total, place);
   await refresh();
 
   async function refresh() {
-    const items = offered.filter(({ sku }) => quantities[sku] > 0).map(({ sku }) => ({ sku, quantity: quantities[sku] }));
-    const amount = offered.reduce((sum, { sku, unit_amount }) => sum + unit_amount * (quantities[sku] || 0), 0);
-    total.textContent = amount ? `Total ${money(amount, currency)}` : "Choose something.";
-    const place = el("div", {}); // Of this basket alone: what an earlier one still shows goes to a place that is gone.
-    pay.replaceChildren(place);
-    await payForm(place, items, amount);
+    const chosen = offered.filter(({ sku }) => quantities.get(sku) > 0);
+    const items = chosen.map(({ sku }) => ({ sku, quantity: quantities.get(sku) }));
+    const amount = chosen.reduce((sum, { sku, unit_amount }) => sum + unit_amount * quantities.get(sku), 0);
+    total.textContent = `Total ${money(amount, currency)}`;
+    const next = el("div", {}); // For this basket alone: what an earlier one still shows goes to a place that is gone.
+    place.replaceWith(next);
+    place = next;
+    await payForm(place, items, amount, { askForCard, refresh });
   }
 }
 
 /** What can be done with this basket. Its key is made before the button is there; an open order is settled first. */
-async function payForm(place, items, amount) {
+async function payForm(place, items, amount, { askForCard, refresh }) {
   const customer = customerId();
   const { currency } = config;
   const open = openOrder(customer);
-  if (open) return place.replaceChildren(unanswered(open, () => send(open)));
-  if (!amount) return;
+  if (open) return place.append(unanswered(open, () => send(open)));
+  if (!amount) return place.append("Choose something.");
   // Without the amount: at another price it is the same order, until an answer says that it was placed.
   const order = await remember(customer, "order", { items, currency });
   if (order.answer) {
-    const again = () => forget(order).then(() => payForm(place, items, amount));
-    return place.replaceChildren(
+    return place.append(
       el("p", {}, "You have ordered exactly this before."),
       el("a", { class: "button", href: `#/orders/${order.answer.order_id}` }, "Show this order"),
-      button("Order the same once more", again, "quiet"),
+      button("Order the same once more", () => forget(order).then(refresh), "quiet"),
     );
   }
   const label = `Pay ${money(amount, currency)}`;
-  if (order.refused?.type === "amount-differs") {
-    const card = order.bodies.at(-1).payment_method;
-    return place.replaceChildren(button(label, () => send(order, () => card)));
-  }
-  const form = await cardForm(place, { amount, currency }, label);
-  on(form.element, "submit", () => send(order, form.paymentMethod));
+  const agreed = order.refused?.type === "amount-differs" && order.bodies.at(-1).payment_method;
+  if (agreed) return place.append(button(label, () => send(order, () => agreed)));
+  await askForCard(place, amount, label, (paymentMethod) => send(order, paymentMethod));
 
   async function send(record, paymentMethod = null) {
     const make = paymentMethod && (async () => ({ currency, items, amount, payment_method: await paymentMethod() }));
@@ -153,7 +140,7 @@ async function payForm(place, items, amount) {
       location.hash = `#/orders/${order_id}`;
     } catch (error) {
       if (error.type === "amount-differs") return route({ said: PRICE_CHANGED });
-      if (openOrder(customer)) await payForm(place, items, amount);
+      if (openOrder(customer)) await refresh();
       throw error;
     }
   }
@@ -168,50 +155,56 @@ function unanswered({ bodies }, send) {
   return el("section", { id: "unanswered" }, el("p", {}, `${what} ${LOST}`), again);
 }
 
-/** Stripe's card form with a button, in the place; it is disabled while a submit is being worked on. */
-async function cardForm(place, { amount, currency }, label) {
+/**
+ * Stripe's card form with a button, as a function that shows it after an empty place. It stays mounted when the place
+ * is replaced, and what is in a place hides it (style.css): so Stripe keeps the card that the customer has typed.
+ */
+function cardForm(currency) {
   const card = el("div", { id: "card" });
-  const element = el("form", { id: "card-form" }, card, el("button", { type: "submit" }, label));
-  const stripe = await loadStripe(config);
-  place.replaceChildren(element);
-  const elements = mountCard(stripe, card, { amount, currency }, failed);
-  const paymentMethod = async () => {
-    const made = await paymentMethodOf(stripe, elements);
-    if (!element.isConnected) throw new Error("You left the card form before it was sent: nothing was ordered.");
-    return made;
+  const submit = el("button", { type: "submit" });
+  const form = el("form", { id: "card-form" }, card, submit);
+  let mounted;
+  let work;
+  on(form, "submit", () => work());
+
+  return async (place, amount, label, send) => {
+    const stripe = await loadStripe(config);
+    if (!place.isConnected) return;
+    submit.textContent = label;
+    work = () => send(async () => {
+      const paymentMethod = await mounted.paymentMethod();
+      if (!place.isConnected) throw new Error("The basket changed before your card was read: nothing was ordered.");
+      return paymentMethod;
+    });
+    if (mounted) return mounted.update(amount);
+    place.after(form);
+    mounted = mountCard(stripe, card, { amount, currency }, failed);
   };
-  return { element, paymentMethod };
 }
 
 // ---- an order
 
 async function orderScreen(orderId, screen) {
-  const began = Date.now();
-  let pause = POLL_SECONDS.first;
-  let last;
-  let lost = false;
-  for (;;) {
-    const order = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}`).catch((error) => {
+  let pause = 0.5; // Seconds.
+  let drawn;
+  while (screen === shown) {
+    try {
+      const order = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}`);
+      if (screen !== shown) return;
+      const isOver = !["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status);
+      const isNew = JSON.stringify(order) !== drawn;
+      if (isOver || (isNew && drawn !== undefined)) notice("");
+      if (isNew) drawOrder(order);
+      if (isOver) return;
+      drawn = JSON.stringify(order);
+    } catch (error) {
       if (screen !== shown) return;
       if (!(error instanceof NoAnswer)) throw error;
       notice(`${error.message} Your order is safe. Trying again …`);
-      lost = true;
-    });
-    if (screen !== shown) return;
-    if (order) {
-      const isNew = JSON.stringify(order) !== last;
-      const isOver = !["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status);
-      if (lost || isOver || (isNew && last)) notice("");
-      if (isNew) drawOrder(order);
-      if (isOver) return;
-      last = JSON.stringify(order);
-      lost = false;
-      const isSlow = order.status !== "REQUIRES_ACTION" && Date.now() - began > NOTHING_MOVES_SECONDS * 1000;
-      if (isSlow) notice(SLOW);
+      drawn = null; // The next answer is drawn, and clears the notice.
     }
     await seconds(pause);
-    if (screen !== shown) return;
-    pause = Math.min(pause * POLL_SECONDS.growth, POLL_SECONDS.longest);
+    pause = Math.min(pause * 1.5, 5);
   }
 }
 
@@ -219,13 +212,14 @@ function drawOrder(order) {
   const { order_id, status, amount, currency, amount_refunded } = order;
   const actions = el("section", { id: "actions" });
   const cancel = () => request(config, "POST", `/orders/${order_id}/cancel`).then(() => route());
+  const canCancel = ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status);
   show(
     el("h1", {}, `Your order of ${money(amount, currency)}`),
     el("p", { id: "status", class: `status ${status}`, "data-status": status }, WORDS[status] ?? status),
     el("p", { id: "decline" }, (status === "PAYMENT_DECLINED" && order.attempts.at(-1).message) || ""),
     el("p", {}, amount_refunded ? `${money(amount_refunded, currency)} of it is refunded.` : ""),
     actions,
-    ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status) ? button("Cancel this order", cancel, "quiet") : "",
+    canCancel ? button("Cancel this order", cancel, "quiet") : "",
     el("p", { class: "small" }, `Ordered ${when(order.placed_at)}. Number ${order_id}`),
   );
   if (status === "PAYMENT_DECLINED") anotherCard(actions, order).catch(failed);
@@ -239,11 +233,13 @@ async function confirmWithBank(orderId) {
 }
 
 /** After a decline: another card, under a key of its own, for the same order. */
-async function anotherCard(place, order) {
+async function anotherCard(actions, order) {
   const attempt = await remember(customerId(), "attempt", { order_id: order.order_id, after: order.attempts.length });
-  if (isOpen(attempt)) return place.replaceChildren(unanswered(attempt, () => send()));
-  const form = await cardForm(place, order, `Pay ${money(order.amount, order.currency)} with this card`);
-  on(form.element, "submit", () => send(form.paymentMethod));
+  if (isOpen(attempt)) return actions.replaceChildren(unanswered(attempt, () => send()));
+  const place = el("div", {});
+  actions.replaceChildren(place);
+  const label = `Pay ${money(order.amount, order.currency)} with this card`;
+  await cardForm(order.currency)(place, order.amount, label, send);
 
   async function send(paymentMethod = null) {
     const make = paymentMethod && (async () => ({ payment_method: await paymentMethod() }));
@@ -251,7 +247,7 @@ async function anotherCard(place, order) {
     try {
       await sendOnce(attempt, make, post);
     } catch (error) {
-      if (error instanceof NoAnswer) await anotherCard(place, order);
+      if (error instanceof NoAnswer) await anotherCard(actions, order);
       if (error.type !== "not-declined") throw error; // Else another tab was first: the order says what it did.
     }
     await route();
@@ -283,6 +279,7 @@ function failed(error) {
     signOut();
     return route({ said: "Your sign-in has expired. Sign in again: your order is kept." });
   }
-  if (error.type === "not-found" && location.hash.startsWith("#/orders/")) return show(el("h1", {}, "There is no such order of yours."));
+  const isNoOrder = error.type === "not-found" && location.hash.startsWith("#/orders/");
+  if (isNoOrder) return show(el("h1", {}, "There is no such order of yours."));
   notice(error instanceof NoAnswer ? `${error.message} Nothing is lost: try again.` : error.message);
 }

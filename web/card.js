@@ -4,40 +4,28 @@
 // since the order's status says what happened.
 
 /** @typedef {import("@stripe/stripe-js").Stripe} Stripe */
-/** @typedef {import("@stripe/stripe-js").StripeElements} StripeElements */
 
-/** @type {Promise<Stripe> | undefined} */
 let loading;
 
 /**
  * Stripe.js, once it is loaded from its configured address. It must never be copied (Stripe documentation, "Including
- * Stripe.js"). Throws if it cannot be loaded; the next call tries again.
+ * Stripe.js"). Throws if it cannot be loaded.
  * @returns {Promise<Stripe>}
  */
-export function loadStripe(config) {
+export function loadStripe({ stripe_js, publishable_key }) {
   loading ??= new Promise((done, fail) => {
-    const script = document.createElement("script");
-    script.src = config.stripe_js;
-    script.onload = () => {
-      try {
-        done(window["Stripe"](config.publishable_key));
-      } catch {
-        fail(new Error("Stripe refuses the publishable_key of config.json: this shop is not set up yet."));
-      }
-    };
-    const host = new URL(script.src).host;
+    const script = Object.assign(document.createElement("script"), { src: stripe_js, onload: done });
+    const host = new URL(stripe_js).host;
     script.onerror = () => fail(new Error(`Stripe's card form could not be loaded. Allow ${host}, and reload.`));
     document.head.append(script);
-  });
-  return loading.catch((error) => {
-    loading = undefined;
-    throw error;
-  });
+  }).then(() => window["Stripe"](publishable_key));
+  return loading;
 }
 
 /**
- * Show Stripe's card form for this amount; returns its collection, for `paymentMethodOf`.
- * @type {(stripe: Stripe, place: HTMLElement, order: { amount: number, currency: string }, failed: any) => StripeElements}
+ * Show Stripe's card form for this amount. `update` changes the amount, and keeps what is typed; `paymentMethod`
+ * returns the id of a new PaymentMethod for the card, and throws what the form says about it.
+ * @param {Stripe} stripe @param {HTMLElement} place @param {{ amount: number, currency: string }} order
  */
 export function mountCard(stripe, place, { amount, currency }, failed) {
   const elements = stripe.elements({
@@ -51,24 +39,19 @@ export function mountCard(stripe, place, { amount, currency }, failed) {
   const card = elements.create("payment", { wallets: { applePay: "never", googlePay: "never" } });
   card.on("loaderror", ({ error }) => failed(new Error(`Stripe cannot show its card form: ${error.message}`)));
   card.mount(place);
-  return elements;
+  return { update: (amount) => elements.update({ amount }), paymentMethod };
+
+  async function paymentMethod() {
+    const { error: incomplete } = await elements.submit();
+    if (incomplete) throw new Error(incomplete.message);
+    const { paymentMethod, error } = await stripe.createPaymentMethod({ elements });
+    if (error) throw new Error(error.message);
+    return paymentMethod.id;
+  }
 }
 
 /**
- * The id of a new PaymentMethod for the card in the form. Throws what the form says about the card.
- * @type {(stripe: Stripe, elements: StripeElements) => Promise<string>}
- */
-export async function paymentMethodOf(stripe, elements) {
-  const { error: incomplete } = await elements.submit();
-  if (incomplete) throw new Error(incomplete.message);
-  const { paymentMethod, error } = await stripe.createPaymentMethod({ elements });
-  if (error) throw new Error(error.message);
-  return paymentMethod.id;
-}
-
-/**
- * Show the bank's question (3-D Secure), until it is answered or closed. Stripe.js throws also if another tab has
- * answered it; the order's status says how it ended.
+ * Show the bank's question (3-D Secure), until it is answered or closed, also in another tab.
  * @type {(stripe: Stripe, clientSecret: string) => Promise<void>}
  */
 export async function authenticate(stripe, clientSecret) {

@@ -10,6 +10,8 @@
 // body again, as it was. A basket's key changes only after an answer, when the customer wants the same once more. So a
 // request that was believed lost can never become a second order, even if the price or the card has changed since.
 
+import { Refused } from "./api.js";
+
 const KEPT_DAYS = 300; // The API forgets a key after more than a year (docs/guides/api.md).
 
 /** @typedef {{ name: string, key: string, bodies: any[], at: number, answer?: any, refused?: any }} Remembered */
@@ -20,8 +22,9 @@ const KEPT_DAYS = 300; // The API forgets a key after more than a year (docs/gui
  * @returns {Promise<Remembered>}
  */
 export async function remember(customer, kind, what) {
-  const name = prefix(customer, kind) + (await digest(JSON.stringify(what)));
-  return exclusively(name, () => read(name) ?? write({ name, key: crypto.randomUUID(), bodies: [], at: Date.now() }));
+  const name = prefix(customer, kind) + JSON.stringify(what);
+  const made = { name, key: crypto.randomUUID(), bodies: [], at: Date.now() };
+  return navigator.locks.request(name, () => read(name) ?? write(made));
 }
 
 /** Whether a request was sent, and what became of it is unknown. @param {Remembered} record */
@@ -37,7 +40,7 @@ export function openOrder(customer) {
 
 /** The customer wants the same once more, and says so: the next key is another one. */
 export function forget({ name, key }) {
-  return exclusively(name, () => read(name)?.key === key && localStorage.removeItem(name));
+  return navigator.locks.request(name, () => read(name)?.key === key && localStorage.removeItem(name));
 }
 
 /**
@@ -49,7 +52,7 @@ export async function sendOnce({ name, key }, make, send, unsettled = () => null
   const found = read(name);
   // Outside the lock: a card form that is closed meanwhile never answers.
   const body = make && found && !found.answer && !isOpen(found) ? await make() : null;
-  return exclusively("shop:send", async () => {
+  return navigator.locks.request("shop:send", async () => {
     const record = read(name);
     if (record?.key === key && record.answer) return record.answer;
     if (record?.key !== key || (!body && !isOpen(record))) throw new Error("Another tab was faster. Reload the page.");
@@ -63,7 +66,8 @@ export async function sendOnce({ name, key }, make, send, unsettled = () => null
       record.answer = await sendNewest(record, send);
       return record.answer;
     } catch (error) {
-      if (isRefusal(error)) record.refused = { type: error.type };
+      // An expired sign-in (401) refuses nothing: an earlier try may have been executed before it expired.
+      if (error instanceof Refused && error.status !== 401) record.refused = { type: error.type };
       throw error;
     } finally {
       try {
@@ -89,15 +93,6 @@ async function sendNewest({ key, bodies }, send) {
   throw reused;
 }
 
-/** 4xx, but for an expired sign-in: an earlier try may have been executed before it expired. */
-function isRefusal({ status }) {
-  return status >= 400 && status < 500 && status !== 401;
-}
-
-function exclusively(name, work) {
-  return navigator.locks.request(name, work);
-}
-
 function prefix(customer, kind) {
   return `shop:${kind}:${encodeURIComponent(customer)}:`;
 }
@@ -111,13 +106,7 @@ function write(record) {
   try {
     localStorage.setItem(record.name, JSON.stringify(record));
   } catch {
-    const advice = "Allow this site to store data, or make space, and reload.";
-    throw new Error(`This browser cannot remember your order. ${advice} Nothing was sent.`);
+    throw new Error("This browser cannot remember your order: let it store this site's data. Nothing was sent.");
   }
   return record;
-}
-
-async function digest(text) {
-  const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
-  return Array.from(bytes.slice(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

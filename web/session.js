@@ -3,6 +3,7 @@
 
 const TOKEN = "shop:token";
 const PENDING = "shop:sign-in";
+const HERE = location.origin + location.pathname; // The issuer has to know it as a redirect URI.
 
 /** The access token, or null if nobody is signed in. Whether it has expired is the API's to say, not this clock's. */
 export function accessToken() {
@@ -25,16 +26,16 @@ export function signOut() {
 
 /** Leave for the issuer's sign-in page. It comes back to this page, at the same place. */
 export async function signIn(config) {
-  const pending = { state: random(), verifier: random(), hash: location.hash };
-  sessionStorage.setItem(PENDING, JSON.stringify(pending));
+  const [state, verifier] = [crypto.randomUUID(), crypto.randomUUID() + crypto.randomUUID()];
+  sessionStorage.setItem(PENDING, JSON.stringify({ state, verifier, hash: location.hash }));
   const url = new URL(config.authorize_url);
   url.search = new URLSearchParams({
     response_type: "code",
     client_id: config.client_id,
-    redirect_uri: here(),
+    redirect_uri: HERE,
     scope: config.scope,
-    state: pending.state,
-    code_challenge: await challengeOf(pending.verifier),
+    state,
+    code_challenge: await challengeOf(verifier),
     code_challenge_method: "S256",
   }).toString();
   location.assign(url);
@@ -46,7 +47,7 @@ export async function finishSignIn(config) {
   if (!answer.has("code") && !answer.has("error")) return;
   const pending = JSON.parse(sessionStorage.getItem(PENDING) ?? "{}");
   sessionStorage.removeItem(PENDING);
-  history.replaceState(null, "", here() + (pending.hash ?? ""));
+  history.replaceState(null, "", HERE + (pending.hash ?? ""));
   // Before the state is compared, nothing of the address is shown: anybody can write one.
   const isOurs = pending.state && answer.get("state") === pending.state;
   if (!isOurs || answer.has("error")) {
@@ -59,40 +60,26 @@ export async function finishSignIn(config) {
       client_id: config.client_id,
       code: answer.get("code"),
       code_verifier: pending.verifier,
-      redirect_uri: here(),
+      redirect_uri: HERE,
     }),
   }).catch(() => null);
   if (!response?.ok) throw new Error("The sign-in was refused, or its server cannot be reached. Sign in again.");
   const { access_token } = await response.json().catch(() => ({}));
-  if (!claimsOf(access_token).sub) {
-    throw new Error("The sign-in gave no access token that names a customer: this shop is not set up yet.");
-  }
+  if (!claimsOf(access_token).sub) throw new Error("The sign-in gave no access token: this shop is not set up yet.");
   sessionStorage.setItem(TOKEN, access_token);
-}
-
-/** This page's address, which the issuer has to know as a redirect URI. */
-function here() {
-  return location.origin + location.pathname;
 }
 
 /** The claims of a JSON Web Token; none of anything else. */
 function claimsOf(token) {
   try {
-    const bytes = Uint8Array.from(atob(token.split(".")[1].replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
-    return JSON.parse(new TextDecoder().decode(bytes));
+    const base64 = token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/");
+    return JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(base64), (byte) => byte.charCodeAt(0))));
   } catch {
     return {};
   }
 }
 
-function random() {
-  return base64url(crypto.getRandomValues(new Uint8Array(32)));
-}
-
 async function challengeOf(verifier) {
-  return base64url(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier))));
-}
-
-function base64url(bytes) {
-  return btoa(String.fromCharCode(...bytes)).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier)));
+  return btoa(String.fromCharCode(...digest)).replaceAll("+", "-").replaceAll("/", "_").replace("=", "");
 }

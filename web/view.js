@@ -17,12 +17,10 @@ export function show(...children) {
 
 /** A button that is disabled while its work is done. */
 export function button(label, work, kind = "") {
-  const element = el("button", { type: "button", class: kind }, label);
-  on(element, "click", work);
-  return element;
+  return on(el("button", { type: "button", class: kind }, label), "click", work);
 }
 
-/** Do the work at each event; its buttons are disabled meanwhile. What fails is told to the page's `failed`. */
+/** Do the work at each event; its buttons are disabled meanwhile. What fails goes to the page's `failed`. */
 export function on(target, event, work) {
   target.addEventListener(event, async (given) => {
     if (event === "submit") given.preventDefault();
@@ -36,6 +34,7 @@ export function on(target, event, work) {
       for (const each of buttons) each.disabled = false;
     }
   });
+  return target;
 }
 
 // Stripe's minor units, as shared/onecharge/contract/money.py has them: the browser's own differ, such as for HUF.

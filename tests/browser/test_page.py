@@ -21,6 +21,12 @@ PAYMENT_METHODS = re.compile(r"/v1/payment_methods$")
 PAYMENTS = re.compile(r"/payments$")
 PRICES = re.compile(r"/prices$")
 
+TELL_WHAT_IS_READ = """() => {
+  const { json } = Response.prototype;
+  Response.prototype.json = function () { return json.call(this).finally(() => { window.statusRead = this.status; }); };
+}"""
+"""The page's own steps after a response was read are over before a test sees its status."""
+
 
 @pytest.fixture
 def new_orders(shop: Shop) -> Callable[[], list[str]]:
@@ -63,6 +69,48 @@ def test_every_currency_is_shown_as_it_is_charged(customer: Customer) -> None:
     shown = customer.page.evaluate(show, sorted(CURRENCIES))
     charged = [as_money(250_000, each) for each in sorted(CURRENCIES)]
     assert [re.sub(r"[^\d.,]", "", each) for each in shown] == [each.split()[0] for each in charged]
+
+
+def test_a_card_that_is_typed_outlives_a_changed_quantity(
+    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Whatever the basket is meanwhile, an empty one too: the amount that is shown last is charged."""
+    customer.choose(2)
+    customer.type_card(VISA)
+    for mugs in (0, 5, 3):
+        customer.choose(mugs)
+    customer.page.get_by_role("button", name="Pay €37.50").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders, mugs=3)
+
+
+def test_a_quantity_that_is_changed_while_stripe_reads_the_card_orders_nothing(
+    customer: Customer, new_orders: Callable[[], list[str]]
+) -> None:
+    """The customer has agreed to an amount, and the page shows another one by now."""
+    waiting: list[Route] = []
+    customer.page.route(PAYMENT_METHODS, lambda route: waiting.append(route))
+    customer.pay(VISA)
+    customer.until(lambda: waiting)
+    customer.choose(3)
+    waiting[0].continue_()
+    customer.page.get_by_text("nothing was ordered").wait_for()
+    customer.page.get_by_role("button", name="Pay €37.50").wait_for()
+    assert new_orders() == []
+
+
+def test_a_product_can_have_any_name(customer: Customer) -> None:
+    """Also one that every JavaScript object has as a property."""
+    names = ("constructor", "__proto__", "toString")
+    prices = [{"sku": each, "currency": "EUR", "unit_amount": 100} for each in names]
+    customer.page.route(PRICES, partial(answer, status=200, body={"prices": prices}))
+    customer.page.reload()
+    customer.page.get_by_text("Choose something").wait_for()
+    for number, name in enumerate(names, start=1):
+        customer.page.get_by_label(name).fill("1")
+        customer.page.get_by_text(f"Total €{number}.00").wait_for()
+    customer.page.reload()
+    customer.page.get_by_text("Total €3.00").wait_for()
 
 
 def test_after_a_decline_another_card_pays_the_same_order(customer: Customer, shop: Shop) -> None:
@@ -133,13 +181,14 @@ def test_a_reload_before_the_answer_finds_the_order(
 def test_a_request_that_never_left_is_sent_after_a_reload(
     customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
 ) -> None:
-    """Whether it was executed cannot be known: the same request under the same key settles it."""
+    """Whether it was executed cannot be known: the same request under the same key settles it, with any basket."""
     customer.page.route(ORDERS, lambda route: route.abort())
     customer.pay(VISA)
     customer.is_told("cannot be reached")
     assert new_orders() == []
     customer.page.unroute_all()
     customer.page.reload()
+    customer.choose(0)
     customer.page.get_by_role("button", name="Find this order").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
@@ -400,9 +449,9 @@ def test_a_late_answer_does_not_take_the_screen(customer: Customer) -> None:
     customer.until(lambda: held)
     customer.page.goto(f"{customer.stack.page_url}#/orders")
     customer.page.get_by_role("heading", name="Your orders").wait_for()
-    with customer.page.expect_response(re.compile("/orders/ord_")):
-        answer(held[0], 404, {"type": "urn:onecharge:problem:not-found", "detail": "There is no such order."})
-    customer.page.wait_for_timeout(300)
+    customer.page.evaluate(TELL_WHAT_IS_READ)
+    answer(held[0], 404, {"type": "urn:onecharge:problem:not-found", "detail": "There is no such order."})
+    customer.page.wait_for_function("window.statusRead === 404")
     assert customer.page.get_by_role("heading", name="Your orders").is_visible()
 
 

@@ -63,6 +63,7 @@ def test_what_stripe_does_not_have_does_not_compile(compiler: Path, tmp_path: Pa
         ('paymentMethodCreation: "manual"', 'paymentMethodCreation: "by hand"'),
         ('mode: "payment"', 'mode: "pay"'),
         ("amount,\n", "amount: currency,\n"),
+        ("elements.update({ amount })", "elements.update({ total: amount })"),
         ('card.on("loaderror"', 'card.on("broken"'),
         ('applePay: "never"', "applePay: false"),
     ]

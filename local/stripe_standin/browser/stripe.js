@@ -47,9 +47,13 @@
     });
   }
 
+  function checkAmount(/** @type {string} */ what, /** @type {any} */ amount) {
+    if (!Number.isInteger(amount) || amount < 1) throw new IntegrationError(`${what}: amount must be a positive integer.`);
+  }
+
   const IS_OURS = Symbol("elements");
 
-  /** @returns {Pick<RealElements, "create" | "submit">} */
+  /** @returns {Pick<RealElements, "create" | "update" | "submit">} */
   function elementsOf(/** @type {any} */ options) {
     check("elements()", options, {
       mode: ["payment"],
@@ -60,7 +64,7 @@
       appearance: null,
       locale: null,
     });
-    if (!Number.isInteger(options.amount) || options.amount < 1) throw new IntegrationError("elements(): amount must be a positive integer.");
+    checkAmount("elements()", options.amount);
     if (!/^[a-z]{3}$/.test(options.currency)) throw new IntegrationError("elements(): currency must be a lowercase ISO code.");
     /** @type {Promise<HTMLIFrameElement> | undefined} */
     let frame;
@@ -79,6 +83,13 @@
             frame = frameOf("card.html", element, "Secure payment input frame", options.appearance?.theme);
           },
         };
+      },
+      /** The mounted form stays as it is; it has to be submitted again. */
+      async update(/** @type {any} */ changed) {
+        check("update()", changed, { amount: undefined });
+        checkAmount("update()", changed.amount);
+        Object.assign(options, changed);
+        this[IS_OURS].submitted = false;
       },
       async submit() {
         if (!frame) throw new IntegrationError("submit(): the payment element is not mounted.");
