@@ -36,6 +36,7 @@ from ops import schedule
 from ops.facts import Facts, IntentFacts, RefundFacts
 from ops.findings import EMIT_AGAIN, REDRIVE, REFUND_BY_HAND, Cause, Finding, Move, Severity, broken, waits
 from ops.output import time_of
+from ops.resolutions import STUCK_IF_GONE
 from publish_events.mapping import PAYMENT_EVENT_TYPES, REFUND_EVENT_TYPES
 from reconcile.run import ROUND_OVERDUE_SECONDS
 from republish.waiting import DAY_SECONDS
@@ -86,6 +87,9 @@ def _stripe(facts: Facts) -> Iterator[Finding]:
         yield broken(cause, f"{failure.kind}" + (f": {failure.message}" if failure.message else ""))
     elif not facts.stripe.is_complete:
         yield broken(Cause.LOOKUP_INCOMPLETE)
+    elif (row := facts.payment) and row.state in STUCK_IF_GONE and (named := row.payment_intent_id):
+        shown = {each.intent.payment_intent_id for each in facts.stripe.intents}
+        yield from [] if named in shown else [broken(Cause.PAYMENT_INTENT_UNKNOWN, named)]
 
 
 def _dead_letters(facts: Facts) -> Iterator[Finding]:

@@ -67,6 +67,10 @@ class Cause(Enum):
         "Stripe refuses the API key",
         "store the right key in the stack's Stripe secret: the functions notice it within five minutes",
     )
+    PAYMENT_INTENT_UNKNOWN = (
+        "Stripe has no such PaymentIntent as the row names",
+        "store the right key; if a wrong one made it, docs/runbook.md#stripeaccount says how the order goes on",
+    )
     STRIPE_UNAVAILABLE = (
         "Stripe does not answer",
         "wait: payments are retried, none fails; https://status.stripe.com",

@@ -4,6 +4,7 @@
                                                  (refunded in full only if every other one is, too)
     retry            NEEDS_REVIEW ─► PENDING     nothing has succeeded, or still may: the protocol runs again, also
                                                  after PaymentIntents that a person canceled at Stripe until now
+                     any unfinished row          Stripe has no such PaymentIntent as it names, and a person names it
     cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
                      or all that succeeded is of other money, and refunded in full: the order alone is ended
     refund-second    two succeeded: the one that the row does not name is refunded, once
@@ -38,6 +39,9 @@ from onecharge.payments.refunds.protocol import (
     kind_of_refund,
 )
 
+STUCK_IF_GONE = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW)
+"""The states of a row that no message and no reconciler ends, if Stripe has no such PaymentIntent as it names."""
+
 
 class Resolution(StrEnum):
     """What a person decides about a payment."""
@@ -64,6 +68,8 @@ class Seen:
     """Every PaymentIntent of the order."""
     after_charge: Mapping[str, AfterCharge] = field(default_factory=dict)
     """The refunds and disputes of each that succeeded."""
+    is_gone: bool = False
+    """Stripe has no such PaymentIntent as the row names: the API key is, or was, of another account or mode."""
 
     def refunded_minor(self, payment_intent_id: str) -> int:
         """Without refunds that failed."""
@@ -100,6 +106,8 @@ class Reopen:
     """With a request to cancel."""
     accepted_cancellations: tuple[str, ...] = ()
     """PaymentIntents that a person canceled at Stripe: `retry` charges the order all the same."""
+    leaves_behind: bool = False
+    """The row forgets its PaymentIntent, which Stripe does not have: an older version of itself, once more."""
 
 
 @dataclass(frozen=True)
@@ -122,23 +130,26 @@ def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None 
     """What follows from the decision of a person.
 
     Args:
-        chosen: the PaymentIntent that the person names; None if there is only one that it can be.
+        chosen: the PaymentIntent that the person names; None if there is only one that it can be. If Stripe does not
+            have it, the person says that it was made with a wrong key, and has charged nothing there.
     """
     if seen.payment is None:
         return Refused(
             "there is no row: reconcile writes it again from a PaymentIntent that succeeded; else resolve it as retry"
         )
-    if chosen is not None and chosen not in {each.payment_intent_id for each in seen.intents}:
+    named = seen.payment.payment_intent_id
+    is_left = seen.is_gone and chosen == named and resolution in (Resolution.RETRY, Resolution.CANCEL)
+    if chosen is not None and not is_left and chosen not in {each.payment_intent_id for each in seen.intents}:
         return Refused(f"{chosen} is not a PaymentIntent of this order, by its metadata")
     if resolution is Resolution.REFUND_SECOND:
         return _refund_second(seen, seen.payment, chosen)
-    if seen.payment.state is not PaymentState.NEEDS_REVIEW:
+    if seen.payment.state not in (STUCK_IF_GONE if is_left else (PaymentState.NEEDS_REVIEW,)):
         return Refused(f"the payment is {seen.payment.state}: only what is NEEDS_REVIEW is resolved")
     if waiting := [each.payment_intent_id for each in seen.intents if each.status == "processing"]:
         return Refused(f"Stripe is processing {', '.join(waiting)}: wait until it has decided")
-    if (named := seen.payment.payment_intent_id) is not None and _own(seen, seen.payment) is None:
+    if named is not None and _own(seen, seen.payment) is None and not is_left:
         # It may have succeeded, beside another one.
-        return Refused(f"Stripe has no {named}, which the row names: is the key another account's?")
+        return Refused(f"Stripe has no {named}, which the row names: is the key another account's, or was it?")
     if resolution is Resolution.PAID:
         return _paid(seen, seen.payment, chosen)
     return _again(resolution, seen, seen.payment)
@@ -193,7 +204,8 @@ def _again(resolution: Resolution, seen: Seen, payment: Payment) -> Decision:
     cancel = resolution is Resolution.CANCEL
     # Each by its id: one that is canceled by hand after this was read needs a decision of its own.
     accepted = () if cancel else tuple(each.payment_intent_id for each in seen.intents if each.is_canceled_by_hand)
-    return _cancel_others(seen, keep=payment.payment_intent_id) or Reopen(cancel, accepted)
+    leaves = seen.is_gone and own is None
+    return _cancel_others(seen, keep=payment.payment_intent_id) or Reopen(cancel, accepted, leaves)
 
 
 def _cancel_others(seen: Seen, *, keep: str | None) -> CancelFirst | None:

@@ -69,9 +69,12 @@ class Review:
         return Changes(sets, {**changes.values, "review": record}, changes.removes)
 
 
-def _only_in_review(changes: Changes) -> Changes:
-    """Only a row that needs review: a restored one may have the same revision, and another state."""
-    return Changes(changes.sets, {**changes.values, "needs_review": "NEEDS_REVIEW"}, changes.removes)
+_AS_READ = "#state = :was AND lease_expires_at <= :now"
+
+
+def _only_as_read(changes: Changes, state: str) -> Changes:
+    """Only a row of this state: a restored one may have the same revision, and another state."""
+    return Changes(changes.sets, {**changes.values, "was": state}, changes.removes)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class ReviewStore(PaymentStore):
         return self._write_review(payment, self._final_changes(final, review.at), review)
 
     def reopen(self, payment: Payment, review: Review, to: Reopen) -> bool:
-        """Put a row that needs review back to PENDING, as its first claim left it, so that the protocol runs again."""
+        """Put a row that no worker has back to PENDING, as its first claim left it, so that the protocol runs again."""
         sets = {
             "#state": ":state",
             "lease_expires_at": ":zero",
@@ -104,7 +107,9 @@ class ReviewStore(PaymentStore):
             "now": review.at,
             "shard": shard_of(payment.request.order_id),
         }
-        return self._write_review(payment, Changes(sets, values, removes=_OF_THE_OUTCOME), review)
+        # The generation stays: if its key has made that PaymentIntent after all, the worker's create replays it.
+        removes = (*_OF_THE_OUTCOME, "payment_intent_id") if to.leaves_behind else _OF_THE_OUTCOME
+        return self._write_review(payment, Changes(sets, values, removes), review)
 
     def record(self, payment: Payment, review: Review) -> bool:
         """Write only what was decided."""
@@ -112,8 +117,8 @@ class ReviewStore(PaymentStore):
         return self._write_if_unchanged(payment, recorded, now=review.at)
 
     def _write_review(self, payment: Payment, changes: Changes, review: Review) -> bool:
-        recorded = _only_in_review(review.recorded(changes, next_revision(payment, review.at)))
-        return self._write_if_unchanged(payment, recorded, now=review.at, condition="#state = :needs_review")
+        recorded = _only_as_read(review.recorded(changes, next_revision(payment, review.at)), payment.state)
+        return self._write_if_unchanged(payment, recorded, now=review.at, condition=_AS_READ)
 
 
 @dataclass(frozen=True)
@@ -123,8 +128,8 @@ class RefundReviewStore(RefundStore):
     def resolve(self, refund: Refund, final: FinalizeRefund, review: Review) -> bool:
         """Write the outcome on the revision, and the record; False if the row has changed since."""
         changes, revision = self._final_changes(final, review.at), next_revision(refund, review.at)
-        recorded = _only_in_review(review.recorded(changes, revision))
-        return self._write_if_unchanged(refund, recorded, now=review.at, condition="#state = :needs_review")
+        recorded = _only_as_read(review.recorded(changes, revision), refund.state)
+        return self._write_if_unchanged(refund, recorded, now=review.at, condition=_AS_READ)
 
 
 # ---------------------------------------------------------------- read, decide, write
@@ -160,14 +165,16 @@ class Resolver:
             return Seen(None)
         found = self.gateway.find_payment_intents(payment.request, now=int(self.clock()))
         intents = {each.payment_intent_id: each for each in found}
-        own = payment.payment_intent_id
+        own, is_gone = payment.payment_intent_id, False
         if own is not None and own not in intents:
             # Search lags, and the list begins late: the row's own is there all the same, or this is another account.
             response = self.gateway.retrieve(own)
             if response.intent is not None and response.failure is None:
                 intents[own] = response.intent
+            is_gone = response.failure is not None and response.failure.code == "resource_missing"
         succeeded = [each.payment_intent_id for each in intents.values() if each.status == "succeeded"]
-        return Seen(payment, list(intents.values()), {each: self.gateway.after_charge(each) for each in succeeded})
+        after = {each: self.gateway.after_charge(each) for each in succeeded}
+        return Seen(payment, list(intents.values()), after, is_gone)
 
     def resolve(
         self, order_id: str, resolution: Resolution, review: Review, *, chosen: str | None = None

@@ -5,6 +5,7 @@
 
     paid             a PaymentIntent of the order has succeeded with the frozen money: the order becomes PAID
     retry            nothing has succeeded: the protocol runs again, with the same attempt
+                     Stripe has no such PaymentIntent as the row names, and --payment-intent names it: without it
                      the row is final, and its order does not know: the row's outcome is emitted again
     cancel           nothing has succeeded: the protocol cancels at Stripe, the order becomes CANCELED
                      the payment is of other money, and decided or refunded in full: the order alone becomes CANCELED
@@ -82,7 +83,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     choices = [each.value for each in (*Resolution, *RefundResolution)]
     resolve.add_argument("--as", dest="resolution", required=True, choices=choices)
     resolve.add_argument("--reason", required=True, help="why; it is kept on the row")
-    resolve.add_argument("--payment-intent", metavar="PI", help="which one, if there are several")
+    resolve.add_argument("--payment-intent", metavar="PI", help="which, of several; or the row's, which Stripe has not")
     resolve.add_argument("--refund", metavar="RFD", help="a refund of the order's")
 
 
@@ -263,6 +264,8 @@ def _what(decision: Decision, payment: Payment | None) -> str:
             if payment and final.after_charge and final.after_charge.amount_refunded_minor >= payment.amount_minor:
                 end += ", and refunded in full"
             return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order {end}"
+        case Reopen(leaves_behind=True) if payment:
+            return f"put the row back to PENDING without {payment.payment_intent_id}, {row}: another one is made"
         case Reopen(cancel=True):
             return f"put the row back to PENDING with a request to cancel, {row}: reconcile cancels it at Stripe"
         case Reopen(accepted_cancellations=accepted):

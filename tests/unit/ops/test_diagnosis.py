@@ -181,6 +181,10 @@ SICK: dict[str, tuple[Facts, Cause]] = {
         Cause.REQUEST_REFUSED,
     ),
     "Stripe refuses the key": (pending(of_row=FREE, stripe=unknown(ResponseKind.ACCOUNT)), Cause.STRIPE_KEY_REFUSED),
+    "Stripe does not know what a wrong key made": (
+        pending(of_row={**FREE, "payment_intent_id": "pi_elsewhere"}),
+        Cause.PAYMENT_INTENT_UNKNOWN,
+    ),
     "Stripe does not answer": (pending(of_row=FREE, stripe=unknown(ResponseKind.NO_ANSWER)), Cause.STRIPE_UNAVAILABLE),
     "Stripe has more than was read": (
         paid(stripe=StripeFacts(intents=(DONE,), is_complete=False)),

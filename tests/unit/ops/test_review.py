@@ -8,6 +8,7 @@ import pytest
 import stripe
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.cancel import finish_cancellation
 from ops import review
 from ops.errors import Problem
 from ops.resolutions import Refused, Reopen, Resolution, Seen
@@ -298,6 +299,58 @@ def test_stripe_that_does_not_show_everything_decides_nothing(operated: Operated
     operated.standin.assign_api_key(API_KEY, "acct_other")
     assert "Stripe has no pi_" in resolve(operated, "retry")["what"]
     assert operated.row(ORDER_ID)["state"] == "NEEDS_REVIEW"
+
+
+@pytest.mark.parametrize("state", ["PENDING", "REQUIRES_ACTION", "NEEDS_REVIEW"])
+def test_a_payment_intent_of_a_wrong_key_is_left_behind(operated: OperatedStack, state: str) -> None:
+    """The key was another account's, or of test mode, for a while: no message and no reconciler ends such an order."""
+    operated.standin.assign_api_key(API_KEY, "acct_other")
+    elsewhere = operated.intent(ORDER_ID)
+    operated.standin.assign_api_key(API_KEY, "acct_standin")
+    order = operated.place(order_id=ORDER_ID, status=state)
+    operated.claim(ORDER_ID, **FREE, state=state, finalized_at=NOW, payment_intent_id=elsewhere)
+    assert not resolve(operated, "retry")["done"]
+    assert "would put the row back" in str(resolve(operated, "retry", "--payment-intent", elsewhere, yes=False)["what"])
+    resolve(operated, "retry", "--payment-intent", elsewhere)
+    operated.send("PaymentsQueue", operated.message(order))
+    operated.charge()
+    row = operated.row(ORDER_ID)
+    assert (row["state"], operated.charges(ORDER_ID)) == ("SUCCEEDED", 1)
+    assert row["payment_intent_id"] != elsewhere
+
+
+def test_a_payment_intent_that_was_wrongly_left_behind_is_found_again(operated: OperatedStack) -> None:
+    """The person's own key was another account's: the worker's create replays the one that was charged."""
+    order = operated.pay(order_id=ORDER_ID)
+    charged = operated.row(ORDER_ID)["payment_intent_id"]
+    operated.set_payment(ORDER_ID, state="PENDING")  # As a restored row.
+    operated.standin.assign_api_key(API_KEY, "acct_other")
+    resolve(operated, "retry", "--payment-intent", charged)
+    assert "payment_intent_id" not in operated.row(ORDER_ID)
+    operated.standin.assign_api_key(API_KEY, "acct_standin")
+    operated.send("PaymentsQueue", operated.message(order))
+    operated.charge()
+    row = operated.row(ORDER_ID)
+    assert (row["state"], row["payment_intent_id"], operated.charges(ORDER_ID)) == ("SUCCEEDED", charged, 1)
+
+
+def test_a_payment_intent_of_a_wrong_key_is_left_behind_to_cancel(operated: OperatedStack) -> None:
+    operated.place(order_id=ORDER_ID, status="CANCELING")
+    operated.claim(ORDER_ID, **FREE, payment_intent_id="pi_elsewhere", cancel_requested_at=NOW)
+    assert resolve(operated, "cancel", "--payment-intent", "pi_elsewhere")["done"]
+    assert finish_cancellation(operated.payment(ORDER_ID), operated.tools()).state == "CANCELED"
+
+
+def test_a_payment_intent_is_left_behind_only_if_stripe_says_that_there_is_none(operated: OperatedStack) -> None:
+    """Not while a worker has the row, nor because Stripe does not answer."""
+    operated.place(order_id=ORDER_ID)
+    operated.claim(ORDER_ID, payment_intent_id="pi_elsewhere")
+    refused = resolve(operated, "retry", "--payment-intent", "pi_elsewhere")
+    assert "has changed" in refused["what"]
+    own = operated.intent(ORDER_ID)
+    operated.set_payment(ORDER_ID, **FREE, payment_intent_id=own)
+    assert "only what is NEEDS_REVIEW" in resolve(operated, "retry", "--payment-intent", own)["what"]
+    assert operated.row(ORDER_ID)["payment_intent_id"] == own
 
 
 def test_a_reason_is_needed(operated: OperatedStack) -> None:
