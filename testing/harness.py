@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -46,6 +46,26 @@ class Log:
     @property
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.text.splitlines()]
+
+
+def received(messages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The event as which Lambda's event source mapping hands SQS messages to a function."""
+    return {
+        "Records": [
+            {
+                "messageId": message["MessageId"],
+                "receiptHandle": message["ReceiptHandle"],
+                "body": message["Body"],
+                "attributes": message["Attributes"],
+                "messageAttributes": {
+                    name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
+                    for name, each in message.get("MessageAttributes", {}).items()
+                },
+                "eventSource": "aws:sqs",
+            }
+            for message in messages
+        ]
+    }
 
 
 def number_of(variable: str) -> str | None:

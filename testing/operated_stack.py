@@ -35,7 +35,7 @@ from ops.command_line import COMMANDS, parser
 from ops.connection import Stack
 from ops.output import show
 from orders_api.place_order import OrderRequest
-from testing.harness import LambdaContext, create_table, load_template
+from testing.harness import LambdaContext, create_table, load_template, received
 from testing.silent import SILENT
 from testing.tools import charge_tools
 
@@ -286,22 +286,8 @@ class OperatedStack:
     def charge(self) -> None:
         """charge_order receives a batch of the payments queue; what it does not report as failed is deleted."""
         url, dlq_url = self.stack.resource("PaymentsQueue"), self.stack.resource("PaymentsDlq")
-        received = self.messages("PaymentsQueue", visibility_seconds=30)
-        records = [
-            {
-                "messageId": message["MessageId"],
-                "receiptHandle": message["ReceiptHandle"],
-                "body": message["Body"],
-                "attributes": message["Attributes"],
-                "messageAttributes": {
-                    name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
-                    for name, each in message.get("MessageAttributes", {}).items()
-                },
-                "eventSource": "aws:sqs",
-            }
-            for message in received
-        ]
-        if not records:
+        messages = self.messages("PaymentsQueue", visibility_seconds=30)
+        if not messages:
             return
         consumer = Consumer(
             model=ORDER_EVENT,
@@ -310,9 +296,9 @@ class OperatedStack:
             logger=SILENT,
             count=SILENT,
         )
-        answer = consumer.consume({"Records": records}, LambdaContext())
+        answer = consumer.consume(received(messages), LambdaContext())
         failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
-        for message in received:
+        for message in messages:
             if message["MessageId"] not in failed:
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 

@@ -14,7 +14,6 @@ from local.stripe_standin.faults import Fault
 from local.stripe_standin.server import StandIn, running_standin
 from onecharge.payments.charges.gateway import (
     WINDOW_PARTS,
-    NoSuchPaymentIntent,
     StripeGateway,
     StripeResponse,
     parts_of,
@@ -129,29 +128,6 @@ def test_concurrent_confirms_charge_once(gateway: StripeGateway, admin: StandInA
     assert set(kinds) <= {"succeeded", ResponseKind.RETRYABLE}
     assert "succeeded" in kinds
     assert len(admin.ledger().charges) == 1
-
-
-def test_a_stored_500_is_distinguished_from_a_first_one(gateway: StripeGateway, admin: StandInAdmin) -> None:
-    """The first 500 is retryable; its replay shows that the key will never give another response."""
-    row = claimed(gateway)
-    admin.add_fault(Fault.ERROR_500_AFTER, path=CONFIRM)
-    kinds = [kind_of(gateway.confirm(row)) for _ in range(2)]
-    assert kinds == [ResponseKind.RETRYABLE, ResponseKind.STORED_FAILURE]
-    assert kind_of(gateway.retrieve(str(row.payment_intent_id))) == "succeeded"
-
-
-def test_unknown_ids_and_wrong_api_keys_are_no_declines(gateway: StripeGateway, standin: StandIn) -> None:
-    """NOT_FOUND and ACCOUNT: neither fails an order."""
-    assert kind_of(gateway.retrieve("pi_unknown")) is ResponseKind.NOT_FOUND
-    with pytest.raises(NoSuchPaymentIntent):
-        gateway.order_of("pi_unknown")
-    wrong_key = StripeGateway(stripe_client("pk_wrong", api_base=standin.base_url, bounds=PATIENT))
-    assert kind_of(wrong_key.create(request_for(), 0)) is ResponseKind.ACCOUNT
-
-
-def test_a_payment_intent_names_its_order(gateway: StripeGateway) -> None:
-    """Its metadata have the id. Events of a charge only have the PaymentIntent's id."""
-    assert gateway.order_of(created(gateway, request_for())) == request_for().order_id
 
 
 # ---------------------------------------------------------------- lookups

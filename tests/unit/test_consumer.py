@@ -27,7 +27,7 @@ from onecharge.runtime.consumer import (
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.queues import Queue
 from onecharge.runtime.secrets import SecretUnavailable
-from testing.harness import LambdaContext, Log, Sample
+from testing.harness import LambdaContext, Log, Sample, received
 
 
 @dataclass
@@ -48,29 +48,14 @@ class Sqs:
         """Send messages, and receive a batch of them as Lambda's event."""
         for body in bodies:
             self.client.send_message(QueueUrl=self.queue.url, MessageBody=body)
-        received = self.client.receive_message(
+        answer = self.client.receive_message(
             QueueUrl=self.queue.url,
             MaxNumberOfMessages=10,
             AttributeNames=["All"],
             MessageAttributeNames=["All"],
             VisibilityTimeout=60,
         )
-        return {
-            "Records": [
-                {
-                    "messageId": message["MessageId"],
-                    "receiptHandle": message["ReceiptHandle"],
-                    "body": message["Body"],
-                    "attributes": message["Attributes"],
-                    "messageAttributes": {
-                        name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
-                        for name, each in message.get("MessageAttributes", {}).items()
-                    },
-                    "eventSource": "aws:sqs",
-                }
-                for message in received.get("Messages", [])
-            ]
-        }
+        return received(answer.get("Messages", []))
 
     def visible(self) -> int:
         """How many messages of the queue are visible."""
