@@ -53,17 +53,15 @@ def renamed(text: str, name: str) -> str:
 
 
 def without_left_out(path: str, markdown: str) -> str:
-    """The document without the sections that show a picture of what is left out, the table rows about it, its links."""
+    """The document without the sections that show a picture of what is left out, and the lines that link to it."""
 
     def is_left_out(link: str) -> bool:
         return posixpath.normpath(posixpath.join(posixpath.dirname(path), link)).startswith(LEFT_OUT)
 
     sections = re.split(r"(?m)^(?=## )", markdown)
     kept = "".join(each for each in sections if not any(map(is_left_out, re.findall(r"!\[.*?\]\((.+?)\)", each))))
-    rows = (line for line in kept.splitlines(keepends=True) if line.startswith("|"))
-    for row in [row for row in rows if any(map(is_left_out, re.findall(r"\]\((.+?)\)", row)))]:
-        kept = kept.replace(row, "")
-    return re.sub(r"\[(.+?)\]\((.+?)\)", lambda link: link[1] if is_left_out(link[2]) else link[0], kept)
+    lines = kept.splitlines(keepends=True)
+    return "".join(each for each in lines if not any(map(is_left_out, re.findall(r"\]\((.+?)\)", each))))
 
 
 def make_project(folder: Path, name: str) -> None:

@@ -12,10 +12,11 @@ from benchmarks.costs.bill import (
     bill,
     billed_ms,
     deployed,
+    each_month,
     total,
 )
 from benchmarks.speed.results import NAIVE, OURS, RESULTS, Invocation, Run
-from testing.harness import load_template
+from testing.harness import PROJECT, load_template
 
 MEASURED = Run.of_json(RESULTS.read_text())
 
@@ -69,6 +70,12 @@ def test_a_bill_worked_by_hand() -> None:
         "SQS": 2 * 0.1 * 0.40,
         "CloudWatch Logs": 0.5 * 0.50,
     }
+
+
+def test_the_guide_names_what_a_stack_costs_a_month() -> None:
+    """docs/guides/deploy.md rounds it to 5 dollars."""
+    dollars = sum(dollars for _, dollars, _ in each_month())
+    assert f"costs about {5 * round(dollars / 5)} USD a month" in (PROJECT / "docs/guides/deploy.md").read_text()
 
 
 def test_the_report_compares_with_the_naive_loop_at_its_cheapest_too() -> None:

@@ -12,13 +12,15 @@ MADE = "zz"
 
 
 def test_a_new_project_is_complete_under_its_own_name(tmp_path: Path) -> None:
-    """No file has the name of this one, every link leads somewhere, and the unit tests of the project can be run."""
+    """No file has the name of this one, every link and `make …` leads somewhere, and the unit tests can be run."""
     folder = tmp_path / "my shop"
     make_project(folder, MADE)
     made = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert made == {renamed(path, MADE) for path in files_of_the_project() if not path.startswith(LEFT_OUT)}
     named = [path for path in made if re.search(NAME, (folder / path).read_text(errors="ignore"), re.IGNORECASE)]
     assert set(named) <= {"NOTICE"}
+    told = {each for path in folder.rglob("*.md") for each in re.findall(r"`make ([a-z0-9-]+)", path.read_text())}
+    assert {each for each in told if f"\n{each}:" not in (folder / "Makefile").read_text()} == set()
     command = [sys.executable, "-m", "pytest", "-q", "tests/unit/test_docs.py"]
     assert "passed" in run(command, folder)
     assert "tests collected" in run([*command[:-1], "--collect-only", "tests/unit"], folder)
