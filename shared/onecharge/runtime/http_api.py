@@ -259,6 +259,7 @@ def resolver_of(
         path = route.path.replace("{", "<").replace("}", ">")
         resolver.route(path, route.method)(_handler(route, resolver, dependencies))
     problems = _ProblemResponses(resolver, logger, count)
+    # API Gateway's {order_id} takes any text. Powertools' <order_id> takes no slash, `"` or control character.
     nothing_here = Problem(HTTPStatus.NOT_FOUND, "not-found", "Nothing is at this path with this method.")
     resolver.not_found(lambda _: problems.refused(nothing_here))
     resolver.exception_handler(Unauthenticated)(problems.unauthenticated)
