@@ -1,7 +1,7 @@
 """The AWS emulator with IAM enforced: a request that the caller's role does not allow is refused, as on AWS.
 
 The emulator's own interpreter runs this file; with AUTH=true it gives each function the credentials of its execution
-role. Four things are added to it:
+role. Five things are added to it:
 
 - A request is checked under the action's name in IAM, where the emulator takes the request's own.
 - Every decision about a role's request is appended to the file that PERMISSIONS_LOG names, once each, as a line of
@@ -9,13 +9,17 @@ role. Four things are added to it:
 - Requests count as sent over TLS, since the policies refuse all others and the emulator has no certificate.
 - A zip is unpacked once, and every worker gets a link to it. By itself the emulator unpacks each layer anew for each
   worker: 5,000 files, which take two seconds at every cold start, and again when the run ends.
+- An invocation's log is read to its end, which the worker marks. By itself the emulator waits 50 ms for the first line:
+  on a busy machine it then finds the lines with the worker's next invocation, or never.
 """
 
 import hashlib
 import json
 import os
+import queue
 import tempfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -85,8 +89,30 @@ class UnpackedOnce(zipfile.ZipFile):
         Path(path).symlink_to(unpacked)
 
 
+_END_OF_LOG = "the invocation's log ends here"
+_LOG_SECONDS = 1
+"""So long the next line of a worker's log is waited for: one that was killed does not say that it has ended."""
+
+
+def marking_worker() -> str:
+    """The emulator's worker, which says before each response that the invocation's log has ended."""
+    loop, rest = lambda_runtime._PYTHON_WORKER_SCRIPT.rsplit("        _real_stdout.flush()\n\nrun()", 1)
+    return f"{loop}        print({_END_OF_LOG!r}, file=sys.stderr)\n        _real_stdout.flush()\n\nrun(){rest}"
+
+
+def log_to_its_end(worker: Any) -> str:
+    """The lines of the invocation that has just ended."""
+    lines: list[str] = []
+    with suppress(queue.Empty):
+        while not (line := worker._stderr_queue.get(timeout=_LOG_SECONDS)).endswith(_END_OF_LOG):
+            lines.append(line)
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     iam_evaluator.enforce = enforce_and_record
     app.pin_request_origin = pin_origin_as_tls
     lambda_runtime.zipfile = SimpleNamespace(**{**vars(zipfile), "ZipFile": UnpackedOnce})
+    lambda_runtime._PYTHON_WORKER_SCRIPT = marking_worker()
+    lambda_runtime.Worker._drain_stderr = lambda_runtime.Worker._drain_stderr_bounded = log_to_its_end
     app.main()
