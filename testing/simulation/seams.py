@@ -8,10 +8,13 @@ service's item is lost, or is an older version of itself; the client uses its ke
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.events import Event, EventType, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
@@ -24,6 +27,7 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Done, RetryAfter
+from onecharge.runtime.dynamodb import ReadsThrottled
 from onecharge.runtime.http_api import Problem
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
@@ -362,7 +366,7 @@ class SeamWorld:
         self.stripe.events.append(event)
 
     def republish(self) -> None:
-        Republisher(
+        republisher = Republisher(
             sources=[waiting_orders(self.dynamodb, ORDERS)],
             topic=self,  # type: ignore[arg-type]  # publish, above.
             checkpoints=CheckpointStore(self.dynamodb, ORDERS_STATE, RepublishCheckpoint),
@@ -370,7 +374,9 @@ class SeamWorld:
             logger=SILENT,
             count=self.count,
             parallel=one_after_another,
-        ).run(lambda: True)
+        )
+        with suppress(BotoCoreError, ClientError, ReadsThrottled):  # The run has failed, and the next one continues.
+            republisher.run(lambda: True)
 
     def reconcile(self) -> None:
         self.service.reconcile(self.count, lambda: 240)
