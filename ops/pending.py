@@ -38,16 +38,12 @@ class Waiter:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"show N at most (default: {LIMIT})")
-    parser.add_argument(
-        "--older-than", type=int, default=0, metavar="MINUTES", help="only what waits for so long (default: everything)"
-    )
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Each waiting order with its first finding."""
     now = int(time.time())
-    # What was placed within this second counts as older than 0 minutes.
-    waiters = waiting(stack, until=now + 1 - arguments.older_than * 60)
+    waiters = waiting(stack, until=now + 1)  # With what was placed within this second.
     around = surroundings(stack, now=now)
     documents, styles = [], []
     is_broken = False
