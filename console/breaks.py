@@ -304,7 +304,7 @@ BREAKS: Sequence[Break] = (
     ),
     Break(
         "webhook",
-        "Deliver the webhooks twice, late",
+        "Deliver webhooks twice, late",
         "Sends each of Stripe's events of this order twice, the newest first.",
         _DO.late_webhooks,
         of_order=True,

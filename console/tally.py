@@ -12,7 +12,7 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 
-_CREATES_NO_ROW = "order placed"
+_PLACED = "order placed"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,9 @@ def tally(seen: Seen) -> Tally:
 
 def _row(seen: Seen, order_id: str, charges: int) -> OrderRow:
     lines, stored = seen.lines.get(order_id, ()), seen.stored.get(order_id)
-    at = stored.placed_at if stored else min((line.at for line in lines), default=seen.now)
+    # By the log, if it still has the line: "A day passes" (breaks.py) changes the time that is stored.
+    placed = stored.placed_at if stored else min((line.at for line in lines), default=seen.now)
+    at = next((line.at for line in lines if line.message == _PLACED), placed)
     return OrderRow(
         order_id=order_id,
         at=at,
@@ -153,7 +155,7 @@ def _of_charge_order(lines: Iterable[Line]) -> Iterable[Line]:
 def _is_lost(stored: Stored | None, charges: int, lines: Sequence[Line], seen: Seen) -> bool:
     """An order that the API accepted and no table knows; one that says PAID and has no charge; one that waits a day."""
     if stored is None:
-        return any(line.message == _CREATES_NO_ROW for line in lines)
+        return any(line.message == _PLACED for line in lines)
     if stored.status == OrderStatus.PAID:
         return charges == 0 and seen.ledger_read
     return stored.status == OrderStatus.PENDING and seen.now - stored.placed_at > OVERDUE_SECONDS

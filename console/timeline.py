@@ -1,6 +1,6 @@
 """One order's timeline: lines and facts ─► moments, each in a lane, and the leases of the row. Pure.
 
-    customer | order service | queue | worker A, B, … | Stripe
+    customer | order service | queue | worker A, B, … | webhook, reconcile | Stripe
 
 Lines have milliseconds. What only Stripe knows has seconds: it is placed at the end of its second, unless the request
 that caused it has a line.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from string import ascii_uppercase
 from typing import Any
 
 from console.lines import DUPLICATE, ENDS, LEASED, STRIPE_REQUEST, TIMED_OUT, Line
@@ -20,8 +21,10 @@ from ops.facts import Facts
 from ops.findings import Severity
 
 CUSTOMER, ORDERS, QUEUE, STRIPE = "customer", "order service", "queue", "Stripe"
+REPAIRS = "webhook, reconcile"
+"""What is ours, and follows Stripe; shown if one of them did something."""
 WORKERS_MAX = 3
-"""More share the last lane: the page stays readable."""
+"""Lanes of workers. If there are more, they share the last one, so that the page stays readable."""
 TOGETHER_SECONDS = 0.05
 """Moments this close share a row, if each is to the right of the one before."""
 SOON_SECONDS = 120
@@ -32,8 +35,8 @@ _LANES = {
     "orders_api": ORDERS,
     "update_order": ORDERS,
     "publish_events": QUEUE,
-    "stripe_webhook": STRIPE,
-    "reconcile": STRIPE,
+    "stripe_webhook": REPAIRS,
+    "reconcile": REPAIRS,
     "republish": QUEUE,
 }
 _CLAIMED = "payment claimed"
@@ -135,7 +138,8 @@ def timeline(
         *_of_others(facts),
         *_next(facts),
     ]
-    lanes = [CUSTOMER, ORDERS, QUEUE, *sorted({*workers.values()} or {"worker A"}), STRIPE]
+    repairs = [REPAIRS] if any(each.lane == REPAIRS for each in moments) else []
+    lanes = [CUSTOMER, ORDERS, QUEUE, *sorted({*workers.values()} or {"worker A"}), *repairs, STRIPE]
     return Timeline(lanes, list(_rows(sorted(moments, key=lambda moment: moment.at), lanes, leases)), leases)
 
 
@@ -174,8 +178,12 @@ def _shares_row(together: Sequence[Moment], each: Moment, lanes: Sequence[str]) 
 
 def _worker_lanes(lines: Sequence[Line]) -> dict[str, str]:
     """A lane for each execution environment that handled the order's messages, in the order of their appearance."""
-    streams = dict.fromkeys(line.worker for line in lines if line.service == "charge_order")
-    return {stream: f"worker {'ABC'[min(number, WORKERS_MAX - 1)]}" for number, stream in enumerate(streams)}
+    streams = list(dict.fromkeys(line.worker for line in lines if line.service == "charge_order"))
+    letters = ascii_uppercase[: len(streams)]
+    lanes = [f"worker {letter}" for letter in letters]
+    if len(lanes) > WORKERS_MAX:
+        lanes[WORKERS_MAX - 1 :] = [f"workers {letters[WORKERS_MAX - 1]} to {letters[-1]}"]
+    return {stream: lanes[min(number, len(lanes) - 1)] for number, stream in enumerate(streams)}
 
 
 # ---------------------------------------------------------------- from the log
@@ -247,7 +255,9 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
         case "payment not finished":
             return f"lease released: {fields.get('why')}", Kind.FAILED
         case "message waits":
-            return f"waits {fields.get('wait_seconds')} s" + (f", because: {why}" if why else ""), Kind.WAITS
+            return f"waits {fields.get('wait_seconds')} s" + (
+                f", because: {why.partition(':')[0]}" if why else ""
+            ), Kind.WAITS
         case "order updated":
             return f"order is {fields.get('status')}", Kind.GRANTED
         case "event processed":
@@ -268,7 +278,8 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
 def _request(line: Line) -> tuple[str, Kind]:
     fields = line.fields
     status = str(fields.get("status"))
-    said = f"{line.verb}: {'no answer' if status == 'none' else status}"
+    by = "" if line.service == "charge_order" else f" by {line.service}"
+    said = f"{line.verb}{by}: {'no answer' if status == 'none' else status}"
     if key := fields.get("idempotency_key"):
         said += f", key {short(str(key))}"
     if line.is_replay:

@@ -9,7 +9,7 @@ import stripe
 
 from console.lines import STRIPE_REQUEST, TIMED_OUT, Line, by_order, line_of
 from console.tally import Charge, Seen, Stored, tally
-from console.timeline import CUSTOMER, ORDERS, QUEUE, STRIPE, Kind, Timeline, timeline
+from console.timeline import CUSTOMER, ORDERS, QUEUE, REPAIRS, STRIPE, Kind, Timeline, timeline
 from onecharge.payments.charges.protocol import StripeIntent
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from ops.facts import Facts, IntentFacts, StripeFacts
@@ -164,6 +164,14 @@ def test_deliveries_duplicates_and_replays_are_counted_by_their_lines() -> None:
     assert (made.charged_twice, made.lost) == (0, 0)
 
 
+def test_an_order_is_in_the_list_where_the_log_placed_it() -> None:
+    """The button "A day passes" makes the stored order a day older: it stays where it was."""
+    lines = by_order(filter(None, [line_of(BEGUN[0])]))
+    aged = Stored("PAID", 2500, "EUR", T0 - 90_000)
+    assert [row.at for row in tally(Seen(T0 + 60, lines, {ORDER_ID: aged})).rows] == [T0]
+    assert [row.at for row in tally(Seen(T0 + 60, {}, {ORDER_ID: aged})).rows] == [T0 - 90_000]
+
+
 @pytest.mark.parametrize(
     ("stored", "after_seconds", "is_lost"),
     [
@@ -267,14 +275,31 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
 
 
 def test_a_line_that_has_no_sentence_of_its_own_is_shown_as_it_is() -> None:
-    """With the function that wrote it; what reconcile or a webhook finalizes is in Stripe's lane, which it follows."""
+    """With the function that wrote it. What reconcile or a webhook does is ours, and is in no lane of Stripe's."""
     other = powertools(3, "refund updated", service="update_order", worker="u")
     finalized = powertools(
         4, "payment finalized as Stripe shows it", service="reconcile", worker="r", state="SUCCEEDED"
     )
-    found = said(shown(*BEGUN, other, finalized))
-    assert (ORDERS, "update_order: refund updated") in found
-    assert (STRIPE, "reconcile finalized the row: SUCCEEDED") in found
+    made = shown(*BEGUN, other, finalized)
+    assert (ORDERS, "update_order: refund updated") in said(made)
+    assert (REPAIRS, "reconcile finalized the row: SUCCEEDED") in said(made)
+    assert REPAIRS in made.lanes
+    assert REPAIRS not in shown(*BEGUN).lanes
+
+
+def test_a_request_to_stripe_that_no_worker_sent_names_its_function() -> None:
+    retrieve = request(3, "GET /v1/payment_intents/{id}", stripe_object=PI, service="stripe_webhook")
+    assert (STRIPE, "retrieve by stripe_webhook: 2xx") in said(shown(*BEGUN, retrieve))
+
+
+def test_a_lane_that_workers_share_says_whose_it_is() -> None:
+    """In the order of their appearance; up to three have a lane of their own."""
+    refused = [powertools(at, "duplicate ignored", worker=f"w{at}", row=ROW) for at in (2, 3, 4, 5)]
+    assert shown(*BEGUN, *refused[:2]).lanes[3:-1] == ["worker A", "worker B", "worker C"]
+    made = shown(*BEGUN, *refused)
+    assert made.lanes[3:-1] == ["worker A", "worker B", "workers C to E"]
+    lanes = [each.lane for each in made.moments if each.kind is Kind.REFUSED]
+    assert lanes == ["worker B", "workers C to E", "workers C to E", "workers C to E"]
 
 
 def test_a_charge_comes_before_the_webhook_that_reports_it() -> None:
