@@ -316,7 +316,7 @@ class ReconcileRun:
         cause = cause_of(error)
         if cause:
             self._instruments.count(Alarm(cause))
-        unexpected = None if isinstance(error, OUTAGES) else error
+        unexpected = error if cause is Cause.UNEXPECTED_ERROR else None
         details = {**about, "error": type(error).__name__} | ({"cause": cause} if cause else {})
         self._instruments.logger.warning(message, extra=details, exc_info=unexpected)
 

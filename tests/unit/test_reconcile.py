@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import stripe
+from botocore.exceptions import ClientError
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
-from onecharge.payments.reconcile import UNATTENDED_SECONDS
+from onecharge.payments.reconcile import UNATTENDED_SECONDS, cause_of
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, NewestReceived, parse_event
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -624,6 +625,14 @@ def test_if_too_many_events_fail_reading_waits(payments: Reconciled, monkeypatch
     payments.stripe.failing.clear()
     payments.run(after_seconds=300)
     assert {payments.state(name) for name in "abcdef"} == {PaymentState.SUCCEEDED}
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"), [("ThrottlingException", None), ("AccessDeniedException", Cause.UNEXPECTED_ERROR)]
+)
+def test_a_missing_right_is_an_alarm_and_an_outage_is_none(code: str, cause: Cause | None) -> None:
+    """A row that cannot be read is not known to be overdue, and no other alarm sees that no row is finished."""
+    assert cause_of(ClientError({"Error": {"Code": code}}, "GetItem")) is cause
 
 
 @pytest.mark.parametrize(("failure", "alarms"), [(NO_ANSWER, 0), (WRONG_KEY, 1)])

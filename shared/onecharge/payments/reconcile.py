@@ -42,6 +42,7 @@ from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind, classify
 from onecharge.payments.work import Release, count_money
 from onecharge.runtime.alarms import Cause
+from onecharge.runtime.aws import is_outage
 from onecharge.runtime.secrets import SecretUnavailable
 
 REQUIRES_ACTION_EXPIRED = "requires_action_expired"
@@ -65,7 +66,8 @@ def cause_of(error: Exception) -> Cause | None:
         return error.cause
     if isinstance(error, stripe.StripeError):
         return CHARGE_RULES[classify(error).kind].alarm
-    return None if isinstance(error, OUTAGES) else Cause.UNEXPECTED_ERROR
+    is_expected = is_outage(error) if isinstance(error, ClientError) else isinstance(error, OUTAGES)
+    return None if is_expected else Cause.UNEXPECTED_ERROR
 
 
 class RowChanged(EventDeferred):
