@@ -1,10 +1,7 @@
 """The payment store's conditional writes follow the protocol, on DynamoDB Local and in the simulation."""
 
-import json
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -18,8 +15,7 @@ from onecharge.payments.leases import AlreadyEnded, Claimed, HeldByAnother, Supe
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
 from testing.builders import ORDER_ID, REQUEST, T0, intent
-from testing.harness import PROJECT, create_table
-from testing.racers import CLAIMS_PER_RACER, THREADS
+from testing.harness import create_table
 from tests.contract.conftest import Endpoint
 
 LEASE_SECONDS = 35
@@ -517,21 +513,14 @@ def test_every_method_makes_one_request(endpoint: Endpoint) -> None:
     assert sent == [*[("UpdateItem", None)] * 4, ("GetItem", True)]
 
 
-def test_concurrent_processes_claim_each_order_once(endpoint: Endpoint) -> None:
-    """Two processes of 16 threads claim the same 50 orders."""
-    table = create_table(endpoint.client(), f"race-{uuid4()}", "PaymentsTable")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "testing.racers", table],
-            env={**endpoint.environment, "PYTHONPATH": f"{PROJECT / 'functions'}:{PROJECT / 'shared'}"},
-            cwd=PROJECT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    outputs = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
-    winners = Counter(order_id for output in outputs for order_id in output["won"])
-    assert sum(output["tried"] for output in outputs) == 2 * THREADS * CLAIMS_PER_RACER
-    assert len(winners) == CLAIMS_PER_RACER
-    assert set(winners.values()) == {1}
+def test_concurrent_workers_claim_each_order_once(endpoint: Endpoint) -> None:
+    """32 workers claim the same 40 orders."""
+    client = endpoint.client()
+    store = PaymentStore(client, create_table(client, f"race-{uuid4()}", "PaymentsTable"))
+
+    def race(number: int) -> int:
+        requests = [replace(REQUEST, order_id=f"ord_{order:032x}") for order in range(40)]
+        return sum(isinstance(claim(store, each, owner=f"w{number}"), Claimed) for each in requests)
+
+    with ThreadPoolExecutor(32) as threads:
+        assert sum(threads.map(race, range(32))) == 40

@@ -9,7 +9,7 @@ from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from local.stripe_standin.faults import Fault
 from testing.ops_command import Operator
-from testing.shop import AMOUNT, Shop, eventually
+from testing.shop import Shop, eventually
 from testing.stacks import own_stack
 
 pytestmark = own_stack
@@ -39,25 +39,6 @@ def in_review(shop: Shop, stack: Stack) -> str:
     assert eventually(lambda: shop.get(order_id).json()["status"], lambda status: status == "NEEDS_REVIEW")
     shop.stripe.clear_faults()
     return order_id
-
-
-def test_a_retry_charges_the_order_once(shop: Shop, stack: Stack, operator: Operator) -> None:
-    """Listed with its reason; a dry run changes nothing; then PAID by the normal way. The decision is in its story."""
-    order_id = in_review(shop, stack)
-    [listed] = [each for each in operator.run("review", "list").document["payments"] if each["order_id"] == order_id]
-    assert (listed["reason"], listed["possible"]) == ("parameter_unknown", ["retry", "cancel"])
-    assert "NEEDS_REVIEW" in operator.explain(order_id).causes
-    words = ("review", "resolve", order_id, "--as", "retry", "--reason", "the release is rolled back")
-    dry = operator.run(*words)
-    assert (dry.status, dry.document["done"]) == (1, False)
-    assert shop.get(order_id).json()["status"] == "NEEDS_REVIEW"
-    done = operator.run(*words, "--yes")
-    assert (done.status, done.document["done"], done.stderr) == (0, True, "")
-    assert eventually(lambda: shop.get(order_id).json()["status"], lambda status: status == "PAID") == "PAID"
-    assert [charge.amount_minor for charge in shop.charges(order_id)] == [AMOUNT]
-    assert operator.run(*words, "--yes").status == 1
-    assert "the release is rolled back" in operator.text("explain", order_id)
-    assert operator.explain(order_id).status == 0
 
 
 def test_a_cancellation_is_finished_at_stripe(shop: Shop, stack: Stack, operator: Operator) -> None:

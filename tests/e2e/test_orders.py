@@ -102,16 +102,6 @@ def test_a_charge_that_nobody_finalized_is_reconciled(shop: Shop, stack: Stack) 
     assert len(shop.charges(order_id)) == 1
 
 
-@own_stack
-def test_poison_is_in_the_dlq_with_its_reason(shop: Shop, stack: Stack) -> None:
-    """At its first receive."""
-    drain(stack, stack.payments_dlq_url)
-    shop.deliver('{"specversion": "1.0"}')
-    [message] = eventually(lambda: drain(stack, stack.payments_dlq_url), bool)
-    assert message["Body"] == '{"specversion": "1.0"}'
-    assert message["MessageAttributes"]["reason"]["StringValue"] == "type: missing"
-
-
 def test_one_correlation_id_follows_the_order(shop: Shop) -> None:
     """Through every function's log, from the HTTP request to the order's last move."""
     placed = shop.order()

@@ -323,19 +323,23 @@ def test_two_refunds_of_one_id_need_a_person(service: RefundHarness) -> None:
     assert service.outcome == ("NEEDS_REVIEW", [400, 400])
 
 
+RETURNED, ASKS = "expired_or_canceled_card", "requires_action, or a status that is not known"
+
+
 @pytest.mark.parametrize(
-    ("status", "state"),
+    ("status", "state", "code"),
     [
-        ("succeeded", "SUCCEEDED"),
-        ("pending", "SUCCEEDED"),
-        ("failed", "FAILED"),
-        ("canceled", "FAILED"),
-        ("requires_action", "NEEDS_REVIEW"),
-        ("something new", "NEEDS_REVIEW"),
+        ("succeeded", "SUCCEEDED", None),
+        ("pending", "SUCCEEDED", None),
+        ("failed", "FAILED", RETURNED),
+        ("canceled", "FAILED", RETURNED),
+        ("requires_action", "NEEDS_REVIEW", ASKS),
+        ("something new", "NEEDS_REVIEW", ASKS),
     ],
 )
-def test_each_status_of_a_refund_at_stripe(service: RefundHarness, status: str, state: str) -> None:
+def test_each_status_of_a_refund_at_stripe(service: RefundHarness, status: str, state: str, code: str | None) -> None:
     """Stripe documents all but the last."""
     service.made_by_hand(400, refund_id=REFUND_ID).status = status
     assert service.deliver() == Done()
-    assert (service.row["state"], service.row["stripe_refund_id"]) == (state, "re_0")
+    row = service.row
+    assert (row["state"], row["stripe_refund_id"], row.get("failure_code")) == (state, "re_0", code)

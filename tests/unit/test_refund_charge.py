@@ -28,6 +28,7 @@ def test_a_refund_is_made_once_however_often_it_is_delivered(service: RefundHarn
     service.passes(3 * DAY)
     assert {service.deliver() for _ in range(5)} == {Done()}
     assert service.outcome == ("SUCCEEDED", [400])
+    assert service.counted.count("MoneyRefunded") == 1
     assert service.row["expires_at"] == service.row["finalized_at"] + RETENTION_SECONDS
 
 
