@@ -99,7 +99,7 @@ def _charge(
     charge.pending = False
     balance.book_charge(account, charge.id, charge.amount, charge.currency)
     intent.latest_charge, intent.status = charge.id, "succeeded"
-    method.used_up = method.customer is None
+    method.used_up = True
     account.emit("charge.succeeded", charge.as_json())
     if method.card.dispute_reason is not None:
         open_dispute(account, charge, method.card.dispute_reason)
@@ -181,7 +181,6 @@ def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod, 
         created=account.now,
         metadata=dict(intent.metadata),
         method=method,
-        customer=intent.customer,
         description=intent.description,
         receipt_email=intent.receipt_email,
         idempotency_key=key,

@@ -56,14 +56,13 @@ class Card:
     last4: str = "4242"
     funding: str = "credit"
     country: str = "US"
-    attachable: bool = True
     """Stripe refuses to attach cards that decline, except pm_card_chargeCustomerFail."""
     late_refund: LateRefund | None = None
     dispute_reason: str | None = None
 
 
 def _declines(last4: str, declines: Declines) -> Card:
-    return Card(declines, last4=last4, attachable=False)
+    return Card(declines, last4=last4)
 
 
 _GENERIC = Declines()

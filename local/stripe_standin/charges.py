@@ -24,7 +24,6 @@ class Charge:
     created: int
     metadata: Mapping[str, str]
     method: PaymentMethod
-    customer: str | None = None
     description: str | None = None
     receipt_email: str | None = None
     idempotency_key: str | None = None
@@ -58,7 +57,7 @@ class Charge:
             "captured": paid,
             "created": self.created,
             "currency": self.currency,
-            "customer": self.customer,
+            "customer": None,
             "description": self.description,
             "disputed": self.disputed,
             "failure_code": self.declined.code if self.declined else None,

@@ -20,7 +20,7 @@ CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_act
 
 _CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email|use_stripe_sdk"
 _CREATE = (
-    r"amount|currency|confirm|customer|description|capture_method|confirmation_method|(allowed_)?payment_method_types\[\d*\]"
+    r"amount|currency|confirm|description|capture_method|confirmation_method|(allowed_)?payment_method_types\[\d*\]"
     r"|automatic_payment_methods\[(enabled|allow_redirects)\]"
 )
 _REDIRECTS = (
@@ -58,7 +58,7 @@ def confirm(account: Account, request: Request, identifier: str, *, stays_proces
     named = parameters.get("payment_method") or intent.payment_method
     method = payment_methods.resolve(account, named) if named else None
     method = _check_confirmable(intent, method, parameters)
-    payment_methods.check_usable(method, intent.customer, intent.as_json())
+    payment_methods.check_usable(method, intent.as_json())
     _count_confirm(account, intent)
     intent.receipt_email = parameters.get("receipt_email", intent.receipt_email)
     attempt(account, intent, method, request, stays_processing=stays_processing)
@@ -87,7 +87,6 @@ def _parse(account: Account, request: Request, parameters: Mapping[str, str]) ->
         currency=currency,
         created=account.now,
         metadata=metadata_of(parameters),
-        customer=payment_methods.customer_of(account, parameters),
         description=parameters.get("description"),
         receipt_email=parameters.get("receipt_email"),
         automatic_payment_methods=_automatic_payment_methods(parameters),
@@ -117,7 +116,7 @@ def _method_given(account: Account, intent: PaymentIntent, parameters: Mapping[s
     if "payment_method" not in parameters:
         return None
     method = payment_methods.resolve(account, parameters["payment_method"])
-    payment_methods.check_usable(method, intent.customer, None)
+    payment_methods.check_usable(method, None)
     intent.payment_method, intent.status = method.id, "requires_confirmation"
     return method
 
@@ -151,14 +150,11 @@ def _check_confirmable(
 
 
 def _missing_payment_method(intent: PaymentIntent) -> ApiError:
-    hint = (
-        f"To confirm the PaymentIntent with {intent.customer}, specify a payment method attached to this customer "
-        "along with the customer ID."
-        if intent.customer
-        else "You can either update the PaymentIntent with a payment method and then confirm it again, or confirm it "
-        "again directly with a payment method or ConfirmationToken."
+    message = (
+        "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "
+        "PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment "
+        "method or ConfirmationToken."
     )
-    message = f"You cannot confirm this PaymentIntent because it's missing a payment method. {hint}"
     if not intent.id:
         return invalid(message, code="payment_intent_unexpected_state")
     return unexpected_state(intent, message)

@@ -58,8 +58,6 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", f"payment_intents/{_ID}/challenge"): confirmation.challenge,
     ("POST", "payment_methods"): payment_methods.create,
     ("GET", f"payment_methods/{_ID}"): payment_methods.retrieve,
-    ("POST", f"payment_methods/{_ID}/attach"): payment_methods.attach,
-    ("POST", f"payment_methods/{_ID}/detach"): payment_methods.detach,
     ("POST", "refunds"): refunds.create,
     ("GET", "refunds"): lists.refunds,
     ("GET", f"refunds/{_ID}"): refunds.retrieve,

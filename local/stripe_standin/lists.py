@@ -20,7 +20,7 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
     "created[lt]": operator.lt,
     "created": operator.eq,
 }
-_SEARCHED = re.compile(r"""(?:metadata\[['"]([^'"]+)['"]\]|(status|customer|currency)):['"]([^'"]*)['"]""")
+_SEARCHED = re.compile(r"""(?:metadata\[['"]([^'"]+)['"]\]|(status|currency)):['"]([^'"]*)['"]""")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Event:
 
 
 def payment_intents(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.payment_intents.values(), "customer")
+    return _list(request, account.payment_intents.values())
 
 
 def refunds(account: Account, request: Request) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def refunds(account: Account, request: Request) -> dict[str, Any]:
 
 
 def charges(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.charges.values(), "customer", "payment_intent")
+    return _list(request, account.charges.values(), "payment_intent")
 
 
 def disputes(account: Account, request: Request) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def event(account: Account, request: Request, identifier: str) -> dict[str, Any]
 
 
 def search_payment_intents(account: Account, request: Request) -> dict[str, Any]:
-    """Search by metadata, status, customer, currency; newest first. Changes within the lag are not found yet."""
+    """Search by metadata, status, currency; newest first. Changes within the lag are not found yet."""
     if not account.behavior.has_search:
         raise invalid("Search is not available for this account.")
     parameters = allow(request, "query|limit|page")

@@ -29,7 +29,6 @@ class PaymentIntent:
     created: int
     metadata: dict[str, str]
     payment_method: str | None = None
-    customer: str | None = None
     description: str | None = None
     receipt_email: str | None = None
     status: str = "requires_payment_method"
@@ -63,7 +62,7 @@ class PaymentIntent:
             "confirmation_method": "automatic",
             "created": self.created,
             "currency": self.currency,
-            "customer": self.customer,
+            "customer": None,
             "description": self.description,
             "last_payment_error": self.last_payment_error,
             "latest_charge": self.latest_charge,

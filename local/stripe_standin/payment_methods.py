@@ -1,7 +1,7 @@
 """PaymentMethods. Source: Stripe API reference, "PaymentMethods"; Stripe documentation, "Testing".
 
 pm_card_visa is the name of a test card, not the id of a PaymentMethod: each use creates a new PaymentMethod, so the
-name works any number of times. Any other PaymentMethod without a customer pays once.
+name works any number of times. Any other PaymentMethod pays once: there are no Customers.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from local.stripe_standin.account import Account
-from local.stripe_standin.cards import CARD_NUMBERS, TEST_CARDS, Card, Declines
+from local.stripe_standin.cards import CARD_NUMBERS, TEST_CARDS, Card
 from local.stripe_standin.errors import ApiError, invalid, missing, missing_parameter, refused
 from local.stripe_standin.messages import Request
 from local.stripe_standin.parameters import METADATA, allow, metadata_of
@@ -29,13 +29,12 @@ NO_BILLING_DETAILS: Mapping[str, Any] = {
 
 @dataclass
 class PaymentMethod:
-    """A card. Without a customer it pays once."""
+    """A card that pays once: no customer has it."""
 
     id: str
     created: int
     behaves_like: str
     """The name of a test card, a key of TEST_CARDS."""
-    customer: str | None = None
     used_up: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
 
@@ -51,7 +50,7 @@ class PaymentMethod:
             "billing_details": {**NO_BILLING_DETAILS, "address": dict(NO_ADDRESS)},
             "card": self._card_json(),
             "created": self.created,
-            "customer": self.customer,
+            "customer": None,
             "customer_account": None,
             "livemode": False,
             "metadata": dict(self.metadata),
@@ -118,38 +117,6 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
     return find(account, identifier).as_json()
 
 
-def attach(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    """POST /v1/payment_methods/{id}/attach: reusable from now on, by this customer."""
-    parameters = allow(request, "customer")
-    if "customer" not in parameters:
-        raise invalid("Missing required param: customer.", param="customer", code="parameter_missing")
-    customer = customer_of(account, parameters)
-    method = resolve(account, identifier) if identifier in TEST_CARDS else find(account, identifier)
-    if method.customer is not None:
-        raise refused("The payment method you provided has already been attached to a customer.")
-    if method.used_up:
-        raise refused(
-            "This PaymentMethod was previously used without being attached to a Customer or was detached from a "
-            "Customer, and may not be used again."
-        )
-    if not method.card.attachable:
-        raise _cannot_be_attached(method)
-    method.customer = customer
-    account.emit("payment_method.attached", method.as_json())
-    return method.as_json()
-
-
-def detach(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    """POST /v1/payment_methods/{id}/detach: unusable from now on."""
-    allow(request)
-    method = find(account, identifier)
-    if method.customer is None:
-        raise refused("The payment method you provided is not attached to a customer so detachment is impossible.")
-    before, method.customer, method.used_up = method.customer, None, True
-    account.emit("payment_method.detached", method.as_json(), {"customer": before})
-    return method.as_json()
-
-
 def new(account: Account, behaves_like: str) -> PaymentMethod:
     method = PaymentMethod(account.ids.new("pm"), account.now, behaves_like)
     account.payment_methods[method.id] = method
@@ -171,46 +138,7 @@ def resolve(account: Account, identifier: str) -> PaymentMethod:
     raise missing_parameter("PaymentMethod", identifier, "payment_method")
 
 
-def check_usable(method: PaymentMethod, customer: str | None, payment_intent: dict[str, Any] | None) -> None:
-    """Raises ApiError if a PaymentIntent of this customer, or without one, cannot be paid with it.
-
-    Messages, codes and params are as recorded from test mode by others (README.md).
-    """
-    if method.customer is not None and customer is None:
-        raise refused(
-            f"The `payment_method` parameter supplied {method.id} belongs to the Customer {method.customer}. Please "
-            "include the Customer in the `customer` parameter on the PaymentIntent.",
-            code="parameter_missing",
-            param="source",
-            payment_intent=payment_intent,
-        )
-    if method.customer is not None and method.customer != customer:
-        raise refused(
-            f"The PaymentMethod {method.id} does not belong to the Customer you supplied {customer}. Please use this "
-            "PaymentMethod with the Customer that it belongs to instead.",
-            param="payment_method",
-            payment_intent=payment_intent,
-        )
+def check_usable(method: PaymentMethod, payment_intent: dict[str, Any] | None) -> None:
+    """Raises ApiError if it has paid already. The message is as recorded from test mode by others (README.md)."""
     if method.used_up:
         raise refused(USED_UP, payment_intent=payment_intent)
-
-
-def customer_of(account: Account, parameters: Mapping[str, str]) -> str | None:
-    """The customer that a parameter names. There are no Customer objects."""
-    customer = parameters.get("customer")
-    if customer is not None and not customer.startswith("cus_"):
-        raise missing_parameter("customer", customer, "customer")
-    return customer
-
-
-def _cannot_be_attached(method: PaymentMethod) -> ApiError:
-    declines = method.card.behavior if isinstance(method.card.behavior, Declines) else Declines()
-    return ApiError(
-        402,
-        "card_error",
-        declines.message,
-        stored=True,
-        code=declines.code,
-        decline_code=declines.decline_code,
-        param=declines.param,
-    )

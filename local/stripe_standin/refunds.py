@@ -49,7 +49,7 @@ class Refund:
             "charge": self.charge.id,
             "created": self.created,
             "currency": self.charge.currency,
-            "customer": self.charge.customer,
+            "customer": None,
             "customer_account": None,
             "metadata": dict(self.metadata),
             "payment_intent": self.charge.payment_intent,

@@ -188,15 +188,15 @@ def test_an_unknown_payment_intent_is_a_404(client: Any) -> None:
     assert refused(client, "pi_unknown", PAYS, "a").http_status == 404
 
 
-def test_a_list_by_customer_is_immediate_and_paged(client: Any) -> None:
-    """Newest first; it also filters by creation time."""
-    intents = [created(client, f"order:{number}", customer=f"cus_{number % 2}") for number in range(6)]
+def test_a_list_is_immediate_and_paged(client: Any) -> None:
+    """Newest first; it filters by creation time."""
+    intents = [created(client, f"order:{number}") for number in range(6)]
     ids, first_at = [intent.id for intent in intents], intents[0].created
-    ours = client.v1.payment_intents.list({"customer": "cus_1", "limit": 2})
-    assert ours.has_more
-    assert [intent.id for intent in ours.auto_paging_iter()] == [ids[5], ids[3], ids[1]]
-    after = client.v1.payment_intents.list({"customer": "cus_1", "starting_after": ids[3]})
-    assert [intent.id for intent in after.data] == [ids[1]]
+    page = client.v1.payment_intents.list({"limit": 2})
+    assert page.has_more
+    assert [intent.id for intent in page.auto_paging_iter()] == ids[::-1]
+    after = client.v1.payment_intents.list({"starting_after": ids[3]})
+    assert [intent.id for intent in after.data] == ids[2::-1]
     recent = {"gte": first_at, "lte": first_at + 3600}
     assert len(client.v1.payment_intents.list({"created": recent}).data) == 6
     assert client.v1.payment_intents.list({"created": {"lt": first_at}}).data == []

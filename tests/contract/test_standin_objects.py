@@ -59,9 +59,8 @@ class Recorder:
         self.recorded.append((type_, body) if response.status == 200 else ("StripeRawError", body["error"]))
         return body
 
-    def pay(self, card: str, *, confirm: bool = True, customer: str | None = None) -> str:
-        owner = {"customer": customer} if customer else {}
-        intent = self.send("PaymentIntent", "POST", "payment_intents", {**CREATE, **owner})["id"]
+    def pay(self, card: str, *, confirm: bool = True) -> str:
+        intent = self.send("PaymentIntent", "POST", "payment_intents", CREATE)["id"]
         if confirm:
             self.send("PaymentIntent", "POST", f"payment_intents/{intent}/confirm", {"payment_method": card})
         return str(intent)
@@ -87,7 +86,7 @@ class Recorder:
         attempts.authenticate(
             self.account, self.account.payment_intents[intents["pm_card_threeDSecure2Required"]], succeed=False
         )
-        unconfirmed = self.pay("", confirm=False, customer="cus_1")
+        unconfirmed = self.pay("", confirm=False)
         reason = {"cancellation_reason": "requested_by_customer"}
         self.send("PaymentIntent", "POST", f"payment_intents/{unconfirmed}/cancel", reason)
         for succeed in (True, False):
@@ -118,7 +117,6 @@ class Recorder:
         method = self.send("PaymentMethod", "POST", "payment_methods", {"type": "card", "card[token]": "tok_visa"})[
             "id"
         ]
-        self.send("PaymentMethod", "POST", f"payment_methods/{method}/attach", {"customer": "cus_1"})
         self.send("PaymentMethod", "GET", f"payment_methods/{method}")
         lists = {
             **{"payment_intents": "PaymentIntent", "refunds": "Refund", "charges": "Charge", "disputes": "Dispute"},
