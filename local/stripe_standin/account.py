@@ -65,8 +65,6 @@ class Behavior:
     """Accounts in India have none (Stripe documentation, "Search")."""
     takes_cards: bool = True
     """Whether card payments are active: otherwise they are filtered out of `allowed_payment_method_types`."""
-    confirms_max: int | None = None
-    """Stripe's "variable upper limit" of confirms; one confirm more cancels the PaymentIntent. None: no limit."""
     late_refund_seconds: float = 600.0
     """When a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
 

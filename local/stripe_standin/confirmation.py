@@ -13,7 +13,7 @@ from local.stripe_standin.attempts import attempt, authenticate
 from local.stripe_standin.errors import ApiError, invalid, missing
 from local.stripe_standin.messages import Request
 from local.stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
-from local.stripe_standin.payment_intents import PaymentIntent, cancel_now, emit_change, find, unexpected_state
+from local.stripe_standin.payment_intents import PaymentIntent, emit_change, find, unexpected_state
 from local.stripe_standin.payment_methods import PaymentMethod
 
 CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_action")
@@ -59,7 +59,6 @@ def confirm(account: Account, request: Request, identifier: str, *, stays_proces
     method = payment_methods.resolve(account, named) if named else None
     method = _check_confirmable(intent, method, parameters)
     payment_methods.check_usable(method, intent.as_json())
-    _count_confirm(account, intent)
     intent.receipt_email = parameters.get("receipt_email", intent.receipt_email)
     attempt(account, intent, method, request, stays_processing=stays_processing)
     return intent.as_json()
@@ -158,14 +157,6 @@ def _missing_payment_method(intent: PaymentIntent) -> ApiError:
     if not intent.id:
         return invalid(message, code="payment_intent_unexpected_state")
     return unexpected_state(intent, message)
-
-
-def _count_confirm(account: Account, intent: PaymentIntent) -> None:
-    intent.confirms += 1
-    limit = account.behavior.confirms_max
-    if limit is not None and intent.confirms > limit:
-        cancel_now(account, intent, "automatic")
-        raise unexpected_state(intent, "This PaymentIntent was confirmed too often and is canceled.")
 
 
 def _not_confirmable_message(intent: PaymentIntent) -> str:

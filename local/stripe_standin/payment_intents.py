@@ -40,7 +40,6 @@ class PaymentIntent:
     allowed_payment_method_types: list[str] | None = None
     payment_method_types: list[str] = field(default_factory=lambda: ["card"])
     redirects_to: str | None = None
-    confirms: int = 0
     updated: float = 0
 
     def as_json(self) -> dict[str, Any]:

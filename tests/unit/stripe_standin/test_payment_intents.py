@@ -83,18 +83,6 @@ def test_an_unknown_cancellation_reason_is_refused(account: Account) -> None:
     assert account.retrieve(intent.id).status == "requires_payment_method"
 
 
-def test_too_many_confirms_cancel_the_payment_intent(account: Account) -> None:
-    """One confirm beyond the limit is refused, cancels it and charges nothing."""
-    account.admin.settings(confirms_max=2)
-    intent = account.create()
-    for _ in range(2):
-        assert account.confirm_fails(intent.id, "pm_card_chargeDeclined").http_status == 402
-    error = account.confirm_fails(intent.id, "pm_card_visa")
-    assert (error.http_status, error.code) == (400, "payment_intent_unexpected_state")
-    assert details(error).payment_intent.status == "canceled"
-    assert account.charges == 0
-
-
 @pytest.mark.parametrize("succeed", [True, False])
 def test_a_processing_payment_intent_succeeds_or_is_declined_later(account: Account, succeed: bool) -> None:
     """Until then it can be neither confirmed nor canceled, and no money moves."""
