@@ -1,16 +1,13 @@
-"""On the deployed stack: dead letters are listed, sent back and discarded; an order is charged once all the same."""
-
-from pathlib import Path
+"""On the deployed stack: a dead letter is sent back, and its order is charged once all the same."""
 
 from local.stack import Stack
 from onecharge.orders.schema import StoredOrder
-from testing.ops_command import Answer, Operator
+from testing.ops_command import Operator
 from testing.shop import Shop, eventually, forget_dead_letters
 from testing.stacks import on_both, own_stack
 
 pytestmark = own_stack
 
-POISON = "type: missing"
 MOVED = "received too often"
 
 
@@ -21,35 +18,11 @@ def message_of(order_id: str, stack: Stack) -> str:
     return StoredOrder.from_item(answer["Item"]).placed_event().model_dump_json(exclude_none=True)
 
 
-def is_listed(answer: Answer, reason: str) -> bool:
-    return reason in {each["reason"] for each in answer.document["reasons"]}
-
-
 def send_to_dlq(stack: Stack, body: str, group: str) -> None:
     """As SQS moves it there: without a reason."""
     url = stack.payments_dlq_url
     place = {"MessageGroupId": group, "MessageDeduplicationId": f"test-{group}"} if url.endswith(".fifo") else {}
     stack.aws.client("sqs").send_message(QueueUrl=url, MessageBody=body, **place)
-
-
-@on_both
-def test_poison_is_listed_sent_back_and_discarded(shop: Shop, stack: Stack, operator: Operator, tmp_path: Path) -> None:
-    """It stays poison: a forced redrive leads back to the DLQ, with a reason; it is recorded before it is discarded."""
-    forget_dead_letters(stack)
-    shop.deliver('{"specversion": "1.0"}')
-    listed = eventually(lambda: operator.run("dlq", "list", "--messages"), lambda answer: is_listed(answer, POISON))
-    [message] = [each for each in listed.document["messages"] if each["reason"] == POISON]
-    assert message["source_queue"] == stack.payments_queue_url.rpartition("/")[2]
-    redriven = operator.run("dlq", "redrive", "--reason", POISON, "--force", "--yes")
-    assert redriven.document["redriven"] == 1, redriven.document
-    again = eventually(lambda: operator.run("dlq", "list", "--messages"), lambda answer: is_listed(answer, POISON))
-    assert [each["message_id"] for each in again.document["messages"]] != [message["message_id"]]
-    record = str(tmp_path / "record.jsonl")
-    words = ("dlq", "discard", "--reason", POISON, "--because", "no order", "--record", record)
-    assert operator.run(*words).document["dry_run"] is True
-    assert operator.run(*words, "--yes").document["discarded"] == 1
-    assert '"because": "no order"' in Path(record).read_text()
-    assert operator.run("dlq", "list", "--queue", "PaymentsDlq").document["reasons"] == []
 
 
 @on_both
