@@ -84,7 +84,7 @@ class _AcceptsNothing(Resolver):
 
 def _on_any_revision(world: World) -> None:
     """Writes on a row that has changed since it was read."""
-    world.dynamodb.ignored_conditions.append("revision = :revision AND #state = :needs_review")
+    world.dynamodb.ignored_conditions.append("revision = :revision AND #state = :was AND lease_expires_at <= :now")
 
 
 def _metrics_at_the_end(world: World) -> None:
