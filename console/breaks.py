@@ -260,7 +260,7 @@ BREAKS: Sequence[Break] = (
     Break(
         "500",
         "Answer 500 after charging",
-        "Stripe charges and answers 500, which its key replays from then on.",
+        "Stripe charges and answers 500, which its key replays: the webhook, or a retrieve, shows the charge.",
         _DO.answer_500,
     ),
     Break(

@@ -49,8 +49,8 @@ class OrderSeen:
     facts: Facts
     timeline: Timeline
     findings: Sequence[Finding]
-    charges: int
-    """That succeeded, by Stripe's ledger."""
+    charges: int | None
+    """That succeeded, by Stripe's ledger; None if Stripe does not answer."""
     why_once: str
 
 
@@ -155,7 +155,7 @@ class Reader:
             read = self._read_log(placed - 60, placed + 3600)
             lines = by_order(line for _, _, line in read if line).get(order_id, [])
         made = timeline(facts, lines, self._keys(facts), hidden_seconds=self._hidden_seconds, pressed=pressed)
-        charges = sum(charge.status == "succeeded" for each in facts.stripe.intents for charge in each.charges)
+        charges = None if facts.stripe.failure else _succeeded(facts)
         is_paid = facts.order is not None and facts.order.status is OrderStatus.PAID
         return OrderSeen(facts, made, diagnose(facts), charges, why_once(lines, charges) if is_paid else "")
 
@@ -184,6 +184,10 @@ class Reader:
 
 def _pages(service: Any, parameters: Mapping[str, Any]) -> Iterator[Any]:
     return iter(service.list({**parameters, "limit": 100}).auto_paging_iter())
+
+
+def _succeeded(facts: Facts) -> int:
+    return sum(charge.status == "succeeded" for each in facts.stripe.intents for charge in each.charges)
 
 
 def _missing(charges: Iterable[Charge], known: Sequence[str]) -> list[str]:

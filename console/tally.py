@@ -96,6 +96,7 @@ class Tally:
     waiting: int
     paid: int
     canceled: int
+    declined: int
     charges: int
     """By Stripe's ledger, as the next two."""
     charged_twice: int
@@ -120,6 +121,7 @@ def tally(seen: Seen) -> Tally:
         waiting=sum(row.waits for row in rows),
         paid=sum(row.status == OrderStatus.PAID for row in rows),
         canceled=sum(row.status == OrderStatus.CANCELED for row in rows),
+        declined=sum(row.status == OrderStatus.PAYMENT_DECLINED for row in rows),
         charges=sum(charges.values()),
         charged_twice=sum(count > 1 for count in charges.values()),
         lost=sum(row.is_lost for row in rows),

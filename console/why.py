@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from console.lines import DUPLICATE, LEASED, TIMED_OUT, Line
 
 
-def why_once(lines: Sequence[Line], charges: int) -> str:
+def why_once(lines: Sequence[Line], charges: int | None) -> str:
     """What kept the deliveries from charging twice; "" if there is no charge, or nothing to explain.
 
     Args:
         lines: the order's, the earliest first.
-        charges: that succeeded, by Stripe's ledger.
+        charges: that succeeded, by Stripe's ledger; None if it is not known.
     """
     worker = [line for line in lines if line.service == "charge_order" or line.message == TIMED_OUT]
     deliveries = len({line.delivery for line in worker if line.delivery})

@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 _REPUBLISH = "aws lambda invoke --function-name $(RepublishFunction) /dev/stdout"
 _RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/stdout"
-_RECONCILES = f"nothing is needed; immediately: {_RECONCILE}"
+_RECONCILES = f"nothing is needed; if it cannot wait: {_RECONCILE}"
 _ENABLE = "aws lambda update-event-source-mapping --uuid {uuid} --enabled"
 _GIVE_BACK = "notify the customer; request another refund of the amount through the API, or pay it back in another way"
 
@@ -119,7 +119,7 @@ class Cause(Enum):
     )
     PAID_AFTER_CANCEL = (
         "the order is canceled, and a PaymentIntent of it succeeded",
-        f"nothing is needed: reconcile refunds it; immediately: {_RECONCILE}",
+        f"nothing is needed: reconcile refunds it; if that cannot wait: {_RECONCILE}",
     )
     MONEY_DIFFERS = (
         "amount or currency of the PaymentIntent is not the frozen one",
@@ -151,7 +151,7 @@ class Cause(Enum):
     REFUND_WAITS = ("a refund waits for the payment service", "see the log lines with this refund_id")
     REFUND_RETURNED = (
         "a refund failed at Stripe after it had succeeded: the customer has no money back",
-        f"{_GIVE_BACK}; the row follows, immediately: {_RECONCILE}",
+        f"{_GIVE_BACK}; the row follows; if that cannot wait: {_RECONCILE}",
     )
     REFUND_FAILED = ("a refund failed", _GIVE_BACK)
     REFUND_HELD = ("Stripe holds a refund", "if our balance is too low, top it up (Dashboard, Balances)")

@@ -22,8 +22,10 @@ function replace(html) {
   }
 }
 
-if (live) {
-  const source = new EventSource(live.dataset.live);
+let source = null;
+
+function follow() {
+  source = new EventSource(live.dataset.live);
   source.onmessage = (event) => {
     say("");
     // What is being read or copied is not taken away.
@@ -31,7 +33,17 @@ if (live) {
   };
   source.addEventListener("problem", (event) => say(JSON.parse(event.data)));
   source.onerror = () => say("The console does not answer: this is the last it has shown.");
-  addEventListener("pagehide", () => source.close());
+}
+
+// Only what is seen is followed: a browser makes six connections to a host in all, and a seventh tab would wait.
+function followIfSeen() {
+  source?.close();
+  if (!document.hidden) follow();
+}
+
+if (live) {
+  document.addEventListener("visibilitychange", followIfSeen);
+  followIfSeen();
 }
 
 addEventListener("keydown", ({ key }) => {

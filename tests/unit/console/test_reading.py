@@ -64,15 +64,20 @@ def test_an_orders_page_takes_no_line_from_the_list(operated: OperatedStack, log
 
 
 def test_while_stripe_does_not_answer_the_rest_is_shown(operated: OperatedStack, log: Log) -> None:
-    """The break that should be watched is watched: with the charges of the last look, and no order called lost."""
+    """The break that should be watched is watched: with the charges of the last look, and no order called lost.
+
+    What an order was charged is unknown then, and not 0.
+    """
     operated.place(order_id=ORDER_ID, status="PAID")
     operated.intent(ORDER_ID, confirm="pm_card_visa")
     reader = Reader(operated.stack, time.time() - 60)
     before = tally(reader.look())
+    assert reader.order(ORDER_ID).charges == 1
     operated.standin.add_fault(Fault.UNAVAILABLE_503, times=None, method="GET", path="/v1/*")
     during = tally(reader.look())
     assert (before.ledger_read, during.ledger_read) == (True, False)
     assert (during.orders, during.charges, during.lost) == (1, 1, 0)
+    assert reader.order(ORDER_ID).charges is None
     assert tally(Reader(operated.stack, time.time() - 60).look()).lost == 0
 
 
