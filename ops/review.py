@@ -264,14 +264,15 @@ def _what(decision: Decision, payment: Payment | None) -> str:
             if payment and final.after_charge and final.after_charge.amount_refunded_minor >= payment.amount_minor:
                 end += ", and refunded in full"
             return f"write {final.state} with {final.payment_intent_id} {row}: its stream makes the order {end}"
-        case Reopen(leaves_behind=True) if payment:
-            return f"put the row back to PENDING without {payment.payment_intent_id}, {row}: another one is made"
-        case Reopen(cancel=True):
-            return f"put the row back to PENDING with a request to cancel, {row}: reconcile cancels it at Stripe"
-        case Reopen(accepted_cancellations=accepted):
+        case Reopen(cancel, accepted, leaves_behind):
+            without = f" without {payment.payment_intent_id}" if leaves_behind and payment else ""
+            if cancel:
+                asked = "with a request to cancel"
+                return f"put the row back to PENDING{without} {asked}, {row}: reconcile cancels it at Stripe"
             despite = f", although {', '.join(accepted)} was canceled at Stripe" if accepted else ""
             return (
-                f"put the row back to PENDING, {row}, and the order to PENDING: its message charges it, once{despite}"
+                f"put the row back to PENDING{without}, {row}, and the order to PENDING: "
+                f"its message charges it, once{despite}"
             )
         case Close():
             return (

@@ -8,6 +8,7 @@
                                               ├─► CANCELING ─► CANCELED, or PAID if the charge wins
                                               │   (also from REQUIRES_ACTION and PAYMENT_DECLINED)
                                               └─► NEEDS_REVIEW ─► a person decides; RETRY: PENDING
+                                                  (also from REQUIRES_ACTION)
 
 Each outcome of the payment moves the order (update_order):
 
@@ -84,7 +85,9 @@ CANCEL = Transition(
     frozenset({OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.PAYMENT_DECLINED}),
 )
 
-RETRY = Transition(OrderStatus.PENDING, frozenset({OrderStatus.NEEDS_REVIEW, OrderStatus.PENDING}))
+RETRY = Transition(
+    OrderStatus.PENDING, frozenset({OrderStatus.NEEDS_REVIEW, OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION})
+)
 """A person has put the payment back to PENDING (ops/review.py): the order's stream publishes the attempt again."""
 
 MONEY_DIFFERS = Transition(OrderStatus.NEEDS_REVIEW, OPEN - {OrderStatus.NEEDS_REVIEW}, of_any_attempt=True)

@@ -311,12 +311,27 @@ def test_a_payment_intent_of_a_wrong_key_is_left_behind(operated: OperatedStack,
     operated.claim(ORDER_ID, **FREE, state=state, finalized_at=NOW, payment_intent_id=elsewhere)
     assert not resolve(operated, "retry")["done"]
     assert "would put the row back" in str(resolve(operated, "retry", "--payment-intent", elsewhere, yes=False)["what"])
-    resolve(operated, "retry", "--payment-intent", elsewhere)
+    assert resolve(operated, "retry", "--payment-intent", elsewhere)["done"]
+    assert order_status(operated) == "PENDING"
     operated.send("PaymentsQueue", operated.message(order))
     operated.charge()
     row = operated.row(ORDER_ID)
     assert (row["state"], operated.charges(ORDER_ID)) == ("SUCCEEDED", 1)
     assert row["payment_intent_id"] != elsewhere
+
+
+def test_a_dry_run_says_what_follows_without_the_payment_intent(operated: OperatedStack) -> None:
+    """A retry charges although a person canceled another one at Stripe; a cancellation charges nothing."""
+    operated.place(order_id=ORDER_ID)
+    stopped = operated.intent(ORDER_ID)
+    operated.stack.stripe.v1.payment_intents.cancel(stopped, {"cancellation_reason": "fraudulent"})
+    operated.claim(ORDER_ID, **FREE, payment_intent_id="pi_elsewhere")
+    retry, cancel = (
+        resolve(operated, each, "--payment-intent", "pi_elsewhere", yes=False)["what"] for each in ("retry", "cancel")
+    )
+    assert "PENDING without pi_elsewhere" in retry
+    assert f"although {stopped} was canceled" in retry
+    assert "without pi_elsewhere with a request to cancel" in cancel
 
 
 def test_a_payment_intent_that_was_wrongly_left_behind_is_found_again(operated: OperatedStack) -> None:
