@@ -24,7 +24,10 @@ function replace(html) {
 
 let source = null;
 
-function follow() {
+// Only what is seen is followed: a browser makes six connections to a host in all, and a seventh tab would wait.
+function followIfSeen() {
+  source?.close();
+  if (document.hidden) return;
   source = new EventSource(live.dataset.live);
   source.onmessage = (event) => {
     say("");
@@ -33,12 +36,6 @@ function follow() {
   };
   source.addEventListener("problem", (event) => say(JSON.parse(event.data)));
   source.onerror = () => say("The console does not answer: this is the last it has shown.");
-}
-
-// Only what is seen is followed: a browser makes six connections to a host in all, and a seventh tab would wait.
-function followIfSeen() {
-  source?.close();
-  if (!document.hidden) follow();
 }
 
 if (live) {
