@@ -14,7 +14,7 @@ from local.demo_plan import Expected, FollowUp, PlannedOrder
 from local.demo_traffic import Traffic
 from local.price_list import sold
 from local.stripe_standin.admin import Ledger, LedgerCharge
-from local.stripe_standin.amounts import display
+from local.stripe_standin.amounts import in_units
 
 _KILLED = "killing worker"
 """What the emulator logs when a function reaches its timeout."""
@@ -170,7 +170,7 @@ def show(report: Report, console: Console) -> None:
         for each in section:
             mark = "" if each.is_right is None else "[green]✓[/]" if each.is_right else "[bold red]✗[/]"
             is_money = each.name.startswith("amount_")
-            figure = f"{display(each.figure, currency.lower())} {currency}" if is_money else str(each.figure)
+            figure = f"{in_units(each.figure, currency.lower())} {currency}" if is_money else str(each.figure)
             table.add_row(each.what, figure, mark)
         table.add_section()
     console.print(table)

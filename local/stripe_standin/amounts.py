@@ -75,5 +75,9 @@ def positive_amount(parameters: Mapping[str, str]) -> int:
 
 def display(amount: int, currency: str) -> str:
     """An amount as in Stripe's messages: $0.50."""
-    shown = str(amount) if currency in _ZERO_DECIMAL else f"{amount / 100:,.2f}"
-    return f"{_SIGNS.get(currency, '')}{shown}"
+    return f"{_SIGNS.get(currency, '')}{in_units(amount, currency)}"
+
+
+def in_units(amount: int, currency: str) -> str:
+    """An amount in the currency's own unit: 0.50."""
+    return str(amount) if currency in _ZERO_DECIMAL else f"{amount / 100:,.2f}"
