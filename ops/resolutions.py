@@ -6,6 +6,7 @@
                                                  after PaymentIntents that a person canceled at Stripe until now
                      any unfinished row          Stripe has no such PaymentIntent as it names, and a person names it
     cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
+                     DECLINED ─► PENDING         the same: the order alone may need the review
                      or all that succeeded is of other money, and refunded in full: the order alone is ended
     refund-second    two succeeded: the one that the row does not name is refunded, once
     refund-made      NEEDS_REVIEW ─► SUCCEEDED   Stripe shows exactly one refund of this id, made, of the frozen money
@@ -143,7 +144,10 @@ def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None 
         return Refused(f"{chosen} is not a PaymentIntent of this order, by its metadata")
     if resolution is Resolution.REFUND_SECOND:
         return _refund_second(seen, seen.payment, chosen)
-    if seen.payment.state not in (STUCK_IF_GONE if is_left else (PaymentState.NEEDS_REVIEW,)):
+    states = {PaymentState.NEEDS_REVIEW, *(STUCK_IF_GONE if is_left else ())}
+    if resolution is Resolution.CANCEL:
+        states.add(PaymentState.DECLINED)
+    if seen.payment.state not in states:
         return Refused(f"the payment is {seen.payment.state}: only what is NEEDS_REVIEW is resolved")
     if waiting := [each.payment_intent_id for each in seen.intents if each.status == "processing"]:
         return Refused(f"Stripe is processing {', '.join(waiting)}: wait until it has decided")

@@ -8,7 +8,7 @@
                      Stripe has no such PaymentIntent as the row names, and --payment-intent names it: without it
                      the row is final, and its order does not know: the row's outcome is emitted again
     cancel           nothing has succeeded: the protocol cancels at Stripe, the order becomes CANCELED
-                     the payment is of other money, and decided or refunded in full: the order alone becomes CANCELED
+                     the payment is of other money, and ended or refunded in full: the order alone becomes CANCELED
     refund-second    two have succeeded: the one that the row does not name is refunded in full, once
     refund-made      with --refund RFD: Stripe shows it, with the frozen amount
     refund-failed    with --refund RFD: Stripe shows that it failed; or shows none, a day after the last attempt
@@ -186,7 +186,7 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
     if order is not None and seen.payment is not None and order.money_differs_from(seen.payment):
         document |= {"reason": "the payment is of other money than the order"}
         possible = [each for each in possible if each != Resolution.RETRY]
-        if _is_decided_of_other_money(order, seen.payment):
+        if _is_ended_of_other_money(order, seen.payment):
             possible.append(Resolution.CANCEL.value)
     elif order is not None and is_half_done(order, seen.payment):
         possible.append(Resolution.RETRY.value)
@@ -218,7 +218,7 @@ def resolve(
     resolver, orders = reviews.resolver, reviews.orders
     row, order = resolver.store.read(order_id), orders.find(order_id)
     review = Review(resolution, reviews.by, reason, int(resolver.clock()), chosen)
-    if resolution is Resolution.CANCEL and order is not None and _is_decided_of_other_money(order, row):
+    if resolution is Resolution.CANCEL and order is not None and _is_ended_of_other_money(order, row):
         return _close(orders, order, review, is_dry_run=is_dry_run)
     if resolution is Resolution.RETRY and order is not None and row is not None and order.money_differs_from(row):
         # The row is of an order that was lost: its money is not what this one costs.
@@ -347,11 +347,14 @@ def publish_again(
     return True, "done: row and order are PENDING again; the order's message charges it, once"
 
 
-def _is_decided_of_other_money(order: StoredOrder, row: Payment | None) -> bool:
-    """Whether the order is in review because its payment, which is decided, is of other money."""
-    undecided = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW)
-    is_decided = row is not None and row.state not in undecided and order.money_differs_from(row)
-    return is_decided and order.status is OrderStatus.NEEDS_REVIEW
+def _is_ended_of_other_money(order: StoredOrder, row: Payment | None) -> bool:
+    """Whether the order is in review because its payment, which can no longer be charged, is of other money.
+
+    Stripe shows that end, too: a late message of the order finds it there, should the row be lost.
+    """
+    if row is None or row.state not in (PaymentState.SUCCEEDED, PaymentState.CANCELED):
+        return False
+    return order.money_differs_from(row) and order.status is OrderStatus.NEEDS_REVIEW
 
 
 def _close(orders: OrderStore, order: StoredOrder, review: Review, *, is_dry_run: bool) -> tuple[bool, str]:

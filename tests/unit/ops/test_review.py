@@ -149,7 +149,7 @@ def test_an_order_whose_outcome_was_lost_can_leave_its_review(operated: Operated
     """The row was resolved. republish asks only for what waits, so a person has the outcome emitted again."""
     in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=state)
     [listed] = operated.ops("review", "list")[1]["payments"]
-    assert listed["possible"] == ["retry"]
+    assert listed["possible"] == (["cancel", "retry"] if state is PaymentState.DECLINED else ["retry"])
     assert f"emit the outcome of the row again, which is {state}" in would(operated, "retry")
     assert "last_emitted_at" not in operated.row(ORDER_ID)
     assert resolve(operated, "retry")["done"]
@@ -208,6 +208,17 @@ def test_an_order_whose_payment_is_of_other_money_can_be_canceled(operated: Oper
     assert resolve(operated, "cancel")["done"]
     assert (order_status(operated), operated.row(ORDER_ID)) == ("CANCELED", row)
     assert not resolve(operated, "cancel")["done"]
+
+
+def test_a_declined_payment_of_other_money_is_canceled_before_its_order(operated: OperatedStack) -> None:
+    """Else its PaymentIntent stays open: a late message of the canceled order would charge, were the row lost, too."""
+    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state="DECLINED")
+    operated.set_order(ORDER_ID, amount_minor=99_999_900)
+    assert "with a request to cancel" in resolve(operated, "cancel")["what"]
+    assert (operated.row(ORDER_ID)["state"], order_status(operated)) == ("PENDING", "NEEDS_REVIEW")
+    operated.put("PaymentsTable", **(operated.row(ORDER_ID) | {"state": "CANCELED"}))  # As reconcile does it.
+    assert resolve(operated, "cancel")["done"]
+    assert order_status(operated) == "CANCELED"
 
 
 def test_an_order_whose_charges_are_refunded_in_full_can_be_canceled(operated: OperatedStack) -> None:
