@@ -169,6 +169,7 @@ class SeamWorld:
         self.cart = 0
         # What mutants break.
         self.emit_page = emit_page
+        self.resolve_review: Callable[..., tuple[bool, str]] = resolve
         self.counts_revisions = False
         self.mutate(self)
 
@@ -394,7 +395,7 @@ class SeamWorld:
         resolver = Resolver(ReviewStore(self.dynamodb, PAYMENTS), self.service.gateway, self.clock)
         try:
             reviews = Reviews(resolver, orders, "a person", self.refund_second)
-            done, what = resolve(ORDER_ID, resolution, "they say so", reviews)
+            done, what = self.resolve_review(ORDER_ID, resolution, "they say so", reviews)
             self.note(f"{resolution}: {what}", f"review: {resolution} {'done' if done else 'refused'}")
         except Exception as error:
             self.met(f"review: {type(error).__name__}")

@@ -3,15 +3,19 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from onecharge.contract.states import PaymentState
+from onecharge.orders.transitions import CLOSE
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import Claim, Superseded
 from onecharge.payments.reconcile import ReconcileSteps
+from ops.resolutions import Resolution
+from ops.review import resolve
 from testing.simulation.seams import SeamWorld, seam_world, violation_of
 from testing.simulation.stored import is_caught
 from testing.simulation.world import Violation
@@ -68,6 +72,19 @@ def _not_looked_up(world: SeamWorld) -> None:
     world.service.reconcile_steps = ReconcileSteps(look_up=lambda payment, tools: None)
 
 
+def _declined_is_left_open(world: SeamWorld) -> None:
+    """An order of other money is canceled alone, while the PaymentIntent of its declined payment stays open."""
+
+    def resolve_alone(order_id: str, resolution: Resolution, *given: Any) -> tuple[bool, str]:
+        order, row = world.orders.find(order_id), world.payments.read(order_id)
+        if resolution is Resolution.CANCEL and order and row and row.state is PaymentState.DECLINED:
+            world.orders.move(order_id, CLOSE, at=datetime.fromtimestamp(world.clock(), UTC), changes={})
+            return True, "the order alone is canceled"
+        return resolve(order_id, resolution, *given)
+
+    world.resolve_review = resolve_alone
+
+
 def _revisions_only_count(world: SeamWorld) -> None:
     """A revision is the number of writes, and begins anew with a row that was lost."""
     world.counts_revisions = True
@@ -85,6 +102,7 @@ MUTANTS: Mapping[str, Callable[[SeamWorld], None]] = {
     "a superseded message emits nothing": _superseded_emits_nothing,
     "a restore emits nothing": _restore_emits_nothing,
     "a row without a PaymentIntent is not looked up": _not_looked_up,
+    "an order is canceled beside a declined payment": _declined_is_left_open,
     "revisions only count": _revisions_only_count,
     "an order that both services lost is as young as it says": _age_is_known,
 }
