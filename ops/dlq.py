@@ -4,9 +4,8 @@
     dlq redrive --reason … | --message-id …  back to its queue, if its order still needs it
     dlq discard --reason … | --message-id …  away, if its order needs it no more; recorded first, in a file
 
-Each message's order is consulted first: its status, its payment, and Stripe if only Stripe knows. Reading a message
-hides it for a moment, and deletes nothing. Messages that SQS does not show, such as those that another reader hides,
-are counted.
+Each message's order is consulted first: its status, and its payment or refund. Reading a message hides it for a moment,
+and deletes nothing. Messages that SQS does not show, such as those that another reader hides, are counted.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -44,11 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     shown = commands.add_parser("list", help="count the messages by DLQ and reason")
     shown.add_argument("--messages", action="store_true", help="show each message, too")
     again = commands.add_parser("redrive", help="send messages back to the queues that they belong to")
-    again.add_argument(
-        "--force",
-        action="store_true",
-        help="also send back what this version's code cannot read, and what Stripe could not be asked about",
-    )
+    again.add_argument("--force", action="store_true", help="also send back what this version's code cannot read")
     away = commands.add_parser("discard", help="delete messages that nothing is left to do for")
     away.add_argument("--because", required=True, metavar="WHY", help="goes into the record")
     away.add_argument("--although-unfinished", action="store_true", help="although something is left to do")
@@ -61,7 +56,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     for each in (shown, again, away):
         each.add_argument("--queue", action="append", choices=sorted(DLQS), metavar="DLQ", help="logical id of a DLQ")
         each.add_argument("--reason", action="append", help="only with this reason, as `dlq list` shows it")
-        each.add_argument("--limit", type=int, default=READ_MAX, help=f"read at most LIMIT of each DLQ ({READ_MAX:,})")
     for each in (again, away):
         each.add_argument("--message-id", action="append", help="only this message")
 
@@ -76,10 +70,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
 
 
 def _readings(stack: Stack, arguments: Namespace) -> Iterator[Reading]:
-    if arguments.limit < 1:
-        raise Problem("--limit is at least 1")
     for dlq in arguments.queue or DLQS:
-        with reading(stack, dlq, limit=arguments.limit) as opened:
+        with reading(stack, dlq, limit=READ_MAX) as opened:
             yield opened
 
 
@@ -93,7 +85,7 @@ def _unseen(opened: Reading) -> list[str]:
     """What a reading could not see."""
     if not opened.unseen:
         return []
-    why = "hidden by another reader, or beyond --limit, or behind the first ten of their FIFO group"
+    why = f"hidden by another reader, or beyond the first {READ_MAX:,}, or behind the first ten of their FIFO group"
     return [f"{opened.dlq}: about {opened.unseen} messages were not seen: {why}; try again in minutes"]
 
 

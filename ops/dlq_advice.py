@@ -4,18 +4,14 @@
     DISCARD   nothing is left for it to do: a duplicate by now, superseded, or of an order that has ended
     KEEP      leave it in the DLQ: a person, a later time or another message comes first
 
-`advise` reads what it needs: the order, its payment or refund, and Stripe if only Stripe knows. The decisions below it
-are pure. The advice spares work and surprises; no promise about money rests on it (dlq_letters.py says why).
+`advise` reads the order and its payment or refund; the decisions below it are pure. It does not ask Stripe: the worker
+that receives the message does. The advice spares work and surprises; no promise about money rests on it (dlq_letters.py
+says why).
 """
 
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
-import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
@@ -33,13 +29,10 @@ from onecharge.orders.refunds import REFUND_OUTCOMES, StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import MONEY_DIFFERS, OUTCOMES, waits
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
+from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.refunds.protocol import Refund
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_responses import LookupInconclusive
-from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from ops.connection import Stack
 from ops.dlq_letters import DeadLetter, destination_of
 from publish_events.mapping import PAYMENT_EVENT_TYPES
@@ -60,19 +53,19 @@ class Advice:
     action: Action
     why: str
     can_be_forced: bool = False
-    """Whether `redrive --force` sends it back all the same: nothing is known against it, only too little for it."""
+    """Whether `redrive --force` sends it back all the same: a release may have learned to read it."""
 
 
 def redrive(why: str) -> Advice:
     return Advice(Action.REDRIVE, why)
 
 
-def discard(why: str, *, can_be_forced: bool = False) -> Advice:
-    return Advice(Action.DISCARD, why, can_be_forced)
+def discard(why: str) -> Advice:
+    return Advice(Action.DISCARD, why)
 
 
-def keep(why: str, *, can_be_forced: bool = False) -> Advice:
-    return Advice(Action.KEEP, why, can_be_forced)
+def keep(why: str) -> Advice:
+    return Advice(Action.KEEP, why)
 
 
 NO_SUCH_ORDER = keep("the order service has no such order: was its table restored? Charging it would pay for nothing")
@@ -103,8 +96,6 @@ def _advise_letter(stack: Stack, letter: DeadLetter) -> Advice:
         event = destination.adapter.validate_json(letter.event_json)
     except ValidationError as invalid:
         return advise_unreadable(reason_of(invalid), _order(stack, letter.order_id))
-    if _is_in_future(event):
-        return advise_unreadable("its time is in the future", _order(stack, letter.order_id))
     return _advise_event(stack, event)
 
 
@@ -114,8 +105,7 @@ def _advise_event(stack: Stack, event: Event) -> Advice:
     payment = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")).read(order_id)
     match event:
         case OrderPlacedEvent():
-            found = _at_stripe(stack, event, payment) if asks_stripe(event, order, payment) else []
-            return advise_order_placed(event, order, payment, found)
+            return advise_order_placed(event, order, payment)
         case CancelRequestedEvent():
             return advise_cancel_requested(event, order)
         case PaymentOutcomeEvent():
@@ -131,18 +121,6 @@ def _advise_event(stack: Stack, event: Event) -> Advice:
             return keep(f"there is no rule for messages of the type {event.type}")
 
 
-def _at_stripe(stack: Stack, event: OrderPlacedEvent, payment: Payment | None) -> Sequence[StripeIntent] | None:
-    """The PaymentIntent that the row names, or all of the order if there is no such row; None: unknown."""
-    gateway = StripeGateway(stack.stripe)
-    if payment is not None and payment.payment_intent_id is not None:
-        response = gateway.retrieve(payment.payment_intent_id)
-        return None if response.failure or response.intent is None else [response.intent]
-    try:
-        return gateway.find_payment_intents(FrozenRequest.of(event.data), now=int(time.time()))
-    except (LookupInconclusive, stripe.StripeError):
-        return None
-
-
 def _order(stack: Stack, order_id: str | None) -> StoredOrder | None:
     return OrderStore(stack.dynamodb, stack.resource("OrdersTable")).find(order_id) if order_id else None
 
@@ -150,12 +128,6 @@ def _order(stack: Stack, order_id: str | None) -> StoredOrder | None:
 def _stored_refund(stack: Stack, event: RefundRequestedEvent | RefundOutcomeEvent) -> StoredRefund | None:
     item = stack.item("OrderRefundsTable", order_id=event.data.order_id, refund_id=event.data.refund_id)
     return StoredRefund.from_item(item) if item else None
-
-
-def _is_in_future(event: Any) -> bool:
-    """Whether the payment service refuses it as poison."""
-    at: datetime | None = getattr(event.data, "placed_at", None) or getattr(event.data, "requested_at", None)
-    return at is not None and at.timestamp() > time.time() + FUTURE_MAX_SECONDS
 
 
 # ---------------------------------------------------------------- unreadable
@@ -168,30 +140,16 @@ def advise_unreadable(reason: str, order: StoredOrder | None) -> Advice:
         order: the order that it names, if any can be made out.
     """
     if order is not None and waits(order.status):
-        return keep(f"still poison ({reason}), and its order is {order.status}", can_be_forced=True)
-    return discard(f"still poison ({reason}): this version's code cannot read it either", can_be_forced=True)
+        return Advice(Action.KEEP, f"still poison ({reason}), and its order is {order.status}", can_be_forced=True)
+    why = f"still poison ({reason}): this version's code cannot read it either"
+    return Advice(Action.DISCARD, why, can_be_forced=True)
 
 
 # ---------------------------------------------------------------- to the payment service
 
 
-def asks_stripe(event: OrderPlacedEvent, order: StoredOrder | None, payment: Payment | None) -> bool:
-    """Whether only Stripe knows the result of the payment: its row is lost, or not final."""
-    before_stripe = advise_order_placed(event, order, payment, [])
-    return before_stripe.action is Action.REDRIVE and (payment is None or payment.state is PaymentState.PENDING)
-
-
-def advise_order_placed(
-    event: OrderPlacedEvent,
-    order: StoredOrder | None,
-    payment: Payment | None,
-    found: Sequence[StripeIntent] | None,
-) -> Advice:
-    """Of a message that asks to charge an order.
-
-    Args:
-        found: the order's PaymentIntents at Stripe, if they matter (`asks_stripe`); None if Stripe could not be asked.
-    """
+def advise_order_placed(event: OrderPlacedEvent, order: StoredOrder | None, payment: Payment | None) -> Advice:
+    """Of a message that asks to charge an order."""
     data = event.data
     if order is None:
         return NO_SUCH_ORDER
@@ -206,7 +164,7 @@ def advise_order_placed(
         return discard(f"superseded by attempt {newest}")
     if data.attempt > order.attempt:
         return keep(f"the order knows {order.attempt} attempts only: was its table restored?")
-    return _advise_current_attempt(order, payment, found)
+    return _advise_current_attempt(order, payment)
 
 
 def _is_ahead(payment: Payment, order: StoredOrder) -> bool:
@@ -215,9 +173,7 @@ def _is_ahead(payment: Payment, order: StoredOrder) -> bool:
     return payment.attempt > order.attempt and bool(event_type and OUTCOMES[event_type].applies(order, payment.attempt))
 
 
-def _advise_current_attempt(
-    order: StoredOrder, payment: Payment | None, found: Sequence[StripeIntent] | None
-) -> Advice:
+def _advise_current_attempt(order: StoredOrder, payment: Payment | None) -> Advice:
     """Of the message of an order's current attempt, neither PAID nor CANCELED."""
     match order.status:
         case OrderStatus.PAYMENT_DECLINED:
@@ -230,28 +186,14 @@ def _advise_current_attempt(
             pass
     if payment is not None and payment.cancel_requested_at is not None:
         return keep("a cancellation of the payment is requested: the reconciler finishes it")
-    if payment is None or payment.state is PaymentState.PENDING:
-        return _advise_undecided(payment, found, FrozenRequest.of(order.current_attempt))
+    if payment is None:
+        return redrive("the payment has no row; the order waits for it: the worker charges it, or finds it charged")
+    if payment.state is PaymentState.PENDING:
+        return redrive("the order waits for this payment")
     if payment.state is PaymentState.REQUIRES_ACTION and order.status is OrderStatus.REQUIRES_ACTION:
         return keep("it waits for the customer to authenticate: nothing to do until then")
     # The row is final, and the order does not know: a late duplicate makes the row emit its outcome again.
     return redrive(f"the payment is {payment.state}, and the order does not know: its outcome is emitted again")
-
-
-def _advise_undecided(payment: Payment | None, found: Sequence[StripeIntent] | None, request: FrozenRequest) -> Advice:
-    """The row is PENDING, or there is none: Stripe knows."""
-    lost = "" if payment else "the payment has no row; "
-    if found is None:
-        return keep(f"{lost}Stripe could not be asked: try again", can_be_forced=True)
-    succeeded = [intent for intent in found if intent.status == "succeeded"]
-    if len(succeeded) > 1:
-        return keep("several PaymentIntents of the order succeeded: `python -m ops explain`")
-    if any(intent.money_differs_from(request) for intent in succeeded):
-        return keep("a PaymentIntent of the order succeeded with another amount or currency: `python -m ops explain`")
-    if succeeded:
-        shown = succeeded[0].payment_intent_id
-        return redrive(f"{lost}Stripe shows {shown} succeeded: the worker writes that down, and charges nothing")
-    return redrive(f"{lost}the order waits for this payment, and Stripe shows none that succeeded")
 
 
 def _differs(data: OrderPlaced, order: StoredOrder) -> bool:

@@ -25,9 +25,8 @@ from ops.dlq_advice import (
     advise_payment_outcome,
     advise_refund_outcome,
     advise_refund_requested,
-    asks_stripe,
 )
-from testing.builders import ORDER_ID, T0, intent, order, payment
+from testing.builders import ORDER_ID, T0, order, payment
 
 REDRIVE, DISCARD, KEEP = Action.REDRIVE, Action.DISCARD, Action.KEEP
 PLACED_AT = datetime.fromtimestamp(T0, UTC)
@@ -55,7 +54,6 @@ def placed(**changes: Any) -> OrderPlacedEvent:
 
 PENDING = payment(state=S.PENDING)
 PAID = payment(state=S.SUCCEEDED)
-TWO = [intent(), intent(payment_intent_id="pi_2")]
 OTHER_CARD = placed(payment_method="pm_other")
 
 
@@ -64,40 +62,34 @@ def test_a_message_to_charge_an_order() -> None:
     charge = advise_order_placed
     review, declined = payment(state=S.NEEDS_REVIEW), payment(state=S.DECLINED)
     canceled, authenticates = payment(state=S.CANCELED), payment(state=S.REQUIRES_ACTION)
-    unfinished = [intent("requires_payment_method")]
     later = payment(attempt=2, state=S.DECLINED)
     being_canceled = replace(PENDING, cancel_requested_at=T0)
     advices = {
-        "waits, no row, nothing at Stripe": (charge(placed(), stored(), None, []), REDRIVE),
-        "waits, its row too": (charge(placed(), stored(), PENDING, unfinished), REDRIVE),
-        "Stripe shows success": (charge(placed(), stored(), PENDING, [intent()]), REDRIVE),
-        "charged twice": (charge(placed(), stored(), None, TWO), KEEP),
-        "other money": (charge(placed(), stored(), PENDING, [intent(amount_minor=1)]), KEEP),
-        "paid": (charge(placed(), stored(Status.PAID), PAID, []), DISCARD),
-        "paid, the row is lost": (charge(placed(), stored(Status.PAID), None, []), DISCARD),
-        "paid, and the order does not know": (charge(placed(), stored(), PAID, []), REDRIVE),
-        "declined, and the order does not know": (charge(placed(), stored(), declined, []), REDRIVE),
-        "declined": (charge(placed(), stored(Status.PAYMENT_DECLINED), declined, []), DISCARD),
-        "canceled": (charge(placed(), stored(Status.CANCELED), canceled, []), DISCARD),
-        "canceled, the row is lost": (charge(placed(), stored(Status.CANCELED), None, []), DISCARD),
-        "being canceled": (charge(placed(), stored(Status.CANCELING), PENDING, []), KEEP),
-        "being canceled, by the row": (charge(placed(), stored(), being_canceled, []), KEEP),
-        "under review": (charge(placed(), stored(Status.NEEDS_REVIEW), review, []), KEEP),
-        "at the customer's": (charge(placed(), stored(Status.REQUIRES_ACTION), authenticates, []), KEEP),
-        "superseded, says the order": (charge(placed(), stored(attempt=2), None, []), DISCARD),
-        "superseded, says the row": (charge(placed(), stored(), payment(attempt=2), []), DISCARD),
-        "the row has the outcome of a later attempt": (charge(placed(), stored(), later, []), REDRIVE),
-        "of an attempt that the order does not know": (charge(placed(attempt=2), stored(), None, []), KEEP),
-        "of an earlier attempt, another card": (charge(OTHER_CARD, stored(attempt=2), None, []), DISCARD),
-        "forged: amount": (charge(placed(amount_minor=999_00), stored(), None, []), KEEP),
-        "forged: customer": (charge(placed(customer_id="cus_2"), stored(), None, []), KEEP),
-        "forged: card": (charge(OTHER_CARD, stored(), None, []), KEEP),
-        "forged: age": (charge(placed(placed_at=datetime.now(UTC)), stored(), None, []), KEEP),
+        "waits, its row is lost": (charge(placed(), stored(), None), REDRIVE),
+        "waits, its row too": (charge(placed(), stored(), PENDING), REDRIVE),
+        "paid": (charge(placed(), stored(Status.PAID), PAID), DISCARD),
+        "paid, the row is lost": (charge(placed(), stored(Status.PAID), None), DISCARD),
+        "paid, and the order does not know": (charge(placed(), stored(), PAID), REDRIVE),
+        "declined, and the order does not know": (charge(placed(), stored(), declined), REDRIVE),
+        "declined": (charge(placed(), stored(Status.PAYMENT_DECLINED), declined), DISCARD),
+        "canceled": (charge(placed(), stored(Status.CANCELED), canceled), DISCARD),
+        "canceled, the row is lost": (charge(placed(), stored(Status.CANCELED), None), DISCARD),
+        "being canceled": (charge(placed(), stored(Status.CANCELING), PENDING), KEEP),
+        "being canceled, by the row": (charge(placed(), stored(), being_canceled), KEEP),
+        "under review": (charge(placed(), stored(Status.NEEDS_REVIEW), review), KEEP),
+        "at the customer's": (charge(placed(), stored(Status.REQUIRES_ACTION), authenticates), KEEP),
+        "superseded, says the order": (charge(placed(), stored(attempt=2), None), DISCARD),
+        "superseded, says the row": (charge(placed(), stored(), payment(attempt=2)), DISCARD),
+        "the row has the outcome of a later attempt": (charge(placed(), stored(), later), REDRIVE),
+        "of an attempt that the order does not know": (charge(placed(attempt=2), stored(), None), KEEP),
+        "of an earlier attempt, another card": (charge(OTHER_CARD, stored(attempt=2), None), DISCARD),
+        "forged: amount": (charge(placed(amount_minor=999_00), stored(), None), KEEP),
+        "forged: customer": (charge(placed(customer_id="cus_2"), stored(), None), KEEP),
+        "forged: card": (charge(OTHER_CARD, stored(), None), KEEP),
+        "forged: age": (charge(placed(placed_at=datetime.now(UTC)), stored(), None), KEEP),
     }
     assert wrong(advices) == {}
     assert not any(advice.can_be_forced for advice, _ in advices.values())
-    unanswered = charge(placed(), stored(), PENDING, None)
-    assert (unanswered.action, unanswered.can_be_forced) == (KEEP, True)
 
 
 def test_a_message_to_cancel_an_order() -> None:
@@ -113,13 +105,6 @@ def test_a_message_to_cancel_an_order() -> None:
     assert {status: advise_cancel_requested(event, stored(status)).action for status in Status} == by_status
     assert advise_cancel_requested(event, None).action is KEEP
     assert {advise_cancel_requested(forged, stored(status)).action for status in Status} == {KEEP}
-
-
-def test_stripe_is_asked_only_if_only_stripe_knows() -> None:
-    """A final row answers; a PAID order needs no question."""
-    rows = (None, PENDING, PAID)
-    assert [asks_stripe(placed(), stored(), row) for row in rows] == [True, True, False]
-    assert [asks_stripe(placed(), each, row) for row in rows for each in (stored(Status.PAID), None)] == [False] * 6
 
 
 # ---------------------------------------------------------------- outcomes of payments

@@ -15,12 +15,13 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.store import RefundStore
+from ops import dlq
 from ops.dlq_letters import DESTINATIONS, DLQS, Reading, message_to_send, reading
 from ops.errors import Problem
 from refund_charge.refund import refund_charge
 from testing.builders import T0
 from testing.harness import PROJECT, load_template
-from testing.operated_stack import API_KEY, OperatedStack
+from testing.operated_stack import OperatedStack
 from testing.tools import refund_tools
 
 POISON = "message: json_invalid"
@@ -116,12 +117,16 @@ def test_list_counts_by_reason_and_deletes_nothing(operated: OperatedStack) -> N
     assert len(operated.messages("PaymentsDlq")) == 3
 
 
-def test_list_reads_more_than_one_batch_and_says_what_it_did_not_see(operated: OperatedStack) -> None:
+def test_list_reads_more_than_one_batch_and_says_what_it_did_not_see(
+    operated: OperatedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What another reader hides, or what is beyond the limit, is counted."""
     for _ in range(25):
         operated.send("PaymentsDlq", "{", reason=POISON)
     assert operated.ops("dlq", "list")[1]["reasons"][0]["messages"] == 25
-    _, limited, _ = operated.ops("dlq", "list", "--limit", "12")
+    with monkeypatch.context() as patched:
+        patched.setattr(dlq, "READ_MAX", 12)
+        _, limited, _ = operated.ops("dlq", "list")
     assert limited["reasons"][0]["messages"] == 12
     assert limited["notes"][0].startswith("PaymentsDlq: about 13 messages were not seen")
     other = Reading(operated.stack.sqs, operated.stack.resource("PaymentsDlq"), "PaymentsDlq", wait_seconds=0)
@@ -185,7 +190,7 @@ def test_a_message_whose_row_is_lost_is_not_charged_again(operated: OperatedStac
         operated.delete("PaymentsTable", order_id=order.order_id)
         operated.send("PaymentsDlq", operated.message(order))
         [message] = redrive(operated, "--reason", MOVED)["messages"]
-        assert message["why"].startswith("the payment has no row; Stripe shows pi_")
+        assert message["why"].startswith("the payment has no row")
         operated.charge()
         assert operated.payment(order.order_id).state is PaymentState.SUCCEEDED
         assert operated.charges(order.order_id) == 1
@@ -312,15 +317,6 @@ def test_a_lost_order_is_not_redriven(operated: OperatedStack) -> None:
     assert found[message_id].startswith("the order service has no such order")
 
 
-def test_stripe_is_asked_before_an_undecided_order_is_redriven(operated: OperatedStack) -> None:
-    """If it does not answer, the message is left; --force sends it back, since the worker asks as well."""
-    message_id = operated.send("PaymentsDlq", operated.message(operated.place()))
-    operated.standin.assign_api_key(API_KEY, None)
-    found = outcomes(redrive(operated, "--message-id", message_id))
-    assert found[message_id].startswith("the payment has no row; Stripe could not be asked")
-    assert redrive(operated, "--message-id", message_id, "--force")["redriven"] == 1
-
-
 def test_what_cannot_be_consulted_is_left(operated: OperatedStack) -> None:
     """No queue takes it, its time is in the future, or its order cannot be read: each with its own reason."""
     order, broken = operated.place(), operated.place()
@@ -331,7 +327,7 @@ def test_what_cannot_be_consulted_is_left(operated: OperatedStack) -> None:
     sent = {
         operated.send("SubscriptionsDlq", "{"): "neither a type nor an order can be read",
         operated.send("SubscriptionsDlq", '{"type": "other"}'): "no queue takes messages of the type other",
-        operated.send("PaymentsDlq", future): "`dlq discard` it: still poison (its time is in the future)",
+        operated.send("PaymentsDlq", future): "it differs from what is stored",
         operated.send("PaymentsDlq", operated.message(broken)): "the item of its order or refund cannot be read",
     }
     found = outcomes(redrive(operated, "--reason", MOVED))
@@ -476,8 +472,8 @@ def test_poison_of_an_unfinished_order_is_kept(operated: OperatedStack, tmp_path
     assert discard(operated, tmp_path / "r", "--message-id", message_id)["discarded"] == 1
 
 
-def test_stripe_is_never_asked_to_move_money(operated: OperatedStack) -> None:
-    """However the commands are used, they send Stripe nothing but GET requests."""
+def test_stripe_is_not_asked(operated: OperatedStack) -> None:
+    """A DLQ can be emptied without a key of Stripe's: the worker that receives a message asks."""
     operated.send("PaymentsDlq", operated.message(operated.place()))
     redrive(operated, "--reason", MOVED)
-    assert not [name for name in operated.standin.ledger().counts if name.startswith("POST")]
+    assert operated.standin.ledger().counts == {}
