@@ -34,7 +34,7 @@ from onecharge.payments.refunds.protocol import Refund, alarm_of_pending
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
 from ops.facts import Facts, IntentFacts, RefundFacts
-from ops.findings import EMIT_AGAIN, REDRIVE, REFUND_BY_HAND, Cause, Finding, Move, Severity, broken, waits
+from ops.findings import EMIT_AGAIN, REFUND_BY_HAND, Cause, Finding, Move, Severity, broken, waits
 from ops.output import time_of
 from ops.resolutions import STUCK_IF_GONE
 from publish_events.mapping import PAYMENT_EVENT_TYPES, REFUND_EVENT_TYPES
@@ -94,15 +94,26 @@ def _stripe(facts: Facts) -> Iterator[Finding]:
 
 def _dead_letters(facts: Facts) -> Iterator[Finding]:
     for letter in facts.dead_letters:
-        cause = Cause.POISON if letter.is_poison else Cause.UNDELIVERED
         detail = f"{letter.dlq}: {letter.event_type or 'no event'}: {letter.reason}"
-        yield broken(cause, detail, message_id=letter.message_id)
+        yield broken(Cause.DEAD_LETTER, detail, message_id=letter.message_id)
 
 
 def _failed_records(facts: Facts) -> Iterator[Finding]:
     for record in facts.failed_records:
         detail = f"{record.table}, since {record.since}: {record.reason}"
         yield broken(Cause.UNPUBLISHABLE, detail, key=record.key)
+
+
+def _unread(facts: Facts) -> Iterator[Finding]:
+    if _is_waiting(facts):
+        for each in facts.unread:
+            yield broken(Cause.NOT_READ, f"{each.source}: mapping {each.uuid}", uuid=each.uuid)
+
+
+def _is_waiting(facts: Facts) -> bool:
+    """Whether the order waits, or one of its refunds."""
+    is_order = facts.order is not None and facts.order.status in WAITING
+    return is_order or any(each.requested and each.requested.status is RefundState.PENDING for each in facts.refunds)
 
 
 # ---------------------------------------------------------------- the order waits, and no row answers
@@ -121,19 +132,14 @@ def _unclaimed(facts: Facts) -> Iterator[Finding]:
         fix = None if facts.stripe.succeeded else harmless
         yield broken(Cause.ROW_LOST, f"{first.payment_intent_id} is {first.status}", again, fix=fix)
         return
-    if (stream := facts.source("OrdersTable")) is not None and not stream.is_enabled:
-        yield broken(Cause.NEVER_PUBLISHED, f"mapping {stream.uuid} is disabled", again, uuid=stream.uuid)
-    elif (queue := facts.source("PaymentsQueue")) is not None and not queue.is_enabled:
-        yield broken(Cause.QUEUE_NOT_READ, f"mapping {queue.uuid} is disabled", uuid=queue.uuid)
-    elif any(letter.dlq == "PaymentsDlq" for letter in facts.dead_letters):
+    if any(letter.dlq == "PaymentsDlq" for letter in facts.dead_letters):
         return  # Its message is there, and said to be.
-    elif any(record.table == "OrdersTable" for record in facts.failed_records):
+    if any(record.table == "OrdersTable" for record in facts.failed_records):
         return  # The same of its record.
-    elif facts.now - since < schedule.OUTCOME_SECONDS:
+    if facts.now - since < schedule.OUTCOME_SECONDS:
         yield waits(Cause.NOT_CLAIMED_YET, "", Move("publish_events, then charge_order", again.until))
     else:
-        results = [f"{each.source}: {each.last_result}" for each in (stream, queue) if each]
-        yield broken(Cause.NOT_CLAIMED, "; ".join(each for each in results if "PROBLEM" in each), again)
+        yield broken(Cause.NOT_CLAIMED, "", again)
 
 
 def _is_unclaimed(facts: Facts) -> bool:
@@ -182,14 +188,12 @@ def _pending(facts: Facts, payment: Payment) -> Finding:
 
 
 def _abandoned(facts: Facts, payment: Payment, said: str) -> Finding:
-    detail = "; ".join(filter(None, (f"last claimed {time_of(payment.claimed_at)}", said)))
-    if payment.lease_owner is not None:
-        detail = f"the last worker died with the lease; {detail}"
+    died = "the last worker died with the lease" if payment.lease_owner is not None else ""
+    detail = "; ".join(filter(None, (died, f"last claimed {time_of(payment.claimed_at)}", said)))
     if facts.order is None or facts.order.status not in WAITING:
         return broken(Cause.ABANDONED, detail, fix="the order does not wait: see what else is found")
     again = _republication(facts, facts.order.waiting_since.timestamp(), "republish publishes it again")
-    cause = Cause.ABANDONED if payment.lease_owner is None else Cause.LEASE_OF_DEAD_WORKER
-    return broken(cause, detail, again, fix=Cause.ABANDONED.fix)
+    return broken(Cause.ABANDONED, detail, again)
 
 
 def _republication(facts: Facts, since: float, mover: str) -> Move:
@@ -216,8 +220,8 @@ def _is_decided_at_stripe(facts: Facts, payment: Payment) -> bool:
 _DISCREPANCIES: Mapping[Discrepancy, Cause] = {
     Discrepancy.LOST_ROW: Cause.ROW_LOST,
     Discrepancy.WITHOUT_ROW: Cause.ROW_LOST,
-    Discrepancy.PAID: Cause.PAID_AT_STRIPE,
-    Discrepancy.PAID_LATE: Cause.PAID_LATE,
+    Discrepancy.PAID: Cause.DECIDED_AT_STRIPE,
+    Discrepancy.PAID_LATE: Cause.DECIDED_AT_STRIPE,
     Discrepancy.PAID_TWICE: Cause.PAID_TWICE,
     Discrepancy.PAID_AFTER_CANCEL: Cause.PAID_AFTER_CANCEL,
     Discrepancy.MONEY_DIFFERS: Cause.MONEY_DIFFERS,
@@ -332,18 +336,9 @@ def _outcome(facts: Facts) -> Iterator[Finding]:
     # republish asks only for what waits.
     mover = "republish asks again, and the row emits its outcome again"
     again = _republication(facts, order.waiting_since.timestamp(), mover) if order.status in WAITING else None
-    stream, queue = facts.source("PaymentsTable"), facts.source("OrderUpdatesQueue")
-    letter = next((letter for letter in facts.dead_letters if letter.dlq == "OrderUpdatesDlq"), None)
-    if stream is not None and not stream.is_enabled:
-        yield broken(Cause.OUTCOME_NOT_PUBLISHED, f"{detail}; mapping {stream.uuid}", again, uuid=stream.uuid)
-    elif queue is not None and not queue.is_enabled:
-        yield broken(Cause.OUTCOME_NOT_READ, f"{detail}; mapping {queue.uuid}", again, uuid=queue.uuid)
-    elif _is_on_its_way(facts, payment.finalized_at, payment.last_emitted_at):
+    if _is_on_its_way(facts, payment.finalized_at, payment.last_emitted_at):
         until = again.until if again else None
         yield waits(Cause.OUTCOME_ON_ITS_WAY, detail, Move("publish_events, then update_order", until))
-    elif letter:
-        where = f"{detail}; it is in {letter.dlq}"
-        yield broken(Cause.OUTCOME_NOT_APPLIED, where, again, fix=REDRIVE, message_id=letter.message_id)
     else:
         yield broken(
             Cause.OUTCOME_NOT_APPLIED, detail, again, fix=None if again else EMIT_AGAIN, order_id=order.order_id
@@ -396,10 +391,8 @@ def _disputes(facts: Facts) -> Iterator[Finding]:
 
 def _jobs(facts: Facts) -> Iterator[Finding]:
     """A scheduled job that the order waits for does not run."""
-    order, payment = facts.order, facts.payment
-    is_waiting = order is not None and order.status in WAITING
-    late = facts.now - ROUND_OVERDUE_SECONDS
-    if is_waiting and facts.republish is not None and facts.republish.round_at < late:
+    payment, late = facts.payment, facts.now - ROUND_OVERDUE_SECONDS
+    if _is_waiting(facts) and facts.republish is not None and facts.republish.round_at < late:
         detail = f"republish began its last round {time_of(facts.republish.round_at)}"
         yield broken(Cause.JOB_STOPPED, detail, function="RepublishFunction")
     is_unfinished = payment is not None and payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
@@ -440,11 +433,7 @@ def _refund_waits(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
     detail = f"{refund.refund_id}, {as_money(requested.amount_minor, requested.currency)}"
     if refund.row and refund.row.key_spent_at is not None:
         detail += "; its key is spent: it is looked up, and not sent"
-    letter = next((letter for letter in facts.dead_letters if refund.refund_id in letter.body), None)
-    if letter:
-        where = f"{detail}; its message is in {letter.dlq}"
-        yield broken(Cause.REFUND_WAITS, where, again, fix=REDRIVE, message_id=letter.message_id)
-    elif facts.now - since > DAY_SECONDS:
+    if facts.now - since > DAY_SECONDS:
         yield broken(Cause.REFUND_WAITS, detail, again)
     else:
         yield waits(Cause.REFUND_WAITS, detail, again)
@@ -480,7 +469,7 @@ def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Fi
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    *(_existence, _seam, _stripe, _dead_letters, _failed_records),
+    *(_existence, _seam, _stripe, _dead_letters, _failed_records, _unread),
     *(_discrepancies, _unclaimed, _unfinished, _authentication, _outcome, _review),
     *(_disputes, _refunds, _jobs),
 )

@@ -107,14 +107,9 @@ class DeadLetter:
         )
 
     @property
-    def is_poison(self) -> bool:
-        """Whether a function has sent it here, since it cannot be parsed or validated."""
-        return DeadLetterAttribute.REASON in self.attributes
-
-    @property
     def reason(self) -> str:
-        """Why it is here."""
-        if self.is_poison:
+        """Why it is here: the function that cannot parse or validate it says so, or SNS; SQS itself says nothing."""
+        if DeadLetterAttribute.REASON in self.attributes:
             return self.attributes[DeadLetterAttribute.REASON]
         if "ErrorCode" in self.attributes:
             return f"{NOT_DELIVERED}: {self.attributes['ErrorCode']}"

@@ -99,16 +99,14 @@ class RefundFacts:
     """Stripe's refunds of this id."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """An event source mapping: a function reads a stream or a queue."""
+@dataclass(frozen=True)
+class Unread:
+    """A stream or a queue whose event source mapping is disabled: no function reads it."""
 
     source: str
     """The logical id of the table or queue."""
     uuid: str
-    is_enabled: bool = True
-    last_result: str = ""
-    """Of Lambda's last read, such as `OK`, or `PROBLEM: Function call failed`."""
+    """The mapping's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,14 +118,10 @@ class Surroundings:
     are_dead_letters_complete: bool = True
     """Whether every message of the DLQs was seen."""
     failed_records: Sequence[FailedRecord] = ()
-    sources: Sequence[Source] = ()
+    unread: Sequence[Unread] = ()
     republish: RepublishCheckpoint | None = None
     reconcile: ReconcileCheckpoint | None = None
     requires_action_seconds: int = 43_200
-
-    def source(self, logical_id: str) -> Source | None:
-        """What reads this table's stream or this queue."""
-        return next((each for each in self.sources if each.source == logical_id), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +185,7 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
         dead_letters=letters,
         are_dead_letters_complete=is_complete,
         failed_records=list(islice(Bucket(stack).records(), FAILED_RECORDS_MAX)),
-        sources=list(_sources(stack)),
+        unread=list(_unread(stack)),
         republish=CheckpointStore(stack.dynamodb, stack.resource("OrdersStateTable"), RepublishCheckpoint).read(),
         reconcile=CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint).read(),
         requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
@@ -215,7 +209,7 @@ def _letters(stack: Stack) -> tuple[list[DeadLetter], bool]:
     return [letter for letters, _ in found for letter in letters], all(is_all for _, is_all in found)
 
 
-def _sources(stack: Stack) -> Iterator[Source]:
+def _unread(stack: Stack) -> Iterator[Unread]:
     """Mappings may be of an alias of the function: they are found by what they read."""
     # The last part of a queue's URL is its name, as of its ARN; a stream's ARN has the table's name in it.
     logical_ids = {stack.resource(name).split("/")[-1]: name for name in _SOURCES}
@@ -223,13 +217,8 @@ def _sources(stack: Stack) -> Iterator[Source]:
     for mapping in (each for page in pages for each in page["EventSourceMappings"]):
         parts = re.split(r"[:/]", mapping.get("EventSourceArn", ""))
         logical_id = next((logical_ids[part] for part in parts if part in logical_ids), None)
-        if logical_id:
-            yield Source(
-                source=logical_id,
-                uuid=mapping["UUID"],
-                is_enabled=mapping.get("State", "Enabled") not in ("Disabled", "Disabling"),
-                last_result=mapping.get("LastProcessingResult", ""),
-            )
+        if logical_id and mapping.get("State") in ("Disabled", "Disabling"):
+            yield Unread(logical_id, mapping["UUID"])
 
 
 # ---------------------------------------------------------------- of one order

@@ -6,10 +6,8 @@ from enum import Enum, auto
 _REPUBLISH = "aws lambda invoke --function-name $(RepublishFunction) /dev/stdout"
 _RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/stdout"
 _RECONCILES = f"nothing is needed; if it cannot wait: {_RECONCILE}"
-_ENABLE = "aws lambda update-event-source-mapping --uuid {uuid} --enabled"
 _GIVE_BACK = "notify the customer; request another refund of the amount through the API, or pay it back in another way"
 
-REDRIVE = "python -m ops dlq redrive --message-id {message_id} --yes"
 REFUND_BY_HAND = (
     "find the cause; refund it at Stripe, with the order's id in its metadata: nothing refunds it by itself"
 )
@@ -79,20 +77,18 @@ class Cause(Enum):
         "Stripe has more to show than was read",
         "run this again in an hour: then Stripe's search knows all of them",
     )
-    POISON = (
-        "a message of the order is in a DLQ: it cannot be parsed or validated",
-        f"once the cause is gone: {REDRIVE}",
-    )
-    UNDELIVERED = (
-        "a message of the order is in a DLQ: it was received too often, or could not be delivered",
-        f"once the cause is gone: {REDRIVE}",
+    DEAD_LETTER = (
+        "a message of the order is in a DLQ",
+        "once the cause is gone: python -m ops dlq redrive --message-id {message_id} --yes",
     )
     UNPUBLISHABLE = (
         "a stored change of the order could not be published: its stream record was put aside",
         "correct the item if it is wrong, then: python -m ops failed-records republish {key} --yes",
     )
-    NEVER_PUBLISHED = ("the order was never published: the stream of the Orders table is not read", _ENABLE)
-    QUEUE_NOT_READ = ("the order was published, and the payments queue is not read", _ENABLE)
+    NOT_READ = (
+        "no function reads a stream or queue: its event source mapping is disabled",
+        "aws lambda update-event-source-mapping --uuid {uuid} --enabled",
+    )
     NOT_CLAIMED = ("the order was stored, and no worker has claimed it", _REPUBLISH)
     ROW_LOST = ("the payment's row was lost: Stripe knows the order's PaymentIntent", _RECONCILES)
     LEASE_OF_DEAD_WORKER = (
@@ -108,11 +104,7 @@ class Cause(Enum):
         "Stripe refuses our request as invalid",
         "correct what Stripe refuses, as it says; after an hour of retries the payment needs review",
     )
-    OUTCOME_NOT_PUBLISHED = ("the outcome was never published: the stream of the Payments table is not read", _ENABLE)
-    OUTCOME_NOT_READ = ("the outcome was published, and the order-updates queue is not read", _ENABLE)
     OUTCOME_NOT_APPLIED = ("the payment has an outcome, and the order does not have it", _REPUBLISH)
-    PAID_AT_STRIPE = ("the PaymentIntent succeeded, and the row is unfinished", _RECONCILES)
-    PAID_LATE = ("the PaymentIntent succeeded after its attempt was declined or reviewed", _RECONCILES)
     PAID_TWICE = (
         "two PaymentIntents of the order succeeded",
         "python -m ops review resolve {order_id} --as refund-second --reason …",

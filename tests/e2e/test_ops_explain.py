@@ -85,14 +85,14 @@ def test_an_order_that_is_never_published_and_one_that_is_poison(shop: Shop, sta
     with unread(stack, orders_stream(stack)):
         order_id = str(shop.order().json()["order_id"])
         answer = operator.explain(order_id)
-        assert (answer.status, answer.causes[0]) == (1, "NEVER_PUBLISHED")
+        assert (answer.status, answer.causes[0]) == (1, "NOT_READ")
         assert "update-event-source-mapping" in answer.document["findings"][0]["fix"]
         shop.deliver(json.dumps({"subject": order_id, "type": "onecharge.order.placed", "data": {}}))
-        found = eventually(lambda: operator.explain(order_id), lambda answer: "POISON" in answer.causes)
-        [poison] = [each for each in found.document["findings"] if each["cause"] == "POISON"]
+        found = eventually(lambda: operator.explain(order_id), lambda answer: "DEAD_LETTER" in answer.causes)
+        [poison] = [each for each in found.document["findings"] if each["cause"] == "DEAD_LETTER"]
         assert "PaymentsDlq" in poison["detail"]
         for _ in range(2):
-            assert "POISON" in operator.explain(order_id).causes
+            assert "DEAD_LETTER" in operator.explain(order_id).causes
 
 
 def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:

@@ -19,7 +19,7 @@ from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose
 from ops.dlq_letters import DeadLetter
 from ops.explain import timeline
-from ops.facts import Facts, IntentFacts, RefundFacts, Source, StripeFacts
+from ops.facts import Facts, IntentFacts, RefundFacts, StripeFacts, Unread
 from ops.failed_records import FailedRecord
 from ops.findings import Cause, Finding, Severity
 from reconcile.run import ReconcileCheckpoint
@@ -84,10 +84,6 @@ def case(
         "reconcile": ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW, round_completed_at=NOW),
     }
     return Facts(**(given | changes))
-
-
-def unread(logical_id: str) -> list[Source]:
-    return [Source(source=logical_id, uuid="uuid-1", is_enabled=False)]
 
 
 def letter(dlq: str, **attributes: str) -> list[DeadLetter]:
@@ -163,17 +159,16 @@ SICK: dict[str, tuple[Facts, Cause]] = {
     "its item breaks the schema": (case(None, None, order_error="amount_minor: missing"), Cause.ORDER_UNREADABLE),
     "its message is poison": (
         stored(dead_letters=letter("PaymentsDlq", reason="data.currency: unknown")),
-        Cause.POISON,
+        Cause.DEAD_LETTER,
     ),
     "its record could not be published": (stored(failed_records=[PUT_ASIDE]), Cause.UNPUBLISHABLE),
-    "its message was received too often": (pending(OPEN, dead_letters=letter("PaymentsDlq")), Cause.UNDELIVERED),
+    "its message was received too often": (pending(OPEN, dead_letters=letter("PaymentsDlq")), Cause.DEAD_LETTER),
     "its row was lost": (stored(OPEN), Cause.ROW_LOST),
     "its row was lost after it was paid": (case(Status.PAID, None, DONE), Cause.ROW_LOST),
-    "it was never published": (stored(sources=unread("OrdersTable")), Cause.NEVER_PUBLISHED),
-    "the queue is not read": (stored(sources=unread("PaymentsQueue")), Cause.QUEUE_NOT_READ),
+    "a stream or a queue is not read": (stored(unread=[Unread("OrdersTable", "uuid-1")]), Cause.NOT_READ),
     "no worker has claimed it": (stored(), Cause.NOT_CLAIMED),
     "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Cause.LEASE_OF_DEAD_WORKER),
-    "a worker died long ago": (pending(OPEN, of_row={**DEAD, "claimed_at": NOW - HOUR}), Cause.LEASE_OF_DEAD_WORKER),
+    "a worker died long ago": (pending(OPEN, of_row={**DEAD, "claimed_at": NOW - HOUR}), Cause.ABANDONED),
     "no message claims it": (pending(OPEN, of_row=FREE), Cause.ABANDONED),
     "it is unfinished for a day": (pending(OPEN, age=DAY + 1, of_row=FREE), Cause.OVERDUE),
     "Stripe refuses the request": (
@@ -190,13 +185,11 @@ SICK: dict[str, tuple[Facts, Cause]] = {
         paid(stripe=StripeFacts(intents=(DONE,), is_complete=False)),
         Cause.LOOKUP_INCOMPLETE,
     ),
-    "it succeeded, and the row is unfinished": (pending(DONE, of_row=FREE), Cause.PAID_AT_STRIPE),
-    "it succeeded after 3-D Secure": (authenticating(DONE), Cause.PAID_AT_STRIPE),
-    "it succeeded after it was declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DONE), Cause.PAID_LATE),
-    "the outcome is in the DLQ": (outcome(dead_letters=letter("OrderUpdatesDlq")), Cause.OUTCOME_NOT_APPLIED),
+    "it succeeded, and the row is unfinished": (pending(DONE, of_row=FREE), Cause.DECIDED_AT_STRIPE),
+    "it succeeded after 3-D Secure": (authenticating(DONE), Cause.DECIDED_AT_STRIPE),
+    "it succeeded after it was declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DONE), Cause.DECIDED_AT_STRIPE),
+    "the outcome is in the DLQ": (outcome(dead_letters=letter("OrderUpdatesDlq")), Cause.DEAD_LETTER),
     "the outcome is nowhere": (outcome(), Cause.OUTCOME_NOT_APPLIED),
-    "the outcome was never published": (outcome(sources=unread("PaymentsTable")), Cause.OUTCOME_NOT_PUBLISHED),
-    "the outcome is not read": (outcome(sources=unread("OrderUpdatesQueue")), Cause.OUTCOME_NOT_READ),
     "the order was restored, and its payment is at a later attempt": (
         case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED, of_row={"attempt": 2, "declined_charge_id": "ch_1"}),
         Cause.OUTCOME_NOT_APPLIED,
@@ -397,11 +390,3 @@ def test_a_refund_that_is_made_is_not_a_finding() -> None:
     assert [each.cause for each in diagnose(facts)] == [Cause.ENDED]
     moments = [moment.where for moment in timeline(facts) if REFUND_ID in moment.what]
     assert moments == ["orders", "refunds"]
-
-
-def test_a_refund_waits_for_its_message_in_the_dlq() -> None:
-    """A young refund, too, is broken then; its message is redriven."""
-    findings = diagnose(of_refund(requested("PENDING"), None, dead_letters=letter("RefundsDlq")))
-    [finding] = [each for each in findings if each.cause is Cause.REFUND_WAITS]
-    assert finding.severity is BROKEN
-    assert "dlq redrive --message-id m" in str(finding.fix)

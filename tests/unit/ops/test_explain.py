@@ -49,21 +49,22 @@ def test_another_reference_says_so(operated: OperatedStack) -> None:
 
 
 def test_a_disabled_mapping_is_found_by_its_table_and_its_queue(operated: OperatedStack) -> None:
-    """Whatever else the function reads; the command has its UUID."""
+    """Whatever else the function reads; the command has its UUID. It comes first: the rest follows from it."""
     operated.place(order_id=ORDER_ID)
     arn = "arn:aws:dynamodb:us-east-1:1:table/{}/stream/2026"
     queue = operated.stack.resource("PaymentsQueue").rpartition("/")[2]
     operated.mappings += [
-        {"UUID": "u1", "EventSourceArn": arn.format(operated.stack.resource("OrdersTable")), "State": "Disabled"},
+        {"UUID": "u1", "EventSourceArn": arn.format(operated.stack.resource("OrdersTable")), "State": "Enabled"},
         {"UUID": "u2", "EventSourceArn": arn.format(operated.stack.resource("PaymentsTable")), "State": "Enabled"},
         {"UUID": "u3", "EventSourceArn": f"arn:aws:sqs:us-east-1:1:{queue}", "State": "Enabled"},
         {"UUID": "u4", "State": "Enabled"},
     ]
-    [finding] = operated.ops("explain", ORDER_ID)[1]["findings"]
-    assert finding["cause"] == "NEVER_PUBLISHED"
-    assert finding["fix"].endswith("--uuid u1 --enabled")
-    operated.mappings[0]["State"], operated.mappings[2]["State"] = "Enabled", "Disabled"
-    assert causes(operated) == ["QUEUE_NOT_READ"]
+    for number, uuid in ((0, "u1"), (2, "u3")):
+        operated.mappings[number]["State"] = "Disabled"
+        finding, waiting = operated.ops("explain", ORDER_ID)[1]["findings"]
+        assert (finding["cause"], waiting["cause"]) == ("NOT_READ", "NOT_CLAIMED_YET")
+        assert finding["fix"].endswith(f"--uuid {uuid} --enabled")
+        operated.mappings[number]["State"] = "Enabled"
 
 
 def test_a_command_names_the_stack_and_its_functions(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +95,7 @@ def test_a_message_in_a_dlq_is_seen_and_stays(operated: OperatedStack) -> None:
     operated.send("PaymentsDlq", json.dumps([ORDER_ID]))
     operated.send("PaymentsDlq", json.dumps({"subject": "ord_other"}))
     for _ in range(2):
-        assert causes(operated) == ["POISON", "UNDELIVERED"]
+        assert causes(operated) == ["DEAD_LETTER", "DEAD_LETTER"]
     assert "data.currency: unknown" in operated.ops("explain", ORDER_ID)[2]
     assert len(operated.messages("PaymentsDlq")) == 3
 
