@@ -1,8 +1,15 @@
-"""The DynamoDBs of the contract tests: the simulation's, in memory, and DynamoDB Local, which is AWS's own."""
+"""What the contract tests hold our fakes against: DynamoDB Local, which is AWS's own, and the types Stripe publishes.
 
+The simulation's DynamoDB, in memory, is tested beside AWS's.
+"""
+
+import json
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +21,7 @@ from testing.harness import PROJECT, create_table
 from testing.simulation.dynamodb import MemoryDynamoDB
 
 TOOLS = PROJECT / ".venv" / "opt"
+STRIPE_TYPES = TOOLS / "stripe-types/node_modules"
 
 
 @dataclass(frozen=True)
@@ -68,3 +76,33 @@ def dynamodb(request: pytest.FixtureRequest) -> Any:
 def payments(dynamodb: Any) -> str:
     """An empty Payments table, as template.yaml declares it."""
     return create_table(dynamodb, f"payments-{uuid4()}", "PaymentsTable")
+
+
+class TypeScript:
+    """The TypeScript compiler, with the types that Stripe publishes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def errors(self, *files: Path, types_of: str, **options: Any) -> list[str]:
+        """The errors that it finds in the files, one line each; `types_of` is the path of a package's types."""
+        compiler_options = {
+            **{"noEmit": True, "strict": True, "skipLibCheck": True, "types": [], **options},
+            "paths": {types_of.partition("/cjs/")[0]: [str(STRIPE_TYPES / types_of)]},
+        }
+        tsconfig = {"compilerOptions": compiler_options, "files": [str(each) for each in files]}
+        (self.folder / "tsconfig.json").write_text(json.dumps(tsconfig))
+        command = ["node", str(STRIPE_TYPES / "typescript/bin/tsc"), "--pretty", "false", "-p", str(self.folder)]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+
+@pytest.fixture
+def typescript(tmp_path: Path) -> TypeScript:
+    if not shutil.which("node") or not (STRIPE_TYPES / "stripe").exists():
+        reason = "Stripe's types need npm, which this machine lacks, or `make test` was not run"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return TypeScript(tmp_path)

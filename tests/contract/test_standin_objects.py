@@ -5,13 +5,9 @@ unknown field, a value of another type and a missing required field.
 """
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +18,8 @@ from local.stripe_standin.account import API_VERSION
 from local.stripe_standin.engine import StripeEngine
 from local.stripe_standin.faults import Fault, FaultRule
 from local.stripe_standin.messages import Request
-from tests.contract.conftest import TOOLS
+from tests.contract.conftest import STRIPE_TYPES, TypeScript
 
-TYPES = TOOLS / "stripe-types/node_modules"
 CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[0]": "card", "metadata[order_id]": "ord_1"}
 CARDS = (
     "pm_card_visa",
@@ -146,16 +141,6 @@ def _event_type(type_: str) -> str:
     return "".join(part.capitalize() for part in re.split(r"[._]", type_)) + "Event"
 
 
-@pytest.fixture(scope="module")
-def official_types() -> Path:
-    if not shutil.which("node") or not (TYPES / "stripe").exists():
-        reason = "Stripe's types need npm, which this machine lacks, or `make test` was not run"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return TYPES
-
-
 def _without_nulls(event: dict[str, Any]) -> dict[str, Any]:
     """Stripe sends null for a previous attribute that did not exist; the types do not allow null there."""
     before = event["data"].get("previous_attributes")
@@ -184,35 +169,28 @@ def recorded() -> list[tuple[str, Mapping[str, Any]]]:
     return Recorder().record()
 
 
-def compile_errors(types: Path, folder: Path, objects: list[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """The errors of the TypeScript compiler, one line each."""
+def compile_errors(typescript: TypeScript, objects: list[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """The errors of the objects, each a literal of its type."""
     lines = [f"export const _{n}: Stripe.{type_} = {json.dumps(each)};" for n, (type_, each) in enumerate(objects)]
-    (folder / "objects.ts").write_text("\n".join(["import type Stripe from 'stripe';", *lines]))
-    options = {
-        **{"noEmit": True, "strict": True, "skipLibCheck": True, "target": "es2022", "types": []},
-        **{"module": "nodenext", "moduleResolution": "nodenext"},
-        "paths": {"stripe": [str(types / "stripe/cjs/stripe.cjs.node.d.ts")]},
-    }
-    (folder / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "files": ["objects.ts"]}))
-    command = ["node", str(types / "typescript/bin/tsc"), "--pretty", "false", "-p", str(folder)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    literals = typescript.folder / "objects.ts"
+    literals.write_text("\n".join(["import type Stripe from 'stripe';", *lines]))
+    options = {"target": "es2022", "module": "nodenext", "moduleResolution": "nodenext"}
+    return typescript.errors(literals, types_of="stripe/cjs/stripe.cjs.node.d.ts", **options)
 
 
-def test_the_types_are_of_the_pinned_api_version(official_types: Path) -> None:
+def test_the_types_are_of_the_pinned_api_version(typescript: TypeScript) -> None:
     """stripe-python, the npm package and the stand-in have the same API version."""
-    pinned = json.loads((official_types / "stripe/package.json").read_text())["version"]
-    source = (official_types / "stripe/cjs/apiVersion.js").read_text()
+    pinned = json.loads((STRIPE_TYPES / "stripe/package.json").read_text())["version"]
+    source = (STRIPE_TYPES / "stripe/cjs/apiVersion.js").read_text()
     assert API_VERSION in source, pinned
     assert stripe.api_version == API_VERSION
 
 
 def test_every_object_has_its_official_type(
-    official_types: Path, recorded: list[tuple[str, Mapping[str, Any]]], tmp_path: Path
+    typescript: TypeScript, recorded: list[tuple[str, Mapping[str, Any]]]
 ) -> None:
     """No unknown field, no wrong type, no missing required field, without exceptions."""
-    assert compile_errors(official_types, tmp_path, recorded) == []
+    assert compile_errors(typescript, recorded) == []
 
 
 def test_every_status_and_event_type_is_recorded(recorded: list[tuple[str, Mapping[str, Any]]]) -> None:
@@ -237,9 +215,7 @@ def test_every_status_and_event_type_is_recorded(recorded: list[tuple[str, Mappi
     }
 
 
-def test_a_wrong_object_does_not_compile(
-    official_types: Path, recorded: list[tuple[str, Mapping[str, Any]]], tmp_path: Path
-) -> None:
+def test_a_wrong_object_does_not_compile(typescript: TypeScript, recorded: list[tuple[str, Mapping[str, Any]]]) -> None:
     """A field of another type, an unknown field or a missing one is an error in each object."""
     type_, intent = recorded[0]
     assert type_ == "PaymentIntent"
@@ -251,7 +227,7 @@ def test_a_wrong_object_does_not_compile(
     }
     wrong = [{**intent, name: value} for name, values in changes.items() for value in values]
     wrong.append({name: value for name, value in intent.items() if name != "latest_charge"})
-    errors = compile_errors(official_types, tmp_path, [(type_, each) for each in wrong])
+    errors = compile_errors(typescript, [(type_, each) for each in wrong])
     # Line 1 imports the types; object 0 is on line 2.
     assert {int(found[1]) - 2 for error in errors if (found := re.match(r"objects\.ts\((\d+)", error))} == set(range(6))
 
@@ -267,9 +243,9 @@ def test_a_wrong_object_does_not_compile(
         ("BalanceTransactions", "Type", _values_of("balance_transaction", "type")),
     ],
 )
-def test_enum_values_are_stripes(official_types: Path, resource: str, type_: str, values: set[str]) -> None:
+def test_enum_values_are_stripes(typescript: TypeScript, resource: str, type_: str, values: set[str]) -> None:
     """Statuses, reasons and error codes: the types allow any string, so their declarations are read."""
-    source = (official_types / f"stripe/cjs/resources/{resource}.d.ts").read_text()
+    source = (STRIPE_TYPES / f"stripe/cjs/resources/{resource}.d.ts").read_text()
     # Nested objects have types of the same name.
     unions = re.findall(rf"^ +type {type_} = ([^;]*);", source, re.MULTILINE)
     assert values
