@@ -8,19 +8,17 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.events import ATTEMPTS_MAX, EventType
+from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.store import NoSuchOrder
 from onecharge.orders.transitions import CANCEL, OUTCOMES, PAY_AGAIN, RETRY, Transition, waits
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.dynamodb import expression_values, shard_of
 from onecharge.runtime.http_api import Problem
 from orders_api.cancel_order import request_cancellation
 from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, read_page
-from orders_api.pay_again import PaymentRequest, make_attempt
 from republish.waiting import waiting_orders
-from testing.order_service import CUSTOMER, NOW, Shop, refused
+from testing.order_service import CUSTOMER, NOW, Shop
 from tests.contract.conftest import Endpoint
 
 MOVES: list[Transition] = [PAY_AGAIN, CANCEL, RETRY, *OUTCOMES.values()]
@@ -36,17 +34,6 @@ def declined(dynamodb: Any) -> Shop:
 
 
 # ---------------------------------------------------------------- another attempt
-
-
-def test_attempts_are_limited(declined: Shop) -> None:
-    """Attempt 100 is made; 101 is refused and stores nothing."""
-    declined.set_status(OrderStatus.PAYMENT_DECLINED, attempt=ATTEMPTS_MAX - 1)
-    assert declined.pay_again("pm_a", "K100")[0].attempt == ATTEMPTS_MAX
-    declined.set_status(OrderStatus.PAYMENT_DECLINED)
-    before = declined.item
-    assert refused(lambda: declined.pay_again("pm_a", "K101")) == "attempts-exhausted"
-    assert declined.item == before
-    assert not declined.pay_again("pm_a", "K100")[1]
 
 
 def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None:
@@ -78,20 +65,6 @@ def test_only_its_customer_finds_an_order(declined: Shop) -> None:
     assert declined.orders.find(declined.order_id, of=CUSTOMER) == declined.order
     assert declined.orders.find(declined.order_id, of="cus_2") is None
     assert declined.orders.find(UNKNOWN, of=CUSTOMER) is None
-
-
-def test_only_its_customer_writes_to_an_order(declined: Shop) -> None:
-    """Another customer's write is refused as one to an order that was never placed, and changes nothing."""
-    before = declined.item
-    for order_id in (declined.order_id, UNKNOWN):
-        with pytest.raises(NoSuchOrder):
-            make_attempt(
-                declined.orders, "cus_2", order_id, PaymentRequest(payment_method="pm_card_visa"), "k", now=NOW
-            )
-        with pytest.raises(NoSuchOrder):
-            request_cancellation(declined.orders, "cus_2", order_id, now=NOW)
-    assert declined.item == before
-    assert declined.pay_again("pm_card_visa", "k")[1]
 
 
 def cancel(shop: Shop, *, hours: float = 0) -> tuple[StoredOrder, bool]:

@@ -32,9 +32,3 @@ def test_a_profile_that_does_not_exist_fails_no_client(tmp_path: Path) -> None:
     environment = {"AWS_PROFILE": "nonexistent", "HOME": str(tmp_path), "PYTHONPATH": str(PROJECT)}
     done = subprocess.run([sys.executable, "-c", _CLIENT], env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("http://127.0.0.1:9\n", "")
-
-
-def test_these_tests_have_forgotten_it() -> None:
-    """Before the first of them makes a client."""
-    assert "AWS_PROFILE" not in os.environ
-    assert os.environ["AWS_CONFIG_FILE"] == os.devnull

@@ -1,9 +1,7 @@
 """Which Stripe a local run uses: the stand-in, or the one that the environment names."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
+import responses
 
 from local.given_stripe import GivenStripe
 from local.processes import StartupError, free_port
@@ -54,21 +52,12 @@ def test_a_live_key_is_refused_at_any_address() -> None:
 def test_a_stand_in_is_recognized() -> None:
     """Another server is not a stand-in; an address without a server is an error."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # http.server requires this name.
-            assert "Authorization" not in self.headers
-            self.send_response(401)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
     with running_standin() as standin:
         assert GivenStripe(standin.base_url).is_standin()
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert not GivenStripe(f"http://127.0.0.1:{server.server_port}").is_standin()
-        server.shutdown()
+    with responses.RequestsMock() as another:
+        another.get("http://127.0.0.1:1/_standin/ledger", status=401)
+        assert not GivenStripe("http://127.0.0.1:1").is_standin()
+        [call] = another.calls
+        assert "Authorization" not in call.request.headers
     with pytest.raises(StartupError):
         GivenStripe(f"http://127.0.0.1:{free_port('127.0.0.1')}").is_standin()

@@ -14,7 +14,7 @@ from onecharge.contract.events import EventType, PaymentEventType, PaymentOutcom
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.topics import Topic
 from testing.builders import T0
-from testing.harness import PROJECT, LambdaContext, Log, load_template
+from testing.harness import PROJECT, LambdaContext, Log, load_template, received
 
 GUIDE = (PROJECT / "docs/guides/react.md").read_text()
 ORDER_ID = "ord_" + "a" * 32
@@ -54,18 +54,7 @@ class Subscriber:
         messages = self.sqs.receive_message(
             QueueUrl=self.queue_url, MaxNumberOfMessages=10, VisibilityTimeout=0, AttributeNames=["All"]
         ).get("Messages", [])
-        records = [
-            {
-                "messageId": each["MessageId"],
-                "receiptHandle": each["ReceiptHandle"],
-                "body": each["Body"],
-                "attributes": each["Attributes"],
-                "messageAttributes": {},
-                "eventSource": "aws:sqs",
-            }
-            for each in messages
-        ]
-        failed = self.module.handler({"Records": records}, LambdaContext())["batchItemFailures"]
+        failed = self.module.handler(received(messages), LambdaContext())["batchItemFailures"]
         names = {each["itemIdentifier"] for each in failed}
         for each in messages:
             if each["MessageId"] not in names:

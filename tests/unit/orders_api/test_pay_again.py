@@ -60,16 +60,17 @@ def test_an_attempt_that_the_order_does_not_allow_is_refused(client: Client) -> 
     """409 that says why, and nothing changes: attempt 101, and a card whose issuer has advised not to try it again."""
     order_id = client.placed()
     client.set_status(order_id, "PAYMENT_DECLINED")
-    refusals: list[tuple[str, dict[str, Any]]] = [
-        ("payment-method-refused", {"refused_payment_methods": ["pm_A"]}),
-        ("attempts-exhausted", {"attempt": ATTEMPTS_MAX}),
-    ]
-    for kind, attributes in refusals:
-        client.set_attributes(order_id, **attributes)
+    client.set_attributes(order_id, refused_payment_methods=["pm_A"], attempt=ATTEMPTS_MAX - 1)
+
+    def refused(payment_method: str, key: str) -> str:
         before = client.stored()
-        status, problem, _ = client.to(f"{order_id}/payments", {"payment_method": "pm_A"}, key=kind)
-        assert (status, problem["type"]) == (409, f"urn:onecharge:problem:{kind}")
-        assert client.stored() == before
+        status, problem, _ = client.to(f"{order_id}/payments", {"payment_method": payment_method}, key=key)
+        assert (status, client.stored()) == (409, before)
+        return str(problem["type"])
+
+    assert refused("pm_A", "KA") == "urn:onecharge:problem:payment-method-refused"
+    assert declined_with(client, order_id, "pm_B", "KB")[0] == 202
+    assert refused("pm_B", "KC") == "urn:onecharge:problem:attempts-exhausted"
     assert client.get(f"/orders/{order_id}")[0] == 200
 
 
