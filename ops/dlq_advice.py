@@ -4,6 +4,7 @@
     DISCARD   nothing is left for it to do: a duplicate by now, superseded, or of an order that has ended
     KEEP      leave it in the DLQ: a person, a later time or another message comes first
 
+An outcome of a payment or a refund is sent back: it moves no money, and update_order ignores a stale one.
 `advise` reads the order and its payment or refund; the decisions below it are pure. It does not ask Stripe: the worker
 that receives the message does. The advice spares work and surprises; no promise about money rests on it (dlq_letters.py
 says why).
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from onecharge.contract.events import (
     CancelRequestedEvent,
     Event,
+    EventType,
     OrderPlaced,
     OrderPlacedEvent,
     PaymentOutcomeEvent,
@@ -25,14 +27,12 @@ from onecharge.contract.events import (
 )
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
-from onecharge.orders.refunds import REFUND_OUTCOMES, StoredRefund
+from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
-from onecharge.orders.transitions import MONEY_DIFFERS, OUTCOMES, waits
+from onecharge.orders.transitions import OUTCOMES, waits
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.refunds.protocol import Refund
-from onecharge.payments.refunds.store import RefundStore
 from ops.connection import Stack
 from ops.dlq_letters import DeadLetter, destination_of
 from publish_events.mapping import PAYMENT_EVENT_TYPES
@@ -111,12 +111,10 @@ def _advise_event(stack: Stack, event: Event) -> Advice:
         case PaymentOutcomeEvent():
             return advise_payment_outcome(event, order, payment)
         case RefundRequestedEvent():
-            refunds = RefundStore(stack.dynamodb, stack.resource("RefundsTable"))
-            refund = refunds.read(order_id, event.data.refund_id)
-            return advise_refund_requested(event, _stored_refund(stack, event), refund, payment)
+            return advise_refund_requested(event, _stored_refund(stack, event), payment)
         case RefundOutcomeEvent():
             is_canceled = order is not None and order.status is OrderStatus.CANCELED
-            return advise_refund_outcome(event, _stored_refund(stack, event), order_is_canceled=is_canceled)
+            return advise_refund_outcome(_stored_refund(stack, event), order_is_canceled=is_canceled)
         case _:
             return keep(f"there is no rule for messages of the type {event.type}")
 
@@ -221,9 +219,9 @@ def advise_cancel_requested(event: CancelRequestedEvent, order: StoredOrder | No
 
 
 def advise_refund_requested(
-    event: RefundRequestedEvent, stored: StoredRefund | None, refund: Refund | None, payment: Payment | None
+    event: RefundRequestedEvent, stored: StoredRefund | None, payment: Payment | None
 ) -> Advice:
-    """Of a message that asks to refund; `stored` is the order service's refund, `refund` the payment service's row."""
+    """Of a message that asks to refund; `stored` is the order service's refund."""
     if stored is None:
         return NO_SUCH_REFUND
     if event.data != stored.requested_event().data:
@@ -234,8 +232,6 @@ def advise_refund_requested(
         return keep("a person decides about the refund: `python -m ops explain`")
     if payment is None or payment.state is not PaymentState.SUCCEEDED:
         return keep("the payment service does not know the order as paid: there is nothing to refund yet")
-    if refund is not None and refund.state is not RefundState.PENDING:
-        return redrive(f"the refund is {refund.state}, and the order does not know: its outcome is emitted again")
     return redrive("the refund is PENDING: the worker looks it up at Stripe, and makes it if there is none")
 
 
@@ -250,37 +246,17 @@ def advise_payment_outcome(event: PaymentOutcomeEvent, order: StoredOrder | None
     """
     if order is None:
         return keep("the order service has no such order: was its table restored?")
-    transition, data = OUTCOMES[event.type], event.data
-    is_review = transition.status is OrderStatus.NEEDS_REVIEW
+    is_review = event.type == EventType.PAYMENT_NEEDS_REVIEW
     if is_review and payment is not None and payment.state is not PaymentState.NEEDS_REVIEW:
         return discard(f"the payment is {payment.state} by now: it needs no review any more")
-    if order.money_differs_from(data):
-        if order.status in MONEY_DIFFERS.origins:
-            return redrive("the payment is of other money than the order, which becomes NEEDS_REVIEW")
-        return discard(
-            f"the payment is of other money than the order, which is {order.status}: `python -m ops explain`"
-        )
-    is_stale = data.revision <= order.payment_revision
-    if transition.applies(order, data.attempt) and (transition.is_final or not is_stale):
-        return redrive(f"the order is {order.status}, and becomes {transition.status}")
-    if is_stale:
-        return discard(f"the order is {order.status}, by a newer outcome or the same one")
-    refunded = data.amount_refunded_minor
-    if refunded is not None and refunded != order.stripe_refunded_minor:
-        return redrive("the order knows another refunded amount; the newer of the two stays")
-    if data.dispute_status is not None and data.dispute_status != order.dispute_status:
-        return redrive(f"the order does not know that its dispute is {data.dispute_status}")
-    return discard(f"the order is {order.status}: it knows, or knows better")
+    return redrive(f"the order, which is {order.status}, takes it once, and ignores it if it knows better")
 
 
-def advise_refund_outcome(event: RefundOutcomeEvent, stored: StoredRefund | None, *, order_is_canceled: bool) -> Advice:
-    """Of a message with the outcome of a refund."""
+def advise_refund_outcome(stored: StoredRefund | None, *, order_is_canceled: bool) -> Advice:
+    """Of a message with the outcome of a refund, which is `stored` by the order service."""
     if stored is None and order_is_canceled:
         # The payment service itself refunds a canceled order that was charged: there is no request.
         return discard("the refund of a canceled order: it was not requested")
     if stored is None:
         return NO_SUCH_REFUND
-    transition = REFUND_OUTCOMES[event.type]
-    if stored.status in transition.origins and event.data.amount_minor == stored.amount_minor:
-        return redrive(f"the refund is {stored.status}, and becomes {transition.status}")
-    return discard(f"the refund is {stored.status}: it knows, or knows better")
+    return redrive(f"the refund, which is {stored.status}, takes it once, and ignores it if it knows better")

@@ -354,7 +354,7 @@ def test_outcomes_and_cancellations_go_to_their_queues(operated: OperatedStack) 
     cancel = CancelRequestedEvent.of(order.current_attempt, correlation_id="c").model_dump_json()
     emitted, asked = operated.send("SubscriptionsDlq", outcome), operated.send("SubscriptionsDlq", cancel)
     assert outcomes(redrive(operated, "--reason", MOVED)) == {
-        emitted: "redriven: the order is PENDING, and becomes PAID",
+        emitted: "redriven: the order, which is PENDING, takes it once, and ignores it if it knows better",
         asked: "the order is PENDING, and no cancellation of it is stored",
     }
     [message] = operated.messages("OrderUpdatesQueue")
