@@ -79,9 +79,7 @@ class Total:
 
     matched: int = 0
     matched_minor: int = 0
-    stripe_only: int = 0
-    ours_only: int = 0
-    differing: int = 0
+    different: int = 0
     at_stripe_minor: int = 0
     ours_minor: int = 0
     elsewhen: int = 0
@@ -118,9 +116,7 @@ class Audited:
     def differ(self, difference: Difference) -> None:
         total = self.totals[difference.kind, difference.currency]
         total.add(difference.at_stripe_minor, difference.ours_minor)
-        total.stripe_only += difference.where is Where.STRIPE_ONLY
-        total.ours_only += difference.where is Where.OURS_ONLY
-        total.differing += difference.where is Where.DIFFERS
+        total.different += 1
         self.different += 1
         if len(self.differences) < DIFFERENCES_MAX:
             self.differences.append(difference)
@@ -219,7 +215,8 @@ def _compare_page(
             found.pass_by(booked)
         else:
             ours.append(replace(booked, order_id=order_id))
-    rows = {row["order_id"]: row for row in payments.of([{"order_id": each} for each in _orders_of(ours)])}
+    order_ids = sorted({str(each.order_id) for each in ours})
+    rows = {row["order_id"]: row for row in payments.of([{"order_id": each} for each in order_ids])}
     refund_keys = {(str(each.order_id), each.refund_id) for each in ours if each.refund_id}
     wanted = [{"order_id": order_id, "refund_id": refund_id} for order_id, refund_id in sorted(refund_keys)]
     refund_rows = {row["refund_id"]: row for row in refunds.of(wanted)}
@@ -242,10 +239,6 @@ def _compare_page(
             found.match(booked)
         else:
             found.differ(difference)
-
-
-def _orders_of(ours: Iterable[Booked]) -> list[str]:
-    return sorted({str(booked.order_id) for booked in ours})
 
 
 def _order_of(books: StripeBooks, booked: Booked) -> str | None:
@@ -385,7 +378,7 @@ def _report(found: Audited, orders: list[dict[str, Any]], since: datetime, until
     last = until - timedelta(days=1)
     days = f"{since:%Y-%m-%d}" + (f" to {last:%Y-%m-%d}" if last > since else "")
     title = f"{days}, UTC: {found.transactions:,} transactions of Stripe"
-    names = "what matched stripe_only ours_only differing at_stripe ours difference"
+    names = "what matched different at_stripe ours difference"
     parts: list[Table | str] = [Table.of(title, names, _with_money(totals))]
     if differences:
         names = "where kind order_id stripe_id at_stripe ours why command"

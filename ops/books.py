@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 import stripe
 
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
 from onecharge.payments.stripe_responses import LookupInconclusive, metadata_of, order_id_of
-from onecharge.runtime.dynamodb import expression_values, from_item, to_item
+from onecharge.runtime.dynamodb import expression_values, from_item, read_items
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -184,9 +183,6 @@ def _patiently[Answer](request: Callable[[], Answer]) -> Answer:
 
 # ---------------------------------------------------------------- our side
 
-_KEYS_MAX = 100
-"""Keys of one BatchGetItem request, at the most (Amazon DynamoDB API reference)."""
-
 type Row = Mapping[str, Any]
 """A row's attributes in plain Python values."""
 
@@ -199,13 +195,11 @@ class Rows:
     table: str
 
     def of(self, keys: Iterable[Mapping[str, str]]) -> Iterator[Row]:
-        """The rows of these keys, strongly consistent; in any order, without those that are lost."""
-        for batch in batched(keys, _KEYS_MAX, strict=False):
-            wanted: Any = {self.table: {"Keys": [to_item(key) for key in batch], "ConsistentRead": True}}
-            while wanted:  # DynamoDB answers with at most 16 MB, and with what it has left out.
-                answer = self.client.batch_get_item(RequestItems=wanted)
-                yield from map(from_item, answer["Responses"].get(self.table, []))
-                wanted = answer.get("UnprocessedKeys")
+        """The rows of these keys, strongly consistent; in any order, without those that are lost.
+
+        Raises ReadsThrottled.
+        """
+        return map(from_item, read_items(self.client, self.table, keys))
 
     def succeeded(self, since: int, until: int) -> Iterator[Row]:
         """The rows that were finalized as SUCCEEDED within the time; a page of at most 1 MB at a time."""

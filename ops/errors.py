@@ -16,6 +16,7 @@ from botocore.exceptions import (
 )
 
 from onecharge.payments.stripe_responses import classify
+from onecharge.runtime.dynamodb import ReadsThrottled
 
 
 class ExitStatus(IntEnum):
@@ -67,6 +68,8 @@ def problem_of(error: Exception) -> Problem | None:
             return _of_client_error(error)
         case BotoCoreError():
             return Problem(f"AWS does not answer: {_one_line(error)}")
+        case ReadsThrottled():
+            return Problem("DynamoDB throttles our reads: run it again later")
         case stripe.StripeError():
             return Problem(stripe_line(error))
     return None
