@@ -65,9 +65,7 @@ class Stack:
 
     def client(self, service: str) -> Any:
         """boto3's client of a service, with the caller's credentials."""
-        # Nothing on this machine is reached through a proxy, whatever the environment says.
-        proxies: dict[str, Any] = {"proxies": {}} if self.is_local else {}
-        config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard"}, **proxies)
+        config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard"})
         return self._session.client(  # type: ignore[call-overload]  # The service is not known before run time.
             service, endpoint_url=self.endpoint_url, config=config
         )
@@ -181,7 +179,7 @@ def _local(stack_json: Path, stripe_key_secret: str | None) -> Stack:
 
 
 def _bypass_proxies(endpoint_url: str) -> None:
-    """The stand-in is where the emulator is; the Stripe client asks the environment for proxies."""
+    """Nothing on this machine is reached through a proxy. The stand-in is where the emulator is."""
     host = endpoint_url.split("//")[-1].split(":")[0]
     for variable in ("NO_PROXY", "no_proxy"):
         os.environ[variable] = ",".join(filter(None, (os.environ.get(variable), host, "127.0.0.1", "localhost")))

@@ -27,8 +27,6 @@ from ops.errors import ExitStatus, Problem, problem_of, stripe_line
 from ops.output import Report, show
 
 _TEMPLATE = Path(__file__).resolve().parents[1] / "template.yaml"
-FEW_INVOCATIONS = 50
-"""The queues' consumers take up to 9 of the account's concurrent invocations in a sandbox, the streams as many."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -57,8 +55,6 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     lines += [f"with {name}={value}" for name, value in wanted.parameters.items()]
     if not agreed(f"Deploy {stack.name} to {account.where()}:", lines, arguments):
         return Report({"would": [step.name for step in steps]}, ["nothing was changed"], ExitStatus.FOUND)
-    if not seen.is_deployed and (limit := account.concurrency()) < FEW_INVOCATIONS:
-        say(f"! this account runs {limit} invocations at a time; ask for more (docs/guides/deploy.md#quotas)")
     is_well = True
     for step in steps:
         say(f"• {step.value}")

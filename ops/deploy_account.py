@@ -4,7 +4,6 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from math import inf
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -40,13 +39,6 @@ class Account:
             if "does not exist" in str(error):
                 return {}
             raise
-
-    def concurrency(self) -> float:
-        """How many invocations of Lambda may run at a time in this account; infinite if it may not be asked."""
-        try:
-            return int(self.client("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"])
-        except ClientError:
-            return inf
 
     # ------------------------------------------------------------ secrets
 

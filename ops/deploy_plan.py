@@ -65,10 +65,6 @@ class Seen:
     """Empty if there is no such secret."""
     has_webhook_secret: bool = False
 
-    @property
-    def is_deployed(self) -> bool:
-        return self.status not in ("", "REVIEW_IN_PROGRESS", *FAILED_FIRST)
-
 
 def plan(seen: Seen, wanted: Wanted) -> list[Step]:
     """The steps that are left. Raises Problem if there is something that a person has to decide or mend first."""

@@ -4,7 +4,7 @@ Each time follows from what is stored, a row or a job's checkpoint, and not from
 has passed says that something is late.
 """
 
-import math
+from itertools import count
 
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.reconcile import UNATTENDED_SECONDS
@@ -12,7 +12,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
 from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
-from republish.waiting import DAY_SECONDS, FIRST_WAIT_SECONDS, republications_due
+from republish.waiting import republications_due
 
 REPUBLISH_EVERY_SECONDS = 15 * 60
 RECONCILE_EVERY_SECONDS = 5 * 60
@@ -27,14 +27,12 @@ WORK_SECONDS = int(TimeBounds.of(30).record_seconds)
 
 def next_republication(since: float, checkpoint: RepublishCheckpoint | None) -> int:
     """When republish publishes again, at the latest, what waits since then."""
-    published_at = checkpoint.round_at if checkpoint else int(since)
-    waited = max(0, int(published_at - since))
-    doubled = [FIRST_WAIT_SECONDS << times for times in range(7)]
-    tomorrow = (waited // DAY_SECONDS + 1) * DAY_SECONDS
-    due = next(each for each in [*doubled, tomorrow] if republications_due(each) > republications_due(waited))
-    # Rounds begin at the schedule's rate after the last one.
-    rounds = math.ceil((int(since) + due - published_at) / REPUBLISH_EVERY_SECONDS)
-    return published_at + (rounds if checkpoint else rounds + 1) * REPUBLISH_EVERY_SECONDS
+    last_round_at = checkpoint.round_at if checkpoint else int(since)
+    done = republications_due(last_round_at - since)
+    rounds = count(last_round_at, REPUBLISH_EVERY_SECONDS)
+    due = next(each for each in rounds if republications_due(each - since) > done)
+    # Without a checkpoint it is not known when rounds begin.
+    return due if checkpoint else due + REPUBLISH_EVERY_SECONDS
 
 
 def next_delivery(payment: Payment) -> int:
