@@ -25,12 +25,13 @@ from testing.simulation.refunds import (
     PAYMENT_INTENT,
     PAYMENTS,
     REFUNDS,
-    T0,
-    MadeRefund,
-    MemoryRefunds,
+    client_of,
     paid,
     requested,
+    stripe_with_a_charge,
 )
+from testing.simulation.stripe import Refund
+from testing.simulation.world import T0
 from testing.tools import charge_tools, reconcile_tools, refund_tools
 
 EVENT = requested(0, 400)
@@ -73,14 +74,14 @@ class RefundHarness:
         keys = {PAYMENTS: ("order_id",), REFUNDS: ("order_id", "refund_id")}
         self.dynamodb = MemoryDynamoDB(keys=keys, io=self.io)
         self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
-        self.stripe = MemoryRefunds(self.io)
+        self.stripe = stripe_with_a_charge(self.io)
         self.payments = PaymentStore(self.dynamodb, PAYMENTS)  # type: ignore[arg-type]  # Its methods, in memory.
         self.store = RefundStore(self.dynamodb, REFUNDS)  # type: ignore[arg-type]
 
     def tools(self, *, clock_differs: int = 0) -> RefundTools:
         """What the next delivery refunds with: the Stripe key as it is now."""
         instruments = Instruments(lambda: self.io.time + clock_differs, SILENT, self.counted.append)
-        return refund_tools(self.store, StripeRefunds(self.stripe.client()), instruments)
+        return refund_tools(self.store, StripeRefunds(client_of(self.stripe)), instruments)
 
     def deliver(self, event: RefundRequestedEvent = EVENT, *, clock_differs: int = 0) -> Disposition:
         return refund_charge(event, self.tools(clock_differs=clock_differs), self.payments)
@@ -97,7 +98,7 @@ class RefundHarness:
             status=status,
             refund_id=REFUND_ID,
         )
-        gateway = StripeGateway(self.stripe.client(), one_after_another)
+        gateway = StripeGateway(client_of(self.stripe), one_after_another)
         tools = reconcile_tools(charge_tools(self.payments, gateway, self.tools().instruments), self.store)
         already = len(self.counted)
         apply_event(replace(event, **changes), tools)
@@ -115,11 +116,10 @@ class RefundHarness:
         self.deliver()
         assert (self.refunded, self.row["state"]) == ([400], "PENDING")
 
-    def made_by_hand(self, amount: int, **metadata: str) -> MadeRefund:
+    def made_by_hand(self, amount: int, **metadata: str) -> Refund:
         """A person, or an earlier release, has made this refund."""
-        made = self.stripe.make(amount, metadata)
-        assert isinstance(made, MadeRefund)
-        return made
+        self.stripe.refund_in_dashboard(PAYMENT_INTENT, amount, **metadata)
+        return self.stripe.refunds[-1]
 
     # ------------------------------------------------------------ what there is
 

@@ -197,15 +197,14 @@ class ScriptedStripe(MemoryStripe):
 
     def refund_by_hand(self, intent_id: str, amount: int, **metadata: str) -> dict[str, Any]:
         """Somebody refunds it in Stripe's Dashboard; returns the event of its charge."""
-        given = {"payment_intent": intent_id, "amount": amount, "metadata": metadata}
-        self.refund(given, f"by hand {len(self.refunds)}")
-        return self.emits("charge.refunded", self.charge_of(self.intent(intent_id)))
+        self.refund_in_dashboard(intent_id, amount, **metadata)
+        return self.webhooks[-1]
 
     def refund_fails(self, refund_id: str) -> dict[str, Any]:
         """The bank returns the refund; returns the event."""
         [refund] = [each for each in self.refunds if each.id == refund_id]
-        refund.status, refund.failure_reason = "failed", "lost_or_stolen_card"
-        return self.emits("refund.failed", refund)
+        self.return_refund(refund)
+        return self.webhooks[-1]
 
     def disputed(self, intent_id: str, status: str, number: int = 0) -> dict[str, Any]:
         """The bank opens a dispute, or decides about it; returns the event."""

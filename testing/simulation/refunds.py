@@ -7,13 +7,12 @@ never; keys are forgotten; banks return refunds.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
-import stripe
 from greenlet import greenlet
 
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent, RefundState
@@ -26,7 +25,7 @@ from onecharge.payments.reconcile import ReconcileTools
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.refund import RefundSteps
 from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent
+from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent, parse_event
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BackOff, Done, RetryAfter
 from onecharge.runtime.dynamodb import to_item
@@ -36,305 +35,53 @@ from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Io, Item, MemoryDynamoDB
 from testing.simulation.scheduling import switch_to_scheduler
+from testing.simulation.stripe import REFUND_FAULTS, MemoryStripe, Refund, stripe_in_memory
+from testing.simulation.world import DAY, T0, Crash, Violation
 from testing.tools import charge_tools, reconcile_tools, refund_tools
 
 BOUNDS = TimeBounds.of(30)
-T0 = 1_800_000_000
-HOUR, DAY = 3600, 24 * 3600
+HOUR = 3600
 PAYMENTS, REFUNDS = "Payments", "Refunds"
 ORDER_ID = "ord_" + "a" * 32
-PAYMENT_INTENT = "pi_1"
+PAYMENT_INTENT = "pi_0"
 AMOUNT_MINOR = 1099
 AMOUNTS_MINOR = (400, 400, 299)
 """Together all of the order's 1099."""
 WORKER_LIVES_SECONDS = 50 * 60
 """Less than an hour, as the protocol assumes; far more than Lambda lets it."""
-KEY_RETENTION_SECONDS = DAY
 _STEPS_MAX = 3000
 _EVENTS_MAX = 10
 """With this many events nobody refunds by hand, and no bank returns anything any more: each event is more work."""
 
 
-# ---------------------------------------------------------------- Stripe's refunds
+# ---------------------------------------------------------------- Stripe
 
 
-class _Metadata(dict[str, str]):
-    def to_dict(self) -> dict[str, str]:
-        return dict(self)
-
-
-@dataclass
-class MadeRefund:
-    """A refund in Stripe's books. Those that were made by hand have no refund id."""
-
-    id: str
-    amount: int
-    metadata: _Metadata
-    status: str
-    created: int
-    currency: str = "eur"
-    pending_reason: str | None = None
-
-    @property
-    def is_live(self) -> bool:
-        return self.status not in ("failed", "canceled")
-
-
-@dataclass
-class _Stored:
-    parameters: Mapping[str, Any]
-    created: int
-    answer: "Callable[[bool], Any] | None" = None
-    """Given whether it is a replay; None while the first request runs."""
-    is_refused: bool = False
-    replays: int = 0
-
-
-def error(status: int | None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
-    """As the SDK raises it."""
-    if status is None:
-        return stripe.APIConnectionError("in memory")
-    headers = {"Idempotent-Replayed": "true"} if replay else {}
-    return stripe.APIError("in memory", http_status=status, json_body={"error": details}, headers=headers)
-
-
-_BEFORE: Mapping[str, Callable[[], stripe.StripeError]] = {
-    "drop before": lambda: error(None),
-    "429": lambda: error(429, type="rate_limit_error", code="rate_limit"),
-    "503": lambda: error(503, type="api_error"),
-    "401": lambda: error(401, type="invalid_request_error"),
-}
+FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days later", "pending"}
+"""What a request to Stripe may meet, wherever rows may be lost: nothing is executed once its key may be forgotten."""
 _REFUSALS_REPLAYED_MAX = 20
-_AROUND = (
-    "balance too low",
-    "500 never",
-    "500 after",
-    "500 later",
-    "502 unstored",
-    "502 later",
-    "drop after",
-    "time-out",
-)
 
 
-@dataclass
-class MemoryRefunds:
-    """Stripe with the refunds of one PaymentIntent, and its keys."""
+def stripe_with_a_charge(io: Io, *, faults: frozenset[str] | None = None) -> MemoryStripe:
+    """Stripe, which has charged the order with its first PaymentIntent."""
+    stripe = MemoryStripe(io=io, harsh=True, only_faults=faults)
+    metadata = {"order_id": ORDER_ID}
+    charged = stripe._made({"amount": AMOUNT_MINOR, "currency": "eur", "metadata": metadata}, io.now())
+    stripe.becomes(charged, "succeeded")
+    return stripe
 
-    io: Io
-    late_seconds: int = 20 * HOUR
-    """When a request that was answered with a 500 is executed at the latest."""
-    refunds: list[MadeRefund] = field(default_factory=list)
-    events: list[ChargeRefundedEvent | RefundEvent] = field(default_factory=list)
-    keys: dict[str, _Stored] = field(default_factory=dict)
-    rolling_forward: list[tuple[int, Mapping[str, Any], str | None]] = field(default_factory=list)
-    is_other_account: bool = False
-    retries: int = 1
 
-    def client(self) -> Any:
-        """A client with the API key as it is now, and so of one account."""
-        is_other = self.is_other_account
+def client_of(stripe: MemoryStripe) -> Any:
+    """A client with the API key as it is now, and so of one account."""
+    return stripe_in_memory(copy(stripe), retries=1)
 
-        def create(parameters: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-            retries = options.get("max_network_retries", self.retries)
-            key = options["idempotency_key"]
-            return self._sent(lambda: self._create(parameters, key, is_other), retries)
 
-        def list_(parameters: Mapping[str, Any]) -> Any:
-            return self._sent(lambda: self._list(parameters["payment_intent"], is_other), self.retries)
-
-        def retrieve(payment_intent_id: str) -> Any:
-            return self._sent(lambda: self._retrieve(payment_intent_id, is_other), self.retries)
-
-        refunds, intents = SimpleNamespace(create=create, list=list_), SimpleNamespace(retrieve=retrieve)
-        return SimpleNamespace(v1=SimpleNamespace(refunds=refunds, payment_intents=intents))
-
-    def _sent(self, send: Callable[[], Any], retries: int) -> Any:
-        """The SDK sends again what had no answer, under the same key."""
-        for tries_left in reversed(range(retries + 1)):
-            try:
-                return send()
-            except stripe.StripeError as failure:
-                if failure.http_status not in (None, 409, 500, 502, 503) or not tries_left:
-                    raise
-        raise AssertionError
-
-    def _reach(self, where: str) -> None:
-        self.io.pause(f"stripe {where}")
-        kind = self.io.fault(f"stripe {where}", tuple(_BEFORE))
-        if kind is not None:
-            raise _BEFORE[kind]()
-
-    def _retrieve(self, payment_intent_id: str, is_other: bool) -> Any:
-        self._reach("retrieve")
-        if is_other:
-            raise error(404, type="invalid_request_error", code="resource_missing")
-        return SimpleNamespace(id=payment_intent_id, metadata=_Metadata(order_id=ORDER_ID))
-
-    def _list(self, payment_intent_id: str, is_other: bool) -> Any:
-        self._reach("list")
-        if is_other:
-            if self.io.happens("stripe list: another account shows nothing"):
-                return SimpleNamespace(data=[], has_more=False, url="/v1/refunds")
-            raise error(404, type="invalid_request_error", code="resource_missing")
-        shown = [self._shown(each) for each in reversed(self.refunds)]
-        for each in shown:
-            each.payment_intent = payment_intent_id
-        self.io.pause("stripe list answered")
-        return SimpleNamespace(data=shown, has_more=False, url="/v1/refunds")
-
-    def _create(self, parameters: Mapping[str, Any], key: str, is_other: bool) -> Any:
-        self._reach("refund")
-        if is_other:
-            raise error(404, type="invalid_request_error", code="resource_missing")
-        stored = self.keys.get(key)
-        if stored is not None:
-            if stored.answer is None:
-                raise error(409, type="idempotency_error", code="idempotency_key_in_use")
-            if stored.parameters != parameters:
-                raise error(400, type="idempotency_error")
-            stored.replays += 1
-            return stored.answer(True)
-        kind = self.io.fault("stripe refund", _AROUND)
-        if kind in ("502 unstored", "502 later"):
-            if kind == "502 later":
-                self._roll_forward(parameters, key)
-            raise error(502, type="api_error")
-        stored = self.keys[key] = _Stored(parameters, self.io.now())
-        try:
-            self.io.pause("stripe refund in flight")
-        finally:
-            # Stripe goes on with what it has received, whether or not anybody still waits for it.
-            stored.answer = self._executed(parameters, key, kind)
-            stored.is_refused = kind == "balance too low"
-        if kind == "time-out":
-            self.io.pass_time(10)
-        self.io.pause("stripe refund answered")
-        if kind in ("drop after", "time-out"):
-            raise error(None)
-        return stored.answer(False)
-
-    def _executed(self, parameters: Mapping[str, Any], key: str, kind: str | None) -> Callable[[bool], Any]:
-        def failed(replay: bool) -> Any:
-            raise error(500, replay=replay, type="api_error")
-
-        def too_little(replay: bool) -> Any:
-            raise error(400, replay=replay, type="invalid_request_error", code="balance_insufficient")
-
-        if kind == "balance too low":
-            # A refusal whose execution had begun is stored.
-            return too_little
-        if kind in ("500 never", "500 later"):
-            if kind == "500 later":
-                self._roll_forward(parameters, None)
-            return failed
-        made = self.make(parameters["amount"], parameters["metadata"])
-        if isinstance(made, str):
-            del self.keys[key]  # A refusal is not stored.
-            return lambda _: self._refused(made)
-        if kind == "500 after":
-            return failed
-        snapshot = vars(self._shown(made))
-        return lambda replay: SimpleNamespace(
-            **snapshot, last_response=SimpleNamespace(headers={"idempotent-replayed": "true"} if replay else {})
-        )
-
-    def _refused(self, why: str) -> Any:
-        raise error(400, type="invalid_request_error", code=why)
-
-    def make(self, amount: int, metadata: Mapping[str, str]) -> MadeRefund | str:
-        """A refund, if there is money left for it; or the code of the refusal."""
-        left = AMOUNT_MINOR - self.amount_refunded()
-        if amount > left:
-            return "amount_too_large" if left else "charge_already_refunded"
-        made = MadeRefund(f"re_{len(self.refunds)}", amount, _Metadata(metadata), "pending", self.io.now())
-        self.refunds.append(made)
-        self.events.append(
-            ChargeRefundedEvent(
-                event_id=f"evt_{len(self.events)}",
-                type="charge.refunded",
-                created=self.io.now(),
-                order_id=ORDER_ID,
-                payment_intent_id=PAYMENT_INTENT,
-                amount_refunded_minor=self.amount_refunded(),
-            )
-        )
-        return made
-
-    def returned_by_the_bank(self, returned: MadeRefund) -> None:
-        """The refund fails, after it was made."""
-        returned.status = "failed"
-        self._tell("refund.failed", returned)
-
-    def holds(self, made: MadeRefund, reason: str | None) -> None:
-        """Stripe holds the refund for this reason, or sends it (None); an event says so."""
-        made.pending_reason, made.status = reason, "pending" if reason else "succeeded"
-        self._tell("refund.updated", made)
-
-    def _tell(self, event_type: str, made: MadeRefund) -> None:
-        refund_id = made.metadata.get("refund_id")
-        self.events.append(
-            RefundEvent(
-                event_id=f"evt_{len(self.events)}",
-                type=event_type,
-                created=self.io.now(),
-                order_id=ORDER_ID if refund_id else None,
-                payment_intent_id=PAYMENT_INTENT,
-                stripe_refund_id=made.id,
-                status=made.status,
-                refund_id=refund_id,
-                pending_reason=made.pending_reason if made.status == "pending" else None,
-            )
-        )
-
-    def amount_refunded(self) -> int:
-        return sum(each.amount for each in self.refunds if each.is_live)
-
-    def _roll_forward(self, parameters: Mapping[str, Any], key: str | None) -> None:
-        # What was never begun runs before its key is forgotten: the protocol's assumption.
-        at_the_latest = self.late_seconds if key is None else min(self.late_seconds, 20 * HOUR)
-        due = self.io.now() + (at_the_latest if self.io.happens("stripe: late") else 60)
-        self.rolling_forward.append((due, parameters, key))
-
-    def time_has_passed(self) -> None:
-        """Execute what had been answered with a 500, and forget keys of 24 hours, or not yet."""
-        now = self.io.now()
-        for late in [each for each in self.rolling_forward if each[0] <= now]:
-            self.rolling_forward.remove(late)
-            _, parameters, key = late
-            if key is None:
-                self.make(parameters["amount"], parameters["metadata"])
-            elif key not in self.keys:
-                # It was never begun: it runs under its key, as any request does.
-                stored = self.keys[key] = _Stored(parameters, now)
-                stored.answer = self._executed(parameters, key, None)
-            self.io.met("stripe: executed late")
-        for key, stored in list(self.keys.items()):
-            old = stored.answer is not None and now - stored.created >= KEY_RETENTION_SECONDS
-            if old and self.io.happens("stripe: key pruned"):
-                del self.keys[key]
-
-    def live(self, refund_id: str) -> list[MadeRefund]:
-        return [each for each in self.refunds if each.is_live and each.metadata.get("refund_id") == refund_id]
-
-    def _shown(self, made: MadeRefund) -> Any:
-        reason = None if made.is_live else "expired_or_canceled_card"
-        return SimpleNamespace(**{**vars(made), "failure_reason": reason})
+def live(stripe: MemoryStripe, refund_id: str) -> list[Refund]:
+    """The refunds of this id that are not returned."""
+    return [each for each in stripe.refunds if each.is_live and each.metadata.includes({"refund_id": refund_id})]
 
 
 # ---------------------------------------------------------------- a schedule
-
-
-class Crash(BaseException):
-    """The worker is gone, as by a kill: nothing of it runs any more."""
-
-
-class Violation(AssertionError):
-    """An invariant does not hold; carries what happened up to there."""
-
-    def __init__(self, what: str, timeline: Sequence[tuple[int, str]]) -> None:
-        super().__init__("\n".join([what, *(f"{seconds:>8} s  {event}" for seconds, event in timeline)]))
-        self.what = what
 
 
 @dataclass(frozen=True)
@@ -358,11 +105,9 @@ class RefundScenario:
     banks_return: bool = False
     by_hand: bool = False
     """Somebody refunds at Stripe by hand, so that there is too little left."""
-    late_seconds: int = 20 * HOUR
     holds: bool = False
     """Stripe holds refunds while the balance is too low, and sends them later."""
-    only_refund_faults: frozenset[str] | None = None
-    """If given, a request to refund meets no others once Stripe has received it."""
+    stripe_faults: frozenset[str] = FAULTS
 
 
 @dataclass
@@ -407,14 +152,16 @@ class RefundWorld:
         self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
         self.rows: dict[tuple[str, ...], Item] = self.dynamodb.tables.setdefault(REFUNDS, {})
         self.history: defaultdict[tuple[str, ...], list[Item]] = defaultdict(list)
-        self.stripe = MemoryRefunds(self, late_seconds=self.scenario.late_seconds)
+        self.stripe = stripe_with_a_charge(self, faults=self.scenario.stripe_faults)
+        self.clients = [client_of(replace(self.stripe, account=account)) for account in (0, 1)]
         self.messages: list[_Message] = []
         self.workers: list[_Worker] = []
         self.current: _Worker | None = None
         self.said_failed: set[str] = set()
         self.said: dict[str, RefundState] = {}
         self.spent: set[str] = set()
-        self.events_sent = 0
+        self.events: list[ChargeRefundedEvent | RefundEvent] = []
+        self.events_seen = len(self.stripe.events)
         self.made_names = 0
         self.steps = 0
         self.refunds = [requested(number, amount) for number, amount in enumerate(AMOUNTS_MINOR)]
@@ -433,8 +180,6 @@ class RefundWorld:
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
             return None
-        if kinds == _AROUND and self.scenario.only_refund_faults is not None:
-            kinds = sorted(self.scenario.only_refund_faults)
         kind = kinds[self.choices.pick(len(kinds))]
         self.note(f"{where}: {kind}", f"{where}: {kind}")
         return kind
@@ -482,7 +227,7 @@ class RefundWorld:
             self.pass_time((HOUR, 5 * HOUR, 25 * HOUR, 13 * DAY)[self.choices.pick(4)])
             self.send(self.refunds[self.choices.pick(len(self.refunds))])
             self.run_until_idle()
-        self.faults_on = self.stripe.is_other_account = False
+        self.faults_on, self.stripe.account = False, 0
         for _ in range(3):
             # The order service asks again for what it still waits for; the last 500 is executed.
             for event in self.refunds:
@@ -493,7 +238,7 @@ class RefundWorld:
             self.run_until_idle()
         self.check_the_end()
         # The scheduled run reads each event once more, the newest first.
-        for told in reversed(self.stripe.events):
+        for told in reversed(self.events):
             self.send(told)
             self.run_until_idle()
         self.check_the_end()
@@ -501,10 +246,13 @@ class RefundWorld:
 
     def _send_events(self) -> None:
         """Stripe sends each of its events, once or several times, and whenever they come."""
-        for event in self.stripe.events[self.events_sent :]:
-            for _ in range(1 + self.choices.pick(3)):
-                self.send(event)
-        self.events_sent = len(self.stripe.events)
+        for event in self.stripe.events[self.events_seen :]:
+            parsed = parse_event(event)
+            if isinstance(parsed, ChargeRefundedEvent | RefundEvent):
+                self.events.append(parsed)
+                for _ in range(1 + self.choices.pick(3)):
+                    self.send(parsed)
+        self.events_seen = len(self.stripe.events)
 
     def send(self, event: RefundRequestedEvent | ChargeRefundedEvent | RefundEvent) -> None:
         self.made_names += 1
@@ -553,18 +301,19 @@ class RefundWorld:
         if self.rows and self.choices.happens(0.02 * (scenario.lose_rows or scenario.stale_rows)):
             self._lose_a_row()
         if scenario.other_account and self.choices.happens(0.04):
-            self.stripe.is_other_account = not self.stripe.is_other_account
-            self.note(f"another account: {self.stripe.is_other_account}", "another account")
-        if len(self.stripe.events) >= _EVENTS_MAX:
+            self.stripe.account = 1 - self.stripe.account
+            self.note(f"the API key is of account {self.stripe.account}", "another account")
+        if len(self.events) >= _EVENTS_MAX:
             return
         if scenario.by_hand and self.choices.happens(0.02):
-            self.note(f"by hand: {self.stripe.make(500, {})}", "by hand")
-        live = [each for each in self.stripe.refunds if each.is_live]
-        if scenario.holds and live and self.choices.happens(0.1):
+            self.stripe.refund_in_dashboard(PAYMENT_INTENT, 500)
+            self.note("somebody refunds by hand", "by hand")
+        made = [each for each in self.stripe.refunds if each.is_live]
+        if scenario.holds and made and self.choices.happens(0.1):
             reason = (None, "insufficient_funds", "processing")[self.choices.pick(3)]
-            held = live[self.choices.pick(len(live))]
+            held = made[self.choices.pick(len(made))]
             self.note(f"{held.id} is pending: {reason}", "held")
-            self.stripe.holds(held, reason)
+            self.stripe.hold_refund(held, reason)
         if (scenario.banks_return or scenario.by_hand) and self.choices.happens(0.02):
             self.bank_returns_one()
 
@@ -580,11 +329,11 @@ class RefundWorld:
 
     def bank_returns_one(self) -> None:
         """A refund fails, and an event says so."""
-        live = [each for each in self.stripe.refunds if each.is_live]
-        if live:
-            returned = live[self.choices.pick(len(live))]
+        made = [each for each in self.stripe.refunds if each.is_live]
+        if made:
+            returned = made[self.choices.pick(len(made))]
             self.note(f"the bank returns {returned.id}", "bank returns")
-            self.stripe.returned_by_the_bank(returned)
+            self.stripe.return_refund(returned)
 
     def _kill_who_is_too_old(self) -> None:
         lives = WORKER_LIVES_SECONDS if self.scenario.zombies and self.faults_on else BOUNDS.function_timeout_seconds
@@ -617,7 +366,7 @@ class RefundWorld:
     def _handle(self, message: _Message, offset: int) -> None:
         disposition: Done | RetryAfter | BackOff
         clock = lambda: float(self.time + offset)  # noqa: E731
-        client = self.stripe.client()
+        client = self.clients[self.stripe.account]
         store = RefundStore(self.dynamodb, REFUNDS)
         instruments = Instruments(clock, SILENT, self.met)
         try:
@@ -660,23 +409,23 @@ class RefundWorld:
         """Never more than was asked for, and never any of what is said to have failed. No refusal is replayed for long,
         unless rows are lost, or the refund is so old that only its first key is used."""
         begins_again = self.scenario.lose_rows or self.scenario.stale_rows or self.time >= T0 + 20 * HOUR
-        replays = max((each.replays for each in self.stripe.keys.values() if each.is_refused), default=0)
+        replays = max((each.refusals_replayed for each in self.stripe.keys.values()), default=0)
         if replays > _REFUSALS_REPLAYED_MAX and not begins_again:
             raise Violation("a stored refusal is sent for again and again", self.timeline)
         for event in self.refunds:
-            live = self.stripe.live(event.data.refund_id)
-            if sum(each.amount for each in live) > event.data.amount_minor:
+            made = live(self.stripe, event.data.refund_id)
+            if sum(each.amount for each in made) > event.data.amount_minor:
                 raise Violation("refunded twice", self.timeline)
-            if live and event.data.refund_id in self.said_failed:
+            if made and event.data.refund_id in self.said_failed:
                 raise Violation("said to be FAILED, and refunded", self.timeline)
 
     def check_the_sum(self) -> None:
         """The payment's row has the sum that Stripe shows, and each refund's row why it is pending."""
         shown = int(self.dynamodb.tables[PAYMENTS][ORDER_ID,].get("amount_refunded_minor", {"N": "0"})["N"])
-        if shown != self.stripe.amount_refunded():
+        if shown != self.stripe.refunded(PAYMENT_INTENT):
             raise Violation(f"the payment's row says that {shown} is refunded", self.timeline)
         for (_, refund_id), row in self.rows.items():
-            reasons = [each.pending_reason for each in self.stripe.live(refund_id)]
+            reasons = [each.pending_reason for each in live(self.stripe, refund_id)]
             is_made = row["state"]["S"] == RefundState.SUCCEEDED
             if is_made and [row.get("pending_reason", {}).get("S")] != reasons:
                 raise Violation(f"{refund_id} is pending for {reasons}, and its row says otherwise", self.timeline)
@@ -684,16 +433,16 @@ class RefundWorld:
     def check_the_end(self) -> None:
         for event in self.refunds:
             refund_id, state = event.data.refund_id, self.state_of(event) or self.said.get(event.data.refund_id)
-            live = [each.amount for each in self.stripe.live(refund_id)]
+            amounts = [each.amount for each in live(self.stripe, refund_id)]
             self.coverage[f"ended: {state}"] += 1
             if state in (None, RefundState.PENDING):
                 raise Violation(f"{refund_id} is stuck", self.timeline)
-            if state is RefundState.SUCCEEDED and live != [event.data.amount_minor]:
-                raise Violation(f"{refund_id} is said to have SUCCEEDED, with {live} at Stripe", self.timeline)
+            if state is RefundState.SUCCEEDED and amounts != [event.data.amount_minor]:
+                raise Violation(f"{refund_id} is said to have SUCCEEDED, with {amounts} at Stripe", self.timeline)
             excused = self.scenario.by_hand or refund_id in self.spent
             if state is RefundState.NEEDS_REVIEW and not excused:
                 raise Violation(f"{refund_id} needs review for nothing", self.timeline)
-            made = any(each.metadata.get("refund_id") == refund_id for each in self.stripe.refunds)
+            made = any(each.metadata.includes({"refund_id": refund_id}) for each in self.stripe.refunds)
             if state is RefundState.FAILED and not made and not self.scenario.by_hand:
                 raise Violation(f"{refund_id} FAILED for nothing", self.timeline)
 

@@ -18,7 +18,7 @@ from testing.simulation.dynamodb import Item
 from testing.simulation.scenarios import ATTACKS
 from testing.simulation.service import IN_WORK, MAY_BECOME, PAYMENTS, REVIEW, RowKey, RowView, State
 from testing.simulation.service import RECONCILE_BOUNDS as PERSON_BOUNDS
-from testing.simulation.stripe import Answer, Effect, _failed
+from testing.simulation.stripe import Answer, Effect, Stored, _failed
 from testing.simulation.world import Scenario, Violation, WatchedStripe, World
 
 _HOUR = 3600
@@ -42,13 +42,18 @@ class RefusingStripe(WatchedStripe):
             _INVALID.give()
 
     def _take_effect(
-        self, effect: Effect, execute: Callable[[str | None], Answer], kind: str | None, received: int, key: str
+        self,
+        effect: Effect,
+        execute: Callable[[str | None], Answer],
+        kind: str | None,
+        stored: Stored,
+        under: tuple[int, str],
     ) -> Answer:
         assert isinstance(self.io, ReviewWorld)
-        if self.io.is_refused and self.io.keys_store_refusals and key.startswith("order:"):
+        if self.io.is_refused and self.io.keys_store_refusals and under[1].startswith("order:"):
             self.io.met("a request is refused as invalid, and its key stores that")
             return _INVALID
-        return super()._take_effect(effect, execute, kind, received, key)
+        return super()._take_effect(effect, execute, kind, stored, under)
 
 
 class ReviewWorld(World):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -46,7 +45,6 @@ from testing.silent import SILENT
 from testing.simulation.choices import Choices, SeededChoices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
 from testing.simulation.service import INDEXES, PAYMENTS, PAYMENTS_STATE, TABLES, PaymentService
-from testing.simulation.stripe import Event as StripeEvent
 from testing.simulation.stripe import MemoryStripe, PaymentIntent, _failed, stripe_in_memory
 from testing.simulation.world import DAY, T0, Violation
 from update_order.orders import update_order
@@ -347,24 +345,13 @@ class SeamWorld:
                 self.note(f"the bank decides: {intent.id} is {intent.status}", "3-D Secure decided")
 
     def refund_by_hand(self) -> None:
-        """In the Dashboard; Stripe's event says so, as its API shows it."""
+        """In the Dashboard; Stripe's event says so."""
         for charge in self.stripe.charges:
             if self.stripe.refunded(charge.id) + 100 > charge.amount or not self.choices.happens(0.5):
                 continue
             kind = "pending" if self.choices.pick(2) else None  # Then it may fail.
-            self.stripe._refund({"payment_intent": charge.id, "amount": 100}, kind)
-            self.tell_refunded(charge)
+            self.stripe.refund_in_dashboard(charge.id, 100, kind)
             self.note(f"{charge.id} is refunded by hand", "refunded by hand")
-
-    def tell_refunded(self, charge: PaymentIntent) -> None:
-        refunded = self.stripe.refunded(charge.id)
-        shown = SimpleNamespace(
-            id="ch", payment_intent=charge.id, metadata=charge.metadata, amount_refunded=refunded, object="charge"
-        )
-        event = StripeEvent(
-            f"evt_{len(self.stripe.events)}", "charge.refunded", self.time, SimpleNamespace(object=shown)
-        )
-        self.stripe.events.append(event)
 
     def republish(self) -> None:
         republisher = Republisher(
@@ -502,8 +489,7 @@ class SeamWorld:
         for charge in self.stripe.charges:
             left = charge.amount - self.stripe.refunded(charge.id)
             if left:
-                self.stripe._refund({"payment_intent": charge.id, "amount": left}, None)
-                self.tell_refunded(charge)
+                self.stripe.refund_in_dashboard(charge.id, left)
                 self.note(f"{charge.id} is refunded in full by hand", "refunded in full")
 
     def restore(self) -> None:

@@ -11,7 +11,7 @@ invariants are checked against.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
@@ -73,6 +73,8 @@ class Effect:
     """Of the error that is stored under the key in the place of the real answer; None for the real answer."""
     answered: bool = True
     """False: the real answer is stored, and lost on its way."""
+    is_stored: bool = True
+    """False: the key keeps nothing, and the request that is executed later is the first under it."""
 
 
 _LATER_SECONDS = 900
@@ -100,10 +102,19 @@ _PROCESSING = {"processing": None, "500, processing": 500}
 _CANCELED_BY_STRIPE = "canceled by Stripe"
 _CONFIRM_HARSH = (*_PROCESSING, _CANCELED_BY_STRIPE)
 """Beside the effects: the PaymentIntent is decided later, or is one confirm beyond Stripe's limit."""
-_REFUND_HARSH = ("pending",)
+_AROUND_REFUND: Mapping[str, Effect] = {
+    **_AROUND_HARSH,
+    "500, executed 20 hours later": Effect(20 * 3600, 500),
+    "502, executed 20 hours later": Effect(20 * 3600, 502, is_stored=False),
+}
+"""The protocol of refunds assumes that a request which no key stores is executed before its key would be forgotten."""
+_BALANCE_TOO_LOW = "balance too low"
+_REFUND_HARSH = ("pending", _BALANCE_TOO_LOW)
 _BEFORE = ("drop before", "429", "503", "401")
 _BEFORE_HARSH = ("drop before", "429", "429 lock_timeout", "502", "503", "424", "401")
 """Nothing of these is stored under the key: the next request under it is the first."""
+REFUND_FAULTS = frozenset((*_BEFORE_HARSH, *_AROUND_REFUND, *_REFUND_HARSH))
+"""All that a request to refund may meet."""
 _DECIDED_AFTER_SECONDS = 3600
 _TIME_OUT_SECONDS = 10
 _EVENT_OF_STATUS = {
@@ -200,9 +211,15 @@ class Refund:
     created: int = 0
     charge: str | None = None
     failure_reason: str | None = None
+    pending_reason: str | None = None
     object: str = "refund"
     last_response: Any = field(default=None, compare=False, repr=False)
     decided_at: int | None = field(default=None, repr=False)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the money is with the customer, or on its way."""
+        return self.status not in ("failed", "canceled")
 
 
 @dataclass
@@ -322,7 +339,11 @@ _NO_SUCH_CARD = _failed(400, stored=False, code="resource_missing", param="payme
 _INCOMPATIBLE = _failed(400, stored=False, code="payment_intent_incompatible_payment_method")
 _NO_SEARCH = _failed(400, stored=False, type="invalid_request_error")
 _ALREADY_REFUNDED = _failed(400, stored=False, code="charge_already_refunded")
-_TOO_MUCH = _failed(400, stored=False, param="amount")
+_TOO_MUCH = _failed(
+    400, stored=False, param="amount", message="Refund amount is greater than unrefunded amount on charge"
+)
+_TOO_LITTLE_BALANCE = _failed(400, code="balance_insufficient")
+"""Its execution had begun: the key stores the refusal."""
 
 
 def _unexpected_state(intent: PaymentIntent, *, stored: bool = True) -> Answer:
@@ -345,7 +366,7 @@ class RollForward:
 
     due: int
     key: str
-    execute: Callable[[], Answer]
+    execute: Callable[[], object]
 
 
 # ---------------------------------------------------------------- Stripe
@@ -447,7 +468,7 @@ class MemoryStripe:
     def refund(self, parameters: Mapping[str, Any], key: str) -> Refund:
         """POST /v1/refunds."""
         refund: Refund = self._post(
-            "refund", "/v1/refunds", parameters, key, lambda kind: self._refund(parameters, kind), _REFUND_HARSH
+            "refund", "/v1/refunds", parameters, key, partial(self._refund, parameters), _REFUND_HARSH, _AROUND_REFUND
         )
         return refund
 
@@ -459,6 +480,7 @@ class MemoryStripe:
         key: str | None,
         execute: Callable[[str | None], Answer],
         more: Sequence[str] = (),
+        harsh: Mapping[str, Effect] = _AROUND_HARSH,
     ) -> Any:
         """One request under its key, which the whole account shares; without one, the SDK has made one up."""
         self.reach(name)
@@ -469,14 +491,14 @@ class MemoryStripe:
         if stored is not None:
             return self._again(stored, path, parameters)
         stored = self.keys[under] = Stored((path, dict(parameters)), self.io.now())
-        effects = _AROUND_HARSH if self.harsh else _AROUND
+        effects = harsh if self.harsh else _AROUND
         kind = self._fault(name, (*effects, *more) if self.harsh else tuple(effects))
         effect = effects.get(kind or "", Effect())
         try:
             self.io.pause(f"stripe {name} in flight")
         finally:
             # Stripe goes on with what it has received, whether or not anybody still waits for it.
-            answer = self._take_effect(effect, execute, kind, stored.created, under[1])
+            answer = self._take_effect(effect, execute, kind, stored, under)
             if answer.stored:
                 stored.answer = answer
             else:
@@ -498,16 +520,29 @@ class MemoryStripe:
         return stored.answer.give(replayed=True)
 
     def _take_effect(
-        self, effect: Effect, execute: Callable[[str | None], Answer], kind: str | None, received: int, key: str
+        self,
+        effect: Effect,
+        execute: Callable[[str | None], Answer],
+        kind: str | None,
+        stored: Stored,
+        under: tuple[int, str],
     ) -> Answer:
         if effect.executed_after_seconds == 0:
             answer = execute(kind)
             return answer if effect.status is None or not answer.stored else _failed(effect.status)
         if effect.executed_after_seconds is not None:
-            due = received + effect.executed_after_seconds
-            self.rolling_forward.append(RollForward(due, key, lambda: execute(None)))
+            due = stored.created + effect.executed_after_seconds
+            late = partial(execute, None) if effect.is_stored else partial(self._execute_first, execute, stored, under)
+            self.rolling_forward.append(RollForward(due, under[1], late))
         assert effect.status is not None
-        return _failed(effect.status)
+        return _failed(effect.status, stored=effect.is_stored)
+
+    def _execute_first(self, execute: Callable[[str | None], Answer], stored: Stored, under: tuple[int, str]) -> None:
+        """Execute what no key has stored, unless another request came under its key meanwhile."""
+        if under not in self.keys:
+            answer = execute(None)
+            if answer.stored:
+                self.keys[under] = replace(stored, created=self._now(), answer=answer)
 
     # ------------------------------------------------------------ the PaymentIntent's own states
 
@@ -658,6 +693,8 @@ class MemoryStripe:
         intent = self._find(parameters["payment_intent"], self.account)
         if intent is None:
             return _NOT_FOUND
+        if kind == _BALANCE_TOO_LOW:
+            return _TOO_LITTLE_BALANCE
         left = (intent.amount if intent.status == "succeeded" else 0) - self.refunded(intent.id)
         amount = parameters.get("amount", left)
         if amount > left or not left:
@@ -676,12 +713,26 @@ class MemoryStripe:
         )
         self.refunds.append(refund)
         self._emit("refund.created", refund)
+        self._emit("charge.refunded", self.charge_of(intent))
         return Answer(200, copy(refund))
 
     def refunded(self, intent_id: str) -> int:
         """How much of it was given back."""
-        made = [refund for refund in self.refunds if refund.payment_intent == intent_id]
-        return sum(refund.amount for refund in made if refund.status not in ("failed", "canceled"))
+        return sum(refund.amount for refund in self.refunds if refund.payment_intent == intent_id and refund.is_live)
+
+    def refund_in_dashboard(self, intent_id: str, amount: int, kind: str | None = None, **metadata: str) -> Answer:
+        """A person refunds in the Dashboard; `kind` is "pending" for a refund that is decided later."""
+        return self._refund({"payment_intent": intent_id, "amount": amount, "metadata": metadata}, kind)
+
+    def return_refund(self, refund: Refund) -> None:
+        """The bank returns the refund after it was made; an event says so."""
+        refund.status, refund.failure_reason, refund.decided_at = "failed", "lost_or_stolen_card", None
+        self._emit("refund.failed", refund)
+
+    def hold_refund(self, refund: Refund, reason: str | None) -> None:
+        """Stripe holds the refund for this reason, or sends it (None); an event says so."""
+        refund.pending_reason, refund.status = reason, "pending" if reason else "succeeded"
+        self._emit("refund.updated", refund)
 
     # ------------------------------------------------------------ disputes
 
@@ -792,9 +843,11 @@ class MemoryStripe:
         return event or _NOT_FOUND.give()
 
     def list_refunds(self, given: Mapping[str, Any]) -> list[Refund]:
-        """GET /v1/refunds: at once, and complete. Newest first."""
+        """GET /v1/refunds: at once, and complete. Newest first. An unknown PaymentIntent has none, or is a 404."""
         self.reach("refunds")
         intent_id = given.get("payment_intent")
+        if intent_id is not None and self._find(intent_id, self.account) is None:
+            return [] if self.io.happens("stripe refunds: another account shows nothing") else _NOT_FOUND.give()
         made = [each for each in reversed(self.refunds) if intent_id in (None, each.payment_intent)]
         return [copy(each) for each in made if _within(each.created, given)]
 
@@ -875,9 +928,10 @@ class MemoryStripe:
         refund.decided_at = None
         intent = next(each for each in self.intents if each.id == refund.payment_intent)
         fails = CARDS[intent.payment_method or "pm_card_visa"].refunds_fail
-        refund.status = "failed" if fails or not self.io.happens("stripe: refund has succeeded") else "succeeded"
-        refund.failure_reason = "unknown" if refund.status == "failed" else None
-        self._emit("refund.failed" if refund.status == "failed" else "refund.updated", refund)
+        if fails or not self.io.happens("stripe: refund has succeeded"):
+            self.return_refund(refund)
+        else:
+            self.hold_refund(refund, None)
 
 
 _CLAUSE = re.compile(r"metadata\[['\"](\w+)['\"]\]:['\"]([^'\"]*)['\"]|status:['\"](\w+)['\"]")
@@ -968,7 +1022,7 @@ def _is_retried(status: int | None) -> bool:
 def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) -> Any:
     """A `stripe.StripeClient` over it, that sends again what the SDK sends again, under the same key."""
 
-    def sent[Result](send: Callable[[], Result]) -> Result:
+    def sent[Result](send: Callable[[], Result], retries: int = retries) -> Result:
         for tries_left in reversed(range(retries + 1)):
             try:
                 return send()
@@ -1001,7 +1055,7 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
 
     def refund(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Refund:
         key = key_in(options)
-        return sent(lambda: stripe_.refund(parameters, key))
+        return sent(lambda: stripe_.refund(parameters, key), (options or {}).get("max_network_retries", retries))
 
     def listing(url: str, read: Callable[[Mapping[str, Any]], list[Any]]) -> Callable[..., Page]:
         def list_(given: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None) -> Page:

@@ -23,7 +23,7 @@ def service() -> RefundHarness:
 
 
 def bank_returns(service: RefundHarness) -> None:
-    service.stripe.refunds[0].status = "failed"
+    service.stripe.return_refund(service.stripe.refunds[0])
 
 
 # ---------------------------------------------------------------- refund.failed after success
@@ -34,7 +34,7 @@ def test_a_refund_that_fails_after_success_is_failed(service: RefundHarness) -> 
     service.deliver()
     bank_returns(service)
     assert service.happens() is RefundDiscrepancy.RETURNED
-    assert (service.row["state"], service.row["failure_code"]) == ("FAILED", "expired_or_canceled_card")
+    assert (service.row["state"], service.row["failure_code"]) == ("FAILED", "lost_or_stolen_card")
     assert service.row["stripe_refund_id"] == "re_0"
     assert {"Alarm", "RefundDiscrepancy.RETURNED"} <= set(service.counted)
     assert service.deliver(requested_with(refund_id=OTHER_REFUND_ID)) == Done()
@@ -63,7 +63,7 @@ def test_a_refund_that_stripe_holds_says_why(service: RefundHarness) -> None:
     [made] = service.stripe.refunds
     shown = []
     for reason in ("insufficient_funds", "processing", "insufficient_funds", None):
-        service.stripe.holds(made, reason)
+        service.stripe.hold_refund(made, reason)
         status = made.status
         first = service.happens(status, pending_reason=reason)
         assert (first, service.happens(status, pending_reason=reason)) == (RefundDiscrepancy.PENDING, None)
@@ -79,7 +79,7 @@ def test_a_refund_that_stripe_holds_says_why(service: RefundHarness) -> None:
 def test_a_refund_that_is_held_from_the_beginning_is_an_alarm(service: RefundHarness) -> None:
     """Stripe's answer to its create says so."""
     service.loses_the_answer()
-    service.stripe.refunds[0].pending_reason = "insufficient_funds"
+    service.stripe.hold_refund(service.stripe.refunds[0], "insufficient_funds")
     service.passes()
     assert service.deliver() == Done()
     assert (service.row["state"], service.row["pending_reason"]) == ("SUCCEEDED", "insufficient_funds")
@@ -87,13 +87,13 @@ def test_a_refund_that_is_held_from_the_beginning_is_an_alarm(service: RefundHar
 
 
 def test_an_event_may_overtake_the_worker(service: RefundHarness) -> None:
-    """The worker was answered `pending` and would write SUCCEEDED; its write is refused."""
+    """The worker was answered `succeeded` and would write SUCCEEDED; its write is refused."""
 
     def bank_returns_before_the_write() -> None:
         bank_returns(service)
         assert service.happens() is RefundDiscrepancy.RETURNED
 
-    service.io.at[9] = bank_returns_before_the_write
+    service.io.at[8] = bank_returns_before_the_write
     assert service.deliver() == BackOff()
     assert service.deliver() == Done()
     assert (service.row["state"], "WriteRefused" in service.counted) == ("FAILED", True)
@@ -106,7 +106,7 @@ def test_a_worker_may_overtake_the_event(service: RefundHarness) -> None:
         service.deliver()
     service.passes()
     bank_returns(service)
-    service.io.at["stripe list"] = service.deliver
+    service.io.at["stripe refunds"] = service.deliver
     assert service.happens() is None
     assert service.row["state"] == "FAILED"
 
@@ -136,11 +136,11 @@ def test_an_event_that_stripe_does_not_confirm_is_deferred(service: RefundHarnes
     """The secret may be another account's. Stripe delivers the event again."""
     service.deliver()
     bank_returns(service)
-    service.stripe.is_other_account = True
+    service.stripe.account = 1
     with pytest.raises((EventDeferred, stripe.StripeError)):
         service.happens()
     assert service.row["state"] == "SUCCEEDED"
-    service.stripe.is_other_account = False
+    service.stripe.account = 0
     assert service.happens() is RefundDiscrepancy.RETURNED
 
 
