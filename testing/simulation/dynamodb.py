@@ -396,31 +396,9 @@ def _less(left: Value, right: Value) -> bool:
     return "S" in left and "S" in right and left["S"] < right["S"]
 
 
-def _begins(whole: Value, start: Value) -> bool:
-    return "S" in whole and "S" in start and whole["S"].startswith(start["S"])
-
-
 def _contains(whole: Value, part: Value) -> bool:
-    """A string within a string, an element of a list, a member of a set."""
-    [(kind, content)] = whole.items()
-    match kind:
-        case "S":
-            return "S" in part and part["S"] in content
-        case "L":
-            return any(_same(each, part) for each in content)
-        case "SS" | "NS":
-            return any(_same({kind[0]: each}, part) for each in content)
-        case _:
-            return False
-
-
-def _has_type(value: Value, kind: Value) -> bool:
-    return kind["S"] in value
-
-
-def _size(value: Value) -> Value | None:
-    [(kind, content)] = value.items()
-    return {"N": str(len(content))} if kind in ("S", "B", "L", "M", "SS", "NS", "BS") else None
+    """Whether it is an element of the list."""
+    return any(_same(each, part) for each in whole["L"])
 
 
 _COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
@@ -431,39 +409,11 @@ _COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
     ">=": lambda left, right: _less(right, left) or _same(left, right),
 }
 
-
-_FUNCTIONS: Mapping[str, Callable[[Value, Value], bool]] = {
-    "BEGINS_WITH": _begins,
-    "CONTAINS": _contains,
-    "ATTRIBUTE_TYPE": _has_type,
-}
-
 _Path = tuple[str | int, ...]
 
 
 def _if_not_exists(path: _Operand, default: _Operand) -> _Operand:
     return lambda *given: present if (present := path(*given)) is not None else default(*given)
-
-
-def _list_append(first: _Operand, second: _Operand) -> _Operand:
-    def append(*given: Any) -> Value:
-        one, other = first(*given), second(*given)
-        if one is None or other is None:
-            raise _invalid("UpdateItem", "list_append of something that is not there")
-        return {"L": [*one["L"], *other["L"]]}
-
-    return append
-
-
-def _size_of(path: _Operand) -> _Operand:
-    return lambda *given: _size(value) if (value := path(*given)) is not None else None
-
-
-_OPERAND_FUNCTIONS: Mapping[str, Callable[..., _Operand]] = {
-    "if_not_exists": _if_not_exists,
-    "list_append": _list_append,
-    "size": _size_of,
-}
 
 
 def _inside(value: Value | None) -> Any:
@@ -509,25 +459,7 @@ def _put(item: Item, path: _Path, names: _Names, value: Value) -> None:
 def _take_out(item: Item, path: _Path, names: _Names) -> None:
     if len(path) > 1 and _at(item, path, names) is None:
         return
-    content, place = _container(item, path, names), _named(path[-1], names)
-    if isinstance(place, int):
-        del content[place]
-    else:
-        content.pop(place, None)
-
-
-def _added(present: Value | None, value: Value) -> Value:
-    """A number grows, a set takes members in."""
-    if "N" in value:
-        return {"N": str(_number(present or {"N": "0"}) + _number(value))}
-    [(kind, members)] = value.items()
-    return {kind: sorted({*(present or {kind: []})[kind], *members})}
-
-
-def _without(present: Value | None, value: Value) -> Value | None:
-    [(kind, members)] = value.items()
-    left = sorted({*(present or {kind: []})[kind]} - {*members})
-    return {kind: left} if left else None
+    _container(item, path, names).pop(_named(path[-1], names), None)
 
 
 class _Parser:
@@ -580,9 +512,9 @@ class _Parser:
             [operand] = self.in_brackets()
             wanted = function.lower() == "attribute_exists"
             return lambda *given: (operand(*given) is not None) is wanted
-        if function := self.take(*_FUNCTIONS):
+        if self.take("CONTAINS"):
             whole, part = self.in_brackets()
-            return lambda *given: _both(_FUNCTIONS[function.upper()], whole, part, given)
+            return lambda *given: _both(_contains, whole, part, given)
         return self.comparison()
 
     def comparison(self) -> _Condition:
@@ -590,11 +522,6 @@ class _Parser:
         if self.take("IN"):
             options = self.in_brackets()
             return lambda *given: any(_both(_same, left, option, given) for option in options)
-        if self.take("BETWEEN"):
-            low = self.operand()
-            self.must("AND")
-            high, at_most = self.operand(), _COMPARE["<="]
-            return lambda *given: _both(at_most, low, left, given) and _both(at_most, left, high, given)
         if self.take("<>"):
             other = self.operand()
             # What is not there differs from everything.
@@ -611,22 +538,21 @@ class _Parser:
         self.must(")")
         return options
 
-    # operand := :value | path | function(operand, …), each with + or - another
+    # operand := :value | path | if_not_exists(path, operand)
     # path := name { .name | [number] }
 
     def operand(self) -> _Operand:
         token = self.tokens[0].lower()
-        if token in ("if_not_exists", "list_append", "size") and self.tokens[1] == "(":
-            self.take()
-            given_to = self.in_brackets()
-            return _OPERAND_FUNCTIONS[token](*given_to)
+        if self.take("IF_NOT_EXISTS"):
+            path, default = self.in_brackets()
+            return _if_not_exists(path, default)
         if token.startswith(":"):
             value = self.take() or ""
             return lambda _, __, values: values[value]
-        path = self.path()
-        if len(path) > 1:
-            return lambda item, names, _: _at(item, path, names)
-        [name] = path
+        steps = self.path()
+        if len(steps) > 1:
+            return lambda item, names, _: _at(item, steps, names)
+        [name] = steps
         if isinstance(name, str) and name.startswith("#"):
             return lambda item, names, _: item.get(names[name])
         return lambda item, _, __: item.get(str(name))
@@ -657,19 +583,18 @@ class _Parser:
 
         return add
 
-    # update := { SET path = sum, … | REMOVE path, … | ADD path :value, … | DELETE path :value, … }
+    # update := { SET path = sum, … | REMOVE path, … }
 
-    def update(self) -> list[tuple[str, "_Path", _Operand | None]]:
-        changes: list[tuple[str, _Path, _Operand | None]] = []
-        while clause := self.take("SET", "REMOVE", "ADD", "DELETE"):
+    def update(self) -> list[tuple["_Path", _Operand | None]]:
+        """Each path with what it is set to; None if it is removed."""
+        changes: list[tuple[_Path, _Operand | None]] = []
+        while clause := self.take("SET", "REMOVE"):
             while True:
                 path, operand = self.path(), None
                 if clause.upper() == "SET":
                     self.must("=")
                     operand = self.sum()
-                elif clause.upper() != "REMOVE":
-                    operand = self.operand()
-                changes.append((clause.upper(), path, operand))
+                changes.append((path, operand))
                 if not self.take(","):
                     break
         return changes
@@ -699,32 +624,20 @@ def _update(expression: str) -> Callable[[Item, _Names, _Values], None]:
     parser = _Parser(expression)
     changes = parser.update()
     parser.end()
-    is_nested = any(len(path) > 1 for _, path, _ in changes)
+    is_nested = any(len(path) > 1 for path, _ in changes)
 
     def update(item: Item, names: _Names, values: _Values) -> None:
         if is_nested:
             # What the item was before is still held by others: by the table, until all of this has succeeded.
             item.update(deepcopy(item))
         # Every right side sees the item as it was before.
-        new = [(clause, path, operand(item, names, values) if operand else None) for clause, path, operand in changes]
-        was = {path: _at(item, path, names) for clause, path, _ in new if clause in ("ADD", "DELETE")}
-        for clause, path, value in new:
-            if clause == "REMOVE":
-                continue
-            if value is None:
-                raise _invalid("UpdateItem", f"{path} is set to something that is not there")
-            if clause != "SET":
-                value = _added(was[path], value) if clause == "ADD" else _without(was[path], value)
-            if value is not None:
-                _put(item, path, names, value)
-            else:
+        new = [(path, operand, operand(item, names, values) if operand else None) for path, operand in changes]
+        for path, operand, value in new:
+            if operand is None:
                 _take_out(item, path, names)
-        # From the back, so that no place in a list moves before its turn.
-        for path in sorted((path for clause, path, _ in new if clause == "REMOVE"), key=_last_place, reverse=True):
-            _take_out(item, path, names)
+            elif value is None:
+                raise _invalid("UpdateItem", f"{path} is set to something that is not there")
+            else:
+                _put(item, path, names, value)
 
     return update
-
-
-def _last_place(path: _Path) -> int:
-    return path[-1] if isinstance(path[-1], int) else -1

@@ -62,17 +62,12 @@ UPDATES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("SET attempt.#number = attempt.#number + :one", {"one": 1}, {"attempt": {"number": 3, "payment_method": "pm_1"}}),
     ("SET attempt.code = :code", {"code": "x"}, {"attempt": {"number": 2, "payment_method": "pm_1", "code": "x"}}),
     ("SET attempt = :new", {"new": {"number": 3}}, {"attempt": {"number": 3}}),
-    ("SET charges = list_append(charges, :more)", {"more": ["ch_3"]}, {"charges": ["ch_1", "ch_2", "ch_3"]}),
-    ("SET notes = list_append(if_not_exists(notes, :none), :more)", {"none": [], "more": ["x"]}, {"notes": ["x"]}),
     ("SET charges[0] = :new", {"new": "ch_9"}, {"charges": ["ch_9", "ch_2"]}),
     ("SET charges[7] = :new", {"new": "ch_9"}, {"charges": ["ch_1", "ch_2", "ch_9"]}),
     ("SET lease_expires_at = revision, revision = :zero", {"zero": 0}, {"lease_expires_at": 3, "revision": 0}),
     ("SET revision = :zero REMOVE lease_expires_at", {"zero": 0}, {"revision": 0, "lease_expires_at": None}),
-    ("REMOVE attempt.payment_method, charges[0]", {}, {"attempt": {"number": 2}, "charges": ["ch_2"]}),
+    ("REMOVE attempt.payment_method", {}, {"attempt": {"number": 2}}),
     ("REMOVE nothing", {}, {}),
-    ("ADD revision :one", {"one": 1}, {"revision": 4}),
-    ("ADD confirms :one SET revision = :zero", {"one": 1, "zero": 0}, {"confirms": 1, "revision": 0}),
-    ("ADD attempt.#number :one", {"one": 1}, {"attempt": {"number": 3, "payment_method": "pm_1"}}),
 ]
 
 
@@ -96,7 +91,6 @@ def _update(expression: str, given: dict[str, Any]) -> dict[str, Any]:
 
 INVALID: list[tuple[str, dict[str, Any]]] = [
     ("SET revision = generation + :one", {"one": 1}),
-    ("SET notes = list_append(notes, :more)", {"more": ["x"]}),
     ("SET missing.code = :code", {"code": "x"}),
     ("SET order_id = :other", {"other": "ord_2"}),
     ("SET revision = :one", {"one": 1, "unused": 1}),
@@ -118,14 +112,11 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool]] = [
     ("attribute_exists(revision) AND attribute_not_exists(generation)", {}, True),
     ("attribute_exists(attempt.payment_method)", {}, True),
     ("attribute_not_exists(attempt.code)", {}, True),
-    ("attribute_type(charges, :list)", {"list": "L"}, True),
     ("NOT revision = :three", {"three": 3}, False),
     ("NOT (revision = :three AND lease_expires_at <= :now)", {"three": 3, "now": 99}, True),
     ("revision = :one OR revision = :three AND lease_expires_at > :now", {"one": 1, "three": 3, "now": 99}, True),
     ("(revision = :three OR revision = :one) AND lease_expires_at > :now", {"one": 1, "three": 3, "now": 100}, False),
     ("revision IN (:one, :three)", {"one": 1, "three": 3}, True),
-    ("revision BETWEEN :one AND :three", {"one": 1, "three": 3}, True),
-    ("revision BETWEEN :one AND :two AND revision = :three", {"one": 1, "two": 2, "three": 3}, False),
     ("revision <> :one", {"one": 1}, True),
     ("generation <> :one", {"one": 1}, True),
     ("generation < :one", {"one": 1}, False),
@@ -134,10 +125,6 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool]] = [
     ("charges[1] = :second", {"second": "ch_2"}, True),
     ("contains(charges, :second)", {"second": "ch_2"}, True),
     ("contains(charges, :part)", {"part": "ch"}, False),
-    ("contains(attempt.payment_method, :part)", {"part": "m_"}, True),
-    ("begins_with(attempt.payment_method, :start)", {"start": "pm_"}, True),
-    ("size(charges) < :two", {"two": 2}, False),
-    ("size(charges) = :two", {"two": 2}, True),
 ]
 
 
@@ -235,7 +222,6 @@ RANGES: list[tuple[str, dict[str, Any], list[int]]] = [
     (" AND due_at <= :now", {"now": 15}, [5, 10, 15]),
     (" AND due_at < :now", {"now": 15}, [5, 10]),
     (" AND due_at >= :now", {"now": 15}, [15, 100, 100]),
-    (" AND due_at BETWEEN :low AND :high", {"low": 6, "high": 15}, [10, 15]),
     (" AND due_at = :now", {"now": 100}, [100, 100]),
 ]
 
@@ -272,7 +258,7 @@ def transact(dynamodb: Any, table: str, condition: str, **how: Any) -> None:
                 "Update": {
                     "TableName": table,
                     "Key": {"order_id": {"S": "ord_2"}},
-                    "UpdateExpression": "ADD revision :one",
+                    "UpdateExpression": "SET revision = :one",
                     "ExpressionAttributeValues": values(one=1),
                 }
             },
