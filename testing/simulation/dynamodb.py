@@ -271,8 +271,7 @@ class MemoryDynamoDB:
         if any(reasons):
             raise self._canceled([reason or {"Code": "None"} for reason in reasons])
         for name, given in actions:
-            if name != "ConditionCheck":
-                self._apply(f"{name}Item" if name in ("Put", "Update", "Delete") else name, given)
+            self._apply(f"{name}Item", given)
         if ClientRequestToken:
             self.transactions.add(ClientRequestToken)
         self._after("TransactWriteItems")
@@ -378,7 +377,7 @@ _Values = Mapping[str, Value]
 _Condition = Callable[[Item, _Names, _Values], bool]
 _Operand = Callable[[Item, _Names, _Values], Value | None]
 
-_TOKEN = re.compile(r"\s*(<=|>=|<>|[()=<>,+.\[\]-]|[:#][A-Za-z0-9_]+|[A-Za-z_][A-Za-z0-9_]*|[0-9]+)")
+_TOKEN = re.compile(r"\s*(<=|>=|<>|[()=<>,+.-]|[:#][A-Za-z0-9_]+|[A-Za-z_][A-Za-z0-9_]*)")
 
 
 def _number(value: Value) -> Decimal | int:
@@ -409,57 +408,36 @@ _COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
     ">=": lambda left, right: _less(right, left) or _same(left, right),
 }
 
-_Path = tuple[str | int, ...]
+
+_Path = tuple[str, ...]
 
 
 def _if_not_exists(path: _Operand, default: _Operand) -> _Operand:
     return lambda *given: present if (present := path(*given)) is not None else default(*given)
 
 
-def _inside(value: Value | None) -> Any:
-    """What a path leads into: the content of a map or a list."""
-    return next((value[kind] for kind in ("M", "L") if value is not None and kind in value), None)
-
-
-def _named(step: str | int, names: _Names) -> str | int:
-    return names[step] if isinstance(step, str) and step.startswith("#") else step
+def _named(step: str, names: _Names) -> str:
+    return names[step] if step.startswith("#") else step
 
 
 def _at(item: Item, path: _Path, names: _Names) -> Value | None:
-    content: Any = item
-    value: Value | None = None
-    for step in path:
-        place = _named(step, names)
-        if isinstance(place, int):
-            value = content[place] if isinstance(content, list) and place < len(content) else None
-        else:
-            value = content.get(place) if isinstance(content, dict) else None
-        content = _inside(value)
+    """What the path leads to, through maps."""
+    first, *steps = (_named(step, names) for step in path)
+    value = item.get(first)
+    for step in steps:
+        value = value.get("M", {}).get(step) if value is not None else None
     return value
 
 
-def _container(item: Item, path: _Path, names: _Names) -> Any:
-    """Where the last step of the path leads to; it must be there."""
-    if len(path) == 1:
-        return item
-    content = _inside(_at(item, path[:-1], names))
-    if content is None:
-        raise _invalid("UpdateItem", "The document path provided in the update expression is invalid for update")
-    return content
-
-
 def _put(item: Item, path: _Path, names: _Names, value: Value) -> None:
-    content, place = _container(item, path, names), _named(path[-1], names)
-    if isinstance(place, int) and place >= len(content):
-        content.append(value)
-    else:
-        content[place] = value
-
-
-def _take_out(item: Item, path: _Path, names: _Names) -> None:
-    if len(path) > 1 and _at(item, path, names) is None:
-        return
-    _container(item, path, names).pop(_named(path[-1], names), None)
+    """Everything on the way to the last step must be there."""
+    content = item
+    for step in path[:-1]:
+        inside = content.get(_named(step, names), {}).get("M")
+        if inside is None:
+            raise _invalid("UpdateItem", "The document path provided in the update expression is invalid for update")
+        content = inside
+    content[_named(path[-1], names)] = value
 
 
 class _Parser:
@@ -538,8 +516,8 @@ class _Parser:
         self.must(")")
         return options
 
-    # operand := :value | path | if_not_exists(path, operand)
-    # path := name { .name | [number] }
+    # sum := operand [ + | - operand ] ; operand := :value | path | if_not_exists(path, operand)
+    # path := name { .name }
 
     def operand(self) -> _Operand:
         token = self.tokens[0].lower()
@@ -553,20 +531,15 @@ class _Parser:
         if len(steps) > 1:
             return lambda item, names, _: _at(item, steps, names)
         [name] = steps
-        if isinstance(name, str) and name.startswith("#"):
+        if name.startswith("#"):
             return lambda item, names, _: item.get(names[name])
-        return lambda item, _, __: item.get(str(name))
+        return lambda item, _, __: item.get(name)
 
     def path(self) -> "_Path":
-        steps: list[str | int] = [self.take() or ""]
-        while True:
-            if self.take("."):
-                steps.append(self.take() or "")
-            elif self.take("["):
-                steps.append(int(self.take() or ""))
-                self.must("]")
-            else:
-                return tuple(steps)
+        steps = [self.take() or ""]
+        while self.take("."):
+            steps.append(self.take() or "")
+        return tuple(steps)
 
     def sum(self) -> _Operand:
         left = self.operand()
@@ -583,10 +556,10 @@ class _Parser:
 
         return add
 
-    # update := { SET path = sum, … | REMOVE path, … }
+    # update := { SET path = sum, … | REMOVE name, … }
 
     def update(self) -> list[tuple["_Path", _Operand | None]]:
-        """Each path with what it is set to; None if it is removed."""
+        """Each path with what it is set to; with None, if it is removed."""
         changes: list[tuple[_Path, _Operand | None]] = []
         while clause := self.take("SET", "REMOVE"):
             while True:
@@ -594,6 +567,8 @@ class _Parser:
                 if clause.upper() == "SET":
                     self.must("=")
                     operand = self.sum()
+                elif len(path) > 1:
+                    raise ValueError(f"REMOVE within a map is not known here: {path}")
                 changes.append((path, operand))
                 if not self.take(","):
                     break
@@ -631,10 +606,10 @@ def _update(expression: str) -> Callable[[Item, _Names, _Values], None]:
             # What the item was before is still held by others: by the table, until all of this has succeeded.
             item.update(deepcopy(item))
         # Every right side sees the item as it was before.
-        new = [(path, operand, operand(item, names, values) if operand else None) for path, operand in changes]
-        for path, operand, value in new:
-            if operand is None:
-                _take_out(item, path, names)
+        new = [(path, operand is not None, operand and operand(item, names, values)) for path, operand in changes]
+        for path, is_set, value in new:
+            if not is_set:
+                item.pop(_named(path[0], names), None)
             elif value is None:
                 raise _invalid("UpdateItem", f"{path} is set to something that is not there")
             else:
