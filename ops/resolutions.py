@@ -6,7 +6,6 @@
                                                  after PaymentIntents that a person canceled at Stripe until now
                      any unfinished row          Stripe has no such PaymentIntent as it names, and a person names it
     cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
-                     DECLINED ─► PENDING         the same: the order alone may need the review
                      or all that succeeded is of other money, and refunded in full: the order alone is ended
     refund-second    two succeeded: the one that the row does not name is refunded, once
     refund-made      NEEDS_REVIEW ─► SUCCEEDED   Stripe shows exactly one refund of this id, made, of the frozen money
@@ -136,7 +135,7 @@ def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None 
     """
     if seen.payment is None:
         return Refused(
-            "there is no row: reconcile writes it again from a PaymentIntent that succeeded; else resolve it as retry"
+            "there is no row: reconcile writes it again from a PaymentIntent that succeeded; else retry or cancel"
         )
     named = seen.payment.payment_intent_id
     is_left = seen.is_gone and chosen == named and resolution in (Resolution.RETRY, Resolution.CANCEL)
@@ -144,10 +143,7 @@ def decide_resolution(resolution: Resolution, seen: Seen, *, chosen: str | None 
         return Refused(f"{chosen} is not a PaymentIntent of this order, by its metadata")
     if resolution is Resolution.REFUND_SECOND:
         return _refund_second(seen, seen.payment, chosen)
-    states = {PaymentState.NEEDS_REVIEW, *(STUCK_IF_GONE if is_left else ())}
-    if resolution is Resolution.CANCEL:
-        states.add(PaymentState.DECLINED)
-    if seen.payment.state not in states:
+    if seen.payment.state not in (STUCK_IF_GONE if is_left else (PaymentState.NEEDS_REVIEW,)):
         return Refused(f"the payment is {seen.payment.state}: only what is NEEDS_REVIEW is resolved")
     if waiting := [each.payment_intent_id for each in seen.intents if each.status == "processing"]:
         return Refused(f"Stripe is processing {', '.join(waiting)}: wait until it has decided")

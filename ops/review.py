@@ -8,6 +8,7 @@
                      Stripe has no such PaymentIntent as the row names, and --payment-intent names it: without it
                      the row is final, and its order does not know: the row's outcome is emitted again
     cancel           nothing has succeeded: the protocol cancels at Stripe, the order becomes CANCELED
+                     the row is unpaid or lost: the order becomes CANCELING, as if its customer had canceled it
                      the payment is of other money, and ended or refunded in full: the order alone becomes CANCELED
     refund-second    two have succeeded: the one that the row does not name is refunded in full, once
     refund-made      with --refund RFD: Stripe shows it, with the frozen amount
@@ -34,10 +35,10 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import CLOSE, OUTCOMES, RETRY
+from onecharge.orders.transitions import CANCEL_IN_REVIEW, CLOSE, OUTCOMES, RETRY, Transition
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
-from onecharge.payments.charges.protocol import Payment, StripeIntent
+from onecharge.payments.charges.protocol import UNPAID_STATES, Payment, StripeIntent
 from onecharge.payments.disputes import status_of
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
@@ -186,10 +187,10 @@ def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any
     if order is not None and seen.payment is not None and order.money_differs_from(seen.payment):
         document |= {"reason": "the payment is of other money than the order"}
         possible = [each for each in possible if each != Resolution.RETRY]
-        if _is_ended_of_other_money(order, seen.payment):
-            possible.append(Resolution.CANCEL.value)
     elif order is not None and is_half_done(order, seen.payment):
         possible.append(Resolution.RETRY.value)
+    if order is not None and _cancellation_of(order, seen.payment):
+        possible.append(Resolution.CANCEL.value)
     nothing = "no PaymentIntent" if seen.payment else "the payment's row is lost"
     return document | {"stripe": [_shown(each) for each in seen.intents] or [nothing], "possible": possible}
 
@@ -218,8 +219,9 @@ def resolve(
     resolver, orders = reviews.resolver, reviews.orders
     row, order = resolver.store.read(order_id), orders.find(order_id)
     review = Review(resolution, reviews.by, reason, int(resolver.clock()), chosen)
-    if resolution is Resolution.CANCEL and order is not None and _is_ended_of_other_money(order, row):
-        return _close(orders, order, review, is_dry_run=is_dry_run)
+    of_order = resolution is Resolution.CANCEL and order is not None and not chosen and _cancellation_of(order, row)
+    if order is not None and of_order:
+        return _cancel(orders, order, of_order, review, is_dry_run=is_dry_run)
     if resolution is Resolution.RETRY and order is not None and row is not None and order.money_differs_from(row):
         # The row is of an order that was lost: its money is not what this one costs.
         paid, costs = (as_money(each.amount_minor, each.currency) for each in (row, order))
@@ -241,7 +243,7 @@ def resolve(
                 orders, orders.find(order_id), outcome.payment, outcome.revision, now=_time_of(resolver)
             )
         case Close():
-            return _close(orders, order, review, is_dry_run=False) if order else (False, "refused: there is no order")
+            return _cancel(orders, order, CLOSE, review) if order else (False, "refused: there is no order")
         case RefundSecond(intent):
             why = reviews.refund_once(outcome.payment, intent)
             if why is not None:
@@ -347,26 +349,35 @@ def publish_again(
     return True, "done: row and order are PENDING again; the order's message charges it, once"
 
 
-def _is_ended_of_other_money(order: StoredOrder, row: Payment | None) -> bool:
-    """Whether the order is in review because its payment, which can no longer be charged, is of other money.
+def _cancellation_of(order: StoredOrder, row: Payment | None) -> Transition | None:
+    """The order's move that cancels it, if the row itself needs no decision.
 
-    Stripe shows that end, too: a late message of the order finds it there, should the row be lost.
+    What may still be charged is canceled at Stripe first: a late message of the order finds that end there, should the
+    row be lost. A payment of other money can end the order only then.
     """
-    if row is None or row.state not in (PaymentState.SUCCEEDED, PaymentState.CANCELED):
-        return False
-    return order.money_differs_from(row) and order.status is OrderStatus.NEEDS_REVIEW
+    if row is None or row.state in UNPAID_STATES:
+        return CANCEL_IN_REVIEW
+    is_ended = row.state is not PaymentState.NEEDS_REVIEW and order.status is OrderStatus.NEEDS_REVIEW
+    return CLOSE if is_ended and order.money_differs_from(row) else None
 
 
-def _close(orders: OrderStore, order: StoredOrder, review: Review, *, is_dry_run: bool) -> tuple[bool, str]:
-    """Cancel the order alone; its payment stays as it is: of an order that was lost, or refunded."""
-    if is_dry_run:
+def _cancel(
+    orders: OrderStore, order: StoredOrder, move: Transition, review: Review, *, is_dry_run: bool = False
+) -> tuple[bool, str]:
+    """Let the order's message cancel the payment; or CLOSE, which leaves it: of a lost order, or refunded."""
+    if is_dry_run and move is CLOSE:
         return False, "would cancel the order, and leave the payment, which is of other money; --yes does it"
+    if is_dry_run:
+        return False, "would request the order's cancellation, which its message finishes at Stripe; --yes does it"
     at = datetime.fromtimestamp(review.at, UTC)
-    record = {"by": review.by, "reason": review.reason, "at": at.isoformat()}
+    values = {":record": {"by": review.by, "reason": review.reason, "at": at.isoformat()}, ":at": at.isoformat()}
+    changes = {"canceled_by": ":record", "cancel_requested_at": ":at"}
     try:
-        orders.move(order.order_id, CLOSE, at=at, changes={"closed": ":record"}, values={":record": record})
+        orders.move(order.order_id, move, at=at, changes=changes, values=values)
     except (OrderStatusConflict, NoSuchOrder) as conflict:
         return False, f"refused: the order was not moved: {type(conflict).__name__}: {conflict}"
+    if move is CANCEL_IN_REVIEW:
+        return True, "done: the order is CANCELING; Stripe decides whether it becomes CANCELED"
     return (
         True,
         "done: the order is CANCELED; the payment is as it was: refund it, unless somebody gets what it paid for",

@@ -7,7 +7,7 @@
                                               ├─► REQUIRES_ACTION ─► PAID, or PAYMENT_DECLINED in the end
                                               ├─► CANCELING ─► CANCELED, or PAID if the charge wins
                                               │   (also from REQUIRES_ACTION and PAYMENT_DECLINED)
-                                              └─► NEEDS_REVIEW ─► a person decides; RETRY: PENDING
+                                              └─► NEEDS_REVIEW ─► a person decides: PENDING, CANCELING, CANCELED
                                                   (also from REQUIRES_ACTION)
 
 Each outcome of the payment moves the order (update_order):
@@ -84,6 +84,9 @@ CANCEL = Transition(
     OrderStatus.CANCELING,
     frozenset({OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.PAYMENT_DECLINED}),
 )
+
+CANCEL_IN_REVIEW = Transition(OrderStatus.CANCELING, CANCEL.origins | {OrderStatus.NEEDS_REVIEW})
+"""A person cancels as the customer does, and also what needs review (ops/review.py)."""
 
 RETRY = Transition(
     OrderStatus.PENDING, frozenset({OrderStatus.NEEDS_REVIEW, OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION})

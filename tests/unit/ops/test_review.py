@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import stripe
 
+from onecharge.contract.events import CancelRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import finish_cancellation
 from ops import review
@@ -149,7 +150,7 @@ def test_an_order_whose_outcome_was_lost_can_leave_its_review(operated: Operated
     """The row was resolved. republish asks only for what waits, so a person has the outcome emitted again."""
     in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state=state)
     [listed] = operated.ops("review", "list")[1]["payments"]
-    assert listed["possible"] == (["cancel", "retry"] if state is PaymentState.DECLINED else ["retry"])
+    assert "retry" in listed["possible"]
     assert f"emit the outcome of the row again, which is {state}" in would(operated, "retry")
     assert "last_emitted_at" not in operated.row(ORDER_ID)
     assert resolve(operated, "retry")["done"]
@@ -162,8 +163,8 @@ def test_an_order_whose_row_is_lost_can_leave_its_review(operated: OperatedStack
     """Nothing has succeeded, so reconcile does not write the row again; the order's message does."""
     operated.place(order_id=ORDER_ID, status="NEEDS_REVIEW")
     [listed] = operated.ops("review", "list")[1]["payments"]
-    assert (listed["stripe"], listed["possible"]) == (["the payment's row is lost"], ["retry"])
-    assert "else resolve it as retry" in would(operated, "cancel")
+    assert (listed["stripe"], listed["possible"]) == (["the payment's row is lost"], ["retry", "cancel"])
+    assert "else retry or cancel" in would(operated, "paid")
     assert resolve(operated, "retry")["done"]
     assert order_status(operated) == "PENDING"
 
@@ -210,15 +211,29 @@ def test_an_order_whose_payment_is_of_other_money_can_be_canceled(operated: Oper
     assert not resolve(operated, "cancel")["done"]
 
 
-def test_a_declined_payment_of_other_money_is_canceled_before_its_order(operated: OperatedStack) -> None:
-    """Else its PaymentIntent stays open: a late message of the canceled order would charge, were the row lost, too."""
-    in_review(operated, payment_intent_id=operated.intent(ORDER_ID), state="DECLINED")
-    operated.set_order(ORDER_ID, amount_minor=99_999_900)
-    assert "with a request to cancel" in resolve(operated, "cancel")["what"]
-    assert (operated.row(ORDER_ID)["state"], order_status(operated)) == ("PENDING", "NEEDS_REVIEW")
-    operated.put("PaymentsTable", **(operated.row(ORDER_ID) | {"state": "CANCELED"}))  # As reconcile does it.
+@pytest.mark.parametrize("amount_minor", [2500, 99_999_900])
+@pytest.mark.parametrize("state", [None, "PENDING", "REQUIRES_ACTION", "DECLINED"])
+def test_an_order_that_may_still_be_charged_is_canceled_as_by_its_customer(
+    operated: OperatedStack, state: str | None, amount_minor: int
+) -> None:
+    """Also if its payment's row is lost, or of other money: Stripe shows the end, which stops every late message."""
+    intent = operated.intent(ORDER_ID)
+    in_review(operated, payment_intent_id=intent, state=state or "PENDING")
+    operated.set_order(ORDER_ID, amount_minor=amount_minor)
+    if state is None:
+        operated.delete("PaymentsTable", order_id=ORDER_ID)
+    [listed] = operated.ops("review", "list")[1]["payments"]
+    assert "cancel" in listed["possible"]
+    assert "would request" in would(operated, "cancel")
     assert resolve(operated, "cancel")["done"]
-    assert order_status(operated) == "CANCELED"
+    order = operated.order(ORDER_ID)
+    assert order.status == "CANCELING"
+    operated.send("PaymentsQueue", CancelRequestedEvent.of(order.current_attempt, correlation_id="c").model_dump_json())
+    operated.charge()
+    row = operated.row(ORDER_ID)
+    ended = operated.stack.stripe.v1.payment_intents.retrieve(row["payment_intent_id"])
+    assert (row["state"], ended.cancellation_reason) == ("CANCELED", "requested_by_customer")
+    assert (operated.charges(ORDER_ID), row["payment_intent_id"] == intent) == (0, state is not None)
 
 
 def test_an_order_whose_charges_are_refunded_in_full_can_be_canceled(operated: OperatedStack) -> None:
@@ -245,7 +260,7 @@ def test_a_payment_of_other_money_is_not_retried(operated: OperatedStack, state:
     row = operated.row(ORDER_ID)
     [listed] = operated.ops("review", "list")[1]["payments"]
     assert listed["reason"] == "the payment is of other money than the order"
-    assert listed["possible"] == ([] if state == "PENDING" else ["cancel"])
+    assert listed["possible"] == ["cancel"]
     for yes in (False, True):
         assert "25.00 EUR, the order 999,999.00 EUR" in resolve(operated, "retry", yes=yes)["what"]
     assert (order_status(operated), operated.row(ORDER_ID)) == ("NEEDS_REVIEW", row)
@@ -266,7 +281,7 @@ def test_a_cancellation_is_left_to_the_protocol(operated: OperatedStack) -> None
     assert (row["state"], order_status(operated)) == ("PENDING", "NEEDS_REVIEW")
     assert row["cancel_requested_at"] >= NOW
     # Another person, who does not know: the order would be PENDING, and then CANCELED all the same.
-    assert operated.ops("review", "list")[1]["payments"][0]["possible"] == []
+    assert operated.ops("review", "list")[1]["payments"][0]["possible"] == ["cancel"]
     assert "only what is NEEDS_REVIEW" in resolve(operated, "retry")["what"]
     assert order_status(operated) == "NEEDS_REVIEW"
 
