@@ -1,10 +1,9 @@
 """Does this deployment work? A signed-in order in Stripe's test mode is paid, refunded, and compared with Stripe.
 
-    ops --stack NAME check --token-command "./token.sh" --yes
-
-The token command prints an access token; without one it is `ops token`. Its last argument is the id of a customer;
+TOKEN_COMMAND prints an access token; without one it is `ops token`. Its last argument is the id of a customer;
 `--scope SCOPE` follows if the token is for staff with that scope. Where an issuer gives a client its own subject
-(client credentials), it may ignore the customer. Live mode is refused: no real money moves.
+(client credentials), it may ignore the customer. API_URL names a custom domain of the API. Live mode is refused: no
+real money moves.
 
 Afterwards the order is paid and refunded, at Stripe and in the tables, where it stays until it expires: a ledger is not
 cleaned up. Its customer is `check`.
@@ -40,13 +39,6 @@ _HTTP_SECONDS = 35
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """What the stack itself does not say."""
-    parser.add_argument(
-        "--token-command", metavar="CMD", help="prints an access token (default: TOKEN_COMMAND, else `ops token`)"
-    )
-    parser.add_argument(
-        "--api-url", metavar="URL", help="a custom domain of the API (default: API_URL, the output ApiUrl)"
-    )
     parser.add_argument("--seconds", type=int, default=120, help="how long each step may take (default: 120)")
 
 
@@ -54,12 +46,10 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     """Run the checks; without --yes only say what they would do. Raises Problem."""
     refuse_live_mode(stack)
     own = shlex.join([sys.executable, "-m", "ops", "--stack", stack.name, "token"])
-    command = arguments.token_command or os.environ.get("TOKEN_COMMAND") or own
-    url = (arguments.api_url or os.environ.get("API_URL") or stack.output("ApiUrl")).rstrip("/")
     if not arguments.yes:
-        line = f"would order, pay and refund the first thing on the price list of {url}, in test mode: add --yes"
+        line = f"would order, pay and refund the first thing on the price list of {stack.api_url}: add --yes"
         return Report({"would": line}, [line], ExitStatus.FOUND)
-    check = Check(stack, url, command, arguments.seconds)
+    check = Check(stack, stack.api_url, os.environ.get("TOKEN_COMMAND") or own, arguments.seconds)
     is_well = check.run()
     rows = [("✓" if result.is_well else "✗", result.what, result.detail) for result in check.results]
     styles = [None if result.is_well else "red" for result in check.results]

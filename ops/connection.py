@@ -106,6 +106,11 @@ class Stack:
         return {each["OutputKey"]: each["OutputValue"] for each in self._described.get("Outputs", [])}
 
     @property
+    def api_url(self) -> str:
+        """Where the API is: API_URL names a custom domain, which the stack does not know. Raises Problem."""
+        return (os.environ.get("API_URL") or self.output("ApiUrl")).rstrip("/")
+
+    @property
     def created_at(self) -> float:
         """When the stack was created, in seconds since 1970."""
         return float(self._described["CreationTime"].timestamp())

@@ -33,7 +33,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="of template.yaml")
     parser.add_argument("--release", default="", help="names the release (default: the commit's id)")
     parser.add_argument("--role-arn", default="", help="what CloudFormation acts as (default: you)")
-    parser.add_argument("--api-url", default=os.environ.get("API_URL"), help="a custom domain of the API")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -66,7 +65,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
             case Step.DEPLOY:
                 _deploy(account, seen, wanted, arguments.role_arn)
             case Step.ENDPOINT | Step.CHECK:
-                is_well = _at_the_stack(step, stack, arguments) and is_well
+                is_well = _at_the_stack(step, stack) and is_well
     return Report({"is_well": is_well}, _next(stack, is_well), ExitStatus.OK if is_well else ExitStatus.FOUND)
 
 
@@ -166,12 +165,9 @@ def _deploy(account: Account, seen: Seen, wanted: Wanted, role_arn: str) -> None
     )
 
 
-def _at_the_stack(step: Step, stack: Stack, arguments: Namespace) -> bool:
+def _at_the_stack(step: Step, stack: Stack) -> bool:
     """Whether it is well. What is wrong is said, and can be repeated: the stack is deployed."""
-    url = arguments.api_url.rstrip("/") if arguments.api_url else None
-    # What both commands read of their arguments.
-    given = Namespace(yes=True, action="create", url=url and f"{url}/stripe/events", patience=webhook.PATIENCE_SECONDS)
-    given = Namespace(**vars(given), token_command=None, api_url=url, seconds=120)
+    given = Namespace(yes=True, action="create", seconds=120)  # What both commands read of their arguments.
     try:
         report = (webhook if step is Step.ENDPOINT else check).run(stack, given)
     except Exception as error:

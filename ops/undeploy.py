@@ -18,7 +18,7 @@ from ops.webhook import Webhook
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--api-url", default=os.environ.get("API_URL"), help="a custom domain of the API")
+    """None but those of every command."""
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -33,7 +33,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     if not agreed(f"Delete of {stack.name} in {account.where()}:", what, arguments):
         return Report({"would": what}, ["nothing was changed"], ExitStatus.FOUND)
     if is_there:
-        left += _delete_endpoints(stack, arguments.api_url)
+        left += _delete_endpoints(stack, os.environ.get("API_URL"))
         say("• deleting the stack")
         account.delete_stack()
     for each in (retained := list(account.retained())):

@@ -19,6 +19,7 @@ A Stripe key with the permission "Webhook endpoints: Write" is needed (--stripe-
 import hashlib
 import hmac
 import json
+import os
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -42,24 +43,19 @@ _PAUSE_SECONDS = 3
 
 def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
-    create = actions.add_parser("create", help="make the endpoint, or compare and correct it")
+    actions.add_parser("create", help="make the endpoint, or compare and correct it")
     rotate = actions.add_parser("rotate", help="replace the signing secret")
     rotate.add_argument("--leaked", action="store_true", help="refuse the previous secret immediately")
-    for each in (create, rotate):
-        each.add_argument("--url", help="where Stripe reaches POST /stripe/events (default: the stack's own URL)")
-        each.add_argument("--patience", type=float, default=PATIENCE_SECONDS, metavar="SECONDS", help="default: 90")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
-    if arguments.url is None and stack.is_local:
-        raise Problem("the emulator's own name for its URL leads nowhere: --url API_URL/stripe/events names it")
-    webhook = Webhook(stack, arguments.url or stack.output("StripeEventsUrl"))
-    return (
-        _create(webhook, arguments)
-        if arguments.action == "create"
-        else _rotate(webhook, leaked=arguments.leaked, arguments=arguments)
-    )
+    if stack.is_local and "API_URL" not in os.environ:
+        raise Problem("the emulator's own name for its API leads nowhere: set API_URL")
+    webhook = Webhook(stack, f"{stack.api_url}/stripe/events")
+    if arguments.action == "create":
+        return _create(webhook, is_dry_run=not arguments.yes)
+    return _rotate(webhook, leaked=arguments.leaked, is_dry_run=not arguments.yes)
 
 
 @dataclass(frozen=True)
@@ -118,11 +114,11 @@ class Webhook:
 # ---------------------------------------------------------------- create
 
 
-def _create(webhook: Webhook, arguments: Namespace) -> Report:
+def _create(webhook: Webhook, *, is_dry_run: bool) -> Report:
     """Create it, or compare the one that is there."""
     present = webhook.present()
     if not present:
-        return _create_first(webhook, arguments)
+        return _create_first(webhook, is_dry_run=is_dry_run)
     endpoint = next((each for each in present if each.status == "enabled"), present[0])
     has_our_version = endpoint.api_version == STRIPE_VERSION
     # A stack is deployed with a placeholder first.
@@ -130,28 +126,28 @@ def _create(webhook: Webhook, arguments: Namespace) -> Report:
     if not (is_stored and has_our_version):
         # Stripe shows a secret only when it makes the endpoint, and never changes its API version (API reference).
         why = "has another API version" if is_stored else "has a secret that is not stored"
-        if not arguments.yes:
+        if is_dry_run:
             return webhook.report("replace", f"{endpoint.id} {why}: it would be replaced. --yes does it", is_done=False)
         if is_stored:
-            return _rotate(webhook, leaked=False, arguments=arguments)
+            return _rotate(webhook, leaked=False, is_dry_run=False)
         webhook.delete(present)
-        return _create_first(webhook, arguments)
+        return _create_first(webhook, is_dry_run=False)
     wrong = _differences(endpoint)
     if not wrong:
         return webhook.report("none", f"{endpoint.id} is as it should be", is_done=True)
     found = f"{endpoint.id}: {'; '.join(wrong)}"
-    if not arguments.yes:
+    if is_dry_run:
         return webhook.report("correct", f"{found}. --yes corrects it", is_done=False)
     webhook.update(endpoint, enabled_events=list(EVENT_TYPES), disabled=False)
     return webhook.report("corrected", f"{found}. Corrected", is_done=True)
 
 
-def _create_first(webhook: Webhook, arguments: Namespace) -> Report:
-    if not arguments.yes:
+def _create_first(webhook: Webhook, *, is_dry_run: bool) -> Report:
+    if is_dry_run:
         line = f"would create an endpoint for {webhook.url} and store its signing secret. --yes does it"
         return webhook.report("create", line, is_done=False)
     made = webhook.create()
-    if _takes(webhook.url, str(made.secret), arguments.patience):
+    if _takes(webhook.url, str(made.secret)):
         line = f"created {made.id} for {webhook.url}; its secret is stored, and the stack takes what it signs"
         return webhook.report("created", line, is_done=True)
     line = f"created {made.id} and stored its secret, but {webhook.url} refuses what it signs, or does not answer"
@@ -174,12 +170,12 @@ def _differences(endpoint: stripe.WebhookEndpoint) -> list[str]:
 # ---------------------------------------------------------------- rotate
 
 
-def _rotate(webhook: Webhook, *, leaked: bool, arguments: Namespace) -> Report:
+def _rotate(webhook: Webhook, *, leaked: bool, is_dry_run: bool) -> Report:
     previous = [each for each in webhook.present() if each.status == "enabled"]
     if not previous:
         raise Problem(f"Stripe has no enabled endpoint for {webhook.url}: `webhook create` makes one")
     names = ", ".join(each.id for each in previous)
-    if not arguments.yes:
+    if is_dry_run:
         line = (
             f"would create a second endpoint for {webhook.url}, store its secret, then disable {names}. --yes does it"
         )
@@ -188,7 +184,7 @@ def _rotate(webhook: Webhook, *, leaked: bool, arguments: Namespace) -> Report:
     if leaked:
         # Stored twice, the previous version in Secrets Manager is the new secret, too.
         webhook.store(str(made.secret))
-    if not _takes(webhook.url, str(made.secret), arguments.patience):
+    if not _takes(webhook.url, str(made.secret)):
         line = f"created {made.id} and stored its secret, but {webhook.url} refuses it: {names} stays; run it again"
         return webhook.report("created", line, is_done=False, disabled=[])
     for each in previous:
@@ -197,13 +193,13 @@ def _rotate(webhook: Webhook, *, leaked: bool, arguments: Namespace) -> Report:
     return webhook.report("rotated", line, is_done=True, disabled=[each.id for each in previous])
 
 
-def _takes(url: str, secret: str, patience_seconds: float) -> bool:
-    """Whether the stack answers a request that this secret has signed, as Stripe would send it, within this time.
+def _takes(url: str, secret: str) -> bool:
+    """Whether the stack soon answers a request that this secret has signed, as Stripe would send it.
 
     The event is of a type that no function handles: it changes nothing.
     """
     body = json.dumps({"id": "evt_ops_check", "object": "event", "type": "ops.check", "data": {"object": {}}})
-    deadline = time.monotonic() + patience_seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         timestamp = int(time.time())
         signed = hmac.new(secret.encode(), f"{timestamp}.{body}".encode(), hashlib.sha256).hexdigest()

@@ -14,6 +14,7 @@ from local.stripe_standin.admin import StandInAdmin
 from onecharge.payments.stripe_client import STRIPE_VERSION
 from onecharge.payments.stripe_events import EVENT_TYPES
 from onecharge.runtime.secrets import Secret
+from ops import webhook
 from ops.command_line import COMMANDS, parser
 from ops.connection import Stack
 from ops.errors import Problem
@@ -29,8 +30,12 @@ class Receiver(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
+    def api_url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/stripe/events"
+        return f"{self.api_url}/stripe/events"
 
     def takes(self, body: str, signature: str) -> bool:
         for secret in () if self.is_deaf else self.secrets():
@@ -74,12 +79,12 @@ class Shop:
 
     def describe_stacks(self, **_: Any) -> dict[str, Any]:
         parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in self.parameters.items()]
-        outputs = [{"OutputKey": "StripeEventsUrl", "OutputValue": self.receiver.url}]
+        outputs = [{"OutputKey": "ApiUrl", "OutputValue": self.receiver.api_url}]
         return {"Stacks": [{"Parameters": parameters, "Outputs": outputs}]}
 
     def run(self, *words: str) -> Any:
         """The document of a command; its exit status is 0 if nothing is left to do."""
-        arguments = parser().parse_args(["webhook", *words, "--patience", "0"])
+        arguments = parser().parse_args(["webhook", *words])
         report = COMMANDS["webhook"].run(self.stack, arguments)
         assert "whsec_" not in json.dumps(report.document) + str(report.parts)
         return {**report.document, "status": report.status}
@@ -104,7 +109,9 @@ class Shop:
 
 
 @pytest.fixture
-def shop(aws: None, stripe_base: str) -> Iterator[Shop]:
+def shop(aws: None, stripe_base: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.setattr(webhook, "PATIENCE_SECONDS", 0)
+    monkeypatch.delenv("API_URL", raising=False)
     shop = Shop(stripe_base)
     thread = Thread(target=shop.receiver.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
@@ -233,9 +240,10 @@ def test_a_rotation_needs_an_endpoint(shop: Shop) -> None:
     assert (shop.enabled, shop.secret) == before
 
 
-def test_of_a_local_stack_the_url_is_named(shop: Shop) -> None:
+def test_of_a_local_stack_the_url_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The address in its outputs is one of AWS's, and leads nowhere."""
     shop.stack.endpoint_url = "http://127.0.0.1:1"
-    with pytest.raises(Problem, match="--url"):
+    with pytest.raises(Problem, match="set API_URL"):
         shop.create()
-    assert shop.run("create", "--url", shop.receiver.url, "--yes")["status"] == 0
+    monkeypatch.setenv("API_URL", shop.receiver.api_url)
+    assert shop.create()["status"] == 0
