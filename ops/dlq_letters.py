@@ -3,32 +3,20 @@
 Reading a message hides it for a while, from other operators and from metrics of visible messages, and deletes nothing.
 When a reading ends, its messages are made visible again; if that fails, SQS does it when the visibility timeout ends.
 
-Sending back is send, then delete. SQS cannot do this for us: StartMessageMoveTask moves whole queues, never by reason,
-and it refuses messages that were *sent* to a DLQ, as a function and SNS do, unless a destination is named (Amazon SQS
-API reference).
+Sending back is send, then delete. A crash between leaves the message in the DLQ, and its copy in the queue: the next
+redrive makes a duplicate. Deleting first would lose the message. SQS cannot do this for us: StartMessageMoveTask moves
+whole queues, never by reason, and it refuses messages that were *sent* to a DLQ, as a function and SNS do, unless a
+destination is named (Amazon SQS API reference).
 
-**Why no redrive charges an order twice, whatever is lost.** A redriven message is one more delivery, and the charge
-protocol (docs/protocol.md) takes any number of deliveries, at any age, in any order. The worker that receives it:
-
-    the row is final               the claim is refused: done
-    a later attempt has the row    the claim is refused: done
-    the row is PENDING             it confirms the order's one PaymentIntent, which Stripe lets succeed once
-    the row is lost, < 22 hours    the create is a replay of the same PaymentIntent: Stripe still has its key
-    the row is lost, ≥ 22 hours    before anything is confirmed, every PaymentIntent of the order is looked up: one that
-                                   succeeded is written down, an open one is canceled, and what is inconclusive waits
-
-The message has the order's age (`placed_at`, the same for every attempt and redrive), so a message that was in the DLQ
-for two weeks looks up although nothing else remembers its age. Its body is sent as it is, never changed. The same holds
-for a refund: it is looked up at Stripe before each request. The advice (dlq_advice.py) does not carry this: another
-delivery may charge the order between the question and the redrive.
-
-**A crash between send and delete** leaves the message in the DLQ, and its copy in the queue: the next redrive makes a
-duplicate, which is one more delivery. Deleting first would lose the message.
+**No redrive charges an order twice, whatever is lost.** A redriven message is one more delivery, and the charge
+protocol (docs/protocol.md, rules 1 to 3) takes any number of deliveries, at any age, in any order. The message has the
+order's age (`placed_at`, the same for every attempt and redrive), so one that was in the DLQ for two weeks is looked up
+although nothing else remembers its age. Its body is sent as it is, never changed. The same holds for a refund: it is
+looked up at Stripe before each request.
 
 On a FIFO queue the message keeps its group. Its deduplication id is new, and derives from the id in the DLQ. With the
 previous one, SQS would drop a message that was sent back, became a dead letter again and is sent back once more within
-five minutes: deleted here, and lost. So a repeated redrive of one dead letter is one message within five minutes, and
-another dead letter is another message. Redriven messages follow newer ones of their group: an earlier attempt is
+five minutes: deleted here, and lost. Redriven messages follow newer ones of their group: an earlier attempt is
 superseded.
 """
 
