@@ -30,12 +30,11 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
-from onecharge.orders.transitions import OUTCOMES, waits
+from onecharge.orders.transitions import waits
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
 from ops.connection import Stack
 from ops.dlq_letters import DeadLetter, destination_of
-from publish_events.mapping import PAYMENT_EVENT_TYPES
 
 
 class Action(StrEnum):
@@ -156,19 +155,11 @@ def advise_order_placed(event: OrderPlacedEvent, order: StoredOrder | None, paym
     if order.status in (OrderStatus.PAID, OrderStatus.CANCELED):
         return discard(f"the order is {order.status}: nothing to do")
     newest = max(order.attempt, payment.attempt if payment else 0)
-    if data.attempt == order.attempt and payment is not None and _is_ahead(payment, order):
-        return redrive(f"the order is older than its payment, which emits the outcome of attempt {newest} again")
     if data.attempt < newest:
         return discard(f"superseded by attempt {newest}")
     if data.attempt > order.attempt:
         return keep(f"the order knows {order.attempt} attempts only: was its table restored?")
     return _advise_current_attempt(order, payment)
-
-
-def _is_ahead(payment: Payment, order: StoredOrder) -> bool:
-    """Whether the row has the outcome of an attempt that the order has forgotten."""
-    event_type = PAYMENT_EVENT_TYPES.get(payment.state)
-    return payment.attempt > order.attempt and bool(event_type and OUTCOMES[event_type].applies(order, payment.attempt))
 
 
 def _advise_current_attempt(order: StoredOrder, payment: Payment | None) -> Advice:

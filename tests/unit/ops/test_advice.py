@@ -61,7 +61,6 @@ def test_a_message_to_charge_an_order() -> None:
     charge = advise_order_placed
     review, declined = payment(state=S.NEEDS_REVIEW), payment(state=S.DECLINED)
     canceled, authenticates = payment(state=S.CANCELED), payment(state=S.REQUIRES_ACTION)
-    later = payment(attempt=2, state=S.DECLINED)
     being_canceled = replace(PENDING, cancel_requested_at=T0)
     advices = {
         "waits, its row is lost": (charge(placed(), stored(), None), REDRIVE),
@@ -79,7 +78,6 @@ def test_a_message_to_charge_an_order() -> None:
         "at the customer's": (charge(placed(), stored(Status.REQUIRES_ACTION), authenticates), KEEP),
         "superseded, says the order": (charge(placed(), stored(attempt=2), None), DISCARD),
         "superseded, says the row": (charge(placed(), stored(), payment(attempt=2)), DISCARD),
-        "the row has the outcome of a later attempt": (charge(placed(), stored(), later), REDRIVE),
         "of an attempt that the order does not know": (charge(placed(attempt=2), stored(), None), KEEP),
         "of an earlier attempt, another card": (charge(OTHER_CARD, stored(attempt=2), None), DISCARD),
         "forged: amount": (charge(placed(amount_minor=999_00), stored(), None), KEEP),

@@ -197,18 +197,6 @@ def test_a_message_whose_row_is_lost_is_not_charged_again(operated: OperatedStac
     assert len(operated.standin.ledger().charges) == 3
 
 
-def test_the_protocol_itself_charges_an_old_message_once(operated: OperatedStack) -> None:
-    """Without any advice: five copies of a message of 13 days ago, the row lost after each; one charge."""
-    with operated.hours_ago(24 * 13):
-        order = operated.pay()
-    for _ in range(5):
-        operated.delete("PaymentsTable", order_id=order.order_id)
-        operated.send("PaymentsQueue", operated.message(order))
-        operated.charge()
-    assert operated.payment(order.order_id).state is PaymentState.SUCCEEDED
-    assert operated.charges(order.order_id) == 1
-
-
 def test_a_redriven_refund_is_made_once(operated: OperatedStack) -> None:
     """It was made 25 hours ago, its row is lost, Stripe has forgotten its key: the lookup finds it."""
     store = RefundStore(operated.dynamodb, operated.stack.resource("RefundsTable"))
