@@ -11,12 +11,11 @@ from orders_api.place_order import OrderRequest, store_order
 from testing.builders import T0
 from testing.charge_harness import ChargeHarness
 from testing.due_orders import TODAY, Calendar
-from testing.harness import Log, Sample
+from testing.harness import Log
 from testing.prices import price_of
 from testing.reconcile_harness import reconciled
 from testing.scripted_stripe import NO_ANSWER, NO_FUNDS
 from testing.simulation.dynamodb import MemoryDynamoDB
-from testing.webhook_harness import WebhookHarness
 
 HOUR, DAY = 3600, 24 * 3600
 
@@ -92,14 +91,6 @@ def test_without_the_parameter_it_would_be_charged_again() -> None:
     assert len(service.stripe.charged) == 1
 
 
-def test_with_the_parameter_a_new_order_is_charged() -> None:
-    """No valid order is lost: the lookup finds nothing, and the order is charged once."""
-    service = ChargeHarness()
-    service.look_up_placed_before = service.now + DAY
-    service.deliver()
-    assert (len(service.stripe.charged), service.row["state"]) == (1, "SUCCEEDED")
-
-
 def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: Log) -> None:
     """At most once: all tables are restored to before the run, and the next run orders the document by itself."""
     service = ChargeHarness()
@@ -139,14 +130,6 @@ def declined_once() -> ChargeHarness:
     return service
 
 
-def test_a_page_of_the_previous_attempt_declines_no_other_card() -> None:
-    """No valid order is lost: an open page tries a card that is declined, before the next attempt's worker starts."""
-    service = declined_once()
-    service.stripe.decline("pi_0", "stolen_card", charge="ch_page")
-    service.deliver(attempt=2)
-    assert (service.row["state"], service.row.get("decline_code")) == ("SUCCEEDED", None)
-
-
 def test_a_lost_row_declines_no_other_card() -> None:
     """No valid order is lost: the row that knew of the first attempt's decline is lost before the second attempt."""
     service = declined_once()
@@ -166,21 +149,6 @@ def test_an_older_row_declines_no_other_card() -> None:
 
 
 # ---------------------------------------------------------------- nothing is stuck unseen
-
-
-def test_a_dispute_is_not_dropped_while_the_key_is_another_accounts(log: Log, sample: Sample) -> None:
-    """Nothing is stuck unseen: for some minutes the API key belongs to an account that has no such PaymentIntent."""
-    endpoint = WebhookHarness(log, sample)
-    endpoint.paid()
-    intents, endpoint.stripe.intents = endpoint.stripe.intents, []
-    dispute = endpoint.stripe.disputed("pi_0", "needs_response")
-    endpoint.send(dispute)
-    assert "Alarm" in endpoint.counted
-    endpoint.stripe.intents = intents
-    endpoint.send(dispute)
-    assert endpoint.dynamodb.get_item(
-        TableName="payments", Key={"order_id": {"S": endpoint.row.request.order_id}}, ConsistentRead=True
-    )["Item"].get("dispute_status") == {"S": "needs_response"}
 
 
 def test_a_run_whose_clock_was_ahead_skips_no_event(aws: None, log: Log) -> None:

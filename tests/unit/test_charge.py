@@ -243,26 +243,7 @@ def test_a_delivery_that_stripe_keeps_canceling_ends(service: ChargeHarness) -> 
     assert len(service.stripe.sent("create")) == STEPS_MAX + 1
 
 
-@pytest.mark.parametrize("reason", ["fraudulent", None])
-def test_what_a_person_canceled_is_not_charged_by_the_next_delivery(service: ChargeHarness, reason: str | None) -> None:
-    """In an outage a person cancels it in the Dashboard: the order needs review, with an alarm."""
-    service.stripe.next("confirm", NO_ANSWER)
-    service.deliver()
-    service.stripe.show("pi_0", "canceled", cancellation_reason=reason)
-    assert service.deliver() == Done()
-    assert service.outcome == ("NEEDS_REVIEW", "pi_0")
-    assert "Alarm" in service.counted
-    assert service.stripe.charged == []
-
-
 # ---------------------------------------------------------------- 22 hours old: look up before the id is stored
-
-
-def test_an_order_is_looked_up_from_22_hours_on(service: ChargeHarness) -> None:
-    """A younger one's keys are remembered."""
-    service.now = OLD - 1
-    service.deliver()
-    assert service.stripe.operations == ["create", "confirm"]
 
 
 def test_an_old_order_is_looked_up_before_its_id_is_stored(service: ChargeHarness) -> None:
@@ -444,13 +425,6 @@ def test_an_unexpected_state_decides(service: ChargeHarness, status: str, charge
     assert service.stripe.charged == [charged]
 
 
-def test_an_unexpected_state_without_a_payment_intent_is_retrieved(service: ChargeHarness) -> None:
-    """Stripe's error may leave it out."""
-    service.stripe.next("confirm", answer_after(400, **UNEXPECTED_STATE))
-    assert service.deliver() == Done()
-    assert service.outcome == ("SUCCEEDED", "pi_0")
-
-
 @pytest.mark.parametrize("replay", [False, True])
 def test_an_unexpected_state_of_an_open_payment_intent_abandons_it(service: ChargeHarness, replay: bool) -> None:
     """The key has had its answer, and would replay it forever."""
@@ -482,17 +456,6 @@ def test_a_stored_failure_of_a_confirm_abandons_the_payment_intent(service: Char
         *("retrieve", "confirm", "retrieve", "cancel", "create", "confirm"),
     ]
     assert service.stripe.sent("confirm") == [CONFIRM_0, CONFIRM_0, CONFIRM_1]
-    assert service.stripe.charged == ["pi_1"]
-
-
-@pytest.mark.parametrize(
-    ("status", "details"), [(402, {"type": "api_error"}), (424, {}), (429, {"code": "lock_timeout"}), (503, {})]
-)
-def test_any_stored_failure_is_sent_once(service: ChargeHarness, status: int, details: dict[str, str]) -> None:
-    """The confirm shows that it is a replay, and the next generation follows in the same delivery."""
-    service.stripe.next("confirm", answer(status, replay=True, **details))
-    assert service.deliver() == Done()
-    assert service.stripe.sent("confirm") == [CONFIRM_0, CONFIRM_1]
     assert service.stripe.charged == ["pi_1"]
 
 
@@ -709,15 +672,6 @@ def test_a_decline_under_a_key_of_another_card_is_not_the_attempts(service: Char
 # ---------------------------------------------------------------- attempts
 
 
-def test_attempt_2_with_the_same_card_is_confirmed(service: ChargeHarness) -> None:
-    """The PaymentIntent shows the first attempt's decline, which is not the second's."""
-    service.stripe.next("confirm", declined(service, "insufficient_funds"))
-    service.deliver()
-    assert service.deliver(attempt=2) == Done()
-    assert service.stripe.sent("confirm") == [CONFIRM_0, f"order:{ORDER_ID}:2:pi_0"]
-    assert service.outcome == ("SUCCEEDED", "pi_0")
-
-
 def test_attempt_2_with_a_decline_whose_answer_is_lost(service: ChargeHarness) -> None:
     """The new charge is its own: it is declined, with its own code."""
     service.deliver(payment_method=NO_FUNDS)
@@ -911,13 +865,3 @@ def worked(service: ChargeHarness, *, deadline: float) -> Payment | Unfinished:
     )
     assert isinstance(claim, Claimed)
     return work(lambda row: charge(row, tools), claim.row, tools.store, tools.instruments)
-
-
-def test_a_slow_stripe_only_slows(service: ChargeHarness) -> None:
-    """With four seconds for each request, a delivery has time to retrieve and to confirm."""
-    slow = afterwards(lambda: service.passes(4))
-    service.stripe.next("create", slow)
-    service.stripe.next("confirm", NO_ANSWER, slow)
-    service.stripe.next("retrieve", slow)
-    assert [service.deliver(), service.deliver()] == [BackOff(), Done()]
-    assert service.outcome == ("SUCCEEDED", "pi_0")

@@ -3,7 +3,6 @@
 The paths through Stripe are in test_charge.py; the real client against a stand-in is in tests/contract.
 """
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,7 +24,7 @@ from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.metrics import Metric
 from testing.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, T0, order, stripe_intent
 from testing.charge_harness import ChargeHarness
-from testing.harness import Log, Sample
+from testing.harness import Log
 from testing.scripted_stripe import (
     ASKS_FOR_ACTION,
     LOST,
@@ -69,15 +68,6 @@ def test_a_fresh_order_costs_two_requests_to_stripe_and_three_writes_and_a_dupli
     assert written == ["UpdateItem"] * 3
     assert charge_order(event, tools) == Done()
     assert (len(http.calls), written) == (2, ["UpdateItem"] * 4)
-
-
-def test_a_duplicate_of_a_finalized_payment_is_done(service: ChargeHarness) -> None:
-    """It costs no request to Stripe, and writes nothing."""
-    service.deliver()
-    before = service.row
-    assert [service.deliver() for _ in range(5)] == [Done()] * 5
-    assert len(service.stripe.requests) == 2
-    assert service.row == before
 
 
 def test_money_is_counted_once_however_often_a_message_is_delivered(service: ChargeHarness) -> None:
@@ -144,17 +134,6 @@ def test_a_changed_duplicate_changes_nothing(service: ChargeHarness, changed: di
     assert (intent.amount, intent.currency, intent.payment_method) == (1099, "eur", VISA)
 
 
-def test_an_attempt_that_was_superseded_is_done(service: ChargeHarness) -> None:
-    """A later attempt has taken the row over: the first one's message, redriven, charges nothing."""
-    service.deliver(payment_method=LOST_CARD)
-    service.stripe.next("confirm", NO_ANSWER)
-    assert service.deliver(attempt=2) == BackOff()
-    before = len(service.stripe.requests)
-    assert service.deliver() == Done()
-    assert len(service.stripe.requests) == before
-    assert service.row["attempt"] == 2
-
-
 def test_a_late_message_of_an_earlier_attempt_reemits_the_outcome(service: ChargeHarness) -> None:
     """The order is a restored one, and asks for an attempt that the row has left behind: it learns where the row is."""
     service.deliver(payment_method=LOST_CARD)
@@ -197,35 +176,6 @@ def test_an_order_that_is_placed_again_goes_on_with_an_unfinished_attempt(servic
     assert len(service.stripe.charged) == 1
 
 
-def test_a_row_that_was_lost_comes_back_with_a_higher_revision(service: ChargeHarness) -> None:
-    """The order has seen the lost row's: what the new one says is newer."""
-    service.deliver(payment_method=LOST_CARD)
-    seen = service.row["revision"]
-    service.lose_row()
-    service.passes(60)
-    service.deliver(attempt=2)
-    assert (service.row["state"], service.row["revision"] > seen) == ("SUCCEEDED", True)
-
-
-def test_a_later_attempt_waits_for_one_that_is_being_charged(service: ChargeHarness) -> None:
-    """It takes over the row of a worker that has died."""
-    service.stripe.next("confirm", killed)
-    with pytest.raises(KeyboardInterrupt):
-        service.deliver()
-    assert service.deliver(attempt=2) == RetryAfter(LEASE_SECONDS)
-    service.passes(LEASE_SECONDS)
-    assert service.deliver(attempt=2) == Done()
-    assert service.row["attempt"] == 2
-
-
-def test_a_paid_order_is_never_attempted_again(service: ChargeHarness) -> None:
-    """Nothing is charged."""
-    service.deliver()
-    assert service.deliver(attempt=2, payment_method=MASTERCARD) == Done()
-    assert service.stripe.charged == ["pi_0"]
-    assert len(service.stripe.requests) == 2
-
-
 @pytest.mark.parametrize("event", [OrderPlacedEvent, CancelRequestedEvent])
 def test_a_time_in_the_future_is_poison(service: ChargeHarness, event: Any) -> None:
     """It would switch the lookup off until then. Clocks may differ by up to an hour."""
@@ -235,14 +185,6 @@ def test_a_time_in_the_future_is_poison(service: ChargeHarness, event: Any) -> N
     assert service.stripe.requests == []
     placed_at = datetime.fromtimestamp(service.now + FUTURE_MAX_SECONDS, UTC)
     assert service.deliver(event.of(order(placed_at=placed_at), correlation_id="c")) == Done()
-
-
-def test_the_payments_queue_carries_both_events(sample: Sample) -> None:
-    """Their type distinguishes them; a field that a newer producer adds is ignored."""
-    body = json.loads(sample("charge_order/order_placed")["Records"][0]["body"])
-    placed = ORDER_EVENT.validate_python(body | {"data": body["data"] | {"newer": 1}})
-    assert isinstance(placed, OrderPlacedEvent)
-    assert ORDER_EVENT.validate_json(CANCEL_REQUESTED.model_dump_json()) == CANCEL_REQUESTED
 
 
 def test_every_step_of_a_delivery_is_one_log_line(log: Log) -> None:

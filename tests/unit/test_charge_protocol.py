@@ -12,7 +12,6 @@ from onecharge.payments.charges.protocol import (
     Cancel,
     CancelFound,
     CancelReason,
-    ChargeAction,
     Confirm,
     ConfirmResult,
     Create,
@@ -326,12 +325,6 @@ def test_the_documented_table_of_responses_is_the_codes() -> None:
     assert documented == [
         [kind.value, rule.action.name, "alarm" if rule.alarm else ""] for kind, rule in CHARGE_RULES.items()
     ]
-
-
-def test_only_a_refused_card_or_amount_is_declined_without_a_payment_intent() -> None:
-    """After every other response the PaymentIntent decides, or another try."""
-    declines = {kind for kind, rule in CHARGE_RULES.items() if rule.action is ChargeAction.DECLINE}
-    assert declines == {ResponseKind.PAYMENT_METHOD_REFUSED, ResponseKind.AMOUNT_REFUSED}
 
 
 # ---------------------------------------------------------------- webhook and reconciler

@@ -551,8 +551,14 @@ def test_somebody_elses_dispute_is_acknowledged(endpoint: WebhookHarness) -> Non
 
 def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: WebhookHarness) -> None:
     """The key may be another account's for a while: an alarm, and nothing is dropped."""
-    assert endpoint.send(dispute("pi_of_another_account")) == 503
+    endpoint.paid()
+    event = endpoint.stripe.disputed("pi_0", "needs_response")
+    intents, endpoint.stripe.intents = endpoint.stripe.intents, []
+    assert endpoint.send(event) == 503
     assert {"EventUnknownToStripe", "Alarm"} <= set(endpoint.counted)
+    endpoint.stripe.intents = intents
+    assert endpoint.send(event) == 200
+    assert endpoint.payments.item()["dispute_status"] == {"S": "needs_response"}
 
 
 # ---------------------------------------------------------------- whom an event is taken from
