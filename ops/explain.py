@@ -27,7 +27,7 @@ _STYLES = {Severity.BROKEN: "red", Severity.WAITS: "yellow", Severity.FINE: "gre
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("order", metavar="ORDER", help="an order id, a PaymentIntent's id, or a correlation id")
+    parser.add_argument("order", metavar="ORDER", help="an order id, or a PaymentIntent's id")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:

@@ -34,8 +34,6 @@ from ops.failed_records import Bucket, FailedRecord
 from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 
-SCAN_PAGES_MAX = 200
-"""Pages of 1 MB that are searched for a correlation id, which no index has."""
 MESSAGES_MAX = 1_000
 """Messages that are read of each DLQ; with more in it, the facts are incomplete, and say so."""
 FAILED_RECORDS_MAX = 1_000
@@ -143,35 +141,18 @@ class Facts(Surroundings):
 
 
 def order_id_of_reference(stack: Stack, given: str) -> str:
-    """The order that an order id, a PaymentIntent's id or a correlation id means. Raises Problem."""
+    """The order that an order id or a PaymentIntent's id means. Raises Problem."""
     if re.match(ORDER_ID_PATTERN, given):
         return given
-    if re.fullmatch(r"pi_\w+", given):
-        try:
-            found = order_id_of(stack.stripe.v1.payment_intents.retrieve(given))
-        except stripe.InvalidRequestError as error:
-            raise Problem(f"Stripe has no PaymentIntent {given}: {classify(error).kind}", ExitStatus.FOUND) from None
-        if found is None:
-            raise Problem(f"{given} is not of this application: its metadata names no order", ExitStatus.FOUND)
-        return found
-    return _order_of_correlation_id(stack, given)
-
-
-def _order_of_correlation_id(stack: Stack, correlation_id: str) -> str:
-    pages = stack.dynamodb.get_paginator("scan").paginate(
-        TableName=stack.resource("OrdersTable"),
-        FilterExpression="correlation_id = :id",
-        ExpressionAttributeValues=to_item({":id": correlation_id}),
-        ProjectionExpression="order_id",
-    )
-    for number, page in enumerate(pages, 1):
-        if page["Items"]:
-            return str(page["Items"][0]["order_id"]["S"])
-        if number >= SCAN_PAGES_MAX:
-            raise Problem(f"no order with correlation id {correlation_id} in the first {number} MB: use its order id")
-    raise Problem(
-        f"{correlation_id}: no order id (ord_…), PaymentIntent (pi_…), or correlation id of an order", ExitStatus.FOUND
-    )
+    if not re.fullmatch(r"pi_\w+", given):
+        raise Problem(f"{given}: neither an order id (ord_…) nor a PaymentIntent's (pi_…)")
+    try:
+        found = order_id_of(stack.stripe.v1.payment_intents.retrieve(given))
+    except stripe.InvalidRequestError as error:
+        raise Problem(f"Stripe has no PaymentIntent {given}: {classify(error).kind}", ExitStatus.FOUND) from None
+    if found is None:
+        raise Problem(f"{given} is not of this application: its metadata names no order", ExitStatus.FOUND)
+    return found
 
 
 # ---------------------------------------------------------------- of every order

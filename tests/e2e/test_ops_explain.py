@@ -41,12 +41,11 @@ def intent_of(shop: Shop, order_id: str) -> str:
 
 
 def test_a_paid_order_by_any_of_its_names(shop: Shop, operator: Operator) -> None:
-    """By its id, its PaymentIntent's, its correlation id; with everything that happened, and exit status 0."""
-    placed = shop.order()
-    order_id, correlation_id = placed.json()["order_id"], placed.headers["X-Correlation-Id"]
+    """By its id, and its PaymentIntent's; with everything that happened, and exit status 0."""
+    order_id = shop.order().json()["order_id"]
     assert shop.decided_status(order_id) == "PAID"
     intent = intent_of(shop, order_id)
-    for reference in (order_id, intent, correlation_id):
+    for reference in (order_id, intent):
         answer = operator.explain(reference)
         assert (answer.status, answer.stderr) == (0, "")
         assert answer.document["order_id"] == order_id
@@ -63,7 +62,6 @@ def test_a_paid_order_by_any_of_its_names(shop: Shop, operator: Operator) -> Non
     printed = operator.text("explain", order_id)
     assert "attempt 1 became SUCCEEDED" in printed
     assert "_secret_" not in printed
-    assert operator.explain("no-such-correlation-id").status == 1
 
 
 def test_a_declined_order_and_one_that_waits_for_its_customer(shop: Shop, operator: Operator) -> None:

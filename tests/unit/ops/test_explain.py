@@ -27,9 +27,9 @@ def put_paid(operated: OperatedStack) -> str:
 
 
 def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
-    """Its id, its PaymentIntent's, its correlation id; states, timeline and findings of all."""
+    """Its id, and its PaymentIntent's; states, timeline and findings of all."""
     own = put_paid(operated)
-    for reference in (ORDER_ID, own, "corr-1"):
+    for reference in (ORDER_ID, own):
         status, document, text = operated.ops("explain", reference)
         assert (status, document["order_id"]) == (0, ORDER_ID)
         assert [each["cause"] for each in document["findings"]] == ["ENDED"]
@@ -39,11 +39,15 @@ def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
 
 
 def test_another_reference_says_so(operated: OperatedStack) -> None:
-    """An unknown order, PaymentIntent and correlation id; a PaymentIntent of another application."""
+    """An unknown order or PaymentIntent, something else, and a PaymentIntent of another application."""
     status, document, _ = operated.ops("explain", ORDER_ID)
     assert (status, [each["cause"] for each in document["findings"]]) == (1, ["NO_SUCH_ORDER"])
     foreign = operated.intent(ORDER_ID, metadata={"order_id": "of-another-application"})
-    for reference, why in (("pi_none", "Stripe has no"), (foreign, "metadata names no order"), ("c", "correlation id")):
+    for reference, why in (
+        ("pi_none", "Stripe has no"),
+        (foreign, "metadata names no order"),
+        ("c", "neither an order id"),
+    ):
         with pytest.raises(Problem, match=why):
             operated.ops("explain", reference)
 
