@@ -125,11 +125,14 @@ def test_a_failed_refund_without_a_row_gets_one(service: RefundHarness) -> None:
 
 @pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1"])
 def test_a_refund_by_hand_is_ignored(service: RefundHarness, refund_id: str | None) -> None:
-    """It has no refund id, or another system's. The charge's event counts it."""
+    """It has no refund id, or another system's. The charge's event counts it; if it fails, a person has to know."""
     service.made_by_hand(1)
+    service.counted.clear()
+    assert service.happens("succeeded", refund_id=refund_id) is None
+    assert "Alarm" not in service.counted
     bank_returns(service)
     assert service.happens(refund_id=refund_id) is None
-    assert service.rows == []
+    assert (service.rows, "Alarm" in service.counted) == ([], True)
 
 
 def test_an_event_that_stripe_does_not_confirm_is_deferred(service: RefundHarness) -> None:

@@ -196,6 +196,10 @@ def _correct_refund(event: RefundEvent, tools: ReconcileTools) -> None:
     order_id, refund_id = event.order_id, event.refund_id or ""
     if order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
         tools.charge.instruments.count("RefundEventIgnored")
+        if event.has_failed and (order_id := _order_of(event, tools)):
+            # The runbook lets a person refund what a canceled order has paid: its customer has no money back.
+            about = {"stripe_refund_id": event.stripe_refund_id, **_log_fields(event, order_id)}
+            tools.charge.instruments.log("a refund made by hand failed", alarm=Cause.REFUND_FAILED, **about)
         return
     for _ in range(TRIES):
         refund = tools.refund.store.read(order_id, refund_id)
