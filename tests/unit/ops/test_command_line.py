@@ -141,15 +141,11 @@ NOT_AUTHORIZED = (
     "arn:aws:dynamodb:eu-west-1:1:table/t because no identity-based policy allows it"
 )
 LINES = {
-    "no AWS credentials": NoCredentialsError(),
-    "no AWS region": NoRegionError(),
-    "AWS refuses the credentials": denied("ExpiredTokenException", "expired"),
-    "not allowed: dynamodb:GetItem on arn:aws:dynamodb:eu-west-1:1:table/t;": denied(
-        "AccessDeniedException", NOT_AUTHORIZED
-    ),
-    "Stack with id shop does not exist in this": denied("ValidationError", "Stack with id shop does not exist"),
-    "not allowed: GetItem;": denied("AccessDenied", "no"),
-    "GetItem failed: ThrottlingException: slow down": denied("ThrottlingException", "slow\ndown"),
+    "Unable to locate credentials (AWS_PROFILE": NoCredentialsError(),
+    "You must specify a region. (AWS_PROFILE, AWS_REGION": NoRegionError(),
+    "not authorized to perform: dynamodb:GetItem on resource": denied("AccessDeniedException", NOT_AUTHORIZED),
+    "Stack with id shop does not exist in this account": denied("ValidationError", "Stack with id shop does not exist"),
+    "(ThrottlingException) when calling the GetItem operation: slow down": denied("ThrottlingException", "slow\ndown"),
     "Stripe does not answer": stripe.APIConnectionError("sk_test_x"),
     "Stripe refuses the API key (401)": stripe.AuthenticationError("Invalid API Key: sk_test_x", http_status=401),
     "lacks a permission (403)": stripe.PermissionError("rk_test_*** has no access", http_status=403),
