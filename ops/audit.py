@@ -17,7 +17,7 @@ hundred transactions. It keeps the ids of what was seen, the totals, and the fir
 needs to read balance transactions, charges, refunds, disputes and PaymentIntents.
 """
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -131,8 +131,8 @@ class Audited:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--from", dest="since", type=_day, required=True, metavar="DAY", help="first day, UTC")
-    parser.add_argument("--to", dest="until", type=_day, metavar="DAY", help="last day, UTC (default: the first)")
+    parser.add_argument("--from", dest="since", type=day, required=True, metavar="DAY", help="first day, UTC")
+    parser.add_argument("--to", dest="until", type=day, metavar="DAY", help="last day, UTC (default: the first)")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -150,11 +150,9 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return _report(found, orders, since, until, notes)
 
 
-def _day(text: str) -> datetime:
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a day such as 2026-11-21") from None
+def day(text: str) -> datetime:
+    """The day's first moment. Raises ValueError."""
+    return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
 
 
 # ---------------------------------------------------------------- comparing

@@ -4,8 +4,8 @@
     dlq redrive --reason … | --message-id …  back to its queue, if its order still needs it
     dlq discard --reason … | --message-id …  away, if its order needs it no more; recorded first, in a file
 
-Each message's order is consulted first: its status, and its payment or refund. Reading a message hides it for a moment,
-and deletes nothing. Messages that SQS does not show, such as those that another reader hides, are counted.
+Each message's order or refund is consulted first. Reading a message hides it for a moment, and deletes nothing.
+Messages that SQS does not show, such as those that another reader hides, are counted.
 """
 
 from argparse import ArgumentParser, Namespace

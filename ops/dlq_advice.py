@@ -1,12 +1,13 @@
-"""What to do with a message of a DLQ, by the state of its order, payment and refund.
+"""What to do with a message of a DLQ, by the state of its order and refund.
 
     REDRIVE   something is left to do, and the message does it: send it back
     DISCARD   nothing is left for it to do: a duplicate by now, superseded, or of an order that has ended
     KEEP      leave it in the DLQ: a person, a later time or another message comes first
 
 An outcome of a payment or a refund is sent back: it moves no money, and update_order ignores a stale one.
-`advise` reads the order and its payment or refund; the decisions below it are pure. It does not ask Stripe: the worker
-that receives the message does. The advice spares work and surprises; no promise about money rests on it (dlq_letters.py
+
+`advise` reads the order and its refund; the decisions below it are pure. The worker that receives the message consults
+the payment's row and Stripe. The advice spares work and surprises; no promise about money rests on it (dlq_letters.py
 says why).
 """
 
@@ -101,16 +102,16 @@ def _advise_letter(stack: Stack, letter: DeadLetter) -> Advice:
 def _advise_event(stack: Stack, event: Event) -> Advice:
     order_id = event.data.order_id
     order = _order(stack, order_id)
-    payment = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")).read(order_id)
     match event:
         case OrderPlacedEvent():
-            return advise_order_placed(event, order, payment)
+            return advise_order_placed(event, order)
         case CancelRequestedEvent():
             return advise_cancel_requested(event, order)
         case PaymentOutcomeEvent():
+            payment = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")).read(order_id)
             return advise_payment_outcome(event, order, payment)
         case RefundRequestedEvent():
-            return advise_refund_requested(event, _stored_refund(stack, event), payment)
+            return advise_refund_requested(event, _stored_refund(stack, event))
         case RefundOutcomeEvent():
             is_canceled = order is not None and order.status is OrderStatus.CANCELED
             return advise_refund_outcome(_stored_refund(stack, event), order_is_canceled=is_canceled)
@@ -145,44 +146,25 @@ def advise_unreadable(reason: str, order: StoredOrder | None) -> Advice:
 # ---------------------------------------------------------------- to the payment service
 
 
-def advise_order_placed(event: OrderPlacedEvent, order: StoredOrder | None, payment: Payment | None) -> Advice:
+def advise_order_placed(event: OrderPlacedEvent, order: StoredOrder | None) -> Advice:
     """Of a message that asks to charge an order."""
-    data = event.data
     if order is None:
         return NO_SUCH_ORDER
-    if _differs(data, order):
+    if _differs(event.data, order):
         return DIFFERS
-    if order.status in (OrderStatus.PAID, OrderStatus.CANCELED):
-        return discard(f"the order is {order.status}: nothing to do")
-    newest = max(order.attempt, payment.attempt if payment else 0)
-    if data.attempt < newest:
-        return discard(f"superseded by attempt {newest}")
-    if data.attempt > order.attempt:
+    if event.data.attempt < order.attempt:
+        return discard(f"superseded by attempt {order.attempt}")
+    if event.data.attempt > order.attempt:
         return keep(f"the order knows {order.attempt} attempts only: was its table restored?")
-    return _advise_current_attempt(order, payment)
-
-
-def _advise_current_attempt(order: StoredOrder, payment: Payment | None) -> Advice:
-    """Of the message of an order's current attempt, neither PAID nor CANCELED."""
     match order.status:
-        case OrderStatus.PAYMENT_DECLINED:
-            return discard("the attempt was declined: another card is another attempt, with a message of its own")
-        case OrderStatus.NEEDS_REVIEW:
-            return BY_REVIEW
+        case OrderStatus.PENDING | OrderStatus.REQUIRES_ACTION:
+            return redrive(f"the order is {order.status}: the worker charges it, or finds what was decided")
         case OrderStatus.CANCELING:
             return keep("the order is being canceled, by another message and the reconciler")
-        case _:
-            pass
-    if payment is not None and payment.cancel_requested_at is not None:
-        return keep("a cancellation of the payment is requested: the reconciler finishes it")
-    if payment is None:
-        return redrive("the payment has no row; the order waits for it: the worker charges it, or finds it charged")
-    if payment.state is PaymentState.PENDING:
-        return redrive("the order waits for this payment")
-    if payment.state is PaymentState.REQUIRES_ACTION and order.status is OrderStatus.REQUIRES_ACTION:
-        return keep("it waits for the customer to authenticate: nothing to do until then")
-    # The row is final, and the order does not know: a late duplicate makes the row emit its outcome again.
-    return redrive(f"the payment is {payment.state}, and the order does not know: its outcome is emitted again")
+        case OrderStatus.NEEDS_REVIEW:
+            return BY_REVIEW
+        case _:  # Another card is another attempt, with a message of its own.
+            return discard(f"the order is {order.status}: nothing to do")
 
 
 def _differs(data: OrderPlaced, order: StoredOrder) -> bool:
@@ -209,9 +191,7 @@ def advise_cancel_requested(event: CancelRequestedEvent, order: StoredOrder | No
     return discard(f"the order is {order.status}: nothing to cancel")
 
 
-def advise_refund_requested(
-    event: RefundRequestedEvent, stored: StoredRefund | None, payment: Payment | None
-) -> Advice:
+def advise_refund_requested(event: RefundRequestedEvent, stored: StoredRefund | None) -> Advice:
     """Of a message that asks to refund; `stored` is the order service's refund."""
     if stored is None:
         return NO_SUCH_REFUND
@@ -221,8 +201,6 @@ def advise_refund_requested(
         return discard(f"the refund is {stored.status}: nothing to do")
     if stored.status is RefundState.NEEDS_REVIEW:
         return keep("a person decides about the refund: `python -m ops explain`")
-    if payment is None or payment.state is not PaymentState.SUCCEEDED:
-        return keep("the payment service does not know the order as paid: there is nothing to refund yet")
     return redrive("the refund is PENDING: the worker looks it up at Stripe, and makes it if there is none")
 
 

@@ -48,6 +48,6 @@ def test_a_redriven_order_whose_row_was_lost_is_charged_once(shop: Shop, stack: 
     )
     redriven = operator.run("dlq", "redrive", "--reason", MOVED, "--yes")
     assert (redriven.status, redriven.document["redriven"]) == (0, 1), redriven.document
-    assert redriven.document["messages"][0]["why"].startswith("the payment has no row")
+    assert redriven.document["messages"][0]["why"].startswith("the order is REQUIRES_ACTION")
     status = eventually(lambda: str(shop.get(order_id).json()["status"]), lambda status: status == "PAID")
     assert (status, len(shop.charges(order_id))) == ("PAID", 1)

@@ -190,7 +190,7 @@ def test_a_message_whose_row_is_lost_is_not_charged_again(operated: OperatedStac
         operated.delete("PaymentsTable", order_id=order.order_id)
         operated.send("PaymentsDlq", operated.message(order))
         [message] = redrive(operated, "--reason", MOVED)["messages"]
-        assert message["why"].startswith("the payment has no row")
+        assert message["why"].startswith("the order is PENDING: the worker charges it, or finds")
         operated.charge()
         assert operated.payment(order.order_id).state is PaymentState.SUCCEEDED
         assert operated.charges(order.order_id) == 1
@@ -256,7 +256,7 @@ def test_poison_stays_until_the_code_is_fixed(operated: OperatedStack) -> None:
     readable = operated.send("PaymentsDlq", operated.message(order), reason=POISON)
     found = outcomes(redrive(operated, "--reason", POISON))
     assert found[poison].startswith("`dlq discard` it: still poison (message: json_invalid)")
-    assert found[readable].startswith("redriven: the payment has no row; the order waits")
+    assert found[readable].startswith("redriven: the order is PENDING")
     operated.charge()
     assert operated.charges(order.order_id) == 1
     assert redrive(operated, "--reason", POISON, "--force")["redriven"] == 1
@@ -326,7 +326,7 @@ def test_what_cannot_be_consulted_is_left(operated: OperatedStack) -> None:
 def test_a_table_that_does_not_answer_changes_nothing(operated: OperatedStack) -> None:
     """The message is left, with the error."""
     message_id = operated.send("PaymentsDlq", operated.message(operated.place()))
-    operated.dynamodb.delete_table(TableName=operated.stack.resource("PaymentsTable"))
+    operated.dynamodb.delete_table(TableName=operated.stack.resource("OrdersTable"))
     found = outcomes(redrive(operated, "--message-id", message_id, "--force"))
     assert found[message_id].startswith("it could not be consulted: ")
     assert len(operated.messages("PaymentsDlq")) == 1
