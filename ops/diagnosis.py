@@ -71,7 +71,7 @@ def _seam(facts: Facts) -> Iterator[Finding]:
     order, payment = facts.order, facts.payment
     if order is None or payment is None:
         return
-    if order.money_differs_from(payment):
+    if order.money_differs_from(payment) and order.status is not OrderStatus.CANCELED:  # Else a person has ended it.
         of_row = f"the payment {as_money(payment.amount_minor, payment.currency)}, {payment.state}"
         yield broken(Cause.OTHER_ORDER, f"the order is {as_money(order.amount_minor, order.currency)}, {of_row}")
     elif payment.revision < order.payment_revision:
@@ -249,11 +249,10 @@ def _discrepancies(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_paid_although_canceled(facts: Facts) -> bool:
-    """Whether a canceled order's row is SUCCEEDED, as one that was lost and recovered: reconcile does not refund it."""
+    """Whether a canceled order's row is SUCCEEDED, as one of a lost order, or recovered: reconcile refunds neither."""
     order, payment = facts.order, facts.payment
-    if order is None or payment is None or order.money_differs_from(payment):
-        return False
-    return order.status is OrderStatus.CANCELED and payment.state is PaymentState.SUCCEEDED
+    is_canceled = order is not None and order.status is OrderStatus.CANCELED
+    return is_canceled and payment is not None and payment.state is PaymentState.SUCCEEDED
 
 
 def _of_another(facts: Facts, intent: StripeIntent) -> Iterator[Finding]:

@@ -380,7 +380,7 @@ def _cancel(
         return True, "done: the order is CANCELING; Stripe decides whether it becomes CANCELED"
     return (
         True,
-        "done: the order is CANCELED; the payment is as it was: refund it, unless somebody gets what it paid for",
+        "done: the order is CANCELED; the payment is as it was: refund what it paid, unless somebody gets that",
     )
 
 

@@ -126,6 +126,10 @@ HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
         case(Status.CANCELED, S.SUCCEEDED, replace(DONE, refunds=(REFUNDED,))),
         *(Cause.ENDED, FINE),
     ),
+    "canceled by a person, and of a lost order's money, which is refunded": (
+        case(Status.CANCELED, S.SUCCEEDED, replace(DONE, refunds=(REFUNDED,)), of_order={"amount_minor": 9}),
+        *(Cause.ENDED, FINE),
+    ),
     "declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED), Cause.DECLINED, FINE),
     "just stored": (stored(age=5), Cause.NOT_CLAIMED_YET, WAITS),
     "a worker has it": (pending(OPEN, age=5, of_row=LEASED), Cause.IN_PROGRESS, WAITS),
@@ -206,6 +210,10 @@ SICK: dict[str, tuple[Facts, Cause]] = {
     ),
     "a canceled order was charged, and its row was written again": (
         case(Status.CANCELED, S.SUCCEEDED, DONE),
+        Cause.PAID_AFTER_CANCEL,
+    ),
+    "a person canceled an order of other money, and did not refund it": (
+        case(Status.CANCELED, S.SUCCEEDED, DONE, of_order={"amount_minor": 9}),
         Cause.PAID_AFTER_CANCEL,
     ),
     "the amount differs": (
