@@ -370,9 +370,9 @@ class SeamWorld:
         self.service.reconcile(self.count, lambda: 240)
 
     def resolve_a_review(self) -> None:
-        """A person decides something, seldom without being asked; they may be gone before the order is moved."""
+        """A person decides something; they may be gone before the order is moved."""
         order = self._order
-        if order is not None and (order.status is OrderStatus.NEEDS_REVIEW or self.choices.happens(0.05)):
+        if order is not None and order.status is OrderStatus.NEEDS_REVIEW:
             self.resolve(tuple(Resolution)[self.choices.pick(3)])
 
     def resolve(self, resolution: Resolution) -> None:
