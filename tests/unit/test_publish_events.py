@@ -28,7 +28,6 @@ from publish_events.mapping import TABLES, UnknownTable
 from publish_events.publish import NotPublished, Publisher
 from testing.fake_sns import FakeSns
 from testing.harness import Log, Sample, load_template
-from testing.silent import SILENT
 
 NAMES = {
     "ORDERS_TABLE": "orders",
@@ -337,17 +336,3 @@ def test_what_is_in_its_index_raises_no_alarm(publish: Publish, sample: Sample) 
     names = ("order_stored", "cancel_requested", "refund_stored", "payment_succeeded")
     publish(*(record(sample, name) for name in names))
     assert publish.counted == ["EventPublished"] * len(names)
-
-
-def test_an_event_reaches_a_queue_raw(aws: None, sample: Sample) -> None:
-    """Through SNS itself: the body of the message is the CloudEvent."""
-    sns, sqs = boto3.client("sns"), boto3.client("sqs")
-    topic = sns.create_topic(Name="order-events")["TopicArn"]
-    url = sqs.create_queue(QueueName="payments")["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn, Attributes={"RawMessageDelivery": "true"})
-    event = event_from_record(record(sample, "order_stored"))
-    assert event
-    assert Topic(sns, topic, SILENT, SILENT).publish([event]) == []
-    [message] = sqs.receive_message(QueueUrl=url)["Messages"]
-    assert OrderPlacedEvent.model_validate_json(message["Body"]) == event

@@ -31,9 +31,8 @@ from reconcile.run import (
     ROUND_OVERDUE_SECONDS,
     SILENT_EVENTS,
     STEP_SECONDS,
-    FailedEvent,
 )
-from testing.harness import LambdaContext, Log
+from testing.harness import LambdaContext, Log, load_template, number_of
 from testing.payment_service import REQUIRES_ACTION_SECONDS, order_id
 from testing.reconcile_harness import RUN_SECONDS, Reconciled, reconciled
 from testing.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
@@ -140,14 +139,6 @@ def test_what_a_dead_canceler_left_is_finished(payments: Reconciled) -> None:
     assert payments.stripe.sent("confirm") == []
 
 
-def test_a_confirm_that_was_executed_before_the_cancellation_has_won(payments: Reconciled) -> None:
-    """Its answer was lost: the row becomes SUCCEEDED."""
-    payments.crash_after("confirm")
-    assert payments.request_cancel() is Cancellation.CANCELING
-    payments.run(after_seconds=UNATTENDED_SECONDS)
-    assert payments.state() is PaymentState.SUCCEEDED
-
-
 # ---------------------------------------------------------------- REQUIRES_ACTION ends
 
 
@@ -195,20 +186,6 @@ def test_a_customer_who_still_has_time_is_no_abandoned_payment(payments: Reconci
     payments.requires_action_seconds = 3 * 24 * 3600
     payments.charge(card=ASKS_FOR_ACTION)
     assert payments.run(after_seconds=OVERDUE_SECONDS + 1)["AbandonedPayment"] == 0
-
-
-def test_a_late_duplicate_re_emits_the_outcome(payments: Reconciled) -> None:
-    """The order service asks again about an order that waits: its outcome goes through the stream once more."""
-    payments.pay_at_the_bank("a")
-    payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    emitted = payments.row()
-    assert emitted.state is PaymentState.SUCCEEDED
-    payments.charge(card=ASKS_FOR_ACTION)
-    assert payments.row() == emitted
-    payments.now += 15 * 60
-    payments.charge(card=ASKS_FOR_ACTION)
-    assert payments.row() == replace(emitted, last_emitted_at=payments.now, revision=payments.now)
-    assert payments.stripe.charged == ["pi_0"]
 
 
 # ---------------------------------------------------------------- rows
@@ -694,39 +671,12 @@ def test_two_runs_at_once_do_no_harm(payments: Reconciled) -> None:
     assert Counter(payments.counted)["ConcurrentRun"] == 1
 
 
-def test_the_checkpoint_is_read_as_it_was_written(payments: Reconciled) -> None:
-    """The cursor of the index, the newest events and the failed ones included."""
-    payments.run()
-    written = payments.checkpoints.write(
-        replace(
-            payments.checkpoint,
-            shard=3,
-            after_row={"order_id": order_id("a"), "unfinished_claimed_at": 1},
-            newest_events=(1, 2, 3),
-            failed=(FailedEvent("evt_1", attempts=2),),
-        )
-    )
-    assert payments.checkpoint == written
-
-
 def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
     aws: None, lambda_context: LambdaContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of its own cause, whichever function reads it. The next run tries again."""
-    application = Application(
-        {
-            "PAYMENTS_TABLE": "payments",
-            "REFUNDS_TABLE": "refunds",
-            "PAYMENTS_STATE_TABLE": "payments-state",
-            "REQUIRES_ACTION_SECONDS": "43200",
-            "STRIPE_SECRET_ARN": "stripe",
-            "CHARGES_PER_SECOND": "7",
-            "CHARGE_CONCURRENCY": "2",
-            "LOOK_UP_PLACED_BEFORE_SECONDS": "0",
-            "STRIPE_API_BASE": "http://127.0.0.1:9",
-            "FUNCTION_TIMEOUT_SECONDS": "240",
-        }
-    )
+    variables = load_template()["Resources"]["ReconcileFunction"]["Properties"]["Environment"]["Variables"]
+    application = Application({name: number_of(name) or name for name in variables})
     application.reconcile(lambda_context)
     application.counts.flush()
     written = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -11,7 +11,7 @@ from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.protocol import refund_id_of_canceled_order
 from onecharge.payments.stripe_events import EventDeferred
 from onecharge.runtime.consumer import BackOff, Done
-from testing.refund_harness import OTHER_REFUND_ID, REFUND_ID, RefundHarness, crash, requested_with
+from testing.refund_harness import REFUND_ID, RefundHarness, crash
 from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, paid
 
 INTENT = StripeIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")
@@ -27,18 +27,6 @@ def bank_returns(service: RefundHarness) -> None:
 
 
 # ---------------------------------------------------------------- refund.failed after success
-
-
-def test_a_refund_that_fails_after_success_is_failed(service: RefundHarness) -> None:
-    """The row has Stripe's reason, an alarm is raised, and the amount can be refunded again."""
-    service.deliver()
-    bank_returns(service)
-    assert service.happens() is RefundDiscrepancy.RETURNED
-    assert (service.row["state"], service.row["failure_code"]) == ("FAILED", "lost_or_stolen_card")
-    assert service.row["stripe_refund_id"] == "re_0"
-    assert {"Alarm", "RefundDiscrepancy.RETURNED"} <= set(service.counted)
-    assert service.deliver(requested_with(refund_id=OTHER_REFUND_ID)) == Done()
-    assert service.refunded == [400]
 
 
 def test_late_repeated_and_disordered_events_are_harmless(service: RefundHarness) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from onecharge.contract.events import ORDER_SERVICE, OrderPlacedEvent
+from onecharge.contract.events import ORDER_SERVICE, CancelRequestedEvent, OrderPlacedEvent
 from onecharge.orders.waiting import INDEX
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore
@@ -182,36 +182,33 @@ def test_a_stale_index_publishes_nothing(shop: Shop) -> None:
     assert [orders.waiting(item) for item in orders.read(stale)] == [None]
 
 
-def test_a_later_attempt_waits_since_it_was_made(shop: Shop) -> None:
-    """The event keeps the time at which the order was placed: the order's age decides whether Stripe is searched."""
-    began = T0 + 3 * DAY_SECONDS
-    shop.place(attempt=2, attempt_placed_at=at(began), placed_at=at(T0))
-    shop.now = began
+LATE = T0 + 3 * DAY_SECONDS
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"attempt": 2, "attempt_placed_at": at(LATE)},
+        {"retried_at": at(LATE)},
+        {"attempt": 2, "attempt_placed_at": at(T0 + 60), "retried_at": at(LATE)},
+        {"attempt": 2, "attempt_placed_at": at(LATE), "retried_at": at(T0 + 60)},
+        {"status": "CANCELING", "cancel_requested_at": at(LATE)},
+    ],
+    ids=["another attempt", "a retry", "a retry of attempt 2", "an attempt after a retry", "a cancellation"],
+)
+def test_an_order_waits_since_it_was_last_asked_for(shop: Shop, asked: dict[str, Any]) -> None:
+    """However old it is: published again after 15 minutes, and not overdue.
+
+    The event keeps the time at which the order was placed: the order's age decides whether Stripe is searched.
+    """
+    shop.place(**asked, placed_at=at(T0))
+    shop.now = LATE
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
     assert shop.republish(seconds_later=1) == [1]
     [event] = shop.sns.published
-    assert isinstance(event, OrderPlacedEvent)
-    assert (event.id, event.data.attempt, event.data.placed_at.timestamp()) == (f"{order_id(1)}:2:placed", 2, T0)
+    assert isinstance(event, OrderPlacedEvent | CancelRequestedEvent)
+    assert (event.data.attempt, event.data.placed_at.timestamp()) == (asked.get("attempt", 1), T0)
     assert "Alarm" not in shop.counted
-
-
-@pytest.mark.parametrize("before", [{}, {"attempt": 2, "attempt_placed_at": at(T0 + 60)}], ids=["placed", "attempt 2"])
-def test_a_retry_waits_since_a_person_made_it(shop: Shop, before: dict[str, Any]) -> None:
-    """However old the order is: published again after 15 minutes, and not overdue."""
-    shop.place(**before, retried_at=at(T0 + 3 * DAY_SECONDS), placed_at=at(T0))
-    shop.now = T0 + 3 * DAY_SECONDS
-    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
-    assert shop.republish(seconds_later=1) == [1]
-    assert "Alarm" not in shop.counted
-
-
-def test_an_attempt_after_a_retry_waits_since_it_was_made(shop: Shop) -> None:
-    """The retry was declined, and the customer pays with another card days later."""
-    began = T0 + 3 * DAY_SECONDS
-    shop.place(attempt=2, attempt_placed_at=at(began), retried_at=at(T0 + 60), placed_at=at(T0))
-    shop.now = began
-    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
-    assert shop.republish(seconds_later=1) == [1]
 
 
 def test_an_order_is_published_again_ever_more_rarely(shop: Shop) -> None:
@@ -298,16 +295,6 @@ def test_every_status_that_waits_is_published_again(shop: Shop, status: str, eve
     assert event.id == f"{order_id(1)}:2:{event_id}"
     shop.republish(seconds_later=DAY_SECONDS)
     assert shop.counted == {"Republished": 2, "WaitingForADay": 1, "Alarm": 1}
-
-
-def test_a_cancellation_waits_since_it_was_requested(shop: Shop) -> None:
-    """Not since its order was placed, which may be a year ago."""
-    requested_at = T0 + 300 * DAY_SECONDS
-    shop.place(status="CANCELING", cancel_requested_at=at(requested_at))
-    shop.now = requested_at
-    assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
-    assert shop.republish(seconds_later=1) == [1]
-    assert "Alarm" not in shop.counted
 
 
 def test_a_refund_that_stays_pending_is_published_again(shop: Shop) -> None:

@@ -24,8 +24,8 @@ from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, EventDeferred
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from stripe_webhook.app import Application
-from testing.harness import LambdaContext, Log, Sample
-from testing.payment_service import REQUIRES_ACTION_SECONDS, T0, order_id
+from testing.harness import LambdaContext, Log, Sample, load_template, number_of
+from testing.payment_service import T0, order_id
 from testing.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
 from testing.tools import NO_RATE_LIMIT, Cancellation, RateOf
 from testing.webhook_harness import Event, WebhookHarness, body_of
@@ -295,15 +295,6 @@ def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(
     endpoint.payments.now += endpoint.payments.bounds.lease_seconds
     assert endpoint.payments.reconcile()
     assert endpoint.row.state is PaymentState.CANCELED
-
-
-def test_an_expired_authentication_has_its_code_whoever_notices_it(endpoint: WebhookHarness) -> None:
-    """The event of the cancel may be faster than whoever has canceled."""
-    endpoint.at_the_bank()
-    endpoint.payments.now += REQUIRES_ACTION_SECONDS
-    assert endpoint.send(endpoint.stripe.show("pi_0", "canceled", cancellation_reason="abandoned")) == 200
-    assert endpoint.row.state is PaymentState.DECLINED
-    assert endpoint.payments.item()["decline_code"] == {"S": "requires_action_expired"}
 
 
 OF_NO_INTEREST = {
@@ -738,25 +729,13 @@ def test_a_row_that_changes_meanwhile_is_read_again(
 def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is refused for it: Stripe sends again, and by then the secret is there."""
     monkeypatch.setattr("onecharge.runtime.secrets.RETRY_SECONDS", 0)
-    environment = {
-        "FUNCTION_TIMEOUT_SECONDS": "20",
-        "PAYMENTS_TABLE": "payments",
-        "PAYMENTS_STATE_TABLE": "payments-state",
-        "REFUNDS_TABLE": "refunds",
-        "REQUIRES_ACTION_SECONDS": "43200",
-        "STRIPE_SECRET_ARN": "stripe-api-key",
-        "CHARGES_PER_SECOND": "7",
-        "CHARGE_CONCURRENCY": "2",
-        "LOOK_UP_PLACED_BEFORE_SECONDS": "0",
-        "STRIPE_WEBHOOK_SECRET_ARN": "stripe-webhook-secret",
-        "STRIPE_API_BASE": "http://127.0.0.1:9",
-    }
-    application = Application(environment)
+    variables = load_template()["Resources"]["StripeWebhookFunction"]["Properties"]["Environment"]["Variables"]
+    application = Application({name: number_of(name) or name for name in variables})
     event = sample("stripe_webhook/unknown_type")
     assert application.route.resolver.resolve(event, LambdaContext())["statusCode"] == 503
     secrets = boto3.client("secretsmanager")
-    secrets.create_secret(Name="stripe-api-key", SecretString="sk_test_x")
-    secrets.create_secret(Name="stripe-webhook-secret", SecretString=f"{STRIPE_WEBHOOK_SECRET}\n")
+    secrets.create_secret(Name="STRIPE_SECRET_ARN", SecretString="sk_test_x")
+    secrets.create_secret(Name="STRIPE_WEBHOOK_SECRET_ARN", SecretString=f"{STRIPE_WEBHOOK_SECRET}\n")
     assert application.route.resolver.resolve(event, LambdaContext())["statusCode"] == 200
     application.counts.flush()
 

@@ -100,13 +100,6 @@ def test_a_paid_order_stays_paid(order: Order, late: str) -> None:
     assert order.counted["OrderUpdateIgnored"] == 1
 
 
-def test_an_authenticated_payment_is_followed(order: Order) -> None:
-    """From REQUIRES_ACTION to PAID."""
-    order.update(order.event("requires_action"))
-    order.update(order.event("succeeded"))
-    assert order.status == "PAID"
-
-
 @pytest.mark.parametrize("named", [1, 2])
 @pytest.mark.parametrize("status", sorted(OPEN))
 def test_a_late_success_wins(order: Order, status: str, named: int) -> None:
@@ -127,14 +120,6 @@ def test_a_canceled_order_that_is_charged_raises_the_alarm(order: Order, log: Lo
     [line] = [line for line in log.lines if line["level"] == "ERROR"]
     assert (line["order_id"], line["payment_intent_id"]) == (order.event("succeeded").subject, "pi_sample1")
     assert "`python -m ops explain`" in line["message"]
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "succeeded"])
-def test_a_canceled_order_stays_canceled(order: Order, kind: str) -> None:
-    """Whatever arrives late, and without an alarm."""
-    order.place("CANCELED", attempt=1)
-    order.update(order.event(kind))
-    assert (order.status, order.counted) == ("CANCELED", {"OrderUpdateIgnored": 1})
 
 
 @pytest.mark.parametrize(
@@ -297,13 +282,6 @@ def test_a_stale_event_does_not_reopen_a_dispute(order: Order) -> None:
         for revision in revisions:
             order.update(order.event("succeeded", dispute_status=statuses[revision], revision=revision))
         assert (order.status, order.item["dispute_status"]) == ("PAID", "lost"), revisions
-
-
-def test_a_dispute_follows_stripe_while_it_is_open(order: Order) -> None:
-    """From one open status to the next."""
-    for status in ("needs_response", "under_review", "needs_response"):
-        order.update(order.event("succeeded", dispute_status=status))
-        assert order.item["dispute_status"] == status
 
 
 def test_only_a_final_status_expires(order: Order) -> None:

@@ -243,13 +243,6 @@ def test_nothing_follows_from_a_refused_claim() -> None:
     assert STRIPE not in refusal
 
 
-def test_a_lease_is_shown_until_it_ends() -> None:
-    """The log may be ahead of the time at which the row was read."""
-    made = timeline(facts(now=T0 + 12), lines_of(*BEGUN, timed_out(13)), {})
-    [killed] = [row for row in made.rows if row.at == T0 + 13]
-    assert killed.leased == {"worker A"}
-
-
 def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
     """Stripe has charged, and no line of ours says so: the charge is where Stripe's second ends, with its key."""
     claimed = powertools(
@@ -287,21 +280,6 @@ def test_a_line_that_has_no_sentence_of_its_own_is_shown_as_it_is() -> None:
     assert REPAIRS not in shown(*BEGUN).lanes
 
 
-def test_a_request_to_stripe_that_no_worker_sent_names_its_function() -> None:
-    retrieve = request(3, "GET /v1/payment_intents/{id}", stripe_object=PI, service="stripe_webhook")
-    assert (STRIPE, "retrieve by stripe_webhook: 2xx") in said(shown(*BEGUN, retrieve))
-
-
-def test_a_lane_that_workers_share_says_whose_it_is() -> None:
-    """In the order of their appearance; up to three have a lane of their own."""
-    refused = [powertools(at, "duplicate ignored", worker=f"w{at}", row=ROW) for at in (2, 3, 4, 5)]
-    assert shown(*BEGUN, *refused[:2]).lanes[3:-1] == ["worker A", "worker B", "worker C"]
-    made = shown(*BEGUN, *refused)
-    assert made.lanes[3:-1] == ["worker A", "worker B", "workers C to E"]
-    lanes = [each.lane for each in made.moments if each.kind is Kind.REFUSED]
-    assert lanes == ["worker B", "workers C to E", "workers C to E", "workers C to E"]
-
-
 def test_a_charge_comes_before_the_webhook_that_reports_it() -> None:
     """Stripe says its second, and the webhook may arrive within it."""
     webhook = powertools(1.6, "event processed", service="stripe_webhook", worker="h", event_type="charge.succeeded")
@@ -318,13 +296,6 @@ def test_the_message_of_a_dead_worker_says_until_when_it_is_hidden() -> None:
     again = powertools(80, "payment claimed", row=ROW, message_id="m1", receive_count=2)
     later = timeline(facts(now=T0 + 81), lines_of(*BEGUN, timed_out(13), again), {}, hidden_seconds=72)
     assert not any("visible" in each.what for each in later.moments)
-
-
-def test_a_button_that_was_pressed_is_shown() -> None:
-    """Else a deleted row looks as if two workers had its lease."""
-    made = timeline(facts(), lines_of(*BEGUN), {}, pressed=[(T0 + 2, "Delete the payment row")])
-    [pressed] = [each for each in made.moments if each.what.startswith("you: ")]
-    assert (pressed.at, pressed.lane, pressed.what) == (T0 + 2, CUSTOMER, "you: Delete the payment row")
 
 
 def test_a_replay_is_marked_and_a_wait_says_why() -> None:

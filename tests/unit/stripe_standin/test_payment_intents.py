@@ -75,14 +75,6 @@ def test_a_decline_clears_the_payment_method(account: Account) -> None:
     assert details(error).payment_intent.id == intent.id
 
 
-def test_an_unknown_cancellation_reason_is_refused(account: Account) -> None:
-    """400, and the PaymentIntent is not canceled."""
-    intent = account.create()
-    with pytest.raises(stripe.InvalidRequestError):
-        account.client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": "bored"})
-    assert account.retrieve(intent.id).status == "requires_payment_method"
-
-
 @pytest.mark.parametrize("succeed", [True, False])
 def test_a_processing_payment_intent_succeeds_or_is_declined_later(account: Account, succeed: bool) -> None:
     """Until then it can be neither confirmed nor canceled, and no money moves."""
