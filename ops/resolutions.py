@@ -1,17 +1,7 @@
 """What a person may decide about a payment or a refund, by its row and what Stripe shows now. Pure: no clock, no I/O.
 
-    paid             NEEDS_REVIEW ─► SUCCEEDED   Stripe shows a PaymentIntent of the order that succeeded, as was frozen
-                                                 (refunded in full only if every other one is, too)
-    retry            NEEDS_REVIEW ─► PENDING     nothing has succeeded, or still may: the protocol runs again, also
-                                                 after PaymentIntents that a person canceled at Stripe until now
-                     any unfinished row          Stripe has no such PaymentIntent as it names, and a person names it
-    cancel           NEEDS_REVIEW ─► PENDING     the same, with a request to cancel: the protocol cancels at Stripe
-                     or all that succeeded is of other money, and refunded in full: the order alone is ended
-    refund-second    two succeeded: the one that the row does not name is refunded, once
-    refund-made      NEEDS_REVIEW ─► SUCCEEDED   Stripe shows exactly one refund of this id, made, of the frozen money
-    refund-failed    NEEDS_REVIEW ─► FAILED      Stripe shows those that failed; or none, a day after the last attempt
-
-Nothing here writes an outcome that Stripe has not decided. `retry` and `cancel` put the row back to what it was before
+ops/review.py says what each resolution means. Nothing here writes an outcome that Stripe has not decided: `paid`,
+`refund-made` and `refund-failed` write what Stripe shows. `retry` and `cancel` put the row back to PENDING, as before
 its review: an older version of itself, which the charge protocol tolerates as it does a restored one (docs/protocol.md,
 "Assumptions"). Everything else of the order that is open at Stripe is canceled before, so that only the row's own
 PaymentIntent can be charged from then on.
