@@ -23,14 +23,13 @@ from testing.simulation.refunds import (
     BOUNDS,
     ORDER_ID,
     PAYMENT_INTENT,
-    PAYMENTS,
-    REFUNDS,
+    charged,
     client_of,
     paid,
     requested,
-    stripe_with_a_charge,
 )
-from testing.simulation.stripe import Refund
+from testing.simulation.service import PAYMENTS, REFUNDS
+from testing.simulation.stripe import MemoryStripe, Refund
 from testing.simulation.world import T0
 from testing.tools import charge_tools, reconcile_tools, refund_tools
 
@@ -74,7 +73,7 @@ class RefundHarness:
         keys = {PAYMENTS: ("order_id",), REFUNDS: ("order_id", "refund_id")}
         self.dynamodb = MemoryDynamoDB(keys=keys, io=self.io)
         self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
-        self.stripe = stripe_with_a_charge(self.io)
+        self.stripe = charged(MemoryStripe(io=self.io, harsh=True))
         self.payments = PaymentStore(self.dynamodb, PAYMENTS)  # type: ignore[arg-type]  # Its methods, in memory.
         self.store = RefundStore(self.dynamodb, REFUNDS)  # type: ignore[arg-type]
 

@@ -33,9 +33,8 @@ from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.runtime.queues import Delivery
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
-from testing.simulation.scheduling import switch_to_scheduler
 from testing.simulation.stripe import MemoryStripe, stripe_in_memory
-from testing.simulation.world import T0, VISIBILITY_SECONDS, Crash
+from testing.simulation.world import T0, VISIBILITY_SECONDS, Crash, switch_to_scheduler
 
 _TTL_DELETES_WITHIN_SECONDS = 2 * DAY_SECONDS
 """DynamoDB deletes an expired item "within a few days": at a random time until then, certainly after it."""

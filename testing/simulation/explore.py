@@ -2,12 +2,12 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from testing.simulation.choices import GivenChoices, ScriptedChoices, SeededChoices, shortened
 from testing.simulation.scenarios import RANDOM_SCENARIOS, SCENARIOS
-from testing.simulation.world import Scenario, Violation, World
+from testing.simulation.world import Scenario, Schedule, Violation, World, violation_of
 
 Mutate = Callable[[World], None]
 
@@ -26,7 +26,7 @@ class Findings:
     violations: list[tuple[str, Violation]] = field(default_factory=list)
     coverage: Counter[str] = field(default_factory=Counter)
 
-    def add(self, name: str, world: World) -> None:
+    def add(self, name: str, world: Schedule) -> None:
         self.schedules += 1
         violation = violation_of(world)
         if violation is not None:
@@ -42,38 +42,31 @@ class Findings:
         self.coverage += more.coverage
         return self
 
-    def as_json(self, seed: int) -> dict[str, object]:
-        """The line that `make simulate` prints."""
+    def as_json(self) -> dict[str, object]:
+        """What `make simulate` prints."""
         return {
             "schedules": self.schedules,
             "steps": self.steps,
             "violations": len(self.violations),
             "schedules_per_second": round(self.schedules / self.seconds),
             "coverage": dict(sorted(self.coverage.items())),
-            "seed": seed,
         }
 
 
-def random_schedules(schedules: int, seed: int, *, first: int = 0, of: Sequence[Scenario] | None = None) -> Findings:
-    """So many schedules from the first on, each with choices of its own: the seed repeats all, `seed:number` one."""
+def explored(numbers: Iterable[int], make: Callable[[int], Schedule], *, seed: int = 0) -> Findings:
+    """The schedules of these numbers, each with choices of its own: the seed repeats all, `seed:number` one."""
     findings, started = Findings(), time.perf_counter()
-    for number in range(first, first + schedules):
-        findings.add(f"{seed}:{number}", random_world(seed, number, of=of))
+    for number in numbers:
+        findings.add(f"{seed}:{number}", make(number))
     findings.seconds = time.perf_counter() - started
     return findings
 
 
-def random_chunk(chunk: tuple[int, int], *, seed: int, of: Sequence[Scenario] | None) -> Findings:
-    """Part of a run: from which number on, and how many."""
-    first, schedules = chunk
-    return random_schedules(schedules, seed, first=first, of=of)
-
-
-def caught(schedules: int, seed: int, mutate: Mutate, *, of: Sequence[Scenario] | None = None) -> Findings:
+def caught(schedules: int, seed: int, mutate: Mutate) -> Findings:
     """Schedules of a broken protocol up to the first that shows it, so many at the most."""
     findings = Findings()
     for number in range(schedules):
-        findings.add(f"{seed}:{number}", random_world(seed, number, mutate, of=of))
+        findings.add(f"{seed}:{number}", random_world(seed, number, mutate))
         if findings.violations:
             break
     return findings
@@ -88,19 +81,10 @@ def random_world(
     return World(scenario, SeededChoices(seed * 1_000_003 + number), mutate)
 
 
-def violation_of(world: World) -> Violation | None:
-    """What the schedule comes to."""
-    try:
-        world.run()
-    except Violation as violation:
-        return violation
-    return None
-
-
-def minimal(name: str, mutate: Mutate = no_mutation, *, of: Sequence[Scenario] | None = None) -> Violation:
+def minimal(name: str, mutate: Mutate = no_mutation) -> Violation:
     """The shortest schedule found that breaks the same invariant as the one of that name, `seed:number`."""
     seed, number = map(int, name.split(":"))
-    world = random_world(seed, number, mutate, of=of)
+    world = random_world(seed, number, mutate)
     whole = violation_of(world)
     assert whole is not None, f"{name} breaks nothing"
 

@@ -18,8 +18,7 @@ from testing.simulation.dynamodb import Item
 from testing.simulation.scenarios import ATTACKS
 from testing.simulation.service import IN_WORK, MAY_BECOME, PAYMENTS, REVIEW, RowKey, RowView, State
 from testing.simulation.service import RECONCILE_BOUNDS as PERSON_BOUNDS
-from testing.simulation.stripe import Answer, Effect, Stored, _failed
-from testing.simulation.world import Scenario, Violation, WatchedStripe, World
+from testing.simulation.world import Scenario, Violation, World
 
 _HOUR = 3600
 _REVIEWS_MAX = 6
@@ -28,43 +27,12 @@ _GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card
 _RESOLUTIONS = (Resolution.PAID, Resolution.RETRY, Resolution.CANCEL)
 
 
-_INVALID = _failed(400, type="invalid_request_error", code="parameter_unknown", param="x")
-
-
-class RefusingStripe(WatchedStripe):
-    """Refuses what would create or confirm as invalid, for as long as the world says so; a key may store it."""
-
-    def reach(self, where: str) -> None:
-        super().reach(where)
-        assert isinstance(self.io, ReviewWorld)
-        if self.io.is_refused and not self.io.keys_store_refusals and where in ("create", "confirm"):
-            self.io.met("a request is refused as invalid")
-            _INVALID.give()
-
-    def _take_effect(
-        self,
-        effect: Effect,
-        execute: Callable[[str | None], Answer],
-        kind: str | None,
-        stored: Stored,
-        under: tuple[int, str],
-    ) -> Answer:
-        assert isinstance(self.io, ReviewWorld)
-        if self.io.is_refused and self.io.keys_store_refusals and under[1].startswith("order:"):
-            self.io.met("a request is refused as invalid, and its key stores that")
-            return _INVALID
-        return super()._take_effect(effect, execute, kind, stored, under)
-
-
 class ReviewWorld(World):
     """A schedule in which people resolve what needs review."""
 
-    STRIPE: ClassVar[type[WatchedStripe]] = RefusingStripe
     MAY_BECOME: ClassVar[Mapping[State, set[State]]] = {**MAY_BECOME, REVIEW: {*MAY_BECOME[REVIEW], IN_WORK}}
 
     def __post_init__(self) -> None:
-        self.refused_until = 0
-        self.keys_store_refusals = False
         self.reviews = 0
         self.was_refused = False
         self.to_be_sent: set[RowKey] = set()
@@ -73,10 +41,6 @@ class ReviewWorld(World):
         """Mutations replace it."""
         super().__post_init__()
 
-    @property
-    def is_refused(self) -> bool:
-        return self.time < self.refused_until
-
     def _may_need_review(self, key: RowKey) -> bool:
         return self.was_refused or super()._may_need_review(key)
 
@@ -84,8 +48,8 @@ class ReviewWorld(World):
         super()._let_others_act()
         if not self.was_refused and self.choices.happens(0.2):
             self.was_refused = True
-            self.refused_until = self.time + 2 * _HOUR
-            self.keys_store_refusals = self.choices.happens(0.5)
+            self.stripe.refuses_until = self.time + 2 * _HOUR
+            self.stripe.keys_store_refusals = self.choices.happens(0.5)
             self._note("Stripe refuses our requests for two hours", fault="requests refused")
         if self.rows and self.reviews < _REVIEWS_MAX and self.choices.happens(0.15 if self._in_review() else 0.01):
             self.reviews += 1
@@ -144,7 +108,7 @@ class ReviewWorld(World):
 
     def _check_nothing_is_lost(self) -> None:
         """Who reopens a payment and is gone before the order is moved has done half of it: they run it again."""
-        self.refused_until = 0
+        self.stripe.refuses_until = 0
         for key in sorted(self.to_be_sent):
             if self.states.get(key) is IN_WORK:
                 self._publish(key)

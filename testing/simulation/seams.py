@@ -45,7 +45,7 @@ from testing.silent import SILENT
 from testing.simulation.choices import Choices, SeededChoices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
 from testing.simulation.service import INDEXES, PAYMENTS, PAYMENTS_STATE, TABLES, PaymentService
-from testing.simulation.stripe import MemoryStripe, PaymentIntent, _failed, stripe_in_memory
+from testing.simulation.stripe import MemoryStripe, PaymentIntent, stripe_in_memory
 from testing.simulation.world import DAY, T0, Violation
 from update_order.orders import update_order
 
@@ -96,16 +96,6 @@ SCENARIOS: Mapping[str, SeamScenario] = {
 """Each of them once."""
 
 
-class RefusingStripe(MemoryStripe):
-    """Refuses what would create or confirm as invalid, for as long as the world says so. No key stores it."""
-
-    def reach(self, where: str) -> None:
-        super().reach(where)
-        assert isinstance(self.io, SeamWorld)
-        if self.io.is_refused and where in ("create", "confirm"):
-            _failed(400, type="invalid_request_error", code="parameter_unknown", param="x").give()
-
-
 class LeftOrders(OrderStore):
     """The orders of a person who is gone before the order is moved."""
 
@@ -141,7 +131,6 @@ class SeamWorld:
     mutate: Callable[["SeamWorld"], None] = lambda world: None
     time: int = T0
     faults_on: bool = True
-    is_refused: bool = False
     coverage: Counter[str] = field(default_factory=Counter)
     timeline: list[tuple[int, str]] = field(default_factory=list)
     steps: int = 0
@@ -151,7 +140,7 @@ class SeamWorld:
         keys = {**TABLES, ORDERS: ("order_id",), ORDERS_STATE: ("name",)}
         memory: Any = MemoryDynamoDB(keys=keys, indexes=indexes, io=self)
         self.dynamodb = memory
-        self.stripe = RefusingStripe(io=self, has_search=self.scenario.has_search)
+        self.stripe = MemoryStripe(io=self, has_search=self.scenario.has_search)
         self.service = SeamPaymentService(self.dynamodb, stripe_in_memory(self.stripe), self.clock)
         self.service.reconciler_has_run(T0)
         self.orders: OrderStore = OrderStore(self.dynamodb, ORDERS)
@@ -396,8 +385,8 @@ class SeamWorld:
     def go_wrong(self) -> None:
         scenario = self.scenario
         if scenario.refuses and self.choices.happens(0.3):
-            self.is_refused = not self.is_refused
-            self.note(f"requests are refused: {self.is_refused}", "requests refused")
+            self.stripe.refuses_until = 0 if self.stripe.refuses_until else self.time + 365 * DAY
+            self.note(f"requests are refused until {self.stripe.refuses_until}", "requests refused")
         tables = (
             *([(ORDERS, True)] * scenario.lose_orders + [(PAYMENTS, True)] * scenario.lose_payments),
             *([(ORDERS, False)] * scenario.older_orders + [(PAYMENTS, False)] * scenario.older_payments),
@@ -447,7 +436,7 @@ class SeamWorld:
 
     def come_to_rest(self) -> None:
         """Nothing goes wrong any more: the client comes again, a person restores and resolves, the jobs run."""
-        self.faults_on = self.is_refused = False
+        self.faults_on, self.stripe.refuses_until = False, 0
         if self._order is None:
             self.use_the_key_again()
         self.run_until_idle()
@@ -564,26 +553,9 @@ def _is_canceled_by_customer(intent: PaymentIntent) -> bool:
     return intent.cancellation_reason == "requested_by_customer"
 
 
-def violation_of(world: SeamWorld) -> Violation | None:
-    """What the schedule comes to."""
-    try:
-        world.run()
-    except Violation as violation:
-        return violation
-    return None
-
-
 def seam_world(
     number: int, mutate: Callable[[SeamWorld], None] = lambda world: None, *, of: str | None = None, seed: int = 0
 ) -> SeamWorld:
     """The schedule of this number, of one scenario or of all in turn."""
     names = [of] if of else list(SCENARIOS)
     return SeamWorld(SCENARIOS[names[number % len(names)]], SeededChoices(seed * 1_000_003 + number), mutate)
-
-
-def seams_chunk(chunk: tuple[int, int], *, seed: int, of: str | None) -> list[str]:
-    """Part of a run; returns what each violation prints."""
-    first, schedules = chunk
-    worlds = [(number, seam_world(number, of=of, seed=seed)) for number in range(first, first + schedules)]
-    found = [(number, violation_of(world)) for number, world in worlds]
-    return [f"SCENARIO={of or 'seams'!r} SEED={seed}:{number}\n{each}" for number, each in found if each is not None]

@@ -123,11 +123,6 @@ def row_key_of_intent(intent: PaymentIntent) -> RowKey:
     return (intent.metadata["order_id"],)
 
 
-def is_key_of_create(key: str) -> bool:
-    """Whether a create has this idempotency key."""
-    return key.startswith("order:") and key.count(":") == 2
-
-
 def attempt_of_confirm(key: str) -> int:
     """The attempt whose confirm has this idempotency key."""
     return int(key.split(":")[2])
@@ -168,6 +163,7 @@ class PaymentService:
         self.rate = NO_RATE_LIMIT
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.reconcile_steps = ReconcileSteps()
+        self.apply_event = apply_event
         self.sends_thin_events = False
         self.alarmed: Callable[[], None] = dynamodb.io.alarmed
         """The line of an alarm is in the log."""
@@ -192,7 +188,7 @@ class PaymentService:
             sent: Any = with_related_object(thin(event), tools.charge) if is_thin else event
             if parsed := parse_event(sent):
                 NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
-                apply_event(parsed, tools)
+                self.apply_event(parsed, tools)
         except OUTAGES:
             report("WebhookDeferred")
             return False

@@ -190,7 +190,6 @@ class PaymentIntent:
     decided_at: int | None = None
     """When one that is `processing` will be decided."""
     processing_failed: bool = False
-    was_canceled_by_stripe: bool = False
     was_canceled_by_hand: bool = False
 
     @property
@@ -339,6 +338,7 @@ _NO_SUCH_CARD = _failed(400, stored=False, code="resource_missing", param="payme
 _INCOMPATIBLE = _failed(400, stored=False, code="payment_intent_incompatible_payment_method")
 _NO_SEARCH = _failed(400, stored=False, type="invalid_request_error")
 _ALREADY_REFUNDED = _failed(400, stored=False, code="charge_already_refunded")
+_INVALID = _failed(400, type="invalid_request_error", code="parameter_unknown", param="x")
 _TOO_MUCH = _failed(
     400, stored=False, param="amount", message="Refund amount is greater than unrefunded amount on charge"
 )
@@ -392,13 +392,15 @@ class MemoryStripe:
     takes_cards: bool = True
     """Whether card payments are active for the account; otherwise a new PaymentIntent silently takes none."""
     down: bool = False
+    refuses_until: int = 0
+    """Until then what would create or confirm a PaymentIntent is refused as invalid, as after a faulty deploy."""
+    keys_store_refusals: bool = False
     harsh: bool = False
     """More kinds of answers that say nothing, stored under the key or not; late effects; processing."""
     account: int = 0
     """Which account the API key is of: objects and keys of the other cannot be seen, money is taken in both."""
     names_cards: bool = True
     """Whether a decline names the payment method as it was sent: a test card becomes a payment method of its own."""
-    confirms_max: int = CONFIRMS_MAX
     only_faults: frozenset[str] | None = None
     """If given, no others happen."""
     page_max: int = 100
@@ -484,6 +486,9 @@ class MemoryStripe:
     ) -> Any:
         """One request under its key, which the whole account shares; without one, the SDK has made one up."""
         self.reach(name)
+        if self._refuses(name) and not self.keys_store_refusals:
+            self.io.met("a request is refused as invalid")
+            _INVALID.give()
         if key is None:
             self.made += 1
         under = (self.account, key or f"made up {self.made}")
@@ -498,7 +503,8 @@ class MemoryStripe:
             self.io.pause(f"stripe {name} in flight")
         finally:
             # Stripe goes on with what it has received, whether or not anybody still waits for it.
-            answer = self._take_effect(effect, execute, kind, stored, under)
+            is_refused = self._refuses(name)
+            answer = _INVALID if is_refused else self._take_effect(effect, execute, kind, stored, under)
             if answer.stored:
                 stored.answer = answer
             else:
@@ -507,6 +513,9 @@ class MemoryStripe:
             self.io.pass_time(_TIME_OUT_SECONDS)
         self.io.pause(f"stripe {name} answered")
         return (answer if effect.answered else _NO_ANSWER).give()
+
+    def _refuses(self, name: str) -> bool:
+        return name in ("create", "confirm") and self.io.now() < self.refuses_until
 
     def _again(self, stored: Stored, path: str, parameters: Mapping[str, Any]) -> Any:
         if stored.answer is None:
@@ -578,7 +587,7 @@ class MemoryStripe:
             return _INCOMPATIBLE
         intent.confirms += 1
         intent.confirmed_under.append(under)
-        if intent.confirms > self.confirms_max or kind == _CANCELED_BY_STRIPE:
+        if intent.confirms > CONFIRMS_MAX or kind == _CANCELED_BY_STRIPE:
             self.cancel_by_itself(intent)
             return _unexpected_state(intent)
         intent.payment_method = card
@@ -647,7 +656,7 @@ class MemoryStripe:
     def cancel_by_itself(self, intent: PaymentIntent) -> None:
         """Stripe cancels it, for reasons of its own, if it still can be."""
         if intent.status not in (*_FINAL, "processing"):
-            intent.was_canceled_by_stripe, intent.cancellation_reason = True, "automatic"
+            intent.cancellation_reason = "automatic"
             self.becomes(intent, "canceled")
 
     def update_by_hand(self, intent: PaymentIntent) -> bool:

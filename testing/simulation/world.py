@@ -8,18 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from greenlet import greenlet
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
+from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.queues import Delivery
 from testing.silent import SILENT
 from testing.simulation.choices import Choices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
-from testing.simulation.scheduling import switch_to_scheduler
 from testing.simulation.service import (
     BOUNDS,
     CANCELED,
@@ -66,11 +66,9 @@ MAX_RECEIVE_COUNT = 500
 T0 = 1_800_000_000
 DAY = 24 * 3600
 RECONCILE_EVERY_SECONDS = 1800
-_STEPS_MAX = 4000
 _FAULTY_STEPS_MAX = 1000
 _CANCELS_MAX = 3
 _ROUNDS_MAX = 5
-_ZOMBIE_SECONDS = 300
 _REDRIVES_MAX = 2
 _JUMPS_SECONDS = (1, 20, 40)
 TOKEN_WAITS_SECONDS = (0, 2, 6)
@@ -82,6 +80,13 @@ _REFUSALS_REPLAYED_MAX = 20
 _CRASHES = ("crash before the effect", "crash after the effect", "killed at the time-out")
 _LATE_SECONDS = 2 * DAY + 3600
 """By then Stripe has executed what it will execute of what it has answered with a 500."""
+
+
+def switch_to_scheduler(worker: greenlet) -> None:
+    """Suspend the worker, which runs in this greenlet, until the scheduler, which started it, lets it go on."""
+    scheduler = worker.parent
+    assert scheduler is not None, "a worker is suspended by itself alone"
+    scheduler.switch()
 
 
 class Crash(BaseException):
@@ -97,6 +102,25 @@ class Violation(AssertionError):
 
     def __reduce__(self) -> tuple[type["Violation"], tuple[str, list[tuple[int, str]]]]:
         return Violation, (self.what, self.timeline)
+
+
+class Schedule(Protocol):
+    """A world that runs as its choices say."""
+
+    steps: int
+    coverage: Counter[str]
+
+    def run(self) -> None:
+        """Raises Violation when an invariant breaks."""
+
+
+def violation_of(world: Schedule) -> Violation | None:
+    """What the schedule comes to."""
+    try:
+        world.run()
+    except Violation as violation:
+        return violation
+    return None
 
 
 @dataclass
@@ -157,7 +181,7 @@ class Scenario:
     tampered: bool = False
     """A redelivery may say something else than the first delivery did, as after a deploy."""
     zombies: bool = False
-    """A worker may live on past its timeout, for five minutes: nothing but its lease holds it back."""
+    """A worker may live on past its timeout for some time: nothing but its lease holds it back."""
     search_lag_seconds: int = 0
     cancels: bool = False
     """Customers ask to cancel, at any time and more than once."""
@@ -192,10 +216,6 @@ class Scenario:
     """Stripe's rate limit is reached: a worker waits for a token, or gets none."""
     wrong_account_probability: float = 0.0
     """At each step, of the API key being that of another, empty account for a while."""
-
-    @property
-    def rows_may_be_lost(self) -> bool:
-        return self.lose_rows or self.row_loss_probability > 0 or self.stale_row_probability > 0
 
     @property
     def banks_decide(self) -> bool:
@@ -274,8 +294,10 @@ class CrowdedBucket:
 class World:
     """Everything that a schedule touches. `mutate` breaks it on purpose, to see that it is caught."""
 
-    STRIPE: ClassVar[type[WatchedStripe]] = WatchedStripe
     MAY_BECOME: ClassVar[Mapping[State, set[State]]] = MAY_BECOME
+    STEPS_MAX: ClassVar[int] = 4_000
+    ZOMBIE_SECONDS: ClassVar[int] = 300
+    """How old a worker may become that lives on past its timeout."""
 
     scenario: Scenario
     choices: Choices
@@ -288,7 +310,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.dynamodb: MemoryDynamoDB = WatchedDynamoDB(keys=TABLES, indexes=INDEXES, io=self)
-        self.stripe: MemoryStripe = self.STRIPE(
+        self.stripe: MemoryStripe = WatchedStripe(
             io=self,
             search_lag_seconds=self.scenario.search_lag_seconds,
             harsh=self.scenario.harsh_stripe,
@@ -677,7 +699,7 @@ class World:
     def _send_cancel(self, event: OrderPlacedEvent) -> None:
         self._send(CancelRequestedEvent.of(event.data, correlation_id="c").model_dump_json())
 
-    def send(self, event: OrderPlacedEvent) -> None:
+    def send(self, event: OrderPlacedEvent | RefundRequestedEvent) -> None:
         """A new message, as a first delivery, a redrive or a republication makes one."""
         self._send(event.model_dump_json())
 
@@ -696,7 +718,7 @@ class World:
             if self.steps > _FAULTY_STEPS_MAX:
                 # Nothing goes wrong for ever.
                 self.faults_on, self.stripe.account = False, 0
-            if self.steps > _STEPS_MAX:
+            if self.steps > self.STEPS_MAX:
                 raise Violation("the schedule does not come to an end", self.timeline)
             self.step()
             self.check()
@@ -829,12 +851,15 @@ class World:
         report = self._reporter("webhook")
 
         def run() -> None:
-            if self.service.receive(event, report):
+            if self._receive_event(event, report):
                 self.acknowledged.add(event.id)
 
         self.made += 1
         self._start(f"webhook{self.made}", run, WEBHOOK_BOUNDS)
         self._note(f"webhook{self.made} sent: {event.id} {event.type}")
+
+    def _receive_event(self, event: Event, report: Callable[[str], None]) -> bool:
+        return self.service.receive(event, report)
 
     def reconcile(self) -> None:
         """The schedule starts the reconciler."""
@@ -936,7 +961,7 @@ class World:
             self.pass_time(self.one_of(_JUMPS_SECONDS), fault="delay")
         age_seconds = self.time - worker.started_at
         killed = age_seconds >= worker.timeout_seconds
-        if killed and self.scenario.zombies and self.faults_on and age_seconds < _ZOMBIE_SECONDS:
+        if killed and self.scenario.zombies and self.faults_on and age_seconds < self.ZOMBIE_SECONDS:
             killed = self.choices.happens(0.3)
             self.coverage["zombie"] += not killed
         crashed = self.faults_on and self.choices.happens(self.scenario.crash_probability)
@@ -1010,7 +1035,7 @@ class World:
         del self.rows[key]
         self._forget(key)
         self.lost.add(key[0])
-        self._note(f"row {key[0][-4:]} lost", fault="row lost")
+        self._note(f"row {key[-1][-4:]} lost", fault="row lost")
 
     def _let_rows_go(self) -> None:
         """Rows may be lost, or be older than they were, whoever is at work on them."""
@@ -1023,11 +1048,15 @@ class World:
             key = keys[self.choices.pick(len(keys))]
             number = self.choices.pick(len(self.versions[key]))
             self.disturbed.add(key)
-            self._forget(key)
-            self.rows[key] = self.versions[key][number]
-            self.states[key] = RowView.of(self.rows[key]).state
+            self._put_back(key, number)
             self.lost.add(key[0])
-            self._note(f"row {key[0][-4:]} is its version {number}, {self.states[key]}", fault="row stale")
+            state = self.rows[key]["state"]["S"]
+            self._note(f"row {key[-1][-4:]} is its version {number}, {state}", fault="row stale")
+
+    def _put_back(self, key: RowKey, number: int) -> None:
+        self._forget(key)
+        self.rows[key] = self.versions[key][number]
+        self.states[key] = RowView.of(self.rows[key]).state
 
     def _maybe_changed(self, event: OrderPlacedEvent, **changes: object) -> OrderPlacedEvent:
         if not (self.scenario.tampered and self.choices.happens(0.7)):
@@ -1047,8 +1076,9 @@ class World:
         """After each step; what concerns a row is seen when it is written."""
         if self.broken:
             raise Violation(self.broken, self.timeline)
-        replayed = 0 if self.lost else max((each.refusals_replayed for each in self.stripe.keys.values()), default=0)
-        if replayed > _REFUSALS_REPLAYED_MAX + sum(self.coverage[each] for each in _CRASHES):
+        replayed = max((each.refusals_replayed for each in self.stripe.keys.values()), default=0)
+        is_again_and_again = replayed > _REFUSALS_REPLAYED_MAX + sum(self.coverage[each] for each in _CRASHES)
+        if is_again_and_again and not self.begins_again:
             raise Violation("a stored refusal is sent for again and again", self.timeline)
         charges = self.stripe.charges
         if len(charges) > self.charges_seen:
@@ -1061,6 +1091,11 @@ class World:
         for charge in charges:
             if row_key_of_intent(charge) in self.said_canceled:
                 raise Violation(f"{charge.order_id} was said to be canceled, and is charged", self.timeline)
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether a row may begin with its first key again."""
+        return bool(self.lost)
 
     def _check_charge(self, charge: PaymentIntent) -> None:
         """At most one success an order, ever, over all accounts; of what was frozen; and of no declined attempt."""

@@ -16,7 +16,8 @@ from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from testing.builders import PATIENT
 from testing.simulation.dynamodb import NoFaults
-from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, client_of, stripe_with_a_charge
+from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, charged, client_of
+from testing.simulation.stripe import MemoryStripe
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def test_refunds_replays_and_refusals(refunds: StripeRefunds, paid: str) -> None
     results, found = script(refunds, paid)
     assert results == [created, replayed, (RefundResponseKind.KEY_SPENT, False, False), refused, created, refused]
     assert found == [[(1000, "EUR", 1)], [(99, "EUR", 1)], []]
-    memory = client_of(stripe_with_a_charge(NoFaults(int(time.time()))))
+    memory = client_of(charged(MemoryStripe(NoFaults(int(time.time())))))
     assert script(StripeRefunds(memory), PAYMENT_INTENT) == [results, found]
 
 

@@ -1,6 +1,5 @@
 """Refunds by hand, disputes and second charges: the row ends as Stripe shows them, whatever is lost or comes late."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,9 +11,9 @@ from onecharge.payments.charges.protocol import Payment, StripeIntent
 from onecharge.payments.disputes import AfterCharge, Disputes
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from testing.simulation.after_charge import after_charge_world
-from testing.simulation.explore import violation_of
+from testing.simulation.explore import explored
 from testing.simulation.stored import is_caught
-from testing.simulation.world import Violation, World
+from testing.simulation.world import Violation, World, violation_of
 
 SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000
 SCHEDULES_FOR_A_MUTANT = 3_000
@@ -28,13 +27,9 @@ MET = {
 
 def test_a_row_ends_with_stripes_refunds_and_disputes(is_nightly: bool) -> None:
     """Whichever events come when; and no event ends a review of two charges."""
-    met: Counter[str] = Counter()
-    for number in range(SCHEDULES_NIGHTLY if is_nightly else SCHEDULES):
-        world = after_charge_world(number)
-        violation = violation_of(world)
-        assert violation is None, f"schedule {number}\n{violation}"
-        met += world.coverage
-    assert MET - met.keys() == set()
+    findings = explored(range(SCHEDULES_NIGHTLY if is_nightly else SCHEDULES), after_charge_world)
+    assert not findings.violations, findings.violations[0]
+    assert MET - findings.coverage.keys() == set()
 
 
 # ---------------------------------------------------------------- mutants

@@ -1,6 +1,5 @@
 """A person who resolves reviews, at any moment and whatever they believe, charges nobody twice and loses nobody."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,10 +9,10 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, Payment
 from ops.resolutions import Refused, Reopen, Resolution, Step, Write
 from ops.resolver import Resolved, Resolver, Review
-from testing.simulation.explore import violation_of
+from testing.simulation.explore import explored
 from testing.simulation.reviews import ReviewWorld, review_world
 from testing.simulation.stored import is_caught
-from testing.simulation.world import Violation, World
+from testing.simulation.world import Violation, World, violation_of
 
 SCHEDULES, SCHEDULES_NIGHTLY = 280, 4_900
 SCHEDULES_FOR_A_MUTANT = 3_000
@@ -29,13 +28,9 @@ MET = {
 
 def test_no_decision_of_a_person_breaks_an_invariant(is_nightly: bool) -> None:
     """One charge at most, nothing said to be canceled that is charged, nothing left that nobody can end."""
-    met: Counter[str] = Counter()
-    for number in range(SCHEDULES_NIGHTLY if is_nightly else SCHEDULES):
-        world = review_world(number)
-        violation = violation_of(world)
-        assert violation is None, f"schedule {number}\n{violation}"
-        met += world.coverage
-    assert MET - met.keys() == set()
+    findings = explored(range(SCHEDULES_NIGHTLY if is_nightly else SCHEDULES), review_world)
+    assert not findings.violations, findings.violations[0]
+    assert MET - findings.coverage.keys() == set()
 
 
 # ---------------------------------------------------------------- mutants

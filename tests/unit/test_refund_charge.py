@@ -11,7 +11,8 @@ from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from testing.harness import Sample
 from testing.refund_harness import OTHER_REFUND_ID, RefundHarness, crash, requested_with
-from testing.simulation.refunds import AMOUNT_MINOR, BOUNDS, HOUR, ORDER_ID, PAYMENTS, paid
+from testing.simulation.refunds import AMOUNT_MINOR, BOUNDS, HOUR, ORDER_ID, paid
+from testing.simulation.service import PAYMENTS
 from testing.simulation.world import DAY, T0
 
 BOUNDARIES = 10
