@@ -169,27 +169,21 @@ def _unfinished(facts: Facts) -> Iterator[Finding]:
 
 def _pending(facts: Facts, payment: Payment) -> Finding:
     """A row that is PENDING, and whose attempt Stripe has not decided."""
-    own = facts.stripe.of(payment.payment_intent_id)
-    message = facts.row.get("stripe_message")
-    said = f"Stripe said: {message}" if message else ""
     if facts.now < payment.lease_expires_at:
         return waits(Cause.IN_PROGRESS, "", Move("the lease's owner", payment.lease_expires_at))
-    delivery = Move("charge_order, when its message is delivered again", schedule.next_delivery(payment))
+    own, message = facts.stripe.of(payment.payment_intent_id), facts.row.get("stripe_message")
+    seen = [
+        "the last worker died with the lease" if payment.lease_owner is not None else "",
+        f"{own.intent.payment_intent_id} is {own.intent.status}" if own else "",
+        f"Stripe said: {message}" if message else "",
+    ]
+    detail = "; ".join(filter(None, seen))
     if payment.refused_at is not None:
         until = payment.refused_at + REFUSED_SECONDS + schedule.next_delivery(payment) - payment.claimed_at
-        return broken(Cause.REQUEST_REFUSED, said, Move("charge_order", until))
-    if own and own.intent.status == "processing":
-        return waits(Cause.STRIPE_PROCESSING, own.intent.payment_intent_id, delivery)
-    if facts.now >= schedule.unattended_at(payment):
-        return _abandoned(facts, payment, said)
-    if payment.lease_owner is not None:
-        return broken(Cause.LEASE_OF_DEAD_WORKER, f"it expired {time_of(payment.lease_expires_at)}", delivery)
-    return waits(Cause.BACKING_OFF, said, delivery)
-
-
-def _abandoned(facts: Facts, payment: Payment, said: str) -> Finding:
-    died = "the last worker died with the lease" if payment.lease_owner is not None else ""
-    detail = "; ".join(filter(None, (died, f"last claimed {time_of(payment.claimed_at)}", said)))
+        return broken(Cause.REQUEST_REFUSED, detail, Move("charge_order", until))
+    if facts.now < schedule.unattended_at(payment):
+        delivery = Move("charge_order, when its message is delivered again", schedule.next_delivery(payment))
+        return waits(Cause.BACKING_OFF, detail, delivery)
     if facts.order is None or facts.order.status not in WAITING:
         return broken(Cause.ABANDONED, detail, fix="the order does not wait: see what else is found")
     again = _republication(facts, facts.order.waiting_since.timestamp(), "republish publishes it again")

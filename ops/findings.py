@@ -42,7 +42,6 @@ class Cause(Enum):
     AUTHENTICATION_AWAITED = ("the customer has to authenticate (3-D Secure)",)
     OUTCOME_ON_ITS_WAY = ("the payment has an outcome, which is on its way to the order",)
     CANCELING = ("a cancellation is requested: reconcile finishes it",)
-    STRIPE_PROCESSING = ("Stripe is processing the payment",)
 
     NO_SUCH_ORDER = ("neither the tables nor Stripe know this order", "check the id, --stack and --region")
     ORDER_LOST = (
@@ -91,10 +90,6 @@ class Cause(Enum):
     )
     NOT_CLAIMED = ("the order was stored, and no worker has claimed it", _REPUBLISH)
     ROW_LOST = ("the payment's row was lost: Stripe knows the order's PaymentIntent", _RECONCILES)
-    LEASE_OF_DEAD_WORKER = (
-        "a worker died with the row's lease: the lease has expired",
-        "nothing is needed: the message is delivered again; see the log of charge_order for why it died",
-    )
     ABANDONED = ("the attempt is unfinished, and no message claims it any more", _REPUBLISH)
     OVERDUE = (
         "the attempt is unfinished for a day",

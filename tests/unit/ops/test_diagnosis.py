@@ -139,7 +139,8 @@ HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
         Cause.NOT_CLAIMED_YET,
         WAITS,
     ),
-    "Stripe is processing": (pending(intent("processing"), age=MINUTE, of_row=FREE), Cause.STRIPE_PROCESSING, WAITS),
+    "Stripe is processing": (pending(intent("processing"), age=MINUTE, of_row=FREE), Cause.BACKING_OFF, WAITS),
+    "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Cause.BACKING_OFF, WAITS),
     "the customer authenticates": (authenticating(AUTHENTICATES), Cause.AUTHENTICATION_AWAITED, WAITS),
     "the outcome is on its way": (outcome(of_row={"finalized_at": NOW - 5}), Cause.OUTCOME_ON_ITS_WAY, WAITS),
     "a person has it canceled": (
@@ -171,7 +172,6 @@ SICK: dict[str, tuple[Facts, Cause]] = {
     "its row was lost after it was paid": (case(Status.PAID, None, DONE), Cause.ROW_LOST),
     "a stream or a queue is not read": (stored(unread=[Unread("OrdersTable", "uuid-1")]), Cause.NOT_READ),
     "no worker has claimed it": (stored(), Cause.NOT_CLAIMED),
-    "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Cause.LEASE_OF_DEAD_WORKER),
     "a worker died long ago": (pending(OPEN, of_row={**DEAD, "claimed_at": NOW - HOUR}), Cause.ABANDONED),
     "no message claims it": (pending(OPEN, of_row=FREE), Cause.ABANDONED),
     "it is unfinished for a day": (pending(OPEN, age=DAY + 1, of_row=FREE), Cause.OVERDUE),
