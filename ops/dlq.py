@@ -98,8 +98,6 @@ def _described(letter: DeadLetter) -> dict[str, Any]:
         "attempt": letter.attempt,
         "event_type": letter.event_type,
         "sent_at": letter.sent_at.isoformat(),
-        "receive_count": letter.receive_count,
-        "source_queue": letter.source_queue,
     }
 
 
@@ -124,7 +122,7 @@ def _list(stack: Stack, arguments: Namespace) -> Report:
     messages = [_described(letter) for letter in letters]
     parts: list[Table | str] = [Table.of("messages in the DLQs", "dlq reason messages oldest types", reasons)]
     if arguments.messages:
-        names = "message_id dlq reason order_id attempt event_type sent_at receive_count"
+        names = "message_id dlq reason order_id attempt event_type sent_at"
         parts.append(Table.of("each message", names, messages))
     if not letters and not notes:
         parts = ["no message with this reason" if arguments.reason else "the DLQs are empty"]

@@ -69,12 +69,8 @@ class DeadLetter:
     body: str
     sent_at: datetime
     """When it was sent to the DLQ; of a message that SQS has moved between standard queues, to its first queue."""
-    receive_count: int
-    """How often it was received in the DLQ; of a message that SQS has moved, in both queues."""
     attributes: Mapping[str, str]
     """Its message attributes that are strings."""
-    source_queue_arn: str | None = None
-    """Of a message that SQS has moved: where from."""
     group: str | None = None
 
     @classmethod
@@ -88,9 +84,7 @@ class DeadLetter:
             receipt_handle=message["ReceiptHandle"],
             body=message["Body"],
             sent_at=datetime.fromtimestamp(int(system.get("SentTimestamp", "0")) / 1000, UTC),
-            receive_count=int(system.get("ApproximateReceiveCount", "0")),
             attributes={name: each["StringValue"] for name, each in attributes.items() if "StringValue" in each},
-            source_queue_arn=system.get("DeadLetterQueueSourceArn"),
             group=system.get("MessageGroupId"),
         )
 
@@ -102,12 +96,6 @@ class DeadLetter:
         if "ErrorCode" in self.attributes:
             return f"{NOT_DELIVERED}: {self.attributes['ErrorCode']}"
         return RECEIVED_TOO_OFTEN
-
-    @property
-    def source_queue(self) -> str | None:
-        """The name of the queue that it was received from, if it says so."""
-        arn = self.source_queue_arn or ""
-        return self.attributes.get(DeadLetterAttribute.SOURCE_QUEUE) or arn.rpartition(":")[2] or None
 
     @property
     def original_message_id(self) -> str | None:

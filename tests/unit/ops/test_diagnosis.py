@@ -88,7 +88,7 @@ def case(
 
 def letter(dlq: str, **attributes: str) -> list[DeadLetter]:
     body = f'{{"subject": "{ORDER_ID}", "type": "t", "data": {{"refund_id": "{REFUND_ID}"}}}}'
-    return [DeadLetter(dlq, "m", "r", body, datetime.fromtimestamp(NOW - MINUTE, UTC), 1, attributes)]
+    return [DeadLetter(dlq, "m", "r", body, datetime.fromtimestamp(NOW - MINUTE, UTC), attributes)]
 
 
 def unknown(kind: ResponseKind) -> StripeFacts:
