@@ -2,57 +2,15 @@
 
 import json
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
+import responses
 import stripe
 
 from local.stripe_standin.account import API_VERSION
+from testing.harness import PATIENCE_SECONDS
 from testing.standin_account import Account
-
-
-class Receiver(ThreadingHTTPServer):
-    """Keeps the body of each request."""
-
-    def __init__(self) -> None:
-        self.received: list[str] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def wait_for(self, deliveries: int) -> None:
-        """Return once so many have arrived."""
-        deadline = time.monotonic() + 60
-        while len(self.received) < deliveries and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/stripe/events"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        self.server.received.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    server = Receiver()
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def test_the_secret_is_in_the_response_to_the_create_only(account: Account) -> None:
@@ -66,13 +24,20 @@ def test_the_secret_is_in_the_response_to_the_create_only(account: Account) -> N
     assert not hasattr(endpoints.retrieve(made.id), "secret")
 
 
-def test_events_are_delivered_by_themselves_if_asked(account: Account, receiver: Receiver) -> None:
+def test_events_are_delivered_by_themselves_if_asked(account: Account) -> None:
     """Each as it happens, in order."""
-    account.admin.settings(webhook_url=receiver.url, webhooks_by_themselves=True)
-    account.pay("key-1")
-    account.pay("key-2")
-    receiver.wait_for(len(account.event_types()))
-    assert [json.loads(body)["type"] for body in receiver.received] == account.event_types()
+    url = "https://shop.example/stripe/events"
+    with responses.RequestsMock() as shop:
+        shop.add_passthru(account.base_url)
+        hook = shop.post(url)
+        account.admin.settings(webhook_url=url, webhooks_by_themselves=True)
+        account.pay("key-1")
+        account.pay("key-2")
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while hook.call_count < len(account.event_types()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        received = [json.loads(str(call.request.body))["type"] for call in hook.calls]
+    assert received == account.event_types()
 
 
 def test_the_api_version_of_an_endpoint_cannot_be_changed(account: Account) -> None:
