@@ -307,15 +307,21 @@ def test_poison_that_cannot_reach_the_dlq_is_not_lost(sqs: Sqs, consume: Consume
     assert consume(event, lambda _: Done()) == [event["Records"][0]["messageId"]]
 
 
-def test_the_records_of_a_batch_run_at_the_same_time(sqs: Sqs, consume: Consume, body: str) -> None:
-    """Ten records wait for each other at a barrier."""
+@pytest.mark.parametrize("group", [{}, {"MessageGroupId": "a"}], ids=["no group", "a group"])
+def test_the_records_of_a_batch_run_at_the_same_time(
+    sqs: Sqs, consume: Consume, body: str, group: dict[str, str]
+) -> None:
+    """Ten records wait for each other at a barrier. On a standard queue a message group serves fair queues only."""
+    event = sqs.receive(*[body] * 10)
+    for record in event["Records"]:
+        record["attributes"] |= group
     barrier = Barrier(10, timeout=60)
 
     def handle(_: OrderPlacedEvent) -> Disposition:
         barrier.wait()
         return Done()
 
-    assert consume(sqs.receive(*[body] * 10), handle) == []
+    assert consume(event, handle) == []
 
 
 def test_a_record_that_cannot_be_finished_is_returned_to_the_queue(
@@ -419,20 +425,6 @@ def test_poison_does_not_block_its_group(fifo: Sqs, consume: Consume, body: str)
     event["Records"] = event["Records"][:1]
     assert consume(event, handle) == []
     assert fifo.dead_letters() == [("{}", "id: missing")]
-
-
-def test_a_standard_queue_ignores_message_groups(sqs: Sqs, consume: Consume, body: str) -> None:
-    """There a message group id serves fair queues only: the records of one group run at the same time."""
-    event = sqs.receive(*[body] * 10)
-    for record in event["Records"]:
-        record["attributes"]["MessageGroupId"] = "a"
-    barrier = Barrier(10, timeout=60)
-
-    def handle(_: OrderPlacedEvent) -> Disposition:
-        barrier.wait()
-        return Done()
-
-    assert consume(event, handle) == []
 
 
 def test_backoff_is_exponential_and_capped() -> None:

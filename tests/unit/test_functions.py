@@ -78,16 +78,6 @@ def test_metrics_are_flushed_after_each_invocation(
     assert application.counts.flushed == 2
 
 
-def test_each_handler_has_an_application_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext
-) -> None:
-    """Two functions in one process, as in a test, share nothing."""
-    monkeypatch.setenv("TABLE", "orders")
-    for handler in new_handler(), new_handler():
-        handler({"name": "a"}, lambda_context)
-    assert len(Application.built) == 2
-
-
 @pytest.mark.parametrize(
     "function",
     [

@@ -304,15 +304,12 @@ def test_a_day_begins_at_midnight_utc(calendar: Calendar) -> None:
 
 INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "amount zero": ({"amount_minor": 0}, "amount_minor: greater_than_equal"),
-    "a negative amount": ({"amount_minor": -1}, "amount_minor: greater_than_equal"),
-    "an amount as text": ({"amount_minor": "1099"}, "amount_minor: int_type"),
     "an amount below the minimum": ({"amount_minor": 49}, "message: amount_too_small"),
     "no amount": ({"amount_minor": None}, "amount_minor: missing"),
     "unknown currency": ({"currency": "xxx"}, "currency: unknown_currency"),
     "a fils that Stripe cannot charge": ({"currency": "kwd", "amount_minor": 1255}, "message: amount_not_chargeable"),
     "a card number as payment method": ({"payment_method": TOKEN_WITH_CARD}, "payment_method: card_number"),
     "a card number as customer": ({"customer_id": CARD}, "customer_id: card_number"),
-    "no payment method": ({"payment_method": None}, "payment_method: missing"),
     "a payment method that is a list": ({"payment_method": [CARD]}, "payment_method: string_type"),
     "an unknown state": ({"state": "due"}, "state: literal_error"),
     "no state": ({"state": None}, "state: missing"),
