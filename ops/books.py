@@ -202,12 +202,16 @@ class Rows:
         return map(from_item, read_items(self.client, self.table, keys))
 
     def succeeded(self, since: int, until: int) -> Iterator[Row]:
-        """The rows that were finalized as SUCCEEDED within the time; a page of at most 1 MB at a time."""
+        """The rows that were finalized as SUCCEEDED within the time."""
+        return self._within("state", "SUCCEEDED", "finalized_at", since, until)
+
+    def _within(self, name: str, value: str, at: str, since: int | str, until: int | str) -> Iterator[Row]:
+        """The rows with this value whose time `at` is within; a page of at most 1 MB at a time."""
         pages = self.client.get_paginator("scan").paginate(
             TableName=self.table,
-            FilterExpression="#state = :state AND finalized_at >= :since AND finalized_at < :until",
-            ExpressionAttributeNames={"#state": "state"},
-            ExpressionAttributeValues=expression_values(state="SUCCEEDED", since=since, until=until),
+            FilterExpression=f"#name = :value AND {at} >= :since AND {at} < :until",
+            ExpressionAttributeNames={"#name": name},
+            ExpressionAttributeValues=expression_values(value=value, since=since, until=until),
         )
         for page in pages:
             yield from map(from_item, page["Items"])
@@ -219,14 +223,5 @@ class Orders(Rows):
 
     def paid(self, since: datetime, until: datetime) -> Iterator[str]:
         """The ids of the orders that were paid within the time."""
-        pages = self.client.get_paginator("scan").paginate(
-            TableName=self.table,
-            FilterExpression="#status = :status AND paid_at >= :since AND paid_at < :until",
-            ExpressionAttributeNames={"#status": "status"},
-            ExpressionAttributeValues=expression_values(
-                status="PAID", since=since.isoformat(), until=until.isoformat()
-            ),
-            ProjectionExpression="order_id",
-        )
-        for page in pages:
-            yield from (item["order_id"]["S"] for item in page["Items"])
+        rows = self._within("status", "PAID", "paid_at", since.isoformat(), until.isoformat())
+        return (row["order_id"] for row in rows)

@@ -46,22 +46,14 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     waiters = waiting(stack, until=now + 1)  # With what was placed within this second.
     around = surroundings(stack, now=now)
     documents, styles = [], []
-    is_broken = False
     for waiter in waiters[: arguments.limit]:
-        facts = gather(stack, waiter.order_id, around, asks_stripe=False)
-        findings = diagnose(facts)
-        first = findings[0]
-        is_broken = is_broken or first.severity is Severity.BROKEN  # What is broken comes first.
+        first = diagnose(gather(stack, waiter.order_id, around, asks_stripe=False))[0]  # What is broken comes first.
         until = time_of(first.next.until) if first.next and first.next.until else None
         document = {
             "order_id": waiter.order_id,
             "what": waiter.what,
             "since": time_of(waiter.since),
             "waits_for": duration_of(now - waiter.since),
-            "states": {
-                "orders": facts.order.status if facts.order else None,
-                "payments": facts.payment.state if facts.payment else None,
-            },
             "cause": first.cause.name,
             "says": first.cause.says,
             "detail": first.detail,
@@ -73,7 +65,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     shown = len(documents)
     title = f"{len(waiters)} wait" + (f", the oldest {shown} of them" if shown < len(waiters) else "")
     table = Table.of(title, "order_id what waits_for says detail next until", documents, styles)
-    status = ExitStatus.FOUND if is_broken else ExitStatus.OK
+    status = ExitStatus.FOUND if any(styles) else ExitStatus.OK
     return Report({"total": len(waiters), "pending": documents}, [table], status)
 
 
