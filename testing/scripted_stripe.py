@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import stripe
 
 from testing.simulation.dynamodb import Faults
-from testing.simulation.stripe import Event, Issuer, MemoryStripe, Metadata, PaymentIntent, stripe_in_memory
+from testing.simulation.stripe import Event, Issuer, MemoryStripe, Metadata, PaymentIntent, sdk_error, stripe_in_memory
 
 VISA, MASTERCARD, ASKS_FOR_ACTION = "pm_card_visa", "pm_card_mastercard", "pm_card_threeDSecure2Required"
 DECLINED, LOST_CARD = "pm_card_visa_chargeDeclined", "pm_card_visa_chargeDeclinedLostCard"
@@ -29,21 +29,11 @@ Step = Callable[[Execute], Any]
 """Takes the place of one request: executes it or not, and returns the SDK's object or raises the SDK's error."""
 
 
-def error(status: int | None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
-    """As the SDK raises it; without a status, there is no answer."""
-    if status is None:
-        return stripe.APIConnectionError("in memory")
-    type_ = {402: "card_error"}.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    body = {"error": {"type": type_, "message": "message", **details}}
-    headers = {"request-id": "req_1"} | ({"idempotent-replayed": "true"} if replay else {})
-    return stripe.APIError("in memory", http_status=status, json_body=body, headers=headers)
-
-
 def answer(status: int | None, *, replay: bool = False, **details: Any) -> Step:
     """Answer with this error; nothing is executed, and nothing stored under the key."""
 
     def step(_: Execute) -> NoReturn:
-        raise error(status, replay=replay, **details)
+        raise sdk_error(status, replay=replay, **details)
 
     return step
 
@@ -54,7 +44,7 @@ def answer_after(status: int | None, **details: Any) -> Step:
     def step(execute: Execute) -> NoReturn:
         with suppress(stripe.StripeError):
             execute()
-        raise error(status, **details)
+        raise sdk_error(status, **details)
 
     return step
 

@@ -157,7 +157,7 @@ class _Nested(dict[str, Any]):
             raise AttributeError(name) from None
 
 
-_HEADERS = {"Request-Id": "req_memory", "Stripe-Version": "memory"}
+_HEADERS = {"Request-Id": "req_1", "Stripe-Version": "memory"}
 _FIRST = SimpleNamespace(code=200, headers=CaseInsensitiveDict(_HEADERS))
 _REPLAYED = SimpleNamespace(code=200, headers=CaseInsensitiveDict({**_HEADERS, "Idempotent-Replayed": "true"}))
 
@@ -260,11 +260,23 @@ def thin(event: Event) -> Any:
 
 # ---------------------------------------------------------------- answers
 
-_TYPES = {400: "invalid_request_error", 401: "invalid_request_error", 402: "card_error", 404: "invalid_request_error"}
-_NO_DETAILS: Mapping[str, Any] = dict.fromkeys(
-    ("advice_code", "charge", "code", "decline_code", "message", "param", "payment_intent", "payment_method", "type")
-)
-"""What the SDK's ErrorObject has even if the answer leaves it out."""
+_ERRORS = {401: stripe.AuthenticationError, 403: stripe.PermissionError, 429: stripe.RateLimitError}
+
+
+def sdk_error(status: int | None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
+    """As stripe-python raises it (`_APIRequestor.specific_v1_api_error`); without a status, there is no answer."""
+    if status is None:
+        return stripe.APIConnectionError("in memory", should_retry=True)
+    type_ = {402: "card_error"}.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    body = {"type": type_, "message": "message", **details}
+    response = _REPLAYED if replay else _FIRST
+    given: Any = {"http_status": status, "json_body": {"error": body}, "headers": response.headers}
+    if status in (400, 404) and body["type"] == "idempotency_error":
+        return stripe.IdempotencyError(body["message"], **given)
+    if status in (400, 402, 404):
+        kind = stripe.CardError if status == 402 else stripe.InvalidRequestError
+        return kind(body["message"], param=body.get("param"), code=body.get("code"), **given)
+    return _ERRORS.get(status, stripe.APIError)(body["message"], **given)
 
 
 @dataclass(frozen=True)
@@ -283,38 +295,11 @@ class Answer:
         return self.status in (400, 403, 404) and "payment_intent" not in self.body
 
     def give(self, *, replayed: bool = False) -> Any:
-        response = _REPLAYED if replayed else _FIRST
-        if self.status == 200:
-            shown = copy(self.body)
-            shown.last_response = response
-            return shown
-        raise _as_the_sdk_raises(self.status, self.body or {}, response.headers)
-
-
-def _as_the_sdk_raises(status: int | None, details: Mapping[str, Any], headers: Any) -> stripe.StripeError:
-    """stripe-python, `_APIRequestor.specific_v1_api_error`."""
-    given: dict[str, Any] = {"message": "in memory", "http_status": status, "headers": headers}
-    error: stripe.StripeError
-    code = details.get("code")
-    if status is None:
-        return stripe.APIConnectionError("in memory", should_retry=True)
-    if status == 429:
-        error = stripe.RateLimitError(**given)
-    elif status in (400, 404) and details.get("type") == "idempotency_error":
-        error = stripe.IdempotencyError(**given)
-    elif status in (400, 404):
-        error = stripe.InvalidRequestError(param=details.get("param"), code=code, **given)
-    elif status == 401:
-        error = stripe.AuthenticationError(**given)
-    elif status == 402:
-        error = stripe.CardError(param=details.get("param"), code=code, **given)
-    elif status == 403:
-        error = stripe.PermissionError(**given)
-    else:
-        error = stripe.APIError(**given)
-    body = {**_NO_DETAILS, "type": _TYPES.get(status, "api_error"), "message": "in memory", **details}
-    error.error = SimpleNamespace(**body)  # type: ignore[assignment]  # What the body of the answer says.
-    return error
+        if self.status != 200:
+            raise sdk_error(self.status, replay=replayed, **self.body)
+        shown = copy(self.body)
+        shown.last_response = _REPLAYED if replayed else _FIRST
+        return shown
 
 
 def _failed(status: int | None, *, stored: bool = True, **details: Any) -> Answer:
@@ -324,8 +309,8 @@ def _failed(status: int | None, *, stored: bool = True, **details: Any) -> Answe
 _NO_ANSWER = _failed(None)
 _TURNED_AWAY = {
     "drop before": _NO_ANSWER,
-    "429": _failed(429, type="invalid_request_error", code="rate_limit"),
-    "429 lock_timeout": _failed(429, type="invalid_request_error", code="lock_timeout"),
+    "429": _failed(429, code="rate_limit"),
+    "429 lock_timeout": _failed(429, code="lock_timeout"),
     "502": _failed(502),
     "503": _failed(503),
     "424": _failed(424),
@@ -336,9 +321,9 @@ _OTHER_REQUEST = _failed(400, type="idempotency_error")
 _NOT_FOUND = _failed(404, stored=False, code="resource_missing", param="intent")
 _NO_SUCH_CARD = _failed(400, stored=False, code="resource_missing", param="payment_method")
 _INCOMPATIBLE = _failed(400, stored=False, code="payment_intent_incompatible_payment_method")
-_NO_SEARCH = _failed(400, stored=False, type="invalid_request_error")
+_NO_SEARCH = _failed(400, stored=False)
 _ALREADY_REFUNDED = _failed(400, stored=False, code="charge_already_refunded")
-_INVALID = _failed(400, type="invalid_request_error", code="parameter_unknown", param="x")
+_INVALID = _failed(400, code="parameter_unknown", param="x")
 _TOO_MUCH = _failed(
     400, stored=False, param="amount", message="Refund amount is greater than unrefunded amount on charge"
 )

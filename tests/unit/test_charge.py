@@ -35,13 +35,13 @@ from testing.scripted_stripe import (
     answer,
     answer_after,
     as_usual,
-    error,
     killed,
     killed_after,
     meanwhile,
     of_another_order,
 )
 from testing.simulation.dynamodb import SENT_AGAIN
+from testing.simulation.stripe import sdk_error
 
 OLD = T0 + LOOKUP_AGE_SECONDS
 CREATE_0, CREATE_1, CREATE_2 = (REQUEST.create_key(generation) for generation in range(3))
@@ -318,7 +318,7 @@ def test_a_processing_payment_intent_that_is_found_is_waited_for(service: Charge
 
 @pytest.mark.parametrize(
     ("raised", "is_alarm"),
-    [(error(None), False), (error(500), False), (error(403), True), (LookupInconclusive(), True)],
+    [(sdk_error(None), False), (sdk_error(500), False), (sdk_error(401), True), (LookupInconclusive(), True)],
 )
 def test_a_failed_lookup_proves_nothing(service: ChargeHarness, raised: Exception, is_alarm: bool) -> None:
     """Nothing is stored or confirmed. A failure that does not pass by itself raises an alarm."""
@@ -440,7 +440,7 @@ def test_an_unexpected_state_does_not_take_over_another_attempts_action(service:
 
     def the_first_card_waits(_: Execute) -> Any:
         service.stripe.show("pi_0", "requires_action", payment_method=LOST_CARD, last_payment_error=None)
-        raise error(400, **UNEXPECTED_STATE)
+        raise sdk_error(400, **UNEXPECTED_STATE)
 
     service.stripe.next("confirm", the_first_card_waits)
     assert service.deliver(attempt=2, payment_method=MASTERCARD) == Done()
@@ -529,9 +529,9 @@ def test_a_decline_that_asks_for_authentication_can_be_paid_again(service: Charg
 @pytest.mark.parametrize(
     ("charge", "failure"),
     [
-        ("ch_1", error(402, code="card_declined", decline_code="lost_card")),
-        (None, error(402, code="card_declined", decline_code="lost_card")),
-        ("ch_1", error(500, replay=True)),
+        ("ch_1", sdk_error(402, code="card_declined", decline_code="lost_card")),
+        (None, sdk_error(402, code="card_declined", decline_code="lost_card")),
+        ("ch_1", sdk_error(500, replay=True)),
     ],
 )
 def test_a_decline_whose_error_was_cleared_is_not_tried_again(

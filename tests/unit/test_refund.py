@@ -12,9 +12,8 @@ from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
 from testing.refund_harness import EVENT, REFUND_ID, RefundHarness, crash, requested_with
-from testing.scripted_stripe import error
 from testing.simulation.refunds import AMOUNT_MINOR, HOUR, ORDER_ID, PAYMENT_INTENT, client_of
-from testing.simulation.stripe import MemoryStripe, Metadata, Refund
+from testing.simulation.stripe import MemoryStripe, Metadata, Refund, sdk_error
 from testing.simulation.world import DAY, T0
 
 
@@ -302,7 +301,7 @@ def test_a_refusal_is_not_a_failure_while_an_earlier_request_may_be_executed(ser
 
 def test_a_refused_request_waits_an_hour_then_for_a_person(service: RefundHarness) -> None:
     """The row has Stripe's message."""
-    refusal = raises(error(400, code="parameter_unknown", message="no such parameter"))
+    refusal = raises(sdk_error(400, code="parameter_unknown", message="no such parameter"))
     service.io.at["stripe refund"] = refusal
     assert service.deliver() == BackOff()
     assert (service.row["refused_at"], service.row["stripe_message"]) == (service.io.time, "no such parameter")

@@ -20,12 +20,12 @@ from onecharge.payments.refunds.protocol import (
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
 from testing.harness import PROJECT
 from testing.refund_harness import EVENT
-from testing.scripted_stripe import error
 from testing.simulation.refunds import ORDER_ID, PAYMENT_INTENT
+from testing.simulation.stripe import sdk_error
 
 
 def invalid(status: int, code: str | None = None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
-    return error(status, replay=replay, code=code, **details)
+    return sdk_error(status, replay=replay, code=code, **details)
 
 
 def test_a_refund_of_other_money_needs_a_person() -> None:
@@ -38,15 +38,15 @@ def test_a_refund_of_other_money_needs_a_person() -> None:
 
 KINDS: dict[RefundResponseKind, list[stripe.StripeError]] = {
     RefundResponseKind.UNKNOWN: [
-        error(None),
-        error(409, type="idempotency_error", code="idempotency_key_in_use"),
-        error(429, type="rate_limit_error"),
-        error(500),
+        sdk_error(None),
+        sdk_error(409, type="idempotency_error", code="idempotency_key_in_use"),
+        sdk_error(429, type="rate_limit_error"),
+        sdk_error(500),
     ],
     RefundResponseKind.KEY_SPENT: [
-        error(500, replay=True),
-        error(424, type="api_error", replay=True),
-        error(400, type="idempotency_error"),
+        sdk_error(500, replay=True),
+        sdk_error(424, type="api_error", replay=True),
+        sdk_error(400, type="idempotency_error"),
     ],
     RefundResponseKind.ACCOUNT: [
         invalid(401),
@@ -69,7 +69,7 @@ KINDS: dict[RefundResponseKind, list[stripe.StripeError]] = {
     ],
     RefundResponseKind.INVALID: [
         invalid(400, "parameter_unknown"),
-        error(402, code="card_declined"),
+        sdk_error(402, code="card_declined"),
     ],
 }
 
