@@ -5,7 +5,7 @@ rows      copy the rows that a table lacks from the table that DynamoDB restored
 outcomes  afterwards, bring orders, payments and Stripe together, whichever of them the restore has set back: let
           reconcile read Stripe's events again since a day before the restored point in time, and emit each payment's
           outcome that its order has not seen, with a revision above what the order has seen; let each order have
-          reserved what its refunds say. Can be repeated.
+          reserved what its refunds say. Can be repeated, and continued.
 """
 
 import time
@@ -13,16 +13,17 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charges.protocol import Finalize, Payment
 from onecharge.payments.charges.store import PaymentStore, payment_of
-from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
+from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import expression_values, from_item, read_items, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from ops.connection import Stack
@@ -42,6 +43,7 @@ EVENT_LATE_SECONDS = 25 * 3600
 """How long after Stripe has created an event it may have been applied: reconcile retries one for a day, and clocks
 differ by less than an hour. What was applied after the restored point in time is lost."""
 
+_ROWS_MAX = 100_000
 _PAGE = 100
 """Payments of one request: as many orders are read with one, too."""
 
@@ -64,12 +66,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     rows.add_argument("--from", dest="source", required=True, metavar="TABLE", help="name of the restored table")
     outcomes = subcommands.add_parser("outcomes", help="bring orders, payments and Stripe together again")
     outcomes.add_argument("--since", required=True, type=_time, help="the restored point in time: 2026-11-21T12:00:00Z")
+    outcomes.add_argument("--rows", type=int, default=_ROWS_MAX, metavar="N", help="stop after so many payments")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     if arguments.subcommand == "outcomes":
-        return _outcomes(stack, arguments.since, is_dry_run=not arguments.yes)
+        return _outcomes(stack, arguments.since, rows_max=arguments.rows, is_dry_run=not arguments.yes)
     return _copy_rows(stack, arguments.table, arguments.source, is_dry_run=not arguments.yes)
 
 
@@ -141,6 +144,18 @@ def _compared(existing: Item, item: Item) -> str:
 # ---------------------------------------------------------------- outcomes
 
 
+@dataclass(frozen=True, kw_only=True)
+class RestoreCheckpoint(Checkpoint):
+    """How far the walk through the payments has come."""
+
+    job: ClassVar[str] = "restore"
+
+    since: int
+    """The restored point in time: with another one, a walk begins at the first row."""
+    after: Mapping[str, str] | None = None
+    """The key of the last row; None once the walk has ended."""
+
+
 def _time(text: str) -> int:
     """Epoch seconds of a time with its zone. Raises ValueError."""
     parsed = datetime.fromisoformat(text)
@@ -149,14 +164,19 @@ def _time(text: str) -> int:
     return int(parsed.timestamp())
 
 
-def _outcomes(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
+def _outcomes(stack: Stack, since: int, *, rows_max: int, is_dry_run: bool) -> Report:
     """Raises Problem."""
-    _reread_events(stack, since, is_dry_run=is_dry_run, now=int(time.time()))
+    checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), RestoreCheckpoint)
+    checkpoint = checkpoints.read() or RestoreCheckpoint(since=since)
+    is_continued = checkpoint.since == since and checkpoint.after is not None
+    if not is_continued:
+        checkpoint = replace(checkpoint, since=since, after=None)
+        _reread_events(stack, since, is_dry_run=is_dry_run, now=int(time.time()))
     payments = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))
     orders = OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
     refunds = OrderRefundStore(stack.dynamodb, stack.resource("OrderRefundsTable"), orders.table)
-    counts, reservations, lost = Counter[str](), Counter[str](), list[str]()
-    parallel, after = Threads(_THREADS), None
+    counts, reservations, lost, after = Counter[str](), Counter[str](), list[str](), checkpoint.after
+    parallel = Threads(_THREADS)
     while True:
         now = int(time.time())
         compared, after = emit_page(payments, orders, after=after, now=now, is_dry_run=is_dry_run, parallel=parallel)
@@ -166,7 +186,12 @@ def _outcomes(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
                 lost.append(order_id)
         order_ids = [order_id for order_id, _ in compared]
         reservations.update(reserve_page(orders, refunds, order_ids, is_dry_run=is_dry_run, parallel=parallel))
-        if after is None:
+        if not is_dry_run:
+            try:
+                checkpoint = checkpoints.write(replace(checkpoint, after=after))
+            except ConcurrentRun:
+                raise Problem("somebody else runs this, too: let one of you run it again") from None
+        if after is None or counts.total() >= rows_max:
             break
     start = datetime.fromtimestamp(since, UTC).isoformat()
     parts: list[Table | str] = [Table("payments and their orders", ("payment", "payments"), sorted(counts.items()))]
@@ -178,8 +203,16 @@ def _outcomes(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
         parts.append(
             f"dry run: --yes does it, and lets reconcile read Stripe's events again since a day before {start}"
         )
-    document = {"since": start, "payments": dict(counts), "reservations": dict(reservations), "lost": lost}
-    is_done = not is_dry_run and CHANGED not in {*counts, *reservations}
+    elif after is not None:
+        parts.append("there are more payments: run this again")
+    document = {
+        "since": start,
+        "payments": dict(counts),
+        "reservations": dict(reservations),
+        "lost": lost,
+        "is_complete": after is None,
+    }
+    is_done = not is_dry_run and after is None and CHANGED not in {*counts, *reservations}
     return Report(document, parts, ExitStatus.OK if is_done else ExitStatus.FOUND)
 
 

@@ -255,11 +255,33 @@ def test_a_reservation_that_changes_meanwhile_is_left(reconciled: OperatedStack)
     assert reconciled.order(order_id).reserved_minor == 300
 
 
-def test_all_payments_are_compared(reconciled: OperatedStack) -> None:
-    """A page at a time; again, from the first one."""
+def test_two_people_at_once_end_with_a_problem(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walk of the other one has come further: this one ends, and can be run again."""
+    pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
+    emit_page = restore.emit_page
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(restore, "emit_page", emit_page)
+        assert restore_since(reconciled, 7200, "--yes")[0] == 0
+        return emit_page(*given, **named)
+
+    monkeypatch.setattr(restore, "emit_page", meanwhile)
+    with pytest.raises(Problem, match="somebody else"):
+        restore_since(reconciled, 7200, "--yes")
+
+
+def test_a_walk_is_bounded_and_continued(reconciled: OperatedStack) -> None:
+    """It begins again for another time, and each walk sets reconcile back once."""
     reconciled.claim("ord_" + "0" * 32, **FREE)
     row = reconciled.row("ord_" + "0" * 32)
     for number in range(1, 101):
         reconciled.put("PaymentsTable", **{**row, "order_id": f"ord_{number:032x}"})
-    for _ in range(2):
-        assert sum(restore_since(reconciled, 7200, "--yes")[1]["payments"].values()) == 101
+    status, first = restore_since(reconciled, 7200, "--rows", "1", "--yes")
+    assert (status, first["is_complete"], sum(first["payments"].values())) == (1, False, 100)
+    checkpoint = checkpoints(reconciled).read()
+    assert checkpoint is not None
+    checkpoints(reconciled).write(checkpoint.reading_since(NOW - 3600))
+    status, rest = restore_since(reconciled, 7200, "--yes")
+    assert (status, rest["is_complete"], sum(rest["payments"].values())) == (0, True, 1)
+    assert since(reconciled) == NOW - 3600
+    assert sum(restore_since(reconciled, 7200, "--yes")[1]["payments"].values()) == 101
