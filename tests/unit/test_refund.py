@@ -116,21 +116,15 @@ def test_a_stored_500_that_is_never_executed_needs_a_person_after_a_day(service:
 
 
 def test_a_stored_refusal_is_followed_by_the_next_key(service: RefundHarness) -> None:
-    """Too little balance: once it is topped up, the next delivery makes the refund, not the next day's."""
-    service.io.faults["stripe_refund"] = "balance too low"
-    assert service.deliver() == BackOff()
-    assert service.counted.count("Alarm") == 1
-    assert service.deliver() == Done()
-    assert service.outcome == ("SUCCEEDED", [400])
-    assert len(service.stripe.keys) == 2
-
-
-def test_a_refused_account_gets_one_key_for_each_delivery(service: RefundHarness) -> None:
-    """A refusal that is not replayed ends the delivery; the row keeps how many keys are used up."""
+    """Too little balance: a refusal that is not replayed ends the delivery, and the row keeps how many keys are used
+    up. Once the balance is topped up, the next delivery makes the refund, not the next day's."""
     for number in range(3):
         service.io.faults["stripe_refund"] = "balance too low"
         assert service.deliver() == BackOff()
         assert (len(service.stripe.keys), service.row.get("key_number", 0)) == (number + 1, number)
+    assert service.counted.count("Alarm") == 3
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])
 
 
 def test_the_row_names_a_later_key_before_it_is_used(service: RefundHarness) -> None:
