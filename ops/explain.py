@@ -137,7 +137,9 @@ def _of_order(facts: Facts) -> Iterator[Moment]:
         what = f"attempt {order.attempt} was made, with {order.payment_method}"
         yield Moment(_epoch(order.attempt_placed_at), "orders", what)
     if order.cancel_requested_at is not None:
-        yield Moment(_epoch(order.cancel_requested_at), "orders", "its cancellation was requested")
+        person = order.canceled_by
+        by = f" by {person['by']}: {person['reason']}" if person else ""
+        yield Moment(_epoch(order.cancel_requested_at), "orders", f"its cancellation was requested{by}")
 
 
 def _of_payment(facts: Facts) -> Iterator[Moment]:

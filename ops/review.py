@@ -370,7 +370,7 @@ def _cancel(
     if is_dry_run:
         return False, "would request the order's cancellation, which its message finishes at Stripe; --yes does it"
     at = datetime.fromtimestamp(review.at, UTC)
-    values = {":record": {"by": review.by, "reason": review.reason, "at": at.isoformat()}, ":at": at.isoformat()}
+    values = {":record": {"by": review.by, "reason": review.reason}, ":at": at.isoformat()}
     changes = {"canceled_by": ":record", "cancel_requested_at": ":at"}
     try:
         orders.move(order.order_id, move, at=at, changes=changes, values=values)

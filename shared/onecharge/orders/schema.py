@@ -129,8 +129,10 @@ class StoredOrder(BaseModel):
     # Written by a person's `retry` (ops/review.py).
     retried_at: Timestamp | None = None
 
-    # Written by cancel_order.
+    # Written by cancel_order, and by a person's `cancel` (ops/review.py).
     cancel_requested_at: Timestamp | None = None
+    canceled_by: Mapping[str, str] = {}
+    """The person: `by`, their ARN, and their `reason`. Empty if the customer canceled."""
 
     # Written by update_order.
     payment_revision: int = 0

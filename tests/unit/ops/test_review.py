@@ -228,6 +228,8 @@ def test_an_order_that_may_still_be_charged_is_canceled_as_by_its_customer(
     assert resolve(operated, "cancel")["done"]
     order = operated.order(ORDER_ID)
     assert order.status == "CANCELING"
+    assert order.canceled_by["reason"] == "seen"
+    assert f"requested by {order.canceled_by['by']}: seen" in operated.ops("explain", ORDER_ID)[2]
     operated.send("PaymentsQueue", CancelRequestedEvent.of(order.current_attempt, correlation_id="c").model_dump_json())
     operated.charge()
     row = operated.row(ORDER_ID)
