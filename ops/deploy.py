@@ -22,7 +22,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from ops import check, webhook
 from ops.connection import Stack
 from ops.deploy_account import Account
-from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, deployed_parameters, plan, to_delete
+from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, plan, to_delete
 from ops.errors import ExitStatus, Problem, problem_of, stripe_line
 from ops.output import Report, show
 
@@ -155,7 +155,8 @@ def _store_secrets(account: Account, wanted: Wanted) -> None:
 def _deploy(account: Account, seen: Seen, wanted: Wanted, role_arn: str) -> None:
     unknown = [each for each in wanted.secret_names if each not in {**seen.parameters, **wanted.parameters}]
     arns = {parameter: account.secret(wanted.secret_names[parameter])["ARN"] for parameter in unknown}
-    parameters = deployed_parameters(seen, wanted, arns)
+    # What is not asked for stays as it is, for the build as well.
+    parameters = {**seen.parameters, **arns, **wanted.parameters}
     account.sam("build", parameters=parameters)
     account.sam(
         *("deploy", "--stack-name", account.name, "--resolve-s3", "--s3-prefix", account.name),

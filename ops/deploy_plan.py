@@ -118,11 +118,6 @@ def _refuse_key(stored: str, deploying: str, is_live: bool) -> None:
         )
 
 
-def deployed_parameters(seen: Seen, wanted: Wanted, arns: Mapping[str, str]) -> dict[str, str]:
-    """What `sam build` and `sam deploy` are given alike: the stack's present values, unless others are asked for."""
-    return {**seen.parameters, **arns, **wanted.parameters}
-
-
 # ---------------------------------------------------------------- why it failed, and what stays
 
 

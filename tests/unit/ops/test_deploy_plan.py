@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ops.deploy_plan import Retained, Seen, Step, Wanted, causes, deployed_parameters, plan, to_delete
+from ops.deploy_plan import Retained, Seen, Step, Wanted, causes, plan, to_delete
 from ops.errors import Problem
 
 TEST, LIVE, RESTRICTED = "sk_test_1", "sk_live_1", "rk_live_1"
@@ -69,13 +69,6 @@ def test_an_issuer_of_ones_own_needs_a_token_command_for_the_check() -> None:
     own: Any = {"JwtIssuer": "https://a", "JwtAudience": "b"}
     assert Step.CHECK not in plan(Seen(), Wanted("shop", own, TEST))
     assert Step.CHECK in plan(Seen(), Wanted("shop", own, TEST, has_token_command=True))
-
-
-def test_what_is_not_asked_for_stays_as_it_is() -> None:
-    """Of a stack that is there: build and deploy get the same, the processor above all."""
-    seen = Seen("CREATE_COMPLETE", {"Architecture": "x86_64", "LogLevel": "INFO"} | ARNS)
-    wanted = Wanted("shop", {"LogLevel": "DEBUG"})
-    assert deployed_parameters(seen, wanted, {}) == {"Architecture": "x86_64", "LogLevel": "DEBUG"} | ARNS
 
 
 def event(resource: str, status: str, reason: str = "", of: str = "stack-id") -> dict[str, str]:
