@@ -83,20 +83,17 @@ def booked_of(transaction: Any) -> Booked:
     source: Any = getattr(transaction, "source", None)
     is_in = transaction.amount >= 0
     kind = _KINDS.get((getattr(source, "object", ""), is_in), Kind.OTHER)
+    amount, currency, created = transaction.amount, transaction.currency, transaction.created
     if kind is Kind.OTHER:
-        currency = transaction.currency.upper()
-        return Booked(
-            kind, transaction.type, transaction.amount, currency, transaction.created, source_id=_id_of(source)
-        )
-    # In another currency Stripe has converted the source's amount for the account.
-    is_converted = transaction.currency != source.currency
-    amount = (source.amount if is_in else -source.amount) if is_converted else transaction.amount
+        return Booked(kind, transaction.type, amount, currency.upper(), created, source_id=_id_of(source))
+    if currency != source.currency:  # Stripe has converted the source's amount for the account.
+        amount, currency = source.amount if is_in else -source.amount, source.currency
     return Booked(
         kind,
         transaction.type,
         amount,
-        source.currency.upper(),
-        transaction.created,
+        currency.upper(),
+        created,
         source_id=source.id,
         payment_intent_id=_id_of(getattr(source, "payment_intent", None)),
         order_id=order_id_of(source),

@@ -82,9 +82,7 @@ class Account:
         return [*found, *(line for each in nested for line in self.failures(each))]
 
     def resources(self, stack: str = "") -> list[str]:
-        """The physical ids of a stack's resources; none without a stack."""
-        if not self.described(stack):
-            return []
+        """The physical ids of a stack's resources."""
         pages = self._cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack or self.name)
         return [each.get("PhysicalResourceId", "") for page in pages for each in page["StackResourceSummaries"]]
 

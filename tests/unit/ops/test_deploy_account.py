@@ -73,9 +73,8 @@ def tables() -> list[str]:
 def test_an_account_without_the_stack(account: Account, session: Session) -> None:
     """Nothing is there, and nothing fails."""
     session.has_no_stack()
-    session.has_no_stack()
     session.answers("cognito-idp", "list_user_pools", {"UserPools": []}, MaxResults=60)
-    assert (account.described(), account.resources(), list(account.retained())) == ({}, [], [])
+    assert (account.described(), list(account.retained())) == ({}, [])
     assert account.secret("shop/stripe") == {}
     assert "account 1" in account.where()
 
@@ -123,7 +122,6 @@ def test_a_failed_first_deployment_is_removed_with_its_protected_tables(account:
     mine, earlier = table("shop-OrdersTable-1", is_protected=True), table("shop-OrdersTable-0", is_protected=True)
     listed = {"LogicalResourceId": "OrdersTable", "PhysicalResourceId": mine, "ResourceType": "AWS::DynamoDB::Table"}
     listed |= {"ResourceStatus": "DELETE_FAILED", "LastUpdatedTimestamp": 0}  # type: ignore[dict-item]
-    session.has_stack()
     session.answers("cloudformation", "list_stack_resources", {"StackResourceSummaries": [listed]}, StackName="shop")
     session.answers("cloudformation", "delete_stack", {}, StackName="shop")
     session.has_no_stack()
@@ -152,7 +150,6 @@ def test_why_a_nested_stack_failed(account: Account, session: Session) -> None:
         session.has_stack(name)
         failed = {**event, "LogicalResourceId": resources[0][-5:], "ResourceStatusReason": f"because of {name[:4]}"}
         session.answers("cloudformation", "describe_stack_events", {"StackEvents": [failed]}, StackName=ANY)
-        session.has_stack(name)
         summaries = [
             {
                 "LogicalResourceId": "x",
