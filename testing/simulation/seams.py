@@ -6,10 +6,9 @@ a whole; world.py interleaves them. What goes wrong is what lies between: events
 service's item is lost, or is an older version of itself; the client uses its key again, for the same cart or another.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,11 +41,11 @@ from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint, Republisher
 from republish.waiting import waiting_orders
 from testing.silent import SILENT
-from testing.simulation.choices import Choices, SeededChoices
+from testing.simulation.choices import SeededChoices
 from testing.simulation.dynamodb import Item, MemoryDynamoDB
 from testing.simulation.service import INDEXES, PAYMENTS, PAYMENTS_STATE, TABLES, PaymentService
 from testing.simulation.stripe import MemoryStripe, PaymentIntent, stripe_in_memory
-from testing.simulation.world import DAY, T0, Violation
+from testing.simulation.world import DAY, T0, BaseWorld, Violation
 from update_order.orders import update_order
 
 HOUR = 3600
@@ -123,17 +122,10 @@ class _Message:
 
 
 @dataclass
-class SeamWorld:
-    """Everything that a schedule touches; `mutate` breaks it on purpose, to see that it is caught."""
+class SeamWorld(BaseWorld):
+    """Everything that a schedule of both services touches."""
 
     scenario: SeamScenario
-    choices: Choices
-    mutate: Callable[["SeamWorld"], None] = lambda world: None
-    time: int = T0
-    faults_on: bool = True
-    coverage: Counter[str] = field(default_factory=Counter)
-    timeline: list[tuple[int, str]] = field(default_factory=list)
-    steps: int = 0
 
     def __post_init__(self) -> None:
         indexes = {**INDEXES, ORDERS: {"waiting": ("waiting_shard", "placed_at")}}
@@ -162,29 +154,12 @@ class SeamWorld:
 
     # ------------------------------------------------------------ what the clients see
 
-    def now(self) -> int:
-        """Stripe's clock."""
-        return self.time
-
     def clock(self) -> int:
         """Ours."""
         return self.time + self.scenario.clock_ahead_seconds
 
     def pause(self, where: str) -> None:
         pass
-
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
-            return None
-        kind = kinds[self.choices.pick(len(kinds))]
-        self.note(f"{where}: {kind}")
-        return kind
-
-    def happens(self, what: str) -> bool:
-        return self.choices.happens(0.7)
-
-    def met(self, what: str) -> None:
-        self.coverage[what] += 1
 
     def pass_time(self, seconds: int) -> None:
         self.time += seconds
@@ -198,12 +173,12 @@ class SeamWorld:
             new["revision"] = {"N": str(int(old["revision"]["N"]) + 1 if old else 1)}
         self.versions[table].append(dict(new))
         shown = new["status" if table == ORDERS else "state"]["S"]
-        self.note(f"{table}: {shown}, attempt {new['attempt']['N']}")
+        self._note(f"{table}: {shown}, attempt {new['attempt']['N']}")
         event = order_event_from_item(new) if table == ORDERS else payment_outcome_from_item(new)
         if event is None:
             return
         if self.faults_on and self.choices.happens(self.scenario.lost_records):
-            self.note(f"lost: {event.id}", "record lost")
+            self._note(f"lost: {event.id}", "record lost")
             # republish asks only for what waits; of anything else a person has to know (failed records, in S3).
             waits = self._order is not None and self._order.status in WAITING
             self.is_untold |= not waits or event.type == EventType.PAYMENT_SUCCEEDED  # One before it may come.
@@ -222,11 +197,6 @@ class SeamWorld:
 
     def alarmed(self) -> None:
         """A log line has raised an alarm."""
-
-    def note(self, what: str, met: str = "") -> None:
-        self.timeline.append((self.time - T0, what))
-        if met:
-            self.coverage[met] += 1
 
     # ------------------------------------------------------------ the schedule
 
@@ -278,7 +248,7 @@ class SeamWorld:
             self.met(f"raised: {type(error).__name__}")
         if again_after is None and self.faults_on and self.choices.happens(0.15):
             again_after = DAY if self.choices.pick(2) else HOUR
-            self.note(f"comes again: {message.event.id}", "late duplicate")
+            self._note(f"comes again: {message.event.id}", "late duplicate")
         if again_after is None:
             self.queue.remove(message)
         else:
@@ -290,11 +260,11 @@ class SeamWorld:
         try:
             send()
         except (Problem, NoSuchOrder) as refused:
-            self.note(f"{what}: refused, {type(refused).__name__}", f"{what}: refused")
+            self._note(f"{what}: refused, {type(refused).__name__}", f"{what}: refused")
         except Exception as error:
-            self.note(f"{what}: {type(error).__name__}")
+            self._note(f"{what}: {type(error).__name__}")
         else:
-            self.note(what, what)
+            self._note(what, what)
 
     def place(self, cart: int) -> None:
         """POST /orders, with the one key."""
@@ -331,7 +301,7 @@ class SeamWorld:
         for intent in self.stripe.intents:
             if intent.status == "requires_action" and self.choices.happens(0.5):
                 self.stripe.bank_decides(intent, pays=self.choices.pick(2) == 0)
-                self.note(f"the bank decides: {intent.id} is {intent.status}", "3-D Secure decided")
+                self._note(f"the bank decides: {intent.id} is {intent.status}", "3-D Secure decided")
 
     def refund_by_hand(self) -> None:
         """In the Dashboard; Stripe's event says so."""
@@ -340,7 +310,7 @@ class SeamWorld:
                 continue
             kind = "pending" if self.choices.pick(2) else None  # Then it may fail.
             self.stripe.refund_in_dashboard(charge.id, 100, kind)
-            self.note(f"{charge.id} is refunded by hand", "refunded by hand")
+            self._note(f"{charge.id} is refunded by hand", "refunded by hand")
 
     def republish(self) -> None:
         republisher = Republisher(
@@ -372,7 +342,7 @@ class SeamWorld:
         try:
             reviews = Reviews(resolver, orders, "a person", self.refund_second)
             done, what = self.resolve_review(ORDER_ID, resolution, "they say so", reviews)
-            self.note(f"{resolution}: {what}", f"review: {resolution} {'done' if done else 'refused'}")
+            self._note(f"{resolution}: {what}", f"review: {resolution} {'done' if done else 'refused'}")
         except Exception as error:
             self.met(f"review: {type(error).__name__}")
 
@@ -386,7 +356,7 @@ class SeamWorld:
         scenario = self.scenario
         if scenario.refuses and self.choices.happens(0.3):
             self.stripe.refuses_until = 0 if self.stripe.refuses_until else self.time + 365 * DAY
-            self.note(f"requests are refused until {self.stripe.refuses_until}", "requests refused")
+            self._note(f"requests are refused until {self.stripe.refuses_until}", "requests refused")
         tables = (
             *([(ORDERS, True)] * scenario.lose_orders + [(PAYMENTS, True)] * scenario.lose_payments),
             *([(ORDERS, False)] * scenario.older_orders + [(PAYMENTS, False)] * scenario.older_payments),
@@ -401,13 +371,13 @@ class SeamWorld:
     def lose(self, table: str) -> None:
         if self.dynamodb.tables.get(table, {}).pop((ORDER_ID,), None) is not None:
             self.disturbed(table)
-            self.note(f"{table}: lost", f"{table} lost")
+            self._note(f"{table}: lost", f"{table} lost")
 
     def put_back(self, table: str, number: int) -> None:
         """As a restore does it: the older version is there instead, and its stream says so, or not."""
         self.dynamodb.tables.setdefault(table, {})[ORDER_ID,] = dict(self.versions[table][number])
         self.disturbed(table)
-        self.note(f"{table}: is what it was, version {number}", f"{table} older")
+        self._note(f"{table}: is what it was, version {number}", f"{table} older")
 
     def disturbed(self, table: str) -> None:
         self.lost.add(table)
@@ -479,7 +449,7 @@ class SeamWorld:
             left = charge.amount - self.stripe.refunded(charge.id)
             if left:
                 self.stripe.refund_in_dashboard(charge.id, left)
-                self.note(f"{charge.id} is refunded in full by hand", "refunded in full")
+                self._note(f"{charge.id} is refunded in full by hand", "refunded in full")
 
     def restore(self) -> None:
         """`ops restore outcomes`."""
@@ -488,7 +458,7 @@ class SeamWorld:
         assert checkpoint is not None  # reconciler_has_run
         checkpoints.write(checkpoint.reading_since(T0))
         [result] = self.emit_page(self.payments, self.orders, after=None, now=self.clock())[0] or [("", "nothing")]
-        self.note(f"restore: {result[1]}", f"restore: {result[1]}")
+        self._note(f"restore: {result[1]}", f"restore: {result[1]}")
         self.run_until_idle()
 
     # ------------------------------------------------------------ invariants

@@ -291,8 +291,47 @@ class CrowdedBucket:
 
 
 @dataclass
-class World:
-    """Everything that a schedule touches. `mutate` breaks it on purpose, to see that it is caught."""
+class BaseWorld:
+    """A clock, faults and notes of what happened, in each schedule as its choices say."""
+
+    scenario: Any
+    choices: Choices
+    mutate: Callable[[Any], None] = lambda world: None
+    """Breaks the world on purpose, to see that it is caught."""
+    time: int = T0
+    faults_on: bool = True
+    coverage: Counter[str] = field(default_factory=Counter)
+    timeline: list[tuple[int, str]] = field(default_factory=list)
+    steps: int = 0
+
+    def now(self) -> int:
+        """The world's time, which is Stripe's."""
+        return self.time
+
+    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
+            return None
+        kind = kinds[self.choices.pick(len(kinds))]
+        self._note(f"{where}: {kind}", fault=f"{where}: {kind}")
+        return kind
+
+    def happens(self, what: str) -> bool:
+        happens = self.choices.happens(0.7)
+        self.coverage[what] += happens
+        return happens
+
+    def met(self, what: str) -> None:
+        self.coverage[what] += 1
+
+    def _note(self, what: str, fault: str = "") -> None:
+        self.timeline.append((self.time - T0, what))
+        if fault:
+            self.coverage[fault] += 1
+
+
+@dataclass
+class World(BaseWorld):
+    """Everything that a schedule of deliveries touches."""
 
     MAY_BECOME: ClassVar[Mapping[State, set[State]]] = MAY_BECOME
     STEPS_MAX: ClassVar[int] = 4_000
@@ -300,13 +339,6 @@ class World:
     """How old a worker may become that lives on past its timeout."""
 
     scenario: Scenario
-    choices: Choices
-    mutate: Callable[["World"], None] = lambda world: None
-    time: int = T0
-    faults_on: bool = True
-    coverage: Counter[str] = field(default_factory=Counter)
-    timeline: list[tuple[int, str]] = field(default_factory=list)
-    steps: int = 0
 
     def __post_init__(self) -> None:
         self.dynamodb: MemoryDynamoDB = WatchedDynamoDB(keys=TABLES, indexes=INDEXES, io=self)
@@ -395,10 +427,6 @@ class World:
 
     # ------------------------------------------------------------ what the clients see
 
-    def now(self) -> int:
-        """The world's time, which is Stripe's."""
-        return self.time
-
     def clock(self) -> int:
         """What the worker that runs now takes for the time."""
         return self.time + (self.current.clock_offset_seconds if self.current else 0)
@@ -416,21 +444,6 @@ class World:
             self.current.sleeps_until = self.time + seconds
             self.coverage["a wait for a token"] += 1
             self.pause(where)
-
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
-            return None
-        kind = kinds[self.choices.pick(len(kinds))]
-        self._note(f"{where}: {kind}", fault=f"{where}: {kind}")
-        return kind
-
-    def happens(self, what: str) -> bool:
-        happens = self.choices.happens(0.7)
-        self.coverage[what] += happens
-        return happens
-
-    def met(self, what: str) -> None:
-        self.coverage[what] += 1
 
     def alarmed(self) -> None:
         if self.current:
@@ -1064,11 +1077,6 @@ class World:
         self._note("the next message says something else", fault="other request")
         data = event.data.model_copy(update={"customer_id": "cus_2", **changes})
         return event.model_copy(update={"data": data})
-
-    def _note(self, what: str, *, fault: str = "") -> None:
-        self.timeline.append((self.time - T0, what))
-        if fault:
-            self.coverage[fault] += 1
 
     # ------------------------------------------------------------ the invariants
 
