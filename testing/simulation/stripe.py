@@ -9,13 +9,13 @@ invariants are checked against.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NoReturn
 
 import stripe
@@ -416,26 +416,20 @@ class MemoryStripe:
         intent: PaymentIntent = self._post("create", "/v1/payment_intents", parameters, key, execute, more)
         return intent
 
-    def confirm(
-        self, intent_id: str, parameters: Mapping[str, Any] | None = None, key: str | None = None
-    ) -> PaymentIntent:
+    def confirm(self, intent_id: str, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
         """POST /v1/payment_intents/{id}/confirm: its own states allow one success."""
-        given = parameters or {}
         account = self.account
 
         def execute(kind: str | None) -> Answer:
             intent = self._find(intent_id, account)
-            return _NOT_FOUND if intent is None else self._confirm(intent, given, kind, under=key or "")
+            return _NOT_FOUND if intent is None else self._confirm(intent, parameters, kind, under=key)
 
         path = f"/v1/payment_intents/{intent_id}/confirm"
-        intent: PaymentIntent = self._post("confirm", path, given, key, execute, _CONFIRM_HARSH)
+        intent: PaymentIntent = self._post("confirm", path, parameters, key, execute, _CONFIRM_HARSH)
         return intent
 
-    def cancel(
-        self, intent_id: str, parameters: Mapping[str, Any] | None = None, key: str | None = None
-    ) -> PaymentIntent:
+    def cancel(self, intent_id: str, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
         """POST /v1/payment_intents/{id}/cancel: from then on nobody can confirm it."""
-        given = parameters or {}
         account = self.account
 
         def execute(_: str | None) -> Answer:
@@ -444,12 +438,12 @@ class MemoryStripe:
                 return _NOT_FOUND
             if intent.status in (*_FINAL, "processing"):
                 return _unexpected_state(intent, stored=False)
-            intent.cancellation_reason = given.get("cancellation_reason")
+            intent.cancellation_reason = parameters.get("cancellation_reason")
             self.becomes(intent, "canceled")
             return Answer(200, copy(intent))
 
         path = f"/v1/payment_intents/{intent_id}/cancel"
-        intent: PaymentIntent = self._post("cancel", path, given, key, execute)
+        intent: PaymentIntent = self._post("cancel", path, parameters, key, execute)
         return intent
 
     def refund(self, parameters: Mapping[str, Any], key: str) -> Refund:
@@ -464,19 +458,17 @@ class MemoryStripe:
         name: str,
         path: str,
         parameters: Mapping[str, Any],
-        key: str | None,
+        key: str,
         execute: Callable[[str | None], Answer],
         more: Sequence[str] = (),
         harsh: Mapping[str, Effect] = _AROUND_HARSH,
     ) -> Any:
-        """One request under its key, which the whole account shares; without one, the SDK has made one up."""
+        """One request under its key, which the whole account shares."""
         self.reach(name)
         if self._refuses(name) and not self.keys_store_refusals:
             self.io.met("a request is refused as invalid")
             _INVALID.give()
-        if key is None:
-            self.made += 1
-        under = (self.account, key or f"made up {self.made}")
+        under = (self.account, key)
         stored = self.keys.get(under)
         if stored is not None:
             return self._again(stored, path, parameters)
@@ -962,50 +954,6 @@ def _within(created: int, given: Mapping[str, Any]) -> bool:
 # ---------------------------------------------------------------- the SDK's client
 
 _DEFAULT_LIMIT = 10
-_INTENTS, _SEARCH = "/v1/payment_intents", "/v1/payment_intents/search"
-
-
-@dataclass
-class Page:
-    """As `stripe.ListObject`: some of the items, newest first, and how to go on."""
-
-    url: str
-    data: list[Any]
-    has_more: bool
-    _next: Callable[[], "Page"]
-
-    def next_page(self) -> "Page":
-        return self._next()
-
-    def auto_paging_iter(self) -> Iterator[Any]:
-        page = self
-        while True:
-            yield from page.data
-            if not page.has_more:
-                return
-            page = page.next_page()
-
-
-@dataclass
-class SearchPage:
-    """As `stripe.SearchResultObject`: `next_page` is a cursor."""
-
-    url: str
-    data: list[Any]
-    has_more: bool
-    next_page: str | None
-    _next: Callable[[], "SearchPage"]
-
-    def next_search_result_page(self) -> "SearchPage":
-        return self._next()
-
-    def auto_paging_iter(self) -> Iterator[Any]:
-        page = self
-        while True:
-            yield from page.data
-            if not page.has_more:
-                return
-            page = page.next_search_result_page()
 
 
 def _is_retried(status: int | None) -> bool:
@@ -1027,81 +975,50 @@ def stripe_in_memory(stripe_: MemoryStripe, *, retries: int = STRIPE_RETRIES) ->
 
     made = iter(range(10**9))
 
-    def key_in(options: Mapping[str, Any] | None) -> str:
-        # Without a key the SDK makes one up, so that its own retries charge once (stripe-python, "Idempotency").
-        return (options or {}).get("idempotency_key") or f"made up by the SDK {next(made)}"
+    def post(send: Callable[..., Any], *, ids: int = 0) -> Callable[..., Any]:
+        """A request as the SDK takes it: the ids of its path, its parameters, and the SDK's options."""
 
-    def create(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> PaymentIntent:
-        key = key_in(options)
-        return sent(lambda: stripe_.create(parameters, key))
+        def request(*given: Any) -> Any:
+            parameters, options = ({} if each is None else each for each in (*given[ids:], None, None)[:2])
+            # Without a key the SDK makes one up, so that its own retries charge once (stripe-python, "Idempotency").
+            key = options.get("idempotency_key") or f"made up by the SDK {next(made)}"
+            send_once = partial(send, *given[:ids], parameters, key)
+            return sent(send_once, options.get("max_network_retries", retries))
 
-    def confirm(
-        intent_id: str, parameters: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None
-    ) -> PaymentIntent:
-        key = key_in(options)
-        return sent(lambda: stripe_.confirm(intent_id, parameters, key))
+        return request
 
-    def cancel(
-        intent_id: str, parameters: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None
-    ) -> PaymentIntent:
-        key = key_in(options)
-        return sent(lambda: stripe_.cancel(intent_id, parameters, key))
+    def get(read: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda object_id, *parameters: sent(partial(read, object_id, *parameters[:1]))
 
-    def refund(parameters: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Refund:
-        key = key_in(options)
-        return sent(lambda: stripe_.refund(parameters, key), (options or {}).get("max_network_retries", retries))
-
-    def listing(url: str, read: Callable[[Mapping[str, Any]], list[Any]]) -> Callable[..., Page]:
-        def list_(given: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None) -> Page:
-            return sent(lambda: page_of(given or {}))
-
-        def page_of(given: Mapping[str, Any]) -> Page:
+    def listing(read: Callable[[Mapping[str, Any]], list[Any]]) -> Callable[..., Any]:
+        def page_of(given: Mapping[str, Any]) -> Any:
             items = read(given)
             if "starting_after" in given:
                 ids = [item.id for item in items]
                 items = items[ids.index(given["starting_after"]) + 1 :]
             shown = items[: min(given.get("limit", _DEFAULT_LIMIT), stripe_.page_max)]
-            return Page(
-                url,
-                shown,
-                len(items) > len(shown),
-                lambda: list_({**given, "starting_after": shown[-1].id}),
-            )
+            return SimpleNamespace(data=shown, has_more=len(items) > len(shown))
 
-        return list_
+        return lambda given=MappingProxyType({}), *_: sent(partial(page_of, given))
 
-    def search(given: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> SearchPage:
-        return sent(lambda: found(given))
-
-    def found(given: Mapping[str, Any]) -> SearchPage:
-        items = stripe_.search(given["query"])
-        first, limit = int(given.get("page", "0")), given.get("limit", _DEFAULT_LIMIT)
-        shown, has_more = items[first : first + limit], len(items) > first + limit
-        cursor = str(first + limit) if has_more else None
-        return SearchPage(_SEARCH, shown, has_more, cursor, lambda: search({**given, "page": cursor}))
+    def found(given: Mapping[str, Any]) -> Any:
+        items, limit = stripe_.search(given["query"]), given.get("limit", _DEFAULT_LIMIT)
+        return SimpleNamespace(data=items[:limit], has_more=len(items) > limit)
 
     payment_intents = SimpleNamespace(
-        create=create,
-        confirm=confirm,
-        cancel=cancel,
-        retrieve=lambda intent_id, *given: sent(lambda: stripe_.retrieve(intent_id, *given[:1])),
-        search=search,
-        list=listing(_INTENTS, stripe_.list_created),
-    )
-    events = SimpleNamespace(
-        list=listing("/v1/events", stripe_.list_events),
-        retrieve=lambda event_id, *_: sent(lambda: stripe_.retrieve_event(event_id)),
+        create=post(stripe_.create),
+        confirm=post(stripe_.confirm, ids=1),
+        cancel=post(stripe_.cancel, ids=1),
+        retrieve=get(stripe_.retrieve),
+        search=lambda given, *_: sent(partial(found, given)),
+        list=listing(stripe_.list_created),
     )
     refunds = SimpleNamespace(
-        create=refund,
-        list=listing("/v1/refunds", stripe_.list_refunds),
-        retrieve=lambda refund_id, *_: sent(lambda: stripe_.retrieve_refund(refund_id)),
+        create=post(stripe_.refund), list=listing(stripe_.list_refunds), retrieve=get(stripe_.retrieve_refund)
     )
-    disputes = SimpleNamespace(
-        list=listing("/v1/disputes", stripe_.list_disputes),
-        retrieve=lambda dispute_id, *_: sent(lambda: stripe_.retrieve_dispute(dispute_id)),
-    )
-    charges = SimpleNamespace(retrieve=lambda charge_id, *_: sent(lambda: stripe_.retrieve_charge(charge_id)))
+    disputes = SimpleNamespace(list=listing(stripe_.list_disputes), retrieve=get(stripe_.retrieve_dispute))
+    events = SimpleNamespace(list=listing(stripe_.list_events), retrieve=get(stripe_.retrieve_event))
+    charges = SimpleNamespace(retrieve=get(stripe_.retrieve_charge))
     return SimpleNamespace(
         v1=SimpleNamespace(
             payment_intents=payment_intents, events=events, refunds=refunds, disputes=disputes, charges=charges

@@ -237,11 +237,9 @@ class WatchedDynamoDB(MemoryDynamoDB):
 class WatchedStripe(MemoryStripe):
     """Stripe, with an eye on who confirms what."""
 
-    def confirm(
-        self, intent_id: str, parameters: Mapping[str, Any] | None = None, key: str | None = None
-    ) -> PaymentIntent:
+    def confirm(self, intent_id: str, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
         assert isinstance(self.io, World)
-        self.io.confirms(intent_id, key or "")
+        self.io.confirms(intent_id, key)
         return super().confirm(intent_id, parameters, key)
 
     def create(self, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
