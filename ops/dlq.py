@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -89,18 +88,6 @@ def _unseen(opened: Reading) -> list[str]:
     return [f"{opened.dlq}: about {opened.unseen} messages were not seen: {why}; try again in minutes"]
 
 
-def _described(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        "message_id": letter.message_id,
-        "dlq": letter.dlq,
-        "reason": letter.reason,
-        "order_id": letter.order_id,
-        "attempt": letter.attempt,
-        "event_type": letter.event_type,
-        "sent_at": letter.sent_at.isoformat(),
-    }
-
-
 # ---------------------------------------------------------------- list
 
 
@@ -119,7 +106,7 @@ def _list(stack: Stack, arguments: Namespace) -> Report:
             sorted({each.event_type or "?" for each in group}),
         )
         reasons.append({"dlq": dlq, "reason": reason, "messages": len(group), "oldest": oldest, "types": types})
-    messages = [_described(letter) for letter in letters]
+    messages = [letter.described for letter in letters]
     parts: list[Table | str] = [Table.of("messages in the DLQs", "dlq reason messages oldest types", reasons)]
     if arguments.messages:
         names = "message_id dlq reason order_id attempt event_type sent_at"
@@ -214,7 +201,7 @@ def _report(arguments: Namespace, results: Sequence[_Result], notes: Sequence[st
     if done and not arguments.yes:
         summary.append("nothing was changed: --yes does it")
     messages = [
-        {**_described(each.letter), "action": each.advice.action, changed: each.is_done}
+        {**each.letter.described, "action": each.advice.action, changed: each.is_done}
         | {"why": each.advice.why, "outcome": each.outcome}
         for each in results
     ]

@@ -40,7 +40,7 @@ from onecharge.contract.refunds import RefundOutcomeType, RefundRequestedEvent
 from onecharge.orders.card_numbers import body_holds_card_number
 from onecharge.runtime.queues import DeadLetterAttribute
 from ops.connection import Stack
-from ops.output import REDACTED, redacted
+from ops.output import REDACTED, redacted, redacted_values
 from update_order.app import PAYMENT_EVENT
 
 if TYPE_CHECKING:
@@ -127,6 +127,18 @@ class DeadLetter:
         data = self._event.get("data")
         attempt = data.get("attempt") if isinstance(data, dict) else None
         return attempt if type(attempt) is int else None
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return {
+            "message_id": self.message_id,
+            "dlq": self.dlq,
+            "reason": self.reason,
+            "order_id": self.order_id,
+            "attempt": self.attempt,
+            "event_type": self.event_type,
+            "sent_at": self.sent_at.isoformat(),
+        }
 
     @cached_property
     def _event(self) -> dict[str, Any]:
@@ -319,11 +331,7 @@ def append_record(path: Path, stack: Stack, letter: DeadLetter, *, because: str,
         "discarded_by": stack.caller,
         "because": because,
         "advice": advice,
-        "dlq": letter.dlq,
-        "message_id": letter.message_id,
-        "reason": letter.reason,
-        "order_id": letter.order_id,
-        "sent_at": letter.sent_at.isoformat(),
+        **redacted_values(letter.described),
         "attributes": attributes,
         "body": body,
         "send_again": message_to_send(stack, letter) if is_whole and destination_of(letter) else None,
