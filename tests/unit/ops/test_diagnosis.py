@@ -13,7 +13,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
+from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose
@@ -24,11 +24,14 @@ from ops.failed_records import FailedRecord
 from ops.findings import Cause, Finding, Severity
 from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
+from testing import builders
+from testing.builders import ORDER_ID, T0
 
-NOW = 1_800_000_000
-ORDER_ID, REFUND_ID = "ord_" + "a" * 32, "rfd_" + "b" * 32
+NOW = T0
+REFUND_ID = "rfd_" + "b" * 32
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 S, Status = PaymentState, OrderStatus
+FREE = {"lease_owner": None, "lease_expires_at": 0}
 FINE, WAITS, BROKEN = Severity.FINE, Severity.WAITS, Severity.BROKEN
 
 
@@ -37,31 +40,20 @@ def iso(age: int) -> str:
 
 
 def order(status: OrderStatus, age: int, **changes: Any) -> StoredOrder:
-    names = {"order_id": ORDER_ID, "customer_id": "cus_1", "correlation_id": "c", "fingerprint": "f"}
-    paid = {"amount_minor": 2500, "currency": "EUR", "payment_method": "pm_card_visa", "attempt": 1}
-    return StoredOrder.model_validate({**names, **paid, "placed_at": iso(age), "status": status, **changes})
+    details = {"placed_at": iso(age), "correlation_id": "c", "fingerprint": "f", "status": status}
+    return StoredOrder.model_validate({**builders.order().model_dump(), **details, **changes})
 
 
 def row(state: PaymentState, age: int, **changes: Any) -> Payment:
     """A row that was claimed so long ago, and finalized unless it is PENDING; its lease is free."""
-    made = Payment(
-        request=FrozenRequest(ORDER_ID, 2500, "EUR", "cus_1", NOW - age),
-        attempt=1,
-        payment_method="pm_card_visa",
-        state=state,
-        payment_intent_id="pi_1",
-        revision=3,
-        claimed_at=NOW - age,
-        attempt_claimed_at=NOW - age,
-        finalized_at=None if state is S.PENDING else NOW - age,
-        correlation_id="c",
-    )
-    return replace(made, **changes)
+    at = NOW - age
+    times = {"claimed_at": at, "attempt_claimed_at": at, "finalized_at": None if state is S.PENDING else at}
+    return builders.payment(**{**times, **FREE, "state": state, "revision": 3, **changes})
 
 
 def intent(status: str, id_: str = "pi_1", *, disputes: Iterable[Any] = (), **changes: Any) -> IntentFacts:
-    found = StripeIntent(id_, status, 2500, "EUR", placed_at=NOW - HOUR, customer_id="cus_1")
-    return IntentFacts(intent=replace(found, **changes), created=NOW - HOUR, disputes=tuple(disputes))
+    found = builders.intent(status, payment_intent_id=id_, **changes)
+    return IntentFacts(intent=found, created=NOW - HOUR, disputes=tuple(disputes))
 
 
 def case(
@@ -95,7 +87,6 @@ def unknown(kind: ResponseKind) -> StripeFacts:
     return StripeFacts(failure=Failure(kind))
 
 
-FREE = {"lease_owner": None, "lease_expires_at": 0}
 LEASED = {"lease_owner": "w", "lease_expires_at": NOW + 20}
 DEAD = {"lease_owner": "w", "lease_expires_at": NOW - 20, "claimed_at": NOW - 55}
 OPEN, DONE = intent("requires_payment_method"), intent("succeeded")

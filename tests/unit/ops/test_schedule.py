@@ -2,24 +2,15 @@
 
 import re
 
-from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import FrozenRequest, Payment
 from ops import schedule
 from ops.output import duration_of
 from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 from republish.waiting import republications_due
+from testing.builders import T0, payment
 from testing.harness import PROJECT
 
-NOW = 1_800_000_000
-PAYMENT = Payment(
-    request=FrozenRequest("ord_1", 2500, "EUR", "cus_1", NOW),
-    attempt=1,
-    payment_method="pm_1",
-    state=PaymentState.PENDING,
-    claimed_at=NOW,
-    lease_expires_at=NOW + 35,
-)
+NOW = T0
 
 
 def test_the_rates_are_those_of_the_template() -> None:
@@ -50,8 +41,8 @@ def test_before_the_first_round_it_is_one_run_after_it_becomes_due() -> None:
 
 def test_a_row_is_delivered_then_reconciled() -> None:
     """A message backs off for 15 minutes at most; a row without one is visited after half an hour."""
-    assert schedule.next_delivery(PAYMENT) == NOW + 900 + 26
-    assert schedule.unattended_at(PAYMENT) == NOW + 1800
+    assert schedule.next_delivery(payment()) == NOW + 900 + 26
+    assert schedule.unattended_at(payment()) == NOW + 1800
     last = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW, round_completed_at=NOW)
     assert schedule.next_reconciliation(last, due_at=NOW + 1800) == NOW + 1800 + 300
     assert schedule.next_reconciliation(last, due_at=NOW - 9999) == schedule.next_reconciliation(last) == NOW + 300
