@@ -18,7 +18,6 @@ class LedgerCharge:
     charge_id: str
     payment_intent_id: str
     order_id: str | None
-    attempt: str | None
     amount_minor: int
     currency: str
     idempotency_key: str | None
@@ -170,7 +169,6 @@ def _charge(charge: Mapping[str, Any]) -> LedgerCharge:
         charge_id=charge["id"],
         payment_intent_id=charge["payment_intent"],
         order_id=charge["metadata"].get("order_id"),
-        attempt=charge["metadata"].get("attempt"),
         amount_minor=charge["amount"],
         currency=charge["currency"].upper(),
         idempotency_key=charge["idempotency_key"],
