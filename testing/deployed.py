@@ -90,7 +90,6 @@ def _charge(intent: Mapping[str, Any]) -> LedgerCharge:
         charge_id=str(intent["latest_charge"]),
         payment_intent_id=str(intent["id"]),
         order_id=intent["metadata"].get("order_id"),
-        attempt=intent["metadata"].get("attempt"),
         amount_minor=int(intent["amount_received"]),
         currency=str(intent["currency"]),
         idempotency_key=None,
