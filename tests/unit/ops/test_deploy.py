@@ -8,13 +8,13 @@ from typing import Any
 import boto3
 import pytest
 import responses
-from botocore.stub import Stubber
 
 from ops.command_line import COMMANDS, parser
 from ops.connection import Stack
 from ops.deploy import named_parameters
 from ops.errors import Problem
 from ops.output import Report
+from testing.stubbed_session import StubbedSession
 
 KEY = "sk_test_1"
 ENDPOINTS = "https://api.stripe.com/v1/webhook_endpoints"
@@ -26,33 +26,19 @@ exit ${SAM_EXIT:-0}
 """
 
 
-class Caller:
-    """Runs the commands; CloudFormation and Cognito answer what a test says."""
+class Caller(StubbedSession):
+    """Runs the commands."""
 
-    def __init__(self) -> None:
-        self.answered: dict[str, Any] = {
-            service: boto3.client(service) for service in ("cloudformation", "cognito-idp")
-        }
-        self.stubs = {service: Stubber(client) for service, client in self.answered.items()}
-
-    def client(self, service: str, **_: Any) -> Any:
-        """Of the session."""
-        return self.answered.get(service) or boto3.client(service)  # type: ignore[call-overload]  # As above.
-
-    def has_no_stack(self) -> None:
-        stub = self.stubs["cloudformation"]
-        stub.add_client_error("describe_stacks", "ValidationError", "Stack with id shop does not exist", 400)
-
-    def has_stack(self, status: str = "CREATE_COMPLETE", **outputs: str) -> None:
+    def has_deployed(self, **outputs: str) -> None:
+        """A stack with these outputs."""
         arns = {
             name: f"arn:aws:secretsmanager:us-east-1:1:secret:{name}"
             for name in ("StripeSecretArn", "StripeWebhookSecretArn")
         }
         given = {**arns, "Architecture": "x86_64"}
-        stack: Any = {"StackName": "shop", "StackStatus": status, "CreationTime": 0}
-        stack["Parameters"] = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
-        stack["Outputs"] = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
-        self.stubs["cloudformation"].add_response("describe_stacks", {"Stacks": [stack]})
+        parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
+        shown = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
+        self.has_stack(Parameters=parameters, Outputs=shown)
 
     def run(self, *words: str) -> Report:
         session: Any = self
@@ -68,12 +54,8 @@ def caller(aws: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for name in ("STRIPE_SECRET_KEY", "STRIPE_FUNCTIONS_KEY", "TOKEN_ENDPOINT", "CLIENT_ID", "API_URL"):
         monkeypatch.delenv(name, raising=False)
-    made = Caller()
-    for stub in made.stubs.values():
-        stub.activate()
-    yield made
-    for stub in made.stubs.values():  # The tests share the clients.
-        stub.deactivate()
+    with Caller().activated() as caller:
+        yield caller
 
 
 @pytest.fixture
@@ -165,8 +147,8 @@ def test_the_stored_key_may_be_another_one(
 
 def test_a_later_release_needs_no_key(caller: Caller, calls: Path) -> None:
     """As in CI: what is there is built and deployed with its own parameters, and no secret is read."""
-    caller.has_stack()
-    caller.has_stack(ApiUrl="https://api")
+    caller.has_deployed()
+    caller.has_deployed(ApiUrl="https://api")
     report = caller.run("deploy", "--yes", "--release", "1b4f0e9-2", "--role-arn", "arn:of:role")
     assert report.status == 0
     assert "https://api" in "\n".join(map(str, report.parts))
@@ -183,7 +165,7 @@ def test_nothing_is_left_to_delete(caller: Caller, capsys: pytest.CaptureFixture
     for _ in range(2):
         caller.has_no_stack()
         for _ in range(2):
-            caller.stubs["cognito-idp"].add_response("list_user_pools", {"UserPools": []})
+            caller.answers("cognito-idp", "list_user_pools", {"UserPools": []})
         caller.has_no_stack()
         assert caller.run("undeploy", "--yes").status == 0
         assert secrets() == {}
@@ -195,9 +177,9 @@ def test_a_token_of_the_stacks_own_user_pool(caller: Caller, http: responses.Req
     outputs = {"MachinesClientId": "machines", "UserPoolId": "us-east-1_1", "SignInUrl": "https://shop/oauth2"}
     http.post("https://shop/oauth2/token", json={"access_token": "a.b.c"})
     for words, scope in (((), "onecharge%2Forders"), (("--scope", "onecharge/refund"), "onecharge%2Frefund")):
-        caller.has_stack(**outputs)
+        caller.has_deployed(**outputs)
         described = {"UserPoolClient": {"ClientSecret": "s" * 24}}
-        caller.stubs["cognito-idp"].add_response("describe_user_pool_client", described)
+        caller.answers("cognito-idp", "describe_user_pool_client", described)
         assert caller.run("token", "cus_1", *words).parts == ["a.b.c"]
         sent = http.calls[-1].request
         assert sent.body == f"grant_type=client_credentials&scope={scope}"

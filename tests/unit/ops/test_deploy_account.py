@@ -5,52 +5,22 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.stub import ANY, Stubber
+from botocore.stub import ANY
 
 from ops.connection import Stack
 from ops.deploy import remove_failed
 from ops.deploy_account import Account
-
-
-class Session:
-    """The caller's. moto has neither CloudFormation nor Cognito here: they answer what a test says, request by request,
-    and botocore compares both with the services' models.
-    """
-
-    def __init__(self) -> None:
-        self.stubs: dict[str, Stubber] = {}
-        for service in ("cloudformation", "cognito-idp"):
-            made: Any = boto3.client(service)
-            self.stubs[service] = Stubber(made)
-            self.stubs[service].activate()
-
-    def client(self, service: str, **_: Any) -> Any:
-        if service in self.stubs:
-            return self.stubs[service].client
-        return boto3.client(service)  # type: ignore[call-overload]  # As above.
-
-    def answers(self, service: str, operation: str, answer: dict[str, Any], **expected: Any) -> None:
-        self.stubs[service].add_response(operation, answer, expected)
-
-    def has_no_stack(self) -> None:
-        stub = self.stubs["cloudformation"]
-        stub.add_client_error("describe_stacks", "ValidationError", "Stack with id shop does not exist", 400)
-
-    def has_stack(self, name: str = "shop", **more: Any) -> None:
-        stack = {"StackName": name, "StackStatus": "ROLLBACK_FAILED", "CreationTime": 0, **more}
-        self.answers("cloudformation", "describe_stacks", {"Stacks": [stack]}, StackName=name)
+from testing.stubbed_session import StubbedSession
 
 
 @pytest.fixture
-def session(aws: None) -> Iterator[Session]:
-    session = Session()
-    yield session
-    for stub in session.stubs.values():  # The tests share the clients.
-        stub.deactivate()
+def session(aws: None) -> Iterator[StubbedSession]:
+    with StubbedSession().activated() as session:
+        yield session
 
 
 @pytest.fixture
-def account(session: Session) -> Account:
+def account(session: StubbedSession) -> Account:
     used: Any = session
     return Account(Stack("shop", used))
 
@@ -70,7 +40,7 @@ def tables() -> list[str]:
     return list(boto3.client("dynamodb").list_tables()["TableNames"])
 
 
-def test_an_account_without_the_stack(account: Account, session: Session) -> None:
+def test_an_account_without_the_stack(account: Account, session: StubbedSession) -> None:
     """Nothing is there, and nothing fails."""
     session.has_no_stack()
     session.answers("cognito-idp", "list_user_pools", {"UserPools": []}, MaxResults=60)
@@ -89,7 +59,7 @@ def test_a_secret_whose_deletion_is_scheduled_is_taken_back(account: Account) ->
     account.delete_secret("shop/stripe")
 
 
-def test_what_is_retained_is_found_without_the_stack(account: Account, session: Session) -> None:
+def test_what_is_retained_is_found_without_the_stack(account: Account, session: StubbedSession) -> None:
     """Tables, bucket and user pool of this name; none of a stack whose name only begins with it."""
     mine = table("shop-OrdersTable-1A")
     table("shop-dev-OrdersTable-1A")
@@ -117,7 +87,9 @@ def test_what_is_retained_is_found_without_the_stack(account: Account, session: 
     assert (tables(), s3.list_buckets()["Buckets"]) == (["shop-dev-OrdersTable-1A"], [])
 
 
-def test_a_failed_first_deployment_is_removed_with_its_protected_tables(account: Account, session: Session) -> None:
+def test_a_failed_first_deployment_is_removed_with_its_protected_tables(
+    account: Account, session: StubbedSession
+) -> None:
     """CloudFormation cannot delete these: ROLLBACK_FAILED. A table of an earlier stack of this name stays."""
     mine, earlier = table("shop-OrdersTable-1", is_protected=True), table("shop-OrdersTable-0", is_protected=True)
     listed = {"LogicalResourceId": "OrdersTable", "PhysicalResourceId": mine, "ResourceType": "AWS::DynamoDB::Table"}
@@ -130,7 +102,7 @@ def test_a_failed_first_deployment_is_removed_with_its_protected_tables(account:
     assert tables() == [earlier]
 
 
-def test_sams_uploads_of_the_stack_are_deleted(account: Account, session: Session) -> None:
+def test_sams_uploads_of_the_stack_are_deleted(account: Account, session: StubbedSession) -> None:
     """In the bucket that all stacks of the region share, under the stack's name."""
     s3 = boto3.client("s3")
     s3.create_bucket(Bucket="sams")
@@ -142,7 +114,7 @@ def test_sams_uploads_of_the_stack_are_deleted(account: Account, session: Sessio
     assert [each["Key"] for each in s3.list_objects_v2(Bucket="sams")["Contents"]] == ["shop-dev/code"]
 
 
-def test_why_a_nested_stack_failed(account: Account, session: Session) -> None:
+def test_why_a_nested_stack_failed(account: Account, session: StubbedSession) -> None:
     """Its own events say it; those of the stack only that it failed."""
     nested = "arn:aws:cloudformation:us-east-1:1:stack/shop-Monitoring-1/2"
     event = {"StackId": "id", "EventId": "1", "StackName": "shop", "Timestamp": 0, "ResourceStatus": "CREATE_FAILED"}
