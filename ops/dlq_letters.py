@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import batched
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -222,7 +223,8 @@ class Reading:
     wait_seconds: int = _WAIT_SECONDS
     held: dict[str, DeadLetter] = field(default_factory=dict)
     """What was read and is still in the DLQ, by message id; the newest receipt handle counts."""
-    seen: int = 0
+    known: set[str] = field(default_factory=set)
+    """The ids of all that was read."""
     present: int = 0
     """How many there were when the reading began, hidden ones included; SQS counts approximately."""
 
@@ -231,15 +233,13 @@ class Reading:
         attributes = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
         # Visible, hidden, delayed.
         self.present = sum(int(count) for name, count in attributes.items() if name.startswith("ApproximateNumberOf"))
-        known: set[str] = set()
-        while self.seen < self.limit:
+        while len(self.known) < self.limit:
             batch = [DeadLetter.of(self.dlq, message) for message in self._receive()]
-            new = [letter for letter in batch if letter.message_id not in known]
+            new = [letter for letter in batch if letter.message_id not in self.known]
             if not new:  # Or only what was read before, and whose visibility timeout has ended since.
                 return
-            known.update(letter.message_id for letter in new)
+            self.known.update(letter.message_id for letter in new)
             self.held.update({letter.message_id: letter for letter in batch})
-            self.seen += len(new)
             yield new
 
     def delete(self, letter: DeadLetter) -> bool:
@@ -255,15 +255,14 @@ class Reading:
     @property
     def unseen(self) -> int:
         """About how many were there and could not be read."""
-        return max(0, self.present - self.seen)
+        return max(0, self.present - len(self.known))
 
     def release(self) -> None:
         """Make all that was read visible again; if a request fails, its messages become it by themselves."""
-        letters = list(self.held.values())
-        for start in range(0, len(letters), _BATCH):
+        for letters in batched(self.held.values(), _BATCH, strict=False):
             entries = [
                 {"Id": str(index), "ReceiptHandle": letter.receipt_handle, "VisibilityTimeout": 0}
-                for index, letter in enumerate(letters[start : start + _BATCH])
+                for index, letter in enumerate(letters)
             ]
             try:
                 self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]
@@ -273,7 +272,7 @@ class Reading:
     def _receive(self) -> list["MessageTypeDef"]:
         answer = self.sqs.receive_message(
             QueueUrl=self.url,
-            MaxNumberOfMessages=min(_BATCH, self.limit - self.seen),
+            MaxNumberOfMessages=min(_BATCH, self.limit - len(self.known)),
             VisibilityTimeout=_HIDDEN_SECONDS,
             WaitTimeSeconds=self.wait_seconds,
             MessageSystemAttributeNames=["All"],
