@@ -709,21 +709,24 @@ def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: WebhookHarness, wr
 
 
 @pytest.mark.parametrize(
-    ("asked", "times", "status"), [("retrieve", 2, 200), ("retrieve", 3, 503), ("refunds", 3, 503)]
+    ("asked", "times", "status"),
+    [("retrieve", 2, 200), ("retrieve", 3, 503), ("refunds", 3, 503), ("disputes", 3, 503)],
 )
 def test_a_row_that_changes_meanwhile_is_read_again(
     endpoint: WebhookHarness, asked: str, times: int, status: int
 ) -> None:
     """Immediately; if it keeps changing, Stripe sends the event again."""
     event = endpoint.paid_at_the_bank()
-    if asked == "refunds":
+    if asked != "retrieve":
         endpoint.send(event)
-        event = endpoint.stripe.refund_by_hand("pi_0", 1000)
+        refunded, disputed = endpoint.stripe.refund_by_hand("pi_0", 1000), endpoint.stripe.disputed("pi_0", "lost")
+        event = refunded if asked == "refunds" else disputed
     changes = meanwhile(lambda: endpoint.payments.store.reemit_outcome(endpoint.row, now=T0))
     endpoint.stripe.next(asked, *[changes] * times)
     assert [endpoint.send(event), endpoint.send(event)] == [status, 200]
     assert endpoint.row.state is PaymentState.SUCCEEDED
     assert endpoint.row.amount_refunded_minor == (1000 if asked == "refunds" else 0)
+    assert endpoint.row.disputes == ({"dp_pi_0_0": "lost"} if asked == "disputes" else {})
 
 
 def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
