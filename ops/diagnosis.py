@@ -162,7 +162,7 @@ def _unfinished(facts: Facts) -> Iterator[Finding]:
         yield broken(Cause.OVERDUE, f"since {time_of(since)}")
     if payment.cancel_requested_at is not None:
         detail = f"requested {time_of(payment.cancel_requested_at)}"
-        yield waits(Cause.CANCELING, detail, _visit(facts, payment, "reconcile"))
+        yield waits(Cause.CANCELING, detail, _reconciliation(facts, "reconcile", visited=payment))
     elif payment.state is PaymentState.PENDING:
         yield _pending(facts, payment)
 
@@ -194,14 +194,10 @@ def _republication(facts: Facts, since: float, mover: str) -> Move:
     return Move(mover, schedule.next_republication(since, facts.republish))
 
 
-def _reconciliation(facts: Facts, mover: str) -> Move:
-    """reconcile, by one of Stripe's events or by the row."""
-    return Move(mover, schedule.next_reconciliation(facts.reconcile))
-
-
-def _visit(facts: Facts, payment: Payment, mover: str) -> Move:
-    """reconcile visits the row, once it is unattended."""
-    return Move(mover, schedule.next_reconciliation(facts.reconcile, due_at=schedule.unattended_at(payment)))
+def _reconciliation(facts: Facts, mover: str, *, visited: Payment | None = None) -> Move:
+    """reconcile, by one of Stripe's events; or it visits the row, once that is unattended."""
+    due_at = schedule.unattended_at(visited) if visited else 0
+    return Move(mover, schedule.next_reconciliation(facts.reconcile, due_at=due_at))
 
 
 def _is_decided_at_stripe(facts: Facts, payment: Payment) -> bool:
@@ -289,7 +285,9 @@ def _canceled_by_hand(facts: Facts, payment: Payment, own: IntentFacts) -> Findi
     else:
         what = "charge_order or reconcile: the order becomes CANCELED"
     return broken(
-        Cause.CANCELED_AT_STRIPE, f"{own.intent.payment_intent_id}, {reason}{at}", _visit(facts, payment, what)
+        Cause.CANCELED_AT_STRIPE,
+        f"{own.intent.payment_intent_id}, {reason}{at}",
+        _reconciliation(facts, what, visited=payment),
     )
 
 
@@ -306,10 +304,9 @@ def _differs(facts: Facts, intent: StripeIntent, cause: Cause, also: str = "") -
     detail = "; ".join(filter(None, (shown, row, also)))
     if cause in (Cause.MONEY_DIFFERS, Cause.REVERSED):
         return broken(cause, detail)  # reconcile corrects the others.
+    is_visited = payment and payment.state is PaymentState.PENDING and cause is Cause.DECIDED_AT_STRIPE
     mover = "reconcile, by Stripe's event or the row"
-    if payment and payment.state is PaymentState.PENDING and cause is Cause.DECIDED_AT_STRIPE:
-        return broken(cause, detail, _visit(facts, payment, mover))
-    return broken(cause, detail, _reconciliation(facts, mover))
+    return broken(cause, detail, _reconciliation(facts, mover, visited=payment if is_visited else None))
 
 
 # ---------------------------------------------------------------- the row has an outcome
