@@ -103,10 +103,8 @@ def _advise_event(stack: Stack, event: Event) -> Advice:
     order_id = event.data.order_id
     order = _order(stack, order_id)
     match event:
-        case OrderPlacedEvent():
-            return advise_order_placed(event, order)
-        case CancelRequestedEvent():
-            return advise_cancel_requested(event, order)
+        case OrderPlacedEvent() | CancelRequestedEvent():
+            return advise_request(event, order)
         case PaymentOutcomeEvent():
             payment = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")).read(order_id)
             return advise_payment_outcome(event, order, payment)
@@ -146,15 +144,21 @@ def advise_unreadable(reason: str, order: StoredOrder | None) -> Advice:
 # ---------------------------------------------------------------- to the payment service
 
 
-def advise_order_placed(event: OrderPlacedEvent, order: StoredOrder | None) -> Advice:
-    """Of a message that asks to charge an order."""
+def advise_request(event: OrderPlacedEvent | CancelRequestedEvent, order: StoredOrder | None) -> Advice:
+    """Of a message that asks to charge an order, or to cancel it."""
     if order is None:
         return NO_SUCH_ORDER
     if _differs(event.data, order):
         return DIFFERS
-    if event.data.attempt < order.attempt:
+    if isinstance(event, CancelRequestedEvent):
+        return _advise_to_cancel(order)
+    return _advise_to_charge(event.data.attempt, order)
+
+
+def _advise_to_charge(attempt: int, order: StoredOrder) -> Advice:
+    if attempt < order.attempt:
         return discard(f"superseded by attempt {order.attempt}")
-    if event.data.attempt > order.attempt:
+    if attempt > order.attempt:
         return keep(f"the order knows {order.attempt} attempts only: was its table restored?")
     match order.status:
         case OrderStatus.PENDING | OrderStatus.REQUIRES_ACTION:
@@ -176,12 +180,7 @@ def _differs(data: OrderPlaced, order: StoredOrder) -> bool:
     return OrderPlaced(**data.model_dump()) != stored.model_copy(update=changes)
 
 
-def advise_cancel_requested(event: CancelRequestedEvent, order: StoredOrder | None) -> Advice:
-    """Of a message that asks to cancel an order."""
-    if order is None:
-        return NO_SUCH_ORDER
-    if _differs(event.data, order):
-        return DIFFERS
+def _advise_to_cancel(order: StoredOrder) -> Advice:
     if order.status is OrderStatus.CANCELING:
         return redrive("the order is CANCELING: the worker cancels its payment, or finds it paid")
     if order.status is OrderStatus.NEEDS_REVIEW:

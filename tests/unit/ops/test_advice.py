@@ -18,11 +18,10 @@ from onecharge.orders.schema import StoredOrder
 from ops.dlq_advice import (
     Action,
     Advice,
-    advise_cancel_requested,
-    advise_order_placed,
     advise_payment_outcome,
     advise_refund_outcome,
     advise_refund_requested,
+    advise_request,
 )
 from testing.builders import ORDER_ID, T0, order, payment
 
@@ -55,7 +54,7 @@ OTHER_CARD = placed(payment_method="pm_other")
 
 def test_a_message_to_charge_an_order() -> None:
     """It is sent back only if the order waits for it. The worker knows the payment's end, if there is one."""
-    charge = advise_order_placed
+    charge = advise_request
     by_status = {
         **dict.fromkeys((Status.PENDING, Status.REQUIRES_ACTION), REDRIVE),
         **dict.fromkeys((Status.CANCELING, Status.NEEDS_REVIEW), KEEP),
@@ -86,9 +85,9 @@ def test_a_message_to_cancel_an_order() -> None:
         **dict.fromkeys((Status.PENDING, Status.REQUIRES_ACTION, Status.NEEDS_REVIEW), KEEP),
         **dict.fromkeys((Status.CANCELED, Status.PAID, Status.PAYMENT_DECLINED), DISCARD),
     }
-    assert {status: advise_cancel_requested(event, stored(status)).action for status in Status} == by_status
-    assert advise_cancel_requested(event, None).action is KEEP
-    assert {advise_cancel_requested(forged, stored(status)).action for status in Status} == {KEEP}
+    assert {status: advise_request(event, stored(status)).action for status in Status} == by_status
+    assert advise_request(event, None).action is KEEP
+    assert {advise_request(forged, stored(status)).action for status in Status} == {KEEP}
 
 
 # ---------------------------------------------------------------- outcomes of payments
