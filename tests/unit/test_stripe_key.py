@@ -95,9 +95,7 @@ def receive_webhooks(world: PaymentFunctions) -> None:
 @pytest.fixture
 def world(aws: None, sample: Sample) -> Iterator[PaymentFunctions]:
     with running_standin() as standin:
-        functions = PaymentFunctions(standin.base_url, sample)
-        functions.requires_action_seconds = "0"
-        yield functions
+        yield PaymentFunctions(standin.base_url, sample)
 
 
 def test_one_key_needs_the_permissions_that_the_guide_lists_and_no_other(world: PaymentFunctions) -> None:
