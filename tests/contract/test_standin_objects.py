@@ -215,23 +215,6 @@ def test_every_status_and_event_type_is_recorded(recorded: list[tuple[str, Mappi
     }
 
 
-def test_a_wrong_object_does_not_compile(typescript: TypeScript, recorded: list[tuple[str, Mapping[str, Any]]]) -> None:
-    """A field of another type, an unknown field or a missing one is an error in each object."""
-    type_, intent = recorded[0]
-    assert type_ == "PaymentIntent"
-    changes: dict[str, tuple[Any, ...]] = {
-        "amount": (None, "1099"),
-        "color": ("red",),
-        "object": ("intent",),
-        "next_action": ({},),
-    }
-    wrong = [{**intent, name: value} for name, values in changes.items() for value in values]
-    wrong.append({name: value for name, value in intent.items() if name != "latest_charge"})
-    errors = compile_errors(typescript, [(type_, each) for each in wrong])
-    # Line 1 imports the types; object 0 is on line 2.
-    assert {int(found[1]) - 2 for error in errors if (found := re.match(r"objects\.ts\((\d+)", error))} == set(range(6))
-
-
 @pytest.mark.parametrize(
     ("resource", "type_", "values"),
     [
