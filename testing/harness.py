@@ -75,40 +75,38 @@ def number_of(variable: str) -> str | None:
     return {"CHARGES_PER_SECOND": "100", "CHARGE_CONCURRENCY": "1"}.get(variable)
 
 
-@cache
-def load_template(name: str = "template.yaml") -> dict[str, Any]:
-    """A template, with CloudFormation's short forms (`!Ref x`) as plain text, or a list. Parsed once: read it only."""
+def read_template(path: Path, long_form: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """A CloudFormation template, with what `long_form` makes of each short form: of `!Ref x`, Ref and x."""
 
     class Loader(yaml.SafeLoader):
         pass
 
-    def short_form(loader: Any, suffix: str, node: yaml.Node) -> Any:
-        if isinstance(node, yaml.SequenceNode) and suffix in ("If", "Join", "Sub"):
-            return {suffix: loader.construct_sequence(node, deep=True)}
-        return f"{suffix} {node.value}"
+    def construct(loader: yaml.SafeLoader, name: str, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.SequenceNode):
+            return long_form(name, loader.construct_sequence(node, deep=True))
+        if isinstance(node, yaml.MappingNode):
+            return long_form(name, loader.construct_mapping(node, deep=True))
+        return long_form(name, node.value)
 
-    Loader.add_multi_constructor("!", short_form)
-    loaded = yaml.load((PROJECT / name).read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
-    return dict(loaded)
+    Loader.add_multi_constructor("!", construct)
+    return dict(yaml.load(path.read_text(), Loader))  # noqa: S506  # A SafeLoader's child.
+
+
+@cache
+def load_template(name: str = "template.yaml") -> dict[str, Any]:
+    """A template, with CloudFormation's short forms (`!Ref x`) as plain text, or a list. Parsed once: read it only."""
+
+    def as_text(function: str, given: Any) -> Any:
+        is_list = isinstance(given, list) and function in ("If", "Join", "Sub")
+        return {function: given} if is_list else f"{function} {given}"
+
+    return read_template(PROJECT / name, as_text)
 
 
 @cache
 def load_intrinsics() -> dict[str, Any]:
     """template.yaml with CloudFormation's short forms as objects: `{"Ref": "x"}`, `{"If": [...]}`. Read it only."""
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    def construct(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> dict[str, Any]:
-        if isinstance(node, yaml.SequenceNode):
-            return {suffix: loader.construct_sequence(node, deep=True)}
-        if isinstance(node, yaml.MappingNode):
-            return {suffix: loader.construct_mapping(node, deep=True)}
-        return {suffix: node.value}
-
-    Loader.add_multi_constructor("!", construct)
-    loaded = yaml.load((PROJECT / "template.yaml").read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
-    return dict(loaded)
+    return read_template(PROJECT / "template.yaml", lambda function, given: {function: given})
 
 
 def create_table(dynamodb: Any, name: str, logical_id: str) -> str:

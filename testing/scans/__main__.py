@@ -7,11 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from testing.harness import PROJECT
 from testing.scans.findings import Suppression, read_suppressions, stale, to_be_mended
 from testing.scans.scanners import Scan, ScannerFailed, Scanners
 
 SUPPRESSIONS = Path(__file__).with_name("suppressions.toml")
-PROJECT = Path(__file__).resolve().parents[2]
 
 
 def judged(name: str, scan: Scan, suppressions: list[Suppression], *, must_run: bool) -> tuple[list[str], str]:

@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from testing.harness import read_template
 from testing.scans.findings import Finding
 
 VULNERABLE_RELEASE = "jinja2==2.4.1"
@@ -118,7 +119,7 @@ class Scanners:
             for path in self.templates:
                 copy = Path(folder) / path.relative_to(self.project)
                 copy.parent.mkdir(exist_ok=True)
-                copy.write_text(json.dumps(read_template(path)))
+                copy.write_text(json.dumps(read_long_form(path)))
             scans = [self._checkov("cloudformation", ["--directory", folder])]
         if (self.project / ".github/workflows").is_dir():
             scans.append(self._checkov("github_actions", ["--directory", ".github"], folder=".github"))
@@ -220,28 +221,19 @@ class Scanners:
         return done.stdout
 
 
-def read_template(path: Path) -> Any:
+def read_long_form(path: Path) -> Any:
     """A CloudFormation template without aliases, merge keys and short forms: `!Ref x` is `{"Ref": "x"}`.
 
     Raises ScannerFailed if it is no YAML.
     """
 
-    class Loader(yaml.SafeLoader):
-        pass
+    def long_form(name: str, given: Any) -> dict[str, Any]:
+        if name == "GetAtt" and isinstance(given, str):
+            given = given.split(".", 1)
+        return {name if name in ("Ref", "Condition") else f"Fn::{name}": given}
 
-    def long_form(loader: Loader, name: str, node: yaml.Node) -> Any:
-        if isinstance(node, yaml.ScalarNode):
-            value: Any = loader.construct_scalar(node)
-            value = value.split(".", 1) if name == "GetAtt" else value
-        elif isinstance(node, yaml.SequenceNode):
-            value = loader.construct_sequence(node, deep=True)
-        elif isinstance(node, yaml.MappingNode):
-            value = loader.construct_mapping(node, deep=True)
-        return {name if name in ("Ref", "Condition") else f"Fn::{name}": value}
-
-    Loader.add_multi_constructor("!", long_form)
     try:
-        return yaml.load(path.read_text(), Loader)  # noqa: S506  # A SafeLoader's child.
+        return read_template(path, long_form)
     except yaml.YAMLError as error:
         raise ScannerFailed(f"{path.name} cannot be read: {error}") from None
 
