@@ -1,11 +1,13 @@
-"""A stack in one process, for what operators use: their commands, and the console."""
+"""A client of the API; and a stack in one process, for what operators use: their commands, and the console."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from local.stripe_standin.server import running_standin
+from testing.harness import LambdaContext, Log, Sample
 from testing.operated_stack import OperatedStack
+from testing.orders_api import Client
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +21,9 @@ def operated(aws: None, stripe_base: str) -> OperatedStack:
     made = OperatedStack(stripe_base)
     made.standin.reset()
     return made
+
+
+@pytest.fixture
+def client(orders_table: str, sample: Sample, lambda_context: LambdaContext, log: Log) -> Client:
+    """The API's client, with the Orders table of moto's in this process."""
+    return Client(orders_table, sample, lambda_context, log)

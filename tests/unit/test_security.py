@@ -168,8 +168,3 @@ def test_a_stored_value_cannot_control_the_terminal(as_json: bool) -> None:
     show(Report({"body": hostile}, [Table(hostile, ["c"], [[hostile]]), hostile]), as_json=as_json, out=out)
     assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out.getvalue()) == []
     assert "[red]x[/red]" in out.getvalue()
-
-
-@pytest.fixture
-def client(orders_table: str, sample: Any, lambda_context: Any, log: Log) -> Client:
-    return Client(orders_table, sample, lambda_context, log)
