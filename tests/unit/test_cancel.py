@@ -75,6 +75,12 @@ def test_an_order_that_stripe_never_charges_needs_no_trace(service: ChargeHarnes
     assert service.cancel() is Cancellation.CANCELED
 
 
+def test_an_account_that_takes_no_cards_cancels(service: ChargeHarness) -> None:
+    """Nothing is to be confirmed: its PaymentIntent is a trace like any other."""
+    service.stripe.takes_cards = False
+    assert service.cancel() is Cancellation.CANCELED
+
+
 def test_a_refusal_that_we_may_mend_is_not_yet_canceled(service: ChargeHarness) -> None:
     """Stripe refused our request, which our next deploy may change."""
     service.stripe.next("create", answer(400))

@@ -228,6 +228,15 @@ def test_a_misused_key_is_looked_up_also_if_the_next_one_replays_what_is_cancele
     assert service.stripe.charged == [charged]
 
 
+def test_without_search_a_misused_key_is_left_to_a_person(service: ChargeHarness) -> None:
+    """Whoever used it may have done so before the order's time, so a list from there on proves nothing: an alarm."""
+    service.stripe.has_search = False
+    charged = service.made_before("succeeded", key=CREATE_0)
+    assert [service.deliver(), service.deliver()] == [BackOff()] * 2
+    assert service.counted.count("Alarm") >= 2
+    assert (service.row["state"], service.stripe.charged) == ("PENDING", [charged])
+
+
 def test_a_delivery_that_stripe_keeps_canceling_ends(service: ChargeHarness) -> None:
     """An alarm is raised, and the next delivery tries again."""
 

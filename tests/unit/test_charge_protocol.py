@@ -130,6 +130,12 @@ def test_a_decline_carries_what_a_shop_can_show() -> None:
     )
 
 
+def test_what_waits_names_the_charge_that_failed_before() -> None:
+    """A later attempt takes the row over, and must not take that charge for its own decline."""
+    decision = decide(payment(), intent("requires_action", latest_charge="ch_1"), ConfirmResult.ANSWERED)
+    assert decision == Finalize(PaymentState.REQUIRES_ACTION, "pi_1", 0, declined_charge_id="ch_1")
+
+
 @pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
 def test_an_untried_open_one_is_confirmed(status: str) -> None:
     """It is the row's own PaymentIntent."""
