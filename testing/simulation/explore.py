@@ -72,13 +72,10 @@ def caught(schedules: int, seed: int, mutate: Mutate) -> Findings:
     return findings
 
 
-def random_world(
-    seed: int, number: int, mutate: Mutate = no_mutation, *, of: Sequence[Scenario] | None = None
-) -> World:
+def random_world(seed: int, number: int, mutate: Mutate = no_mutation, *, of: Scenario | None = None) -> World:
     """The schedule of that name, to the byte."""
-    scenarios = of or (RANDOM_SCENARIOS if mutate is no_mutation else (*SCENARIOS.values(),))
-    scenario = scenarios[number % len(scenarios)]
-    return World(scenario, SeededChoices(seed * 1_000_003 + number), mutate)
+    scenarios = RANDOM_SCENARIOS if mutate is no_mutation else (*SCENARIOS.values(),)
+    return World(of or scenarios[number % len(scenarios)], SeededChoices(seed * 1_000_003 + number), mutate)
 
 
 def minimal(name: str, mutate: Mutate = no_mutation) -> Violation:

@@ -9,22 +9,24 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from testing.simulation.world import Schedule, violation_of
+
 _FILE = Path(__file__).with_name("stored.json")
 
 
-def is_caught(kind: str, name: str, run: Callable[[str | None, int], object], *, schedules: int) -> bool:
+def is_caught(kind: str, name: str, make: Callable[[str | None, int], Schedule], *, schedules: int) -> bool:
     """Whether the schedule that is stored for the mutant catches it, or else one of as many of its scenario.
 
     Args:
         kind: what is broken, such as charges, refunds or reviews.
         name: the mutant's.
-        run: runs it in this scenario, or in any: the schedule of that number. Returns a violation, if there is one.
+        make: the broken world of that number, in this scenario or in any.
     """
     everything: dict[str, dict[str, str]] = json.loads(_FILE.read_text())
     mutants = everything.setdefault(kind, {})
     scenario, _, stored = mutants.get(name, ":0").rpartition(":")
     for number in (int(stored), *range(schedules)):
-        if run(scenario or None, number):
+        if violation_of(make(scenario or None, number)):
             if os.environ.get("STORE_SCHEDULES"):
                 mutants[name] = f"{scenario}:{number}"
                 _FILE.write_text(json.dumps(everything, indent=2) + "\n")

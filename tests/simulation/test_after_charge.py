@@ -13,7 +13,7 @@ from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from testing.simulation.after_charge import after_charge_world
 from testing.simulation.explore import explored
 from testing.simulation.stored import is_caught
-from testing.simulation.world import Violation, World, violation_of
+from testing.simulation.world import World
 
 SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000
 SCHEDULES_FOR_A_MUTANT = 3_000
@@ -74,8 +74,5 @@ MUTANTS: Mapping[str, Callable[[World], None]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_careless_handling_is_caught(name: str) -> None:
     """Each mutant, by the schedule that is stored for it or by another one of its scenario."""
-
-    def run(scenario: str | None, number: int) -> Violation | None:
-        return violation_of(after_charge_world(number, MUTANTS[name], of=scenario))
-
-    assert is_caught("after the charge", name, run, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"
+    make = lambda scenario, number: after_charge_world(number, MUTANTS[name], of=scenario)  # noqa: E731
+    assert is_caught("after the charge", name, make, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"

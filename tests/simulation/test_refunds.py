@@ -19,7 +19,7 @@ from testing.simulation.choices import SeededChoices
 from testing.simulation.explore import explored
 from testing.simulation.refunds import FAULTS, HOUR, Break, RefundScenario, RefundWorld, live
 from testing.simulation.stored import is_caught
-from testing.simulation.world import Violation, violation_of
+from testing.simulation.world import violation_of
 
 SCHEDULES, SCHEDULES_NIGHTLY = 750, 3_000
 SCHEDULES_FOR_A_MUTANT = 6_000
@@ -243,8 +243,5 @@ MUTANTS: Mapping[str, Break] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_refund_protocol_is_caught(name: str) -> None:
     """Each mutation of it, by the schedule that is stored for it or by another one of its scenario."""
-
-    def run(scenario: str | None, number: int) -> Violation | None:
-        return violation_of(refund_world(number, MUTANTS[name], of=SCENARIOS[scenario] if scenario else None))
-
-    assert is_caught("refunds", name, run, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"
+    make = lambda scenario, number: refund_world(number, MUTANTS[name], of=SCENARIOS.get(scenario))  # noqa: E731
+    assert is_caught("refunds", name, make, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"

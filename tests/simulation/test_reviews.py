@@ -12,7 +12,7 @@ from ops.resolver import Resolved, Resolver, Review
 from testing.simulation.explore import explored
 from testing.simulation.reviews import ReviewWorld, review_world
 from testing.simulation.stored import is_caught
-from testing.simulation.world import Violation, World, violation_of
+from testing.simulation.world import World
 
 SCHEDULES, SCHEDULES_NIGHTLY = 280, 4_900
 SCHEDULES_FOR_A_MUTANT = 3_000
@@ -99,8 +99,5 @@ MUTANTS: Mapping[str, Callable[[World], None]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_careless_resolution_is_caught(name: str) -> None:
     """Each mutant, by the schedule that is stored for it or by another one of its scenario."""
-
-    def run(scenario: str | None, number: int) -> Violation | None:
-        return violation_of(review_world(number, MUTANTS[name], of=scenario))
-
-    assert is_caught("reviews", name, run, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"
+    make = lambda scenario, number: review_world(number, MUTANTS[name], of=scenario)  # noqa: E731
+    assert is_caught("reviews", name, make, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"

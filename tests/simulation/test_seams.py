@@ -18,7 +18,6 @@ from ops.review import resolve
 from testing.simulation.explore import explored
 from testing.simulation.seams import SeamWorld, seam_world
 from testing.simulation.stored import is_caught
-from testing.simulation.world import Violation, violation_of
 
 SCHEDULES, SCHEDULES_NIGHTLY = 400, 8_000
 SCHEDULES_FOR_A_MUTANT = 4_000
@@ -107,8 +106,5 @@ MUTANTS: Mapping[str, Callable[[SeamWorld], None]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_seam_that_is_broken_is_caught(name: str) -> None:
     """Each mutant, by the schedule that is stored for it or by another one of its scenario."""
-
-    def run(scenario: str | None, number: int) -> Violation | None:
-        return violation_of(seam_world(number, MUTANTS[name], of=scenario))
-
-    assert is_caught("seams", name, run, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"
+    make = lambda scenario, number: seam_world(number, MUTANTS[name], of=scenario)  # noqa: E731
+    assert is_caught("seams", name, make, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"

@@ -18,7 +18,7 @@ from testing.simulation.explore import (
 from testing.simulation.mutants import MUTANTS
 from testing.simulation.scenarios import SCENARIOS
 from testing.simulation.stored import is_caught
-from testing.simulation.world import DAY, T0, Scenario, Violation, World, violation_of
+from testing.simulation.world import DAY, T0, Scenario, Violation, World
 
 SCHEDULES, SCHEDULES_NIGHTLY = 2_000, 10_000
 SCHEDULES_FOR_A_MUTANT = 3_000
@@ -102,12 +102,8 @@ def test_no_random_schedule_breaks_an_invariant(is_nightly: bool) -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_protocol_is_caught(name: str) -> None:
     """Each mutation of it, by the schedule that is stored for it or by another one of its scenario."""
-
-    def run(scenario: str | None, number: int) -> Violation | None:
-        of = [SCENARIOS[scenario]] if scenario else None
-        return violation_of(random_world(1, number, MUTANTS[name], of=of))
-
-    assert is_caught("charges", name, run, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"
+    make = lambda scenario, number: random_world(1, number, MUTANTS[name], of=SCENARIOS.get(scenario))  # noqa: E731
+    assert is_caught("charges", name, make, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"
 
 
 def test_a_schedule_is_repeated_to_the_byte() -> None:
