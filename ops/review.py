@@ -219,9 +219,8 @@ def resolve(
     resolver, orders = reviews.resolver, reviews.orders
     row, order = resolver.store.read(order_id), orders.find(order_id)
     review = Review(resolution, reviews.by, reason, int(resolver.clock()), chosen)
-    of_order = resolution is Resolution.CANCEL and order is not None and not chosen and _cancellation_of(order, row)
-    if order is not None and of_order:
-        return _cancel(orders, order, of_order, review, is_dry_run=is_dry_run)
+    if resolution is Resolution.CANCEL and not chosen and order and (move := _cancellation_of(order, row)):
+        return _cancel(orders, order, move, review, is_dry_run=is_dry_run)
     if resolution is Resolution.RETRY and order is not None and row is not None and order.money_differs_from(row):
         # The row is of an order that was lost: its money is not what this one costs.
         paid, costs = (as_money(each.amount_minor, each.currency) for each in (row, order))
