@@ -18,7 +18,6 @@ from onecharge.orders.transitions import OUTCOMES, WAITING
 from onecharge.payments.apply_event import RefundDiscrepancy, find_refund_discrepancy
 from onecharge.payments.charges.protocol import (
     CHARGE_RULES,
-    CLOSED_STATES,
     UNPAID_STATES,
     ConfirmResult,
     Create,
@@ -120,7 +119,7 @@ def _is_waiting(facts: Facts) -> bool:
 
 
 def _unclaimed(facts: Facts) -> Iterator[Finding]:
-    """No worker has claimed the current attempt."""
+    """No worker has claimed the current attempt, or taken the cancellation."""
     order, payment = facts.order, facts.payment
     if order is None or order.status not in WAITING or not _is_unclaimed(facts):
         return
@@ -146,8 +145,12 @@ def _is_unclaimed(facts: Facts) -> bool:
     order, payment = facts.order, facts.payment
     if payment is None or order is None:
         return True
-    is_earlier = payment.attempt < order.attempt and payment.state not in CLOSED_STATES
-    return is_earlier and payment.cancel_requested_at is None and facts.now >= payment.lease_expires_at
+    is_earlier = payment.attempt < order.attempt or order.status is OrderStatus.CANCELING
+    return is_earlier and _may_be_charged(payment) and facts.now >= payment.lease_expires_at
+
+
+def _may_be_charged(payment: Payment) -> bool:
+    return payment.state in UNPAID_STATES and payment.cancel_requested_at is None
 
 
 # ---------------------------------------------------------------- the row is unfinished
@@ -351,12 +354,12 @@ def _authentication(facts: Facts) -> Iterator[Finding]:
 
 
 def _review(facts: Facts) -> Iterator[Finding]:
-    payment = facts.payment
+    payment, status = facts.payment, facts.order and facts.order.status
     is_row = payment is not None and payment.state is PaymentState.NEEDS_REVIEW
-    is_order = facts.order is not None and facts.order.status is OrderStatus.NEEDS_REVIEW
-    # By a person, without its payment.
-    is_ended = facts.order is not None and facts.order.status is OrderStatus.CANCELED
-    if is_ended or (not is_row and not (is_order and payment is None)):
+    # Else its payment ends it, or has ended.
+    is_order = status is OrderStatus.NEEDS_REVIEW and (payment is None or _may_be_charged(payment))
+    # A person may have ended the order without its payment.
+    if status is OrderStatus.CANCELED or not (is_row or is_order):
         return
     reason = facts.row.get("decline_code") or "no reason is stored"
     message = facts.row.get("stripe_message")

@@ -13,6 +13,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
+from onecharge.orders.transitions import WAITING
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
 from onecharge.payments.stripe_responses import Failure, ResponseKind
@@ -230,6 +231,15 @@ SICK: dict[str, tuple[Facts, Cause]] = {
         case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, OPEN, row={"decline_code": "unexpected status requires_capture"}),
         Cause.NEEDS_REVIEW,
     ),
+    "a person's retry was interrupted": (case(Status.NEEDS_REVIEW, S.PENDING, OPEN, of_row=FREE), Cause.NEEDS_REVIEW),
+    "a person's retry was interrupted, and its row declined an earlier attempt": (
+        case(Status.NEEDS_REVIEW, S.DECLINED, DECLINED, of_order=SECOND, of_row={"declined_charge_id": "ch_1"}),
+        Cause.NEEDS_REVIEW,
+    ),
+    "no worker has taken its cancellation, and the customer may authenticate": (
+        case(Status.CANCELING, S.REQUIRES_ACTION, AUTHENTICATES),
+        Cause.NOT_CLAIMED,
+    ),
     "the charge is disputed": (paid(intent("succeeded", disputes=[DISPUTE])), Cause.DISPUTED),
     "the row knows of a dispute": (paid(DONE, row={"dispute_status": "needs_response"}), Cause.DISPUTED),
     "republish does not run": (
@@ -289,7 +299,7 @@ def test_any_combination_is_explained() -> None:
     for status, state, at_stripe in product(OrderStatus, [None, *PaymentState], [None, *intents]):
         found = diagnose(case(status, state, *([intent(at_stripe)] if at_stripe else [])))
         is_ended = Cause.ENDED in [each.cause for each in found]
-        is_waiting = status in (Status.PENDING, Status.REQUIRES_ACTION)
+        is_waiting = status in (*WAITING, Status.NEEDS_REVIEW)
         if not found or not all(map(is_complete, found)) or (is_waiting and is_ended):
             wrong.append((status, state, at_stripe, found))
     assert wrong == []
