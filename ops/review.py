@@ -364,6 +364,8 @@ def _cancel(
     orders: OrderStore, order: StoredOrder, move: Transition, review: Review, *, is_dry_run: bool = False
 ) -> tuple[bool, str]:
     """Let the order's message cancel the payment; or CLOSE, which leaves it: of a lost order, or refunded."""
+    if order.status not in move.origins:
+        return False, f"refused: the order is {order.status}"
     if is_dry_run and move is CLOSE:
         return False, "would cancel the order, and leave the payment, which is of other money; --yes does it"
     if is_dry_run:

@@ -238,6 +238,17 @@ def test_an_order_that_may_still_be_charged_is_canceled_as_by_its_customer(
     assert (operated.charges(ORDER_ID), row["payment_intent_id"] == intent) == (0, state is not None)
 
 
+@pytest.mark.parametrize("status", ["PAID", "CANCELED", "CANCELING"])
+def test_a_dry_run_does_not_promise_a_cancellation_that_is_refused(operated: OperatedStack, status: str) -> None:
+    """The order has ended, or is being canceled; its payment's row is lost, or an older one."""
+    operated.place(order_id=ORDER_ID, status=status)
+    for _ in ("lost", "older"):
+        said = {resolve(operated, "cancel", yes=yes)["what"] for yes in (False, True)}
+        assert said == {f"refused: the order is {status}"}
+        operated.claim(ORDER_ID, **FREE)
+    assert order_status(operated) == status
+
+
 def test_an_order_whose_charges_are_refunded_in_full_can_be_canceled(operated: OperatedStack) -> None:
     """Stripe has a PaymentIntent of other money than the row: nothing pays the order, and nothing is kept."""
     intent = operated.intent(ORDER_ID, amount=100, confirm="pm_card_visa")
