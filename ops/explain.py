@@ -112,7 +112,7 @@ class Moment:
     at: int
     """Epoch seconds."""
     where: str
-    """orders, payments, stripe, refunds, or a DLQ."""
+    """orders, payments, stripe, refunds, review (a person's decision), or a DLQ."""
     what: str
 
 
@@ -139,7 +139,8 @@ def _of_order(facts: Facts) -> Iterator[Moment]:
     if order.cancel_requested_at is not None:
         person = order.canceled_by
         by = f" by {person['by']}: {person['reason']}" if person else ""
-        yield Moment(_epoch(order.cancel_requested_at), "orders", f"its cancellation was requested{by}")
+        where = "review" if person else "orders"
+        yield Moment(_epoch(order.cancel_requested_at), where, f"its cancellation was requested{by}")
 
 
 def _of_payment(facts: Facts) -> Iterator[Moment]:

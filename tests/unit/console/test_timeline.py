@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,9 +12,11 @@ import stripe
 from console.lines import STRIPE_REQUEST, TIMED_OUT, Line, by_order, line_of
 from console.tally import Charge, Seen, Stored, tally
 from console.timeline import CUSTOMER, ORDERS, QUEUE, REPAIRS, STRIPE, Kind, Timeline, timeline
+from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.protocol import StripeIntent
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from ops.facts import Facts, IntentFacts, StripeFacts
+from testing import builders
 
 ORDER_ID = "ord_" + "a" * 32
 OTHER_ID = "ord_" + "b" * 32
@@ -278,6 +282,16 @@ def test_a_line_that_has_no_sentence_of_its_own_is_shown_as_it_is() -> None:
     assert (REPAIRS, "reconcile finalized the row: SUCCEEDED") in said(made)
     assert REPAIRS in made.lanes
     assert REPAIRS not in shown(*BEGUN).lanes
+
+
+def test_a_persons_cancellation_is_shown_as_what_they_decide_about_a_row() -> None:
+    """No function logs who, or why: the order has it."""
+    requested_at = datetime.fromtimestamp(T0 + 9, UTC).isoformat()
+    details = {"placed_at": requested_at, "correlation_id": "c", "fingerprint": "f", "status": "CANCELING"}
+    canceled = {"cancel_requested_at": requested_at, "canceled_by": {"by": "me", "reason": "they say so"}}
+    order = StoredOrder.model_validate({**builders.order().model_dump(), **details, **canceled})
+    [last] = timeline(replace(facts(), order=order), [], {}).moments
+    assert (last.lane, last.what) == (ORDERS, "its cancellation was requested by me: they say so")
 
 
 def test_a_charge_comes_before_the_webhook_that_reports_it() -> None:
