@@ -481,6 +481,9 @@ class World(BaseWorld):
         has_read_the_request = is_claimed or (was is not None and row.payment_intent_id != was.payment_intent_id)
         if row.is_to_be_canceled and has_read_the_request and self.current:
             self.current.must_not_confirm = True
+        elif is_claimed and self.current:
+            # The first request of its claim was not answered, and the row was lost before the second one.
+            self.current.must_not_confirm = False
         if was is None or row.state is not was.state:
             self._said(row)
             is_alarming = row.state is REVIEW or (row.state is PAID and (was is None or was.state is DECLINED))
