@@ -14,7 +14,7 @@ from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES
-from onecharge.orders.transitions import OUTCOMES, WAITING
+from onecharge.orders.transitions import WAITING
 from onecharge.payments.apply_event import RefundDiscrepancy, find_refund_discrepancy
 from onecharge.payments.charges.protocol import (
     CHARGE_RULES,
@@ -35,8 +35,8 @@ from ops import schedule
 from ops.facts import Facts, IntentFacts, RefundFacts
 from ops.findings import EMIT_AGAIN, REFUND_BY_HAND, Cause, Finding, Move, Severity, broken, waits
 from ops.output import time_of
-from ops.resolutions import STUCK_IF_GONE
-from publish_events.mapping import PAYMENT_EVENT_TYPES, REFUND_EVENT_TYPES
+from ops.resolutions import STUCK_IF_GONE, has_outcome_for
+from publish_events.mapping import REFUND_EVENT_TYPES
 from reconcile.run import ROUND_OVERDUE_SECONDS
 from republish.waiting import DAY_SECONDS
 
@@ -318,10 +318,7 @@ def _differs(facts: Facts, intent: StripeIntent, cause: Cause, also: str = "") -
 def _outcome(facts: Facts) -> Iterator[Finding]:
     """The order should have the outcome that the row has: as update_order moves it."""
     order, payment = facts.order, facts.payment
-    if order is None or payment is None or payment.state is PaymentState.PENDING:
-        return
-    transition = OUTCOMES[PAYMENT_EVENT_TYPES[payment.state]]
-    if not transition.applies(order, payment.attempt) or order.money_differs_from(payment):
+    if order is None or payment is None or not has_outcome_for(order, payment) or order.money_differs_from(payment):
         return
     detail = f"the row is {payment.state} since {time_of(payment.finalized_at or 0)}, the order {order.status}"
     if payment.attempt > order.attempt:
@@ -354,12 +351,13 @@ def _authentication(facts: Facts) -> Iterator[Finding]:
 
 
 def _review(facts: Facts) -> Iterator[Finding]:
-    payment, status = facts.payment, facts.order and facts.order.status
-    is_row = payment is not None and payment.state is PaymentState.NEEDS_REVIEW
-    # Else its payment ends it, or has ended.
-    is_order = status is OrderStatus.NEEDS_REVIEW and (payment is None or _may_be_charged(payment))
-    # A person may have ended the order without its payment.
-    if status is OrderStatus.CANCELED or not (is_row or is_order):
+    order, payment = facts.order, facts.payment
+    is_needed = payment is not None and payment.state is PaymentState.NEEDS_REVIEW
+    if order is not None and order.status is OrderStatus.NEEDS_REVIEW:
+        # Else its payment ends it.
+        is_needed |= payment is None or (_may_be_charged(payment) and not has_outcome_for(order, payment))
+    is_ended = order is not None and order.status is OrderStatus.CANCELED  # By a person, without its payment.
+    if is_ended or not is_needed:
         return
     reason = facts.row.get("decline_code") or "no reason is stored"
     message = facts.row.get("stripe_message")

@@ -18,6 +18,8 @@ from enum import StrEnum
 from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.transitions import OUTCOMES
 from onecharge.payments.charges.protocol import Finalize, Payment, StripeIntent
 from onecharge.payments.disputes import LOST, AfterCharge, is_open
 from onecharge.payments.refunds.protocol import (
@@ -28,6 +30,7 @@ from onecharge.payments.refunds.protocol import (
     RefundResponseKind,
     kind_of_refund,
 )
+from publish_events.mapping import PAYMENT_EVENT_TYPES
 
 STUCK_IF_GONE = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW)
 """The states of a row that no message and no reconciler ends, if Stripe has no such PaymentIntent as it names."""
@@ -231,6 +234,12 @@ def _refund_second(seen: Seen, payment: Payment, chosen: str | None) -> Decision
     if seen.refunded_minor(left[0].payment_intent_id):
         return Refused(f"{left[0].payment_intent_id} is refunded in part: refund the rest at Stripe")
     return RefundSecond(left[0])
+
+
+def has_outcome_for(order: StoredOrder, row: Payment | None) -> bool:
+    """Whether the row's outcome moves the order. Else only a message goes on: the row is lost, unfinished, or older."""
+    event_type = PAYMENT_EVENT_TYPES.get(row.state) if row else None
+    return bool(row and event_type and OUTCOMES[event_type].applies(order, row.attempt))
 
 
 def _own(seen: Seen, payment: Payment) -> StripeIntent | None:

@@ -35,7 +35,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import CANCEL_IN_REVIEW, CLOSE, OUTCOMES, RETRY, Transition
+from onecharge.orders.transitions import CANCEL_IN_REVIEW, CLOSE, RETRY, Transition
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
 from onecharge.payments.charges.protocol import UNPAID_STATES, Payment, StripeIntent
@@ -66,9 +66,9 @@ from ops.resolutions import (
     Write,
     decide_refund,
     decide_resolution,
+    has_outcome_for,
 )
 from ops.resolver import RefundReviewStore, Resolver, Review, ReviewStore
-from publish_events.mapping import PAYMENT_EVENT_TYPES
 
 REASON_MAX = 500
 _LISTED = "order_id reason since stripe possible"
@@ -299,12 +299,6 @@ def is_half_done(order: StoredOrder, row: Payment | None) -> bool:
         is_canceling = row is not None and row.state is PaymentState.PENDING and row.cancel_requested_at is not None
         return not is_canceling and (row is None or row.state is not PaymentState.NEEDS_REVIEW)
     return order.status is OrderStatus.PAYMENT_DECLINED and has_outcome_for(order, row)
-
-
-def has_outcome_for(order: StoredOrder, row: Payment | None) -> bool:
-    """Whether the row's outcome moves the order. Else only a message goes on: the row is lost, unfinished, or older."""
-    event_type = PAYMENT_EVENT_TYPES.get(row.state) if row else None
-    return bool(row and event_type and OUTCOMES[event_type].applies(order, row.attempt))
 
 
 def _finish(reviews: Reviews, order: StoredOrder, row: Payment | None, *, is_dry_run: bool) -> tuple[bool, str]:

@@ -283,6 +283,12 @@ def test_what_is_broken_names_the_cause_and_what_fixes_it() -> None:
     assert wrong == {}
 
 
+def test_an_outcome_on_its_way_ends_a_review() -> None:
+    """No person has to decide what is decided."""
+    found = diagnose(case(Status.NEEDS_REVIEW, S.DECLINED, DECLINED, of_row={"finalized_at": NOW - 5}))
+    assert [each.cause for each in found] == [Cause.OUTCOME_ON_ITS_WAY]
+
+
 def test_every_cause_status_and_state_is_tried() -> None:
     """None is only a word; the causes of refunds are in REFUNDS."""
     tried = [each[0] for each in HEALTHY.values()] + [each[0] for each in SICK.values()]
