@@ -125,13 +125,13 @@ def test_a_key_that_stripe_revoked(drill: Drill, shop: Shop, stack: Stack) -> No
     shop.stripe.assign_api_key(STRIPE_API_KEY, None)
     try:
         order_id = shop.order().json()["order_id"]
-        assert drill.goes_off("StripeAccount", "StripeUnavailable")
+        assert drill.goes_off("StripeAccount", "StripeRefuses")
         assert drill.alarms.states()["OrdersNotCharged"] == OK
         shop.stripe.assign_api_key(new_key)
         drill.write("stripe-key.txt", new_key)
         drill.run("StripeAccount", "aws secretsmanager put-secret-value", SECRET=stack.stripe_secret_arn)
         assert drill.is_paid(order_id)
-        assert drill.is_over("StripeAccount", "StripeUnavailable")
+        assert drill.is_over("StripeAccount", "StripeRefuses")
     finally:
         shop.stripe.assign_api_key(STRIPE_API_KEY)
         stack.aws.client("secretsmanager").put_secret_value(
