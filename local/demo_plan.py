@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from local.price_list import sold
-from local.stripe_standin.faults import Fault
+from stripe_standin.faults import Fault
 
 _CARDS = ("pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_mastercard", "pm_card_amex")
 _DECLINED_CARDS = (

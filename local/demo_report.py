@@ -13,8 +13,8 @@ from rich.table import Table
 from local.demo_plan import Expected, FollowUp, PlannedOrder
 from local.demo_traffic import Traffic
 from local.price_list import sold
-from local.stripe_standin.admin import Ledger, LedgerCharge
-from local.stripe_standin.amounts import in_units
+from stripe_standin.admin import Ledger, LedgerCharge
+from stripe_standin.amounts import in_units
 
 _KILLED = "killing worker"
 """What the emulator logs when a function reaches its timeout."""

@@ -17,7 +17,7 @@ from local.demo_plan import Channel, FollowUp, Plan, PlannedOrder
 from local.issuer import REFUND_SCOPE
 from local.observe import open_tap
 from local.stack import Stack
-from local.stripe_standin.admin import StandInAdmin
+from stripe_standin.admin import StandInAdmin
 
 _CLIENTS = 4
 _NOBODY = "cus_demo"

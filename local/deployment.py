@@ -23,7 +23,7 @@ _DISK_FULL_BYTES = 1024**2
 """With less, not even the log is complete."""
 _WHAT_TO_DO = {
     "No space left on device": "free some space, and run this again",
-    # sam_build/build.py says this.
+    # layers/build/build.py says this.
     "pip failed": "it needs the package index; run this again when it is reachable",
 }
 """For a sentence in the log of a failed `sam build`, what to do."""
@@ -118,9 +118,9 @@ class Sam:
             raise StartupError(f"{tail(log)}\n{_why_it_failed(command, log)}")
 
     def _builder(self) -> str:
-        """Names the content of sam_build/."""
+        """Names the content of layers/build/."""
         content = hashlib.sha256()
-        for path in sorted((self.project / "sam_build").rglob("*")):
+        for path in sorted((self.project / "layers/build").rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 content.update(path.read_bytes())
         return content.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""`make new`: a copy of this project under a name of its own, without benchmarks and without history."""
+"""`make new`: a copy of this project under a name of its own, without the lab and without history."""
 
 import argparse
 import importlib.util
@@ -14,7 +14,19 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
 NAME = "onecharge"
-LEFT_OUT = ("benchmarks", "tests/benchmarks", "requirements/bench", "docs/survival.svg", "docs/speed.svg")
+LEFT_OUT = (
+    "lab/survival",
+    "lab/speed",
+    "lab/costs",
+    "lab/publish",
+    "lab/targets",
+    "lab/tests/test_survival",
+    "lab/tests/test_speed",
+    "lab/tests/test_costs",
+    "layers/requirements/bench",
+    "docs/survival.svg",
+    "docs/speed.svg",
+)
 """How the paths begin that a new project does not have."""
 VERBATIM = ("LICENSE", "NOTICE")
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from local.processes import StartupError
 from local.stack import PROJECT
-from local.stripe_standin.amounts import AMOUNT_MAX, MINIMUM_AMOUNTS
+from stripe_standin.amounts import AMOUNT_MAX, MINIMUM_AMOUNTS
 
 _PRICES = PROJECT / "functions/orders_api/prices.json"
 _PIECES_MAX = 100

@@ -18,7 +18,7 @@ from local.http_api_routes import create_routes
 from local.issuer import CLIENT_ID, Issuer, running_issuer
 from local.page import running_page
 from local.processes import StartupError, free_port, running
-from local.stripe_standin.admin import StandInAdmin
+from stripe_standin.admin import StandInAdmin
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -215,9 +215,9 @@ def running_stack(
 
 @contextmanager
 def _running_standin(host: str, seed: int) -> Iterator[GivenStripe]:
-    command = [sys.executable, "-m", "local.stripe_standin", "--host", host, "--seed", str(seed)]
+    command = [sys.executable, "-m", "stripe_standin", "--host", host, "--seed", str(seed)]
     with running(command, env=os.environ, log=None, cwd=PROJECT) as process:
         line = process.stdout.readline() if process.stdout else ""
         if not line:
-            raise StartupError("the Stripe stand-in did not start; `python -m local.stripe_standin` says why")
+            raise StartupError("the Stripe stand-in did not start; `python -m stripe_standin` says why")
         yield GivenStripe(json.loads(line)["stripe_api_base"], STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET)

@@ -15,8 +15,8 @@ from local.demo import drain
 from local.emulator import CREDENTIALS
 from local.samples import SAMPLES, deployed_environment, in_brief, logical_id_of, path_of
 from local.stack import Stack
-from local.stripe_standin.admin import StandInAdmin
-from testing.harness import PROJECT
+from stripe_standin.admin import StandInAdmin
+from tests.support.harness import PROJECT
 
 # Reads events from stdin, one a line, and answers each with what the handler returned.
 _HOST = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testing.harness import PROJECT
+from tests.support.harness import PROJECT
 
 _TRANSFORM = """
 import json, sys

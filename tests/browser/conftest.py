@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from local.stack import Stack
-from testing.browser import Customer, chromium, running_browser
-from testing.shop import Shop
+from tests.support.browser import Customer, chromium, running_browser
+from tests.support.shop import Shop
 
 
 @pytest.fixture(scope="session")

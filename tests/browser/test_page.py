@@ -12,8 +12,8 @@ from playwright.sync_api import Page, Route
 
 from onecharge.contract.money import CURRENCIES, as_money
 from onecharge.contract.states import OrderStatus
-from testing.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer
-from testing.shop import Shop, eventually
+from tests.support.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer
+from tests.support.shop import Shop, eventually
 
 CONFIG = re.compile(r"/config\.json$")
 ORDERS = re.compile(r"/orders$")

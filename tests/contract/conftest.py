@@ -16,9 +16,9 @@ from uuid import uuid4
 import pytest
 
 from local.emulator import CREDENTIALS, running_emulator
-from testing.dynamodb_local import NotInstalled, dynamodb_client, running_dynamodb_local
-from testing.harness import PROJECT, create_table
-from testing.simulation.dynamodb import MemoryDynamoDB
+from tests.shop.dynamodb import MemoryDynamoDB
+from tests.support.dynamodb_local import NotInstalled, dynamodb_client, running_dynamodb_local
+from tests.support.harness import PROJECT, create_table
 
 TOOLS = PROJECT / ".venv" / "opt"
 STRIPE_TYPES = TOOLS / "stripe-types/node_modules"

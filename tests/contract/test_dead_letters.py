@@ -7,9 +7,9 @@ import boto3
 import pytest
 
 from local.emulator import CREDENTIALS
-from local.stripe_standin.server import running_standin
-from testing.operated_stack import OperatedStack
+from stripe_standin.server import running_standin
 from tests.contract.conftest import Endpoint
+from tests.support.operated_stack import OperatedStack
 
 POISON = "message: json_invalid"
 MOVED = "received too often"

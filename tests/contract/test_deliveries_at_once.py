@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from local.stripe_standin.admin import StandInAdmin
-from local.stripe_standin.server import running_standin
-from testing.harness import PROJECT, create_table
+from stripe_standin.admin import StandInAdmin
+from stripe_standin.server import running_standin
 from tests.contract.conftest import Endpoint
+from tests.support.harness import PROJECT, create_table
 
 PROCESSES = 4
 
@@ -27,7 +27,7 @@ def test_concurrent_deliveries_make_one_charge_for_each_order(
         processes = [
             subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "testing.deliverers", table, standin.base_url),
+                    *(sys.executable, "-m", "tests.support.deliverers", table, standin.base_url),
                     *(str(orders), str(deliveries_of_each // PROCESSES), placed_at),
                 ],
                 env={**endpoint.environment, "PYTHONPATH": f"{PROJECT / 'functions'}:{PROJECT / 'shared'}"},

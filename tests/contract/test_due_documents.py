@@ -14,10 +14,10 @@ from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import one_after_another
 from place_due_orders.documents import DocumentChanged, DueDocument, DueDocumentStore, Placed, PlacedBefore
 from place_due_orders.due import DueRun
-from testing.harness import create_table
-from testing.silent import SILENT
-from testing.simulation.dynamodb import MemoryDynamoDB
 from tests.contract.conftest import Endpoint
+from tests.shop.dynamodb import MemoryDynamoDB
+from tests.support.harness import create_table
+from tests.support.silent import SILENT
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TODAY = "2026-11-21"

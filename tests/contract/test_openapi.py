@@ -2,8 +2,8 @@
 
 import subprocess
 
-from testing import openapi
-from testing.harness import PROJECT
+from tests.support import openapi
+from tests.support.harness import PROJECT
 
 
 def test_the_document_is_valid() -> None:

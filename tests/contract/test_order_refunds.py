@@ -27,11 +27,11 @@ from orders_api.http import Dependencies
 from orders_api.refund_order import RefundRequest, request_refund
 from orders_api.refund_store import OrderRefundStore
 from republish.waiting import waiting_refunds
-from testing.harness import Log, create_table
-from testing.order_service import NOW, Shop, refused
-from testing.prices import price_of
-from testing.silent import SILENT
 from tests.contract.conftest import Endpoint
+from tests.support.harness import Log, create_table
+from tests.support.order_service import NOW, Shop, refused
+from tests.support.prices import price_of
+from tests.support.silent import SILENT
 from update_order.refunds import NoSuchRefund, RefundConflict, update_refund
 
 

@@ -18,8 +18,8 @@ from onecharge.runtime.http_api import Problem
 from orders_api.cancel_order import request_cancellation
 from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, read_page
 from republish.waiting import waiting_orders
-from testing.order_service import CUSTOMER, NOW, Shop
 from tests.contract.conftest import Endpoint
+from tests.support.order_service import CUSTOMER, NOW, Shop
 
 MOVES: list[Transition] = [PAY_AGAIN, CANCEL, RETRY, *OUTCOMES.values()]
 UNKNOWN = "ord_" + "0" * 32

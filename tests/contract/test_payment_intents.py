@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import stripe
 
-from local.stripe_standin.server import running_standin
+from lab.simulation.stripe import MemoryStripe, stripe_in_memory
 from onecharge.payments.stripe_client import stripe_client
-from testing.builders import PATIENT
-from testing.simulation.dynamodb import NoFaults
-from testing.simulation.stripe import MemoryStripe, stripe_in_memory
+from stripe_standin.server import running_standin
+from tests.shop.dynamodb import NoFaults
+from tests.support.builders import PATIENT
 
 PAYS, DECLINED, REQUIRES_ACTION = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 NOW = int(time.time())

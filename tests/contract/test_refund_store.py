@@ -14,8 +14,8 @@ from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import from_item, to_item
-from testing.harness import create_table
 from tests.contract.conftest import Endpoint
+from tests.support.harness import create_table
 
 T0 = 1_800_000_000
 LEASE_SECONDS = 35

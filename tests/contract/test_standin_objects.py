@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import stripe
 
-from local.stripe_standin import attempts, disputes, refunds
-from local.stripe_standin.account import API_VERSION
-from local.stripe_standin.engine import StripeEngine
-from local.stripe_standin.faults import Fault, FaultRule
-from local.stripe_standin.messages import Request
+from stripe_standin import attempts, disputes, refunds
+from stripe_standin.account import API_VERSION
+from stripe_standin.engine import StripeEngine
+from stripe_standin.faults import Fault, FaultRule
+from stripe_standin.messages import Request
 from tests.contract.conftest import STRIPE_TYPES, TypeScript
 
 CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[0]": "card", "metadata[order_id]": "ord_1"}

@@ -14,9 +14,9 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import AlreadyEnded, Claimed, HeldByAnother, Superseded, WriteRefused
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
-from testing.builders import ORDER_ID, REQUEST, T0, intent
-from testing.harness import create_table
 from tests.contract.conftest import Endpoint
+from tests.support.builders import ORDER_ID, REQUEST, T0, intent
+from tests.support.harness import create_table
 
 LEASE_SECONDS = 35
 LATER = T0 + LEASE_SECONDS

@@ -9,9 +9,6 @@ from dataclasses import replace
 import pytest
 import stripe
 
-from local.stripe_standin.admin import StandInAdmin
-from local.stripe_standin.faults import Fault
-from local.stripe_standin.server import StandIn, running_standin
 from onecharge.payments.charges.gateway import (
     WINDOW_PARTS,
     StripeGateway,
@@ -24,7 +21,10 @@ from onecharge.payments.stripe_events import ChargeRefundedEvent, PaymentIntentE
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS
 from onecharge.runtime.parallel import Threads
-from testing.builders import PATIENT, REQUEST, payment
+from stripe_standin.admin import StandInAdmin
+from stripe_standin.faults import Fault
+from stripe_standin.server import StandIn, running_standin
+from tests.support.builders import PATIENT, REQUEST, payment
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 NOW = int(time.time())

@@ -5,10 +5,10 @@ A call, an option or a result that Stripe.js does not have does not compile. JSD
 
 from pathlib import Path
 
-from testing.harness import PROJECT
 from tests.contract.conftest import TypeScript
+from tests.support.harness import PROJECT
 
-WEB, STUB = PROJECT / "web", PROJECT / "local/stripe_standin/browser"
+WEB, STUB = PROJECT / "web", PROJECT / "stripe_standin/browser"
 
 
 def compile_errors(typescript: TypeScript, *files: Path, strict: bool) -> list[str]:

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from local.stripe_standin.admin import StandInAdmin
-from local.stripe_standin.faults import Fault
-from local.stripe_standin.server import running_standin
+from lab.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, charged, client_of
+from lab.simulation.stripe import MemoryStripe
 from onecharge.payments.charges import gateway as charges_gateway
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import FrozenRefund, RefundResponseKind, kind_of
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
-from testing.builders import PATIENT
-from testing.simulation.dynamodb import NoFaults
-from testing.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, charged, client_of
-from testing.simulation.stripe import MemoryStripe
+from stripe_standin.admin import StandInAdmin
+from stripe_standin.faults import Fault
+from stripe_standin.server import running_standin
+from tests.shop.dynamodb import NoFaults
+from tests.support.builders import PATIENT
 
 
 @pytest.fixture(scope="module")

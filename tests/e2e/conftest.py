@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from local.stack import Stack
-from testing.ops_command import Operator
-from testing.shop import Shop
+from tests.support.ops_command import Operator
+from tests.support.shop import Shop
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from testing.harness import PROJECT
-from testing.openapi import DOCUMENT
-from testing.shop import CURRENCY, DECLINED_CARD, SKU, THREE_D_SECURE_CARD, Shop
+from tests.support.harness import PROJECT
+from tests.support.openapi import DOCUMENT
+from tests.support.shop import CURRENCY, DECLINED_CARD, SKU, THREE_D_SECURE_CARD, Shop
 
 _EXAMPLES_PER_OPERATION = 40
 _CHECKS = (
@@ -40,7 +40,7 @@ def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -
         ],
         cwd=tmp_path,
         env=os.environ
-        | {"SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(PROJECT / "testing")}
+        | {"SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(PROJECT / "tests/support")}
         | {"FUZZ_ORDER_IDS": ",".join(placed), "FUZZ_SKU": SKU, "FUZZ_CURRENCY": CURRENCY},
         capture_output=True,
         text=True,

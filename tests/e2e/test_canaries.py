@@ -17,10 +17,10 @@ import requests
 
 from local.observe import log_events, wait_until_idle
 from local.stack import Stack
-from local.stripe_standin.webhook_endpoints import signature
-from testing.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, Canary, found_in
-from testing.shop import CURRENCY, PATIENCE_SECONDS, SKU, Shop
-from testing.stacks import on_drilled
+from stripe_standin.webhook_endpoints import signature
+from tests.support.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, Canary, found_in
+from tests.support.shop import CURRENCY, PATIENCE_SECONDS, SKU, Shop
+from tests.support.stacks import on_drilled
 
 pytestmark = on_drilled
 

@@ -12,8 +12,8 @@ from console.reading import Reader
 from console.web import create_app
 from local.stack import Stack
 from ops.connection import connect
-from testing.shop import Shop, eventually
-from testing.stacks import own_stack
+from tests.support.shop import Shop, eventually
+from tests.support.stacks import own_stack
 
 HOST = "127.0.0.1:8080"
 

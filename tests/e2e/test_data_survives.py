@@ -7,9 +7,9 @@ from typing import Any
 from uuid import uuid4
 
 from local.stack import Stack
-from testing.ops_command import Operator
-from testing.shop import DECLINED_CARD, Shop, eventually, orders_unpublished
-from testing.stacks import on_both, own_stack
+from tests.support.ops_command import Operator
+from tests.support.shop import DECLINED_CARD, Shop, eventually, orders_unpublished
+from tests.support.stacks import on_both, own_stack
 
 pytestmark = own_stack
 

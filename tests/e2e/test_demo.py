@@ -12,7 +12,7 @@ from rich.console import Console
 from local import demo
 from local.demo_plan import Plan, make_plan
 from local.deployment import Sam
-from testing.broken_protocol import BREAKS, PAYMENTS
+from tests.support.broken_protocol import BREAKS, PAYMENTS
 
 ORDERS = 4
 

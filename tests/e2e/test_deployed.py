@@ -13,9 +13,9 @@ import pytest
 from local.demo import drain
 from local.emulator import CREDENTIALS
 from local.stack import Stack
-from testing.harness import PROJECT
-from testing.shop import PRICE, forget_dead_letters
-from testing.stacks import own_stack
+from tests.support.harness import PROJECT
+from tests.support.shop import PRICE, forget_dead_letters
+from tests.support.stacks import own_stack
 
 pytestmark = own_stack
 

@@ -1,7 +1,7 @@
 """The drill: alarms go off for their real causes, and what the runbook prints fixes them.
 
-testing/alarms.py evaluates the deployed alarms with shortened periods. An outage of Stripe needs no command: it passes,
-and so does the alarm.
+tests/support/alarms.py evaluates the deployed alarms with shortened periods. An outage of Stripe needs no command: it
+passes, and so does the alarm.
 """
 
 import json
@@ -14,12 +14,12 @@ import pytest
 
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
-from local.stripe_standin.faults import Fault
-from testing.alarms import Alarms
-from testing.harness import PROJECT
-from testing.runbook import command_of, run_printed
-from testing.shop import PATIENCE_SECONDS, PRICE, SKU, Shop, eventually
-from testing.stacks import on_drilled
+from stripe_standin.faults import Fault
+from tests.support.alarms import Alarms
+from tests.support.harness import PROJECT
+from tests.support.runbook import command_of, run_printed
+from tests.support.shop import PATIENCE_SECONDS, PRICE, SKU, Shop, eventually
+from tests.support.stacks import on_drilled
 
 pytestmark = on_drilled
 

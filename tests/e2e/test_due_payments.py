@@ -12,8 +12,8 @@ import pytest
 
 from local.stack import Stack
 from onecharge.runtime.dynamodb import from_item, to_item
-from testing.shop import eventually, log_of
-from testing.stacks import on_both
+from tests.support.shop import eventually, log_of
+from tests.support.stacks import on_both
 
 
 class Calendar:

@@ -6,8 +6,8 @@ from uuid import uuid4
 from local.demo import drain
 from local.stack import Stack
 from onecharge.orders.schema import StoredOrder
-from testing.shop import Shop, eventually
-from testing.stacks import on_fifo
+from tests.support.shop import Shop, eventually
+from tests.support.stacks import on_fifo
 
 pytestmark = on_fifo
 

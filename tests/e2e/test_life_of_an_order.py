@@ -5,8 +5,8 @@ from uuid import uuid4
 
 import pytest
 
-from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
-from testing.stacks import on_both
+from tests.support.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
+from tests.support.stacks import on_both
 
 
 @on_both

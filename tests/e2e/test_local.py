@@ -17,9 +17,9 @@ import requests
 
 from local.issuer import Issuer
 from local.price_list import sold
-from local.stripe_standin.admin import StandInAdmin
-from local.stripe_standin.server import StandIn, running_standin
-from testing.harness import PROJECT
+from stripe_standin.admin import StandInAdmin
+from stripe_standin.server import StandIn, running_standin
+from tests.support.harness import PROJECT
 
 _PATIENCE_SECONDS = 240
 PROMISED = {

@@ -12,10 +12,10 @@ import stripe
 
 from local.deployment import Sam
 from local.emulator import CREDENTIALS, Emulator, running_emulator
-from local.stripe_standin.admin import StandInAdmin
-from local.stripe_standin.server import running_standin
-from testing.harness import PROJECT
-from testing.sam_on_emulator import CALLS, KEEPS_UNKNOWN, WORK_DIR, install
+from stripe_standin.admin import StandInAdmin
+from stripe_standin.server import running_standin
+from tests.support.harness import PROJECT
+from tests.support.sam_on_emulator import CALLS, KEEPS_UNKNOWN, WORK_DIR, install
 
 KEY = "sk_test_made_up_for_this_test"
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from local.stack import Stack
 from onecharge.runtime.dynamodb import shard_of
-from testing.shop import AMOUNT, Shop, eventually, orders_unpublished
-from testing.stacks import on_both, own_stack
+from tests.support.shop import AMOUNT, Shop, eventually, orders_unpublished
+from tests.support.stacks import on_both, own_stack
 
 pytestmark = own_stack
 

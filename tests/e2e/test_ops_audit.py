@@ -8,9 +8,9 @@ import stripe
 
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
-from local.stripe_standin.faults import Fault
-from testing.ops_command import Operator
-from testing.shop import AMOUNT, CURRENCY, DECLINED_CARD, PRICE, Shop, eventually
+from stripe_standin.faults import Fault
+from tests.support.ops_command import Operator
+from tests.support.shop import AMOUNT, CURRENCY, DECLINED_CARD, PRICE, Shop, eventually
 
 
 def audit(operator: Operator) -> Mapping[str, Any]:

@@ -2,9 +2,9 @@
 
 from local.stack import Stack
 from onecharge.orders.schema import StoredOrder
-from testing.ops_command import Operator
-from testing.shop import Shop, eventually, forget_dead_letters
-from testing.stacks import on_both, own_stack
+from tests.support.ops_command import Operator
+from tests.support.shop import Shop, eventually, forget_dead_letters
+from tests.support.stacks import on_both, own_stack
 
 pytestmark = own_stack
 

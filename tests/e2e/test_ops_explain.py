@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from local.stack import Stack
 from onecharge.contract.money import as_money
-from testing.ops_command import Operator
-from testing.shop import AMOUNT, CURRENCY, DECLINED_CARD, PRICE, THREE_D_SECURE_CARD, Shop, eventually
-from testing.stacks import own_stack
+from tests.support.ops_command import Operator
+from tests.support.shop import AMOUNT, CURRENCY, DECLINED_CARD, PRICE, THREE_D_SECURE_CARD, Shop, eventually
+from tests.support.stacks import own_stack
 
 pytestmark = own_stack
 

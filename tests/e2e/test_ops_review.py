@@ -7,10 +7,10 @@ import requests
 
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
-from local.stripe_standin.faults import Fault
-from testing.ops_command import Operator
-from testing.shop import Shop, eventually
-from testing.stacks import own_stack
+from stripe_standin.faults import Fault
+from tests.support.ops_command import Operator
+from tests.support.shop import Shop, eventually
+from tests.support.stacks import own_stack
 
 pytestmark = own_stack
 

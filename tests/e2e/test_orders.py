@@ -10,10 +10,10 @@ import pytest
 from local.demo import drain
 from local.observe import open_tap
 from local.stack import Stack
-from local.stripe_standin.faults import Fault
 from onecharge.runtime.dynamodb import shard_of
-from testing.shop import AMOUNT, PRICE, SKU, Shop, eventually
-from testing.stacks import on_both, own_stack
+from stripe_standin.faults import Fault
+from tests.support.shop import AMOUNT, PRICE, SKU, Shop, eventually
+from tests.support.stacks import on_both, own_stack
 
 FUNCTIONS = {"orders_api", "publish_events", "charge_order", "update_order"}
 

@@ -9,12 +9,12 @@ from typing import Any
 from uuid import uuid4
 
 from local.stack import Stack
-from local.stripe_standin.faults import Fault
 from onecharge.runtime.dynamodb import shard_of
-from testing.harness import PROJECT
-from testing.permissions import physical_id, requests_of, rights_lambda_uses, rights_of
-from testing.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
-from testing.stacks import own_stack
+from stripe_standin.faults import Fault
+from tests.support.harness import PROJECT
+from tests.support.permissions import physical_id, requests_of, rights_lambda_uses, rights_of
+from tests.support.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
+from tests.support.stacks import own_stack
 
 pytestmark = own_stack
 

@@ -9,8 +9,8 @@ import requests
 from local.demo import drain
 from local.observe import open_tap
 from local.stack import Stack
-from testing.shop import AMOUNT, PRICE, Shop, eventually
-from testing.stacks import on_both
+from tests.support.shop import AMOUNT, PRICE, Shop, eventually
+from tests.support.stacks import on_both
 
 
 def paid(shop: Shop) -> str:

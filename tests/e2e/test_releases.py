@@ -1,7 +1,7 @@
 """A release on the deployed stack: every function is invoked at its alias."""
 
 from local.stack import Stack
-from testing.stacks import own_stack
+from tests.support.stacks import own_stack
 
 
 @own_stack

@@ -18,7 +18,7 @@ import requests
 
 from local.issuer import Issuer, running_issuer
 from local.stack import Stack
-from testing.shop import CURRENCY, SKU, Shop, signed_in
+from tests.support.shop import CURRENCY, SKU, Shop, signed_in
 
 UNKNOWN = "ord_" + "0" * 32
 BODIES: Mapping[str, Mapping[str, Any]] = {

@@ -10,10 +10,10 @@ import pytest
 import requests
 
 from local.stack import Stack
-from local.stripe_standin.faults import Fault
-from local.stripe_standin.webhook_endpoints import signature
-from testing.shop import PATIENCE_SECONDS, signed_in
-from testing.stacks import on_both
+from stripe_standin.faults import Fault
+from stripe_standin.webhook_endpoints import signature
+from tests.support.shop import PATIENCE_SECONDS, signed_in
+from tests.support.stacks import on_both
 
 _ORDER_AMOUNT = 2990
 _ORDER = {

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from local.stripe_standin.server import running_standin
-from testing.harness import LambdaContext, Log, Sample
-from testing.operated_stack import OperatedStack
-from testing.orders_api import Client
+from stripe_standin.server import running_standin
+from tests.support.harness import LambdaContext, Log, Sample
+from tests.support.operated_stack import OperatedStack
+from tests.support.orders_api import Client
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from testing.alarm_evaluation import Definition, state_of
+from tests.support.alarm_evaluation import Definition, state_of
 
 DESCRIBED: dict[str, Any] = {
     "AlarmName": "shop-X",

@@ -8,14 +8,14 @@ import pytest
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from orders_api.place_order import OrderRequest, store_order
-from testing.builders import T0
-from testing.charge_harness import ChargeHarness
-from testing.due_orders import TODAY, Calendar
-from testing.harness import Log
-from testing.prices import price_of
-from testing.reconcile_harness import reconciled
-from testing.scripted_stripe import NO_ANSWER, NO_FUNDS
-from testing.simulation.dynamodb import MemoryDynamoDB
+from tests.shop.dynamodb import MemoryDynamoDB
+from tests.support.builders import T0
+from tests.support.charge_harness import ChargeHarness
+from tests.support.due_orders import TODAY, Calendar
+from tests.support.harness import Log
+from tests.support.prices import price_of
+from tests.support.reconcile_harness import reconciled
+from tests.support.scripted_stripe import NO_ANSWER, NO_FUNDS
 
 HOUR, DAY = 3600, 24 * 3600
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from local.aws_account import forget_aws_account
-from testing.harness import PROJECT
+from tests.support.harness import PROJECT
 
 _CLIENT = """
 import os, pathlib

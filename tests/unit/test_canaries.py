@@ -21,11 +21,11 @@ import boto3
 import pytest
 
 from local.samples import logical_id_of
-from local.stripe_standin.webhook_endpoints import signature
 from onecharge.runtime.functions import lambda_handler
-from testing import canaries
-from testing.canaries import API_KEY, CARD, CLIENT_SECRET, EMAIL, FED, JSON, OPAQUE, SIGNING_SECRET, found_in
-from testing.harness import PROJECT, LambdaContext, create_table, load_template
+from stripe_standin.webhook_endpoints import signature
+from tests.support import canaries
+from tests.support.canaries import API_KEY, CARD, CLIENT_SECRET, EMAIL, FED, JSON, OPAQUE, SIGNING_SECRET, found_in
+from tests.support.harness import PROJECT, LambdaContext, create_table, load_template
 
 FUNCTIONS = sorted(path.name for path in (PROJECT / "events").iterdir())
 ASK_STRIPE = [

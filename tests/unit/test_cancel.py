@@ -13,9 +13,9 @@ from onecharge.payments.charges.protocol import CancelReason
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
-from testing.builders import ORDER_ID, T0, order
-from testing.charge_harness import ChargeHarness
-from testing.scripted_stripe import (
+from tests.support.builders import ORDER_ID, T0, order
+from tests.support.charge_harness import ChargeHarness
+from tests.support.scripted_stripe import (
     ASKS_FOR_ACTION,
     LOST_CARD,
     NO_ANSWER,
@@ -25,7 +25,7 @@ from testing.scripted_stripe import (
     killed_after,
     meanwhile,
 )
-from testing.tools import Cancellation
+from tests.support.tools import Cancellation
 
 OLD = T0 + LOOKUP_AGE_SECONDS
 CANCEL_REQUESTED = CancelRequestedEvent.of(order(), correlation_id="c")

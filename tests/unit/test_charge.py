@@ -11,6 +11,7 @@ import pytest
 import stripe
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from lab.simulation.stripe import sdk_error
 from onecharge.payments.charges.charge import STEPS_MAX, charge
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.leases import Claimed
@@ -18,9 +19,10 @@ from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
 from onecharge.payments.work import Unfinished, work
 from onecharge.runtime.consumer import BackOff, Done
-from testing.builders import ORDER_ID, REQUEST, T0, stripe_intent
-from testing.charge_harness import ChargeHarness
-from testing.scripted_stripe import (
+from tests.shop.dynamodb import SENT_AGAIN
+from tests.support.builders import ORDER_ID, REQUEST, T0, stripe_intent
+from tests.support.charge_harness import ChargeHarness
+from tests.support.scripted_stripe import (
     ASKS_FOR_ACTION,
     LOST,
     LOST_CARD,
@@ -40,8 +42,6 @@ from testing.scripted_stripe import (
     meanwhile,
     of_another_order,
 )
-from testing.simulation.dynamodb import SENT_AGAIN
-from testing.simulation.stripe import sdk_error
 
 OLD = T0 + LOOKUP_AGE_SECONDS
 CREATE_0, CREATE_1, CREATE_2 = (REQUEST.create_key(generation) for generation in range(3))

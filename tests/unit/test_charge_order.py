@@ -22,10 +22,10 @@ from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.metrics import Metric
-from testing.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, T0, order, stripe_intent
-from testing.charge_harness import ChargeHarness
-from testing.harness import Log
-from testing.scripted_stripe import (
+from tests.support.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, T0, order, stripe_intent
+from tests.support.charge_harness import ChargeHarness
+from tests.support.harness import Log
+from tests.support.scripted_stripe import (
     ASKS_FOR_ACTION,
     LOST,
     LOST_CARD,
@@ -36,8 +36,8 @@ from testing.scripted_stripe import (
     killed,
     meanwhile,
 )
-from testing.silent import SILENT
-from testing.tools import charge_tools
+from tests.support.silent import SILENT
+from tests.support.tools import charge_tools
 
 LEASE_SECONDS = BOUNDS.lease_seconds
 CANCEL_REQUESTED = CancelRequestedEvent.of(order(), correlation_id="c")

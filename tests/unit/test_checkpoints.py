@@ -8,7 +8,7 @@ import pytest
 
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import to_item
-from testing.harness import create_table, load_template
+from tests.support.harness import create_table, load_template
 
 
 @dataclass(frozen=True)

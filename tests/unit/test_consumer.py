@@ -27,7 +27,7 @@ from onecharge.runtime.consumer import (
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.queues import Queue
 from onecharge.runtime.secrets import SecretUnavailable
-from testing.harness import LambdaContext, Log, Sample, received
+from tests.support.harness import LambdaContext, Log, Sample, received
 
 
 @dataclass

@@ -13,8 +13,8 @@ from rich.console import Console
 from local import demo_live
 from local.demo_live import Progress, shown
 from local.demo_plan import make_plan
-from local.stripe_standin.server import running_standin
-from testing.standin_account import Account
+from stripe_standin.server import running_standin
+from tests.support.standin_account import Account
 
 GROUP = "/aws/lambda/onecharge-local"
 

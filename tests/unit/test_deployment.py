@@ -59,8 +59,8 @@ def test_a_changed_builder_builds_anew(project: Path) -> None:
     """SAM compares what is built, and would take from its cache what the former builder has made."""
     caches = []
     for rules in ("leave out nothing", "leave out all", "leave out all"):
-        (project / "sam_build").mkdir(exist_ok=True)
-        (project / "sam_build/build.py").write_text(rules)
+        (project / "layers/build").mkdir(parents=True, exist_ok=True)
+        (project / "layers/build/build.py").write_text(rules)
         template = sam(project, _SAM, ".local").build()
         caches.append((template.parent / "cache").read_text())
     assert caches[0] != caches[1] == caches[2]

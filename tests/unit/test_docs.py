@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from local.new_project import files_of_the_project
-from testing.harness import PROJECT, load_template
+from tests.support.harness import PROJECT, load_template
 
 FILES = [PROJECT / path for path in files_of_the_project()]
 MARKDOWN = [path for path in FILES if path.suffix == ".md"]
@@ -86,7 +86,7 @@ def missing(terms: list[str], source: str) -> list[str]:
 def test_every_term_of_the_glossary_is_in_the_code() -> None:
     """A reader who searches the code with a word of the glossary finds it."""
     assert missing(glossary(slice(None, -1)), source_of("functions", "shared")) == []
-    assert missing(glossary(slice(-1, None)), source_of("testing", "local", "benchmarks")) == []
+    assert missing(glossary(slice(-1, None)), source_of("tests", "local", "lab", "stripe_standin")) == []
 
 
 def test_no_line_of_the_readme_is_too_long() -> None:

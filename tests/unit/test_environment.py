@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from testing.harness import PROJECT, load_template, number_of
+from tests.support.harness import PROJECT, load_template, number_of
 
 FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/app.py"))
 

@@ -11,7 +11,7 @@ from orders_api.pay_again import PaymentRequest
 from orders_api.place_order import OrderRequest
 from orders_api.refund_order import RefundRequest
 from place_due_orders.documents import DueDocument
-from testing.orders_api import order
+from tests.support.orders_api import order
 
 DUE = {
     "due_date": "2026-11-21",

@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from onecharge.runtime.functions import lambda_handler
-from testing.harness import LambdaContext, Sample, load_template
+from tests.support.harness import LambdaContext, Sample, load_template
 
 
 class Counts:

@@ -17,11 +17,11 @@ from get_payment.payment import ROUTE, Payments, PaymentView
 from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
 from onecharge.runtime.http_api import resolver_of
-from testing.builders import INTENTS, STRIPE_API, stripe_intent
-from testing.harness import LambdaContext, Log, Sample, create_table, load_template
-from testing.payment_service import PaymentService, order_id
-from testing.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY
-from testing.simulation.dynamodb import MemoryDynamoDB
+from tests.shop.dynamodb import MemoryDynamoDB
+from tests.support.builders import INTENTS, STRIPE_API, stripe_intent
+from tests.support.harness import LambdaContext, Log, Sample, create_table, load_template
+from tests.support.payment_service import PaymentService, order_id
+from tests.support.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY
 
 
 class Page:

@@ -5,7 +5,7 @@ import responses
 
 from local.given_stripe import GivenStripe
 from local.processes import StartupError, free_port
-from local.stripe_standin.server import running_standin
+from stripe_standin.server import running_standin
 
 
 def test_the_default_is_a_new_stand_in() -> None:

@@ -19,7 +19,7 @@ import pytest
 import requests
 
 from local.issuer import AUDIENCE, CLIENT_ID, LIFETIME_SECONDS, PEOPLE, Issuer, running_issuer
-from testing.harness import PROJECT
+from tests.support.harness import PROJECT
 
 
 def verified(issuer: Issuer, token: str) -> dict[str, Any]:

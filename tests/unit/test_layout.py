@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from testing.harness import PROJECT
+from tests.support.harness import PROJECT
 
 CONTRACT, RUNTIME = "onecharge.contract", "onecharge.runtime"
 ORDERS, PAYMENTS = "onecharge.orders", "onecharge.payments"
@@ -17,6 +17,7 @@ ORDER_SERVICE = [name for name in FUNCTIONS if name in {"orders_api", "place_due
 PUBLISHERS = [name for name in FUNCTIONS if name == "publish_events"]
 PAYMENT_SERVICE = [name for name in FUNCTIONS if name not in {*ORDER_SERVICE, *PUBLISHERS}]
 PRODUCT = ["onecharge", *FUNCTIONS]
+HOUSE = [*PRODUCT, "local", "ops", "console", "stripe_standin", "layers"]
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,19 @@ RULES = [
     Rule("ops", PRODUCT, "It works on a stack with the product's own rules and stores; a fake is none of its parts."),
     Rule("ops.console", [*PRODUCT, "ops", "console"], "The command that serves the console."),
     Rule("console", [*PRODUCT, "ops"], "It shows what ops reads.", never="local"),
-    Rule("console.breaks", [*PRODUCT, "ops", "local"], "It breaks the local stack, by the stand-in's admin API."),
+    Rule(
+        "console.breaks",
+        [*PRODUCT, "ops", "local", "stripe_standin"],
+        "It breaks the local stack, by the stand-in's admin API.",
+    ),
     Rule("console.__main__", [*PRODUCT, "ops", "console"], "It puts the console of a local stack together."),
-    Rule("testing", [*PRODUCT, "local", "ops"], "What tests share; a test is nobody's library."),
-    Rule("local", [*PRODUCT, "testing"], "It runs the product; a test is nobody's library."),
-    Rule("benchmarks", [*PRODUCT, "testing", "local"], "They measure the product; a test is nobody's library."),
-    Rule("tests", [*PRODUCT, "testing", "local", "ops", "console", "benchmarks"], "They test everything."),
+    Rule("local", [*PRODUCT, "stripe_standin"], "It runs the product, and knows nothing of what proves it."),
+    Rule("stripe_standin", [], "It is a distribution of its own."),
+    Rule("stripe_standin.tests", ["stripe_standin", "tests", "local"], "Its tests."),
+    Rule("layers", [], "The build runs before anything is installed."),
+    Rule("tests", [*HOUSE, "lab"], "They test the house."),
+    Rule("lab", [*HOUSE, "tests"], "It proves the house, which does not know it."),
+    Rule("conftest", [*HOUSE, "tests"], "The fixtures of every suite."),
 ]
 """The rule of the longest package name that matches a module applies to it."""
 
@@ -72,7 +80,7 @@ PRODUCT_MODULES = modules_in("onecharge", "shared") | {
 }
 MODULES = PRODUCT_MODULES | {
     name: path
-    for folder in ("testing", "local", "ops", "console", "benchmarks", "tests")
+    for folder in ("local", "ops", "console", "layers", "stripe_standin", "tests", "lab")
     for name, path in modules_in(folder).items()
 }
 OURS = {name.split(".")[0] for name in MODULES}

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from onecharge.runtime.logs import function_logger, set_level
-from testing.harness import load_template
+from tests.support.harness import load_template
 
 LEVELS = load_template()["Parameters"]["LogLevel"]["AllowedValues"]
 

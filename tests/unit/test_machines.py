@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.harness import PROJECT
+from tests.support.harness import PROJECT
 
 PATIENCE_SECONDS = 120
 """A bound for what ends in a second, on a machine that is busy."""
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 120
 def checkout(tmp_path: Path) -> Path:
     """The Makefile and what it reads, as `make install` leaves them, in a folder with a hostile name."""
     folder = tmp_path / "it's my shop (copy) [2]; 100% & more #1"
-    shutil.copytree(PROJECT / "requirements", folder / "requirements")
+    shutil.copytree(PROJECT / "layers/requirements", folder / "layers/requirements")
     shutil.copy(PROJECT / "Makefile", folder)
     program(folder / ".venv/bin/python", "env")
     (folder / ".venv/.made-at").write_text(f"{(folder / '.venv').resolve()}\n")
@@ -82,7 +82,7 @@ def test_an_environment_is_used_where_it_was_made(checkout: Path) -> None:
 
 _PACKAGES = """
 import sys, importlib.metadata
-import local.demo, local.__main__, local.token, local.stripe_standin.__main__
+import local.demo, local.__main__, local.token, stripe_standin.__main__
 sys.path[1:1] = ["functions", "shared"]
 import ops.command_line
 of = importlib.metadata.packages_distributions()
@@ -91,7 +91,7 @@ print(*{name for top in {each.split(".")[0] for each in sys.modules} for name in
 
 
 def test_the_demo_needs_only_what_is_installed_for_it() -> None:
-    """`make install` installs requirements/local.txt: neither the demo, the local run nor `ops` import more.
+    """`make install` installs layers/requirements/local.txt: neither the demo, the local run nor `ops` import more.
 
     Nor do the first two import the layer or a function: they start without import paths, as a user starts them.
     """
@@ -99,7 +99,7 @@ def test_the_demo_needs_only_what_is_installed_for_it() -> None:
     command = [sys.executable, "-c", _PACKAGES]
     done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    installed = set(re.findall(r"(?m)^([a-z0-9.-]+)==", (PROJECT / "requirements/local.txt").read_text()))
+    installed = set(re.findall(r"(?m)^([a-z0-9.-]+)==", (PROJECT / "layers/requirements/local.txt").read_text()))
     imported = {name.lower().replace("_", "-") for name in done.stdout.split()} - {"pip", "setuptools"}
     assert imported - installed == set()
     assert {"boto3", "rich", "stripe"} <= imported

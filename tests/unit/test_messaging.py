@@ -8,9 +8,9 @@ from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEv
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
 from republish.waiting import FIRST_WAIT_SECONDS
-from testing.fake_sns import FakeSns
-from testing.harness import Sample, load_intrinsics
-from testing.silent import SILENT
+from tests.support.fake_sns import FakeSns
+from tests.support.harness import Sample, load_intrinsics
+from tests.support.silent import SILENT
 
 TEMPLATE = load_intrinsics()
 _LEFT_OUT = object()

@@ -11,7 +11,7 @@ import pytest
 
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm, Counts, Metric
-from testing.harness import PROJECT
+from tests.support.harness import PROJECT
 
 KILLED = """
 import os, signal

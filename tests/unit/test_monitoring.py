@@ -7,7 +7,7 @@ from typing import Any
 
 from onecharge.contract.states import OrderStatus
 from onecharge.runtime.alarms import Cause
-from testing.harness import PROJECT, load_template
+from tests.support.harness import PROJECT, load_template
 
 RESOURCES = load_template("monitoring.yaml")["Resources"]
 METRIC_ALARMS = {name: each["Properties"] for name, each in RESOURCES.items() if each["Type"].endswith("::Alarm")}

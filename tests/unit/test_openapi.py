@@ -1,7 +1,7 @@
 """docs/openapi.json says what the code does: every route, and nothing else."""
 
-from testing import openapi
-from testing.harness import load_template
+from tests.support import openapi
+from tests.support.harness import load_template
 
 
 def described() -> set[tuple[str, str]]:

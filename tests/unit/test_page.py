@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from local.page import headers_for, running_page
-from testing.harness import PROJECT
+from tests.support.harness import PROJECT
 
 LOCAL = {
     "api": "http://127.0.0.1:1/_aws/execute-api/x/$default",

@@ -17,8 +17,8 @@ from onecharge.orders.ids import order_id_of
 from onecharge.runtime.dynamodb import from_item
 from place_due_orders import due
 from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS
-from testing.due_orders import NOON, RUN_ID, TODAY, Calendar, Crash, event_from_record
-from testing.harness import Log, load_template
+from tests.support.due_orders import NOON, RUN_ID, TODAY, Calendar, Crash, event_from_record
+from tests.support.harness import Log, load_template
 
 MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
 """When the orders of its documents were placed, whenever the run was."""

@@ -26,8 +26,8 @@ from publish_events import mapping
 from publish_events.failed_records import FailedRecords
 from publish_events.mapping import TABLES, UnknownTable
 from publish_events.publish import NotPublished, Publisher
-from testing.fake_sns import FakeSns
-from testing.harness import Log, Sample, load_template
+from tests.support.fake_sns import FakeSns
+from tests.support.harness import Log, Sample, load_template
 
 NAMES = {
     "ORDERS_TABLE": "orders",

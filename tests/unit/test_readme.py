@@ -19,7 +19,7 @@ from local.issuer import running_issuer
 from local.price_list import sold
 from onecharge.orders.ids import order_id_of
 from onecharge.payments.charges.charge import charge
-from testing.harness import PROJECT
+from tests.support.harness import PROJECT
 
 README = (PROJECT / "README.md").read_text()
 COMMANDS = README + (PROJECT / "docs/guides/api.md").read_text()

@@ -32,11 +32,11 @@ from reconcile.run import (
     SILENT_EVENTS,
     STEP_SECONDS,
 )
-from testing.harness import LambdaContext, Log, load_template, number_of
-from testing.payment_service import REQUIRES_ACTION_SECONDS, order_id
-from testing.reconcile_harness import RUN_SECONDS, Reconciled, reconciled
-from testing.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
-from testing.tools import Cancellation
+from tests.support.harness import LambdaContext, Log, load_template, number_of
+from tests.support.payment_service import REQUIRES_ACTION_SECONDS, order_id
+from tests.support.reconcile_harness import RUN_SECONDS, Reconciled, reconciled
+from tests.support.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
+from tests.support.tools import Cancellation
 
 
 @pytest.fixture

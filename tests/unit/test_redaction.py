@@ -14,8 +14,8 @@ from onecharge.payments.stripe_responses import classify
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import LIBRARIES, function_logger
 from onecharge.runtime.redaction import REDACTED, FailedInvocation, presentable, redacted
-from testing.canaries import API_KEY, CARD, CLIENT_SECRET, EMAIL, SIGNING_SECRET, TOKEN
-from testing.harness import PROJECT, LambdaContext
+from tests.support.canaries import API_KEY, CARD, CLIENT_SECRET, EMAIL, SIGNING_SECRET, TOKEN
+from tests.support.harness import PROJECT, LambdaContext
 
 SECRETS = [CARD, API_KEY, CLIENT_SECRET, EMAIL, SIGNING_SECRET, TOKEN]
 

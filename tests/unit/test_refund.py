@@ -6,15 +6,15 @@ from typing import Any, NoReturn
 
 import pytest
 
+from lab.simulation.refunds import AMOUNT_MINOR, HOUR, ORDER_ID, PAYMENT_INTENT, client_of
+from lab.simulation.stripe import MemoryStripe, Metadata, Refund, sdk_error
+from lab.simulation.world import DAY, T0
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FrozenRefund
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
-from testing.refund_harness import EVENT, REFUND_ID, RefundHarness, crash, requested_with
-from testing.simulation.refunds import AMOUNT_MINOR, HOUR, ORDER_ID, PAYMENT_INTENT, client_of
-from testing.simulation.stripe import MemoryStripe, Metadata, Refund, sdk_error
-from testing.simulation.world import DAY, T0
+from tests.support.refund_harness import EVENT, REFUND_ID, RefundHarness, crash, requested_with
 
 
 @pytest.fixture

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
+from lab.simulation.refunds import AMOUNT_MINOR, BOUNDS, HOUR, ORDER_ID, paid
+from lab.simulation.service import PAYMENTS
+from lab.simulation.world import DAY, T0
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, RETENTION_SECONDS
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
-from testing.harness import Sample
-from testing.refund_harness import OTHER_REFUND_ID, RefundHarness, crash, requested_with
-from testing.simulation.refunds import AMOUNT_MINOR, BOUNDS, HOUR, ORDER_ID, paid
-from testing.simulation.service import PAYMENTS
-from testing.simulation.world import DAY, T0
+from tests.support.harness import Sample
+from tests.support.refund_harness import OTHER_REFUND_ID, RefundHarness, crash, requested_with
 
 BOUNDARIES = 10
 """Of one delivery: before and after each request, and while Stripe has it."""

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import stripe
 
+from lab.simulation.refunds import ORDER_ID, PAYMENT_INTENT
+from lab.simulation.stripe import sdk_error
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.refunds.protocol import (
     REFUND_RULES,
@@ -18,10 +20,8 @@ from onecharge.payments.refunds.protocol import (
     refund_id_of_canceled_order,
 )
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
-from testing.harness import PROJECT
-from testing.refund_harness import EVENT
-from testing.simulation.refunds import ORDER_ID, PAYMENT_INTENT
-from testing.simulation.stripe import sdk_error
+from tests.support.harness import PROJECT
+from tests.support.refund_harness import EVENT
 
 
 def invalid(status: int, code: str | None = None, *, replay: bool = False, **details: Any) -> stripe.StripeError:

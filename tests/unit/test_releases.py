@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from onecharge.runtime.alarms import Cause
-from testing.harness import load_intrinsics, load_template
+from tests.support.harness import load_intrinsics, load_template
 
 TEMPLATE = load_template()
 GLOBALS = TEMPLATE["Globals"]["Function"]

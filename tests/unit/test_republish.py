@@ -30,10 +30,10 @@ from republish.waiting import (
     waiting_orders,
     waiting_refunds,
 )
-from testing.fake_sns import FakeSns
-from testing.harness import Log, load_template
-from testing.silent import SILENT
-from testing.simulation.dynamodb import MemoryDynamoDB
+from tests.shop.dynamodb import MemoryDynamoDB
+from tests.support.fake_sns import FakeSns
+from tests.support.harness import Log, load_template
+from tests.support.silent import SILENT
 
 T0 = 1_800_000_000
 HOUR = 3600

@@ -1,4 +1,4 @@
-"""sam_build/build.py: what each function and layer is built of, and what a build that fails says."""
+"""layers/build/build.py: what each function and layer is built of, and what a build that fails says."""
 
 import importlib.util
 import os
@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from layers.build.build import AWS_SERVICES, build, package_of
 from local.samples import logical_id_of
-from sam_build.build import AWS_SERVICES, build, package_of
-from testing.harness import PROJECT, load_template
+from tests.support.harness import PROJECT, load_template
 
 FUNCTIONS = sorted(path.parent.name for path in PROJECT.glob("functions/*/app.py"))
 
@@ -50,7 +50,7 @@ def test_a_package_that_cannot_be_installed_fails_the_build(tmp_path: Path) -> N
     """Here: no file has the hash. The build ends with what pip says, then one line."""
     (tmp_path / "requirements.txt").write_text(f"stripe==16.1.0 --hash=sha256:{'0' * 64}\n")
     environment = {**os.environ, "ARTIFACTS_DIR": str(tmp_path / "built"), "PIP_NO_INDEX": "1"}
-    command = [sys.executable, str(PROJECT / "sam_build/build.py"), "StripeLayer", "arm64"]
+    command = [sys.executable, str(PROJECT / "layers/build/build.py"), "StripeLayer", "arm64"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "stripe" in done.stderr

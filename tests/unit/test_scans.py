@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from testing.harness import PROJECT
-from testing.scans.__main__ import SUPPRESSIONS, judged, run
-from testing.scans.findings import BadSuppression, Finding, Suppression, read_suppressions, stale, to_be_mended
-from testing.scans.scanners import FIRST_PARTY, Scan, ScannerFailed, Scanners
+from tests.scans.__main__ import SUPPRESSIONS, judged, run
+from tests.scans.findings import BadSuppression, Finding, Suppression, read_suppressions, stale, to_be_mended
+from tests.scans.scanners import FIRST_PARTY, Scan, ScannerFailed, Scanners
+from tests.support.harness import PROJECT
 
 REASON = "The rule does not know this kind of queue; a test holds what it wants."
 QUEUE = Finding("checkov", "CKV_1", "template.yaml PaymentsQueue", "not encrypted")

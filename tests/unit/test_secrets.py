@@ -17,7 +17,7 @@ from onecharge.runtime.secrets import (
     Secret,
     SecretUnavailable,
 )
-from testing.harness import PATIENCE_SECONDS
+from tests.support.harness import PATIENCE_SECONDS
 
 
 class SecretsManager:

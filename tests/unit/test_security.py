@@ -14,9 +14,9 @@ from onecharge.runtime.logs import RedactingFormatter
 from onecharge.runtime.redaction import redacted
 from ops.output import Report, Table, show
 from orders_api.http import BODY_LENGTH_MAX
-from testing.harness import PROJECT, Log, load_template
-from testing.orders_api import Client, order
-from testing.scans.scanners import Scanners
+from tests.scans.scanners import Scanners
+from tests.support.harness import PROJECT, Log, load_template
+from tests.support.orders_api import Client, order
 
 RESOURCES: dict[str, Any] = load_template()["Resources"]
 QUEUES = {name: each for name, each in RESOURCES.items() if each["Type"] == "AWS::SQS::Queue"}

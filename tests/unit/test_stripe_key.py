@@ -12,12 +12,12 @@ import reconcile.app
 import refund_charge.app
 import stripe_webhook.app
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
-from local.stripe_standin.server import running_standin
-from local.stripe_standin.webhook_endpoints import signature
 from onecharge.contract.events import CancelRequestedEvent
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
-from testing.harness import PROJECT, LambdaContext, Sample
-from testing.payment_functions import API_KEY, DAY, PaymentFunctions, placed
+from stripe_standin.server import running_standin
+from stripe_standin.webhook_endpoints import signature
+from tests.support.harness import PROJECT, LambdaContext, Sample
+from tests.support.payment_functions import API_KEY, DAY, PaymentFunctions, placed
 
 
 def charge(world: PaymentFunctions) -> None:

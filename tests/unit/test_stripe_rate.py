@@ -8,7 +8,7 @@ import pytest
 
 from onecharge.payments.stripe_rate import TokenBucket, share
 from onecharge.runtime.aws import BATCH_SIZE
-from testing.harness import load_template
+from tests.support.harness import load_template
 
 RATES = {int(rate): each["Concurrency"] for rate, each in load_template()["Mappings"]["ChargesPerSecond"].items()}
 BACKLOG_SECONDS = 200

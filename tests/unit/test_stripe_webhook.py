@@ -16,19 +16,19 @@ import pytest
 
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.samples import SAMPLES
-from local.stripe_standin.webhook_endpoints import signature
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import SEVERAL_SUCCEEDED
 from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, EventDeferred
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
+from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.app import Application
-from testing.harness import LambdaContext, Log, Sample, load_template, number_of
-from testing.payment_service import T0, order_id
-from testing.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
-from testing.tools import NO_RATE_LIMIT, Cancellation, RateOf
-from testing.webhook_harness import Event, WebhookHarness, body_of
+from tests.support.harness import LambdaContext, Log, Sample, load_template, number_of
+from tests.support.payment_service import T0, order_id
+from tests.support.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
+from tests.support.tools import NO_RATE_LIMIT, Cancellation, RateOf
+from tests.support.webhook_harness import Event, WebhookHarness, body_of
 
 REFUND_ID = f"rfd_{'1' * 32}"
 

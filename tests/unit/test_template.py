@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import EventType
-from testing.harness import load_intrinsics, load_template
+from tests.support.harness import load_intrinsics, load_template
 
 STREAM_RETENTION_SECONDS = 24 * 3600
 """Of DynamoDB Streams (Amazon DynamoDB Developer Guide, "Change data capture for DynamoDB Streams")."""

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from testing.harness import PROJECT
-from testing.scans.__main__ import SUPPRESSIONS
+from tests.scans.__main__ import SUPPRESSIONS
+from tests.support.harness import PROJECT
 
 THREATS = PROJECT / "docs/threat-model.md"
 TESTS = {

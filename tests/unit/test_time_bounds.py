@@ -15,7 +15,7 @@ from onecharge.payments.time_bounds import (
 )
 from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS, backoff_seconds
-from testing.harness import load_template
+from tests.support.harness import load_template
 
 TEMPLATE = load_template()
 RESOURCES = TEMPLATE["Resources"]

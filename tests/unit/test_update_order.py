@@ -17,7 +17,7 @@ from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.orders.transitions import OPEN
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
-from testing.harness import Log, Sample
+from tests.support.harness import Log, Sample
 from update_order.app import PAYMENT_EVENT
 from update_order.orders import update_order
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from testing.harness import PROJECT, load_template
+from tests.support.harness import PROJECT, load_template
 
 PATHS = sorted((PROJECT / ".github/workflows").glob("*.yml"))
 WORKFLOWS: dict[str, dict[Any, Any]] = {path.name: yaml.safe_load(path.read_text()) for path in PATHS}

@@ -9,8 +9,8 @@ import pytest
 from console import reading
 from console.reading import Reader
 from console.tally import Seen, tally
-from local.stripe_standin.faults import Fault
-from testing.operated_stack import OperatedStack
+from stripe_standin.faults import Fault
+from tests.support.operated_stack import OperatedStack
 
 ORDER_ID = "ord_" + "a" * 32
 

@@ -16,7 +16,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.protocol import StripeIntent
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from ops.facts import Facts, IntentFacts, StripeFacts
-from testing import builders
+from tests.support import builders
 
 ORDER_ID = "ord_" + "a" * 32
 OTHER_ID = "ord_" + "b" * 32

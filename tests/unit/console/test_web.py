@@ -22,7 +22,7 @@ from console.web import _events, create_app
 from ops.diagnosis import diagnose
 from ops.errors import Problem
 from ops.facts import Facts
-from testing.harness import PROJECT
+from tests.support.harness import PROJECT
 
 ORDER_ID = "ord_" + "a" * 32
 HOST = "127.0.0.1:8080"

@@ -23,7 +23,7 @@ from ops.dlq_advice import (
     advise_refund_requested,
     advise_request,
 )
-from testing.builders import ORDER_ID, T0, order, payment
+from tests.support.builders import ORDER_ID, T0, order, payment
 
 REDRIVE, DISCARD, KEEP = Action.REDRIVE, Action.DISCARD, Action.KEEP
 PLACED_AT = datetime.fromtimestamp(T0, UTC)
@@ -32,7 +32,7 @@ Status, S = OrderStatus, PaymentState
 
 
 def stored(status: OrderStatus = Status.PENDING, **changes: Any) -> StoredOrder:
-    """The stored order of testing/builders.py."""
+    """The stored order of tests/support/builders.py."""
     details = {"placed_at": PLACED_AT.isoformat(), "fingerprint": "f", "correlation_id": "c", "status": status}
     return StoredOrder.model_validate({**order().model_dump(), **details, **changes})
 

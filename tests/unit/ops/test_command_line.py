@@ -17,7 +17,7 @@ from ops.connection import Stack, connect
 from ops.deploy import account_of
 from ops.errors import ExitStatus, Problem, problem_of
 from ops.output import Report, Table, show
-from testing.operated_stack import API_KEY, Answers, OperatedStack
+from tests.support.operated_stack import API_KEY, Answers, OperatedStack
 
 DEPLOYED = ("--stack", "shop", "--region", "eu-west-1")
 

@@ -14,7 +14,7 @@ from ops.connection import Stack
 from ops.deploy import named_parameters
 from ops.errors import Problem
 from ops.output import Report
-from testing.stubbed_session import StubbedSession
+from tests.support.stubbed_session import StubbedSession
 
 KEY = "sk_test_1"
 ENDPOINTS = "https://api.stripe.com/v1/webhook_endpoints"

@@ -10,7 +10,7 @@ from botocore.stub import ANY
 from ops.connection import Stack
 from ops.deploy import remove_failed
 from ops.deploy_account import Account
-from testing.stubbed_session import StubbedSession
+from tests.support.stubbed_session import StubbedSession
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from ops.failed_records import FailedRecord
 from ops.findings import Cause, Finding, Severity
 from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
-from testing import builders
-from testing.builders import ORDER_ID, T0
+from tests.support import builders
+from tests.support.builders import ORDER_ID, T0
 
 NOW = T0
 REFUND_ID = "rfd_" + "b" * 32

@@ -19,10 +19,10 @@ from ops import dlq
 from ops.dlq_letters import DESTINATIONS, DLQS, Reading, message_to_send, reading
 from ops.errors import Problem
 from refund_charge.refund import refund_charge
-from testing.builders import T0
-from testing.harness import PROJECT, load_template
-from testing.operated_stack import OperatedStack
-from testing.tools import refund_tools
+from tests.support.builders import T0
+from tests.support.harness import PROJECT, load_template
+from tests.support.operated_stack import OperatedStack
+from tests.support.tools import refund_tools
 
 POISON = "message: json_invalid"
 MOVED = "received too often"

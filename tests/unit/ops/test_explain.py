@@ -8,7 +8,7 @@ import pytest
 
 from ops import dlq_letters, facts
 from ops.errors import Problem
-from testing.operated_stack import API_KEY, FINAL, FREE, OperatedStack
+from tests.support.operated_stack import API_KEY, FINAL, FREE, OperatedStack
 
 ORDER_ID = "ord_" + "a" * 32
 REFUND_ID = "rfd_" + "b" * 32

@@ -12,9 +12,9 @@ from ops.failed_records import GONE, NOT_NOW, PUBLISHED, STILL_UNPUBLISHABLE
 from publish_events.failed_records import FailedRecords
 from publish_events.mapping import TABLES
 from publish_events.publish import NotPublished, Publisher
-from testing.harness import Log, Sample
-from testing.operated_stack import OperatedStack
-from testing.silent import SILENT
+from tests.support.harness import Log, Sample
+from tests.support.operated_stack import OperatedStack
+from tests.support.silent import SILENT
 
 
 class Functions:

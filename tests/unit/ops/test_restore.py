@@ -11,8 +11,8 @@ from onecharge.runtime.dynamodb import to_item
 from ops import restore
 from ops.errors import Problem
 from reconcile.run import ReconcileCheckpoint
-from testing.harness import create_table
-from testing.operated_stack import FREE, OperatedStack
+from tests.support.harness import create_table
+from tests.support.operated_stack import FREE, OperatedStack
 
 NOW = int(time.time())
 WORDS = ("restore", "rows", "--table", "PaymentsTable", "--from", "restored")

@@ -14,7 +14,7 @@ from ops import review
 from ops.errors import Problem
 from ops.resolutions import Refused, Reopen, Resolution, Seen
 from ops.resolver import Resolver, Review
-from testing.operated_stack import API_KEY, FINAL, FREE, OperatedStack
+from tests.support.operated_stack import API_KEY, FINAL, FREE, OperatedStack
 
 ORDER_ID, REFUND_ID = "ord_" + "a" * 32, "rfd_" + "b" * 32
 NOW = int(time.time())

@@ -4,7 +4,7 @@ import re
 import shlex
 
 from ops.command_line import COMMANDS, parser
-from testing.runbook import RUNBOOK
+from tests.support.runbook import RUNBOOK
 
 PLACEHOLDERS = {"DAY": "2026-11-21", "NAME": "shop-prod"}
 PRINTED = sorted(set(re.findall(r"python -m ops[^`\n#]*", re.sub(r"\\\n *", "", RUNBOOK.read_text()))))

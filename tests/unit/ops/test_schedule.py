@@ -7,8 +7,8 @@ from ops.output import duration_of
 from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint
 from republish.waiting import republications_due
-from testing.builders import T0, payment
-from testing.harness import PROJECT
+from tests.support.builders import T0, payment
+from tests.support.harness import PROJECT
 
 NOW = T0
 

@@ -10,7 +10,6 @@ import boto3
 import pytest
 import stripe
 
-from local.stripe_standin.admin import StandInAdmin
 from onecharge.payments.stripe_client import STRIPE_VERSION
 from onecharge.payments.stripe_events import EVENT_TYPES
 from onecharge.runtime.secrets import Secret
@@ -18,6 +17,7 @@ from ops import webhook
 from ops.command_line import COMMANDS, parser
 from ops.connection import Stack
 from ops.errors import Problem
+from stripe_standin.admin import StandInAdmin
 
 KEY = "rk_test_ops"
 

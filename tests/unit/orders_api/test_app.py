@@ -8,7 +8,7 @@ import pytest
 
 from local.price_list import sold
 from onecharge.orders.ids import order_id_of
-from testing.harness import LambdaContext, Sample
+from tests.support.harness import LambdaContext, Sample
 
 
 def test_an_order_has_the_id_of_its_customer_and_key(

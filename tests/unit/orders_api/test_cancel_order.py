@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from testing.orders_api import NOW, OTHER_CARD, Client
+from tests.support.orders_api import NOW, OTHER_CARD, Client
 
 UNKNOWN = "ord_00000000000000000000000000000000"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from orders_api.declines import DECLINED, message_for
-from testing.orders_api import OTHER_CARD, Client, order
+from tests.support.orders_api import OTHER_CARD, Client, order
 
 
 def test_an_order_is_shown(client: Client) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from onecharge.contract.events import ATTEMPTS_MAX
-from testing.orders_api import Client
+from tests.support.orders_api import Client
 
 
 def listed(client: Client) -> dict[str, str]:

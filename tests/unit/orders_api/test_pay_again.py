@@ -7,7 +7,7 @@ import pytest
 
 from onecharge.contract.events import ATTEMPTS_MAX
 from onecharge.contract.states import OrderStatus
-from testing.orders_api import NOW, OTHER_CARD, Client
+from tests.support.orders_api import NOW, OTHER_CARD, Client
 
 
 def test_another_card_is_another_attempt(client: Client) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from onecharge.contract.money import MINIMUM_MINOR, as_money
 from onecharge.orders.ids import order_id_of
-from testing.orders_api import Client, line, order
+from tests.support.orders_api import Client, line, order
 
 
 def test_an_order_is_accepted(client: Client) -> None:

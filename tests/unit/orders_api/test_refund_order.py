@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.states import OrderStatus
-from testing.orders_api import Client, order
+from tests.support.orders_api import Client, order
 
 
 def test_a_part_of_a_paid_order_is_refunded(client: Client) -> None:

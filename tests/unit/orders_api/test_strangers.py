@@ -13,8 +13,8 @@ from local.issuer import REFUND_SCOPE
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.http_api import Route
 from orders_api.app import ROUTES
-from testing.harness import load_intrinsics, load_template
-from testing.orders_api import Client, order
+from tests.support.harness import load_intrinsics, load_template
+from tests.support.orders_api import Client, order
 
 UNKNOWN = "ord_" + "0" * 32
 ABOUT_AN_ORDER = [route for route in ROUTES if "{order_id}" in route.path]

@@ -5,7 +5,7 @@
                                                              └─► finalize, or wait
 
 One order has one PaymentIntent, which Stripe lets succeed at most once. Its id is written to the row before it is
-confirmed. docs/protocol.md gives the reason for each rule; testing/specification explores them all.
+confirmed. docs/protocol.md gives the reason for each rule; lab/specification explores them all.
 
     generation   the number of the order's PaymentIntent: 0, and one more after each that was canceled, or whose create
                  cannot be sent again under its key (a stored failure, other parameters)

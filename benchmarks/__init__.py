@@ -1,1 +1,0 @@
-"""Benchmarks of onecharge, each with its command."""

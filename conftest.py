@@ -1,0 +1,215 @@
+"""Fixtures of every suite: an AWS of moto's in this process, and the sample events by their names."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import responses
+from moto import mock_aws
+
+from local.aws_account import forget_aws_account
+from local.stack import Stack, running_stack
+from tests.support.aws_in_process import SharedClients
+from tests.support.deployed import CannotRun, deployed_stack
+from tests.support.harness import PROJECT, LambdaContext, Log, Sample, create_table
+from tests.support.stacks import DRILLED, FIFO, OPERATED, STANDARD
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="also what `make test` has no time for")
+    parser.addoption("--stack", metavar="NAME", help="run the e2e tests against this deployed stack")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No account of the shell's, before anything makes a client: its profile may not exist. But a stack has one."""
+    config.addinivalue_line("markers", "own_stack: not on a deployed stack, which others use")
+    config.addinivalue_line("markers", "nightly: for `make nightly` alone")
+    if not config.getoption("--stack"):
+        forget_aws_account(os.environ)
+
+
+_SERVERS = (STANDARD, FIFO, OPERATED, DRILLED, "dynamodb_local")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without --nightly its tests do not run; with --stack only those run that can on a stack that others use."""
+    if config.getoption("--stack"):
+        for item in items:
+            if reason := _why_not_deployed(item):
+                item.add_marker(pytest.mark.skip(reason=reason))
+    if not config.getoption("--nightly"):
+        deselected = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in deselected]
+
+
+def _why_not_deployed(item: pytest.Item) -> str:
+    """Why the test cannot run against a deployed stack; nothing if it can."""
+    if "stack" not in getattr(item, "fixturenames", ()):
+        return "runs without a stack"
+    if item.get_closest_marker("own_stack"):
+        return "does to the stack what its other users would see"
+    callspec = getattr(item, "callspec", None)
+    return (
+        "" if callspec and callspec.params.get("stack") == STANDARD else "is about another stack than the deployed one"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of a stack runs on the standard one, unless it says otherwise; its id names the stack."""
+    chosen = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    if "stack" in metafunc.fixturenames and "stack" not in chosen:
+        own = metafunc.definition.get_closest_marker("own_stack")
+        metafunc.parametrize("stack", [OPERATED if own else STANDARD], indirect=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All tests of one server run in one of the parallel processes, which starts that server once.
+
+    The server is known by the test's id: `--dist loadgroup` has no effect with this version of pytest.
+    """
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class OneProcessForEachServer(LoadScopeScheduling):  # type: ignore[misc]  # It has no types.
+        def _split_scope(self, nodeid: str) -> str:
+            parameters = set() if "tests/unit/" in nodeid else set(nodeid.partition("[")[2].rstrip("]").split("-"))
+            return next((server for server in _SERVERS if server in parameters), nodeid)
+
+    return OneProcessForEachServer(config, log)
+
+
+@pytest.fixture
+def is_nightly(pytestconfig: pytest.Config) -> bool:
+    """Whether there is time: `make test` explores less than `make nightly`."""
+    return bool(pytestconfig.getoption("--nightly"))
+
+
+@pytest.fixture
+def sample() -> Sample:
+    """Reads a sample event: `sample("charge_order/poison")`."""
+    return lambda name: json.loads((PROJECT / "events" / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def lambda_context() -> LambdaContext:
+    return LambdaContext()
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[tuple[Any, SharedClients]]:
+    """Started once: to start it, and to make a client, takes longer than most tests."""
+    with mock_aws() as moto:
+        yield moto, SharedClients()
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, moto: tuple[Any, SharedClients]) -> Iterator[None]:
+    """An empty AWS in this process; nothing leaves the machine, whatever the environment holds."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "onecharge")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "test")
+    # What moto does not answer goes nowhere: no proxy listens there.
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    mock, session = moto
+    mock.reset()
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
+    yield
+    session.forget_handlers()
+
+
+@pytest.fixture
+def http(aws: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[responses.RequestsMock]:
+    """Answers what is sent to Stripe, inside moto: the other way round, moto would let it leave the machine.
+
+    A request that no response was added for fails.
+    """
+    # The SDK pauses between its tries; a test need not.
+    monkeypatch.setattr("stripe.HTTPClient.INITIAL_DELAY", 0)
+    monkeypatch.setattr("stripe.HTTPClient.MAX_DELAY", 0)
+    with responses.RequestsMock() as mock:
+        yield mock
+
+
+@pytest.fixture(scope="session")
+def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the standard stack was built, and where its logs are."""
+    return tmp_path_factory.mktemp("stack")
+
+
+@contextmanager
+def _unscheduled_stack(work_dir: Path, **options: Any) -> Iterator[Stack]:
+    """The template, deployed to an emulator of its own, with its schedules disabled.
+
+    Tests invoke the scheduled functions when they want their work done; a round by itself, every five minutes, would
+    have done it between two steps of a test.
+    """
+    with running_stack(work_dir=work_dir, **options) as stack:
+        events = stack.aws.client("events")
+        for rule in events.list_rules()["Rules"]:
+            if "ScheduleExpression" in rule:
+                events.disable_rule(Name=rule["Name"])
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def standard_stack(stack_dir: Path, pytestconfig: pytest.Config) -> Iterator[Stack]:
+    """The real template, built and deployed to an emulator, once for all its tests; or the stack of --stack."""
+    if name := pytestconfig.getoption("--stack"):
+        try:
+            yield deployed_stack(name, os.environ)
+        except CannotRun as reason:
+            pytest.exit(str(reason), returncode=2)
+        return
+    with _unscheduled_stack(stack_dir) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def operated_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The real template on an emulator of its own, once for all tests that nobody else may run beside."""
+    with _unscheduled_stack(tmp_path_factory.mktemp("operated-stack")) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def drilled_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The real template on an emulator of its own, for drills and searches that take minutes."""
+    with _unscheduled_stack(tmp_path_factory.mktemp("drilled-stack")) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def fifo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The template with FIFO topics and queues, deployed to an emulator of its own, once for all its tests."""
+    with _unscheduled_stack(tmp_path_factory.mktemp("fifo-stack"), messaging=FIFO) as stack:
+        yield stack
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest) -> Stack:
+    """The deployed stack that the test runs on; see tests/support/stacks.py."""
+    deployed: Stack = request.getfixturevalue(f"{getattr(request, 'param', STANDARD)}_stack")
+    return deployed
+
+
+@pytest.fixture
+def orders_table(aws: None) -> str:
+    return create_table(boto3.client("dynamodb"), "orders", "OrdersTable")
+
+
+@pytest.fixture
+def payments_table(aws: None) -> str:
+    return create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")

@@ -1,0 +1,103 @@
+"""`make simulate`: random schedules, and one line of JSON that says what came of them.
+
+A violation prints its name, `seed:number`, and the shortest timeline that was found for it; `SEED=seed:number`
+replays that one schedule, to the byte. `make mutants` breaks the protocol in one place after the other, and says after
+how many schedules each was caught. A fifth of the schedules are of both services (seams.py); `SCENARIO=` names one of
+their scenarios, or `seams` for all, and runs no others.
+"""
+
+import json
+import multiprocessing
+import random
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from lab.simulation.explore import Findings, caught, explored, minimal, random_world
+from lab.simulation.mutants import MUTANTS
+from lab.simulation.seams import SCENARIOS as SEAMS
+from lab.simulation.seams import SeamWorld, seam_world
+from lab.simulation.world import Schedule, Violation, World, violation_of
+from local.arguments import Arguments, at_least, seed_or_schedule
+
+_CHUNK = 100
+_SCHEDULES_FOR_A_MUTANT = 50_000
+
+
+def replay(world: World | SeamWorld) -> int:
+    """Run that one schedule, and show it whether it violates anything or not."""
+    violation = violation_of(world)
+    print(violation or Violation("no violation", world.timeline))
+    return 0 if violation is None else 1
+
+
+def explore(schedules: int, make: Callable[[int], Schedule], *, seed: int, processes: int) -> Findings:
+    """All of them, with a bar on a terminal; the same ones on any number of processes."""
+    findings, started, console = Findings(), time.perf_counter(), Console(stderr=True)
+    chunks = [range(first, min(first + _CHUNK, schedules)) for first in range(0, schedules, _CHUNK)]
+    run = partial(explored, make=make, seed=seed)
+    with (
+        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
+        multiprocessing.get_context("spawn").Pool(processes) if processes > 1 else nullcontext() as pool,
+    ):
+        bar = progress.add_task("schedules", total=len(chunks))
+        for found in pool.imap(run, chunks) if pool else map(run, chunks):
+            findings += found
+            progress.advance(bar)
+    findings.seconds = time.perf_counter() - started
+    return findings
+
+
+def report_mutants(seed: int) -> int:
+    """Each mutation, the schedules that it took to catch it, and the invariant that it broke."""
+    table = Table("mutation of the protocol", "caught after", "by", title=f"seed {seed}")
+    missed = 0
+    for name, mutate in MUTANTS.items():
+        findings = caught(_SCHEDULES_FOR_A_MUTANT, seed, mutate)
+        missed += not findings.violations
+        what = findings.violations[0][1].what if findings.violations else "nothing"
+        table.add_row(name, f"{findings.schedules:,}" if findings.violations else "never", what[:70])
+    Console(width=150 if not sys.stdout.isatty() else None).print(table)
+    return 1 if missed else 0
+
+
+def main() -> int:
+    parser = Arguments(prog="make simulate", description=__doc__)
+    parser.add_argument("--schedules", type=at_least(1, "SCHEDULES"), default=10_000)
+    parser.add_argument(
+        "--seed", type=seed_or_schedule, default=(None, None), help="seed, or seed:number to replay one"
+    )
+    parser.add_argument("--scenario", choices=("seams", *SEAMS), help="only schedules of both services")
+    parser.add_argument("--mutants", action="store_true", help="break the protocol, and see that it is caught")
+    parser.add_argument("--processes", type=at_least(1, "PROCESSES"), default=1)
+    options = parser.parse_args()
+    seed, number = options.seed
+    if options.mutants and number is not None:
+        parser.error(f"SEED={seed}:{number} names one schedule; mutants need many: SEED={seed}")
+    of = None if options.scenario == "seams" else options.scenario
+    if number is not None:
+        return replay(seam_world(number, of=of, seed=seed) if options.scenario else random_world(seed, number))
+    seed = seed if seed is not None else random.SystemRandom().randrange(10**6)
+    if options.mutants:
+        return report_mutants(seed)
+    run = partial(explore, seed=seed, processes=options.processes)
+    charges = Findings() if options.scenario else run(options.schedules, partial(random_world, seed))
+    for name, violation in charges.violations[:3]:
+        print(f"SEED={name} (shortened from {len(violation.timeline)} lines) {minimal(name)}", file=sys.stderr)
+    of_seams = options.schedules if options.scenario else options.schedules // 5
+    seams = run(of_seams, partial(seam_world, of=of, seed=seed))
+    for name, violation in seams.violations:
+        print(f"SCENARIO={of or 'seams'!r} SEED={name}\n{violation}", file=sys.stderr)
+    found = {"seams": seams.as_json()} if options.scenario else {**charges.as_json(), "seams": seams.as_json()}
+    print(json.dumps({**found, "seed": seed}))
+    return 1 if charges.violations or seams.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

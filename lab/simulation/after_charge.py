@@ -1,0 +1,129 @@
+"""What happens to a charge afterwards: refunds by hand, disputes, and a second charge by another integration.
+
+The events of these come with those of the charge, in any order, repeated or late, while rows are lost at any step. At
+the end the row has Stripe's sum of refunds and Stripe's disputes, and a review of two charges is left by no event.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
+
+from lab.simulation.choices import Choices, SeededChoices
+from lab.simulation.service import PAID, REVIEW, RowKey, RowView, row_key_of_intent
+from lab.simulation.stripe import PaymentIntent
+from lab.simulation.world import Scenario, Violation, World
+from onecharge.contract.events import OrderPlacedEvent
+from onecharge.payments.charges.protocol import SEVERAL_SUCCEEDED
+from onecharge.runtime.dynamodb import from_item
+from tests.shop.dynamodb import Item
+
+_ACTS_MAX = 6
+_STATUSES = ("warning_needs_response", "needs_response", "under_review", "lost", "appeal_needs_response", "won")
+
+
+class AfterChargeWorld(World):
+    """A schedule in which charges are refunded, disputed, and made twice."""
+
+    def __post_init__(self) -> None:
+        self.acts = 0
+        self.charged_twice: set[RowKey] = set()
+        self.charges_twice = False
+        super().__post_init__()
+
+    def _let_others_act(self) -> None:
+        super()._let_others_act()
+        charges = [each for each in self.stripe.charges if each.account == 0]
+        if not charges or self.acts >= _ACTS_MAX or not self.choices.happens(0.1):
+            return
+        self.acts += 1
+        charge = charges[self.choices.pick(len(charges))]
+        if self.charges_twice and row_key_of_intent(charge) not in self.charged_twice:
+            self._charge_again(charge)
+        elif self.choices.pick(2):
+            self._refund(charge)
+        else:
+            status = _STATUSES[self.choices.pick(len(_STATUSES))]
+            self._note(f"the dispute of {charge.id} is {status}", fault="disputed")
+            self.stripe.dispute_is(charge.id, status, number=self.choices.pick(2))
+
+    def _refund(self, charge: PaymentIntent) -> None:
+        self._note(f"100 of {charge.id} are refunded by hand", fault="refunded by hand")
+        self.stripe.refund_in_dashboard(charge.id, 100)
+
+    def _charge_again(self, charge: PaymentIntent) -> None:
+        """Another integration copies the metadata. Our ledger, which the invariants count, has one charge."""
+        again = replace(copy(charge), id=f"{charge.id}_again", created=self.time, appeared=self.time)
+        self._note(f"{again.id} succeeds as well", fault="charged twice")
+        self.charged_twice.add(row_key_of_intent(charge))
+        self.stripe.intents.append(again)
+        self.stripe._emit("payment_intent.succeeded", again)
+
+    def _may_need_review(self, key: RowKey) -> bool:
+        return key in self.charged_twice or super()._may_need_review(key)
+
+    def _wrote_row(self, old: Item | None, new: Item | None) -> None:
+        super()._wrote_row(old, new)
+        if old is None or new is None:
+            return
+        is_of_several = from_item(old).get("decline_code") == SEVERAL_SUCCEEDED
+        if RowView.of(old).state is REVIEW and is_of_several and RowView.of(new).state is PAID:
+            self.broken = "an event has ended a review of two charges"
+
+    def _check_the_end(self) -> None:
+        if self.charged_twice:
+            # They say that another integration has charged.
+            for metric in ("Discrepancy.PAID_TWICE", "UnattendedNeedsReview"):
+                self.reported.pop(metric, None)
+        super()._check_the_end()
+
+    def _check_the_end_of(self, key: RowKey, last: OrderPlacedEvent) -> None:
+        if key in self.charged_twice:
+            self.met(f"charged twice: {self.states.get(key)}")
+        else:
+            super()._check_the_end_of(key, last)
+        if self.states.get(key) is PAID:
+            self._check_what_followed(from_item(self.rows[key]))
+
+    def _check_what_followed(self, row: Mapping[str, object]) -> None:
+        named = str(row["payment_intent_id"])
+        refunded = self.stripe.refunded(named)
+        if row.get("amount_refunded_minor", 0) != refunded:
+            raise Violation(f"the row says other than {refunded} refunded of {named}", self.timeline)
+        disputes = {each.id: each.status for each in self.stripe.disputes if each.payment_intent == named}
+        if row.get("disputes", {}) != disputes:
+            raise Violation(f"the row says other than {disputes} of {named}", self.timeline)
+
+
+# ---------------------------------------------------------------- scenarios
+
+_PLAIN = Scenario(
+    copies=1,
+    fault_probability=0.03,
+    crash_probability=0.02,
+    redeliveries=2,
+    waits_seconds=(60, 3600, 86_400),
+    reconciles=True,
+    webhooks=True,
+)
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "refunds and disputes": _PLAIN,
+    "refunds and disputes, rows lost between deliveries": replace(_PLAIN, lose_rows=True),
+    "refunds and disputes, rows lost at any step": replace(_PLAIN, row_loss_probability=0.01),
+    "refunds and disputes, thin events, rows lost between deliveries": replace(_PLAIN, lose_rows=True),
+    "charged twice, rows lost between deliveries": replace(_PLAIN, lose_rows=True, search_lag_seconds=600),
+}
+"""Each of them once."""
+
+
+def after_charge_world(
+    number: int, mutate: Callable[[World], None] = lambda world: None, *, of: str | None = None
+) -> AfterChargeWorld:
+    """The schedule of this number, of one scenario or of all in turn."""
+    names = [of] if of else list(SCENARIOS)
+    name = names[number % len(names)]
+    choices: Choices = SeededChoices(number)
+    world = AfterChargeWorld(SCENARIOS[name], choices, mutate)
+    world.charges_twice = name.startswith("charged twice")
+    world.service.sends_thin_events = "thin events" in name
+    return world

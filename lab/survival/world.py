@@ -1,0 +1,379 @@
+"""One schedule: one order, one design, one fault, in the simulator with its virtual clock.
+
+    published_designs.py, designs.py   the Lambda functions, as deployed
+    messaging.py                       SQS, SNS and the outbox's stream
+    world.py                           Lambda, the virtual clock and the operator who redrives
+    faults.py                          which fault occurs, and when
+    lab/simulation                 DynamoDB, Stripe and the random choices
+
+Workers run in greenlets and are switched at every effect. Stripe's charges are counted at the end.
+"""
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import stripe
+from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
+from aws_lambda_powertools.utilities.idempotency.exceptions import (
+    IdempotencyAlreadyInProgressError,
+    IdempotencyPersistenceLayerError,
+)
+from botocore.exceptions import BotoCoreError, ClientError
+from greenlet import greenlet
+
+from lab.simulation.choices import Choices
+from lab.simulation.stripe import MemoryStripe, stripe_in_memory
+from lab.simulation.world import T0, VISIBILITY_SECONDS, Crash, switch_to_scheduler
+from lab.survival.design import DAY_SECONDS, Clients, Design
+from lab.survival.faults import Fault, FaultInjector, FaultKind
+from lab.survival.libraries import RetryingClient
+from lab.survival.messaging import TIMEOUT_SECONDS, Message, Messaging
+from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
+from onecharge.runtime.queues import Delivery
+from tests.shop.dynamodb import Item, MemoryDynamoDB
+
+_TTL_DELETES_WITHIN_SECONDS = 2 * DAY_SECONDS
+"""DynamoDB deletes an expired item "within a few days": at a random time until then, certainly after it."""
+_SEARCH_LAG_SECONDS = 3600
+"""The longest lag of Stripe's search; only onecharge searches."""
+_LATE_EFFECTS_SECONDS = 3600
+"""The time at the end of a schedule for what Stripe executes late."""
+_REDRIVES_MAX = 3
+_STEPS_MAX = 20_000
+_EXPECTED = (
+    stripe.StripeError,
+    BotoCoreError,
+    ClientError,
+    BatchProcessingError,
+    IdempotencyAlreadyInProgressError,
+    IdempotencyPersistenceLayerError,
+)
+"""Exceptions that a design may raise. Any other one is a bug in the benchmark, and ends the run."""
+
+
+def _body(customer_id: str) -> str:
+    order = OrderPlaced(
+        order_id=f"ord_{1:032x}",
+        attempt=1,
+        customer_id=customer_id,
+        amount_minor=1099,
+        currency="EUR",
+        payment_method="pm_card_visa",
+        placed_at=datetime.fromtimestamp(T0, UTC),
+    )
+    return OrderPlacedEvent.of(order, correlation_id="survival").model_dump_json()
+
+
+_ORDER, _ORDER_AFTER_DEPLOY = _body("cus_1"), _body("cus_2")
+
+
+@dataclass
+class Worker:
+    """One running invocation, in an execution environment of its own."""
+
+    message: Message
+    receipt_handle: str
+    started_at: int
+    run: greenlet
+    label: str = "start"
+    """Its next effect."""
+    sleeps_until: int = 0
+    killed_at_waking: bool = False
+    writes: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a schedule."""
+
+    charges: int
+    fault_occurred: bool
+
+
+class SurvivalWorld:
+    """Everything that one schedule touches. The fault occurs at the opportunity with the number `at`, if it has one."""
+
+    def __init__(self, design: Design, fault: Fault, choices: Choices, *, at: int | None, tracing: bool) -> None:
+        self.design, self.scenario, self.choices = design, fault, choices
+        self.time = T0
+        self.timeline: list[tuple[int, str]] | None = [] if tracing else None
+        self.injector = FaultInjector(fault, at)
+        self.messaging = Messaging(design, self.now, self._note)
+        self.workers: list[Worker] = []
+        self.current: Worker | None = None
+        self.unexpected_error: BaseException | None = None
+        self.dynamodb = MemoryDynamoDB(keys=design.keys, io=self)
+        self.stripe = MemoryStripe(io=self, search_lag_seconds=_SEARCH_LAG_SECONDS)
+        self.stripe.down = fault.stripe_down_seconds > 0
+        self.clients = Clients(
+            dynamodb=RetryingClient(
+                self.dynamodb, writes=lambda: self._worker.writes, retries_left=lambda: choices.happens(0.5)
+            ),
+            # One client for all workers, because each call without a key generates another one.
+            stripe=stripe_in_memory(self.stripe, retries=design.stripe_retries),
+            now=self.now,
+            log_exception=self.log_exception,
+            queue=self,
+        )
+
+    # ------------------------------------------------------------ called by DynamoDB and Stripe in memory
+
+    def now(self) -> int:
+        return self.time
+
+    def pause(self, where: str) -> None:
+        """Called before and after each effect: switch to the scheduler."""
+        worker = self._worker
+        worker.label = where
+        if self.stripe.down and where.startswith("stripe"):
+            self.injector.occurred = True
+        switch_to_scheduler(worker.run)
+
+    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        kind = self.injector.in_request(where, kinds, self._worker)
+        if kind:
+            self._note(f"{where}: {kind}")
+        return kind
+
+    def happens(self, what: str) -> bool:
+        happens = self.choices.happens(0.7)
+        if happens:
+            self._note(what)
+        return happens
+
+    def met(self, what: str) -> None:
+        self._note(what)
+
+    def pass_time(self, seconds: int) -> None:
+        self.time += max(0, seconds)
+        self.stripe.down = self.time - T0 < self.scenario.stripe_down_seconds
+        self._delete_expired_items()
+        self.stripe.time_has_passed()
+
+    def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
+        self._worker.writes += 1
+        if table == self.design.outbox and old is None and new is not None:
+            self.messaging.add_to_stream(new)
+
+    # ------------------------------------------------------------ called by the designs
+
+    def log_exception(self) -> None:
+        self._check_exception(sys.exception())
+
+    def _check_exception(self, error: BaseException | None) -> None:
+        self._note(f"{self._worker.message.id} raised {type(error).__name__}")
+        if not isinstance(error, _EXPECTED):
+            self.unexpected_error = error
+        elif isinstance(error, BatchProcessingError):
+            for _, each, _ in error.child_exceptions or []:
+                self._check_exception(each)
+        elif isinstance(error, IdempotencyPersistenceLayerError):
+            self._check_exception(error.__cause__)
+
+    def change_visibility(self, delivery: Delivery, seconds: int) -> None:
+        self.pause("sqs ChangeMessageVisibility")
+        self.messaging.change_visibility(delivery.receipt_handle, seconds)
+
+    def dead_letter(self, delivery: Delivery, reason: str) -> None:
+        self.pause("sqs SendMessage")
+        self.messaging.dlq.append(delivery.body)
+
+    # ------------------------------------------------------------ the schedule
+
+    def run(self) -> Outcome:
+        """Publish the order, run until idle, redrive the DLQ, and count the charges."""
+        self.messaging.publish(_ORDER)
+        if self.scenario.published_again_after is not None:
+            self._publish_again(*self.scenario.published_again_after)
+        self._run_until_idle()
+        if self.scenario.restored_after:
+            self._restore_tables()
+            self._run_until_idle()
+        self._redrive_daily()
+        self.pass_time(_LATE_EFFECTS_SECONDS)
+        self._note(f"{len(self.stripe.charges)} charges")
+        return Outcome(len(self.stripe.charges), self.injector.occurred)
+
+    def _publish_again(self, from_seconds: int, to_seconds: int) -> None:
+        wait_seconds = from_seconds + self.choices.pick(to_seconds - from_seconds + 1)
+        if wait_seconds:
+            self._run_until_idle()
+            self.pass_time(T0 + wait_seconds - self.time)
+        self.messaging.publish(_ORDER)
+        self.injector.occurred = True
+
+    def _restore_tables(self) -> None:
+        """Restore them to a time before the order; then the order is published again."""
+        self.pass_time(self.scenario.restored_after[self.choices.pick(len(self.scenario.restored_after))])
+        for table in self.dynamodb.tables.values():
+            table.clear()
+        self._note("the tables are restored to a time before the order")
+        self.messaging.publish(_ORDER)
+        self.injector.occurred = True
+
+    def _redrive_daily(self) -> None:
+        wait_seconds = self.scenario.redriven_after_seconds
+        for _ in range(_REDRIVES_MAX):
+            if not self.messaging.dlq:
+                return
+            self.pass_time(wait_seconds)
+            self.messaging.redrive()
+            self._run_until_idle()
+            wait_seconds = DAY_SECONDS
+
+    def _run_until_idle(self) -> None:
+        for _ in range(_STEPS_MAX):
+            if not (self.messaging.messages or self.workers):
+                return
+            self._step()
+            if self.unexpected_error is not None:
+                raise self.unexpected_error
+        raise AssertionError(f"{self.design.name} under {self.scenario.name} does not end")
+
+    def _step(self) -> None:
+        """Resume a worker until its next effect, or receive a message; if neither is possible, advance the clock."""
+        awake = [worker for worker in self.workers if worker.sleeps_until <= self.time]
+        ready = self.messaging.ready()
+        options = len(awake) + len(ready)
+        if options == 0:
+            self.pass_time(self._next_time() - self.time)
+            return
+        chosen = self.choices.pick(options) if options > 1 else 0
+        if chosen < len(awake):
+            self._resume(awake[chosen])
+        else:
+            self._receive(ready[chosen - len(awake)])
+
+    def _next_time(self) -> int:
+        times = [worker.sleeps_until for worker in self.workers]
+        times += [message.visible_at for message in self.messaging.messages]
+        return min(time for time in times if time > self.time)
+
+    # ------------------------------------------------------------ Lambda
+
+    def _receive(self, message: Message) -> None:
+        if not self.messaging.receive(message):
+            return
+        twice = self.scenario.kind is FaultKind.DELIVERED_TWICE and self._is_from_standard_queue(message)
+        if twice and self.injector.occurs():
+            message.is_second_copy = True
+            message.receives += 1
+            self._start(message)
+        self._start(message)
+        message.is_second_copy = False
+
+    def _start(self, message: Message) -> None:
+        receipt_handle = self.messaging.new_receipt_handle(message)
+        start = self.design.start if message.image is None else self.design.relay
+        assert start is not None
+        handler = start(self.clients)
+        event = {"Records": [message.as_record(receipt_handle)]}
+        ends_at = self.time + TIMEOUT_SECONDS
+        context = SimpleNamespace(get_remaining_time_in_millis=lambda: max(0, ends_at - self.time) * 1000)
+
+        def invoke() -> bool:
+            try:
+                result = handler(event, context)
+            except Exception as error:
+                self._check_exception(error)
+                return False
+            return not (result or {}).get("batchItemFailures")
+
+        self.workers.append(Worker(message, receipt_handle, self.time, greenlet(invoke)))
+        self._note(f"{message.id} is received, {message.receives}.")
+
+    def _resume(self, worker: Worker) -> None:
+        if worker.killed_at_waking:
+            self._end(worker, "is killed at its timeout")
+            return
+        if self._fault_before_effect(worker):
+            return
+        self.current = worker
+        done = worker.run.switch()
+        if not worker.run.dead:
+            self._note(f"{worker.message.id} at {worker.label}")
+            return
+        self.workers.remove(worker)
+        self._note(f"{worker.message.id} {'done' if done else 'not done'}")
+        is_valid = worker.receipt_handle in worker.message.receipt_handles
+        if done and is_valid and worker.message in self.messaging.messages:
+            self._delete_message(worker)
+
+    def _delete_message(self, worker: Worker) -> None:
+        if self.scenario.kind is FaultKind.DELIVERED_AGAIN and self.injector.occurs():
+            # A standard queue may redeliver at any time, a FIFO queue only after the visibility timeout.
+            seconds = (1, 20, VISIBILITY_SECONDS)[self.choices.pick(3)]
+            worker.message.visible_at = worker.started_at + (VISIBILITY_SECONDS if self.design.fifo else seconds)
+            return
+        self.messaging.messages.remove(worker.message)
+
+    # ------------------------------------------------------------ faults of workers and tables
+
+    def _fault_before_effect(self, worker: Worker) -> bool:
+        """Whether a fault stops or pauses the worker before its next effect."""
+        match self.scenario.kind:
+            case FaultKind.CRASH if self.injector.occurs():
+                self._end(worker, "crashes")
+                self._after_crash(worker.message)
+                return True
+            case FaultKind.TIMEOUT if self.injector.occurs():
+                worker.sleeps_until, worker.killed_at_waking = worker.started_at + TIMEOUT_SECONDS, True
+            case FaultKind.PAUSE if self.injector.occurs():
+                # Until its message is redelivered, or two minutes longer.
+                seconds = (VISIBILITY_SECONDS, VISIBILITY_SECONDS + 120)[self.choices.pick(2)]
+                worker.sleeps_until = worker.started_at + seconds
+            case FaultKind.DELIVERED_WHILE_SLOW if (
+                self._is_from_standard_queue(worker.message) and self.injector.occurs()
+            ):
+                worker.sleeps_until = self.time + 10 + self.choices.pick(16)
+                worker.message.visible_at, worker.message.is_second_copy = self.time + 6, True
+            case _:
+                return False
+        self._note(f"{worker.message.id} pauses at {worker.label}")
+        return True
+
+    def _is_from_standard_queue(self, message: Message) -> bool:
+        return message.image is None and not self.design.fifo
+
+    def _after_crash(self, message: Message) -> None:
+        if message.image is not None:
+            return
+        if self.scenario.crashed_to_dlq:
+            self.messaging.move_to_dlq(message)
+        if self.scenario.redelivery_differs:
+            self._note("a deploy changes the metadata")
+            message.body = _ORDER_AFTER_DEPLOY
+
+    def _end(self, worker: Worker, how: str) -> None:
+        self._note(f"{worker.message.id} {how} at {worker.label}")
+        self.workers.remove(worker)
+        self.current = worker
+        with suppress(Crash):
+            if worker.run:
+                worker.run.throw(Crash)
+
+    def _delete_expired_items(self) -> None:
+        for table in self.dynamodb.tables.values():
+            for key, item in list(table.items()):
+                expires_at = int(item.get(self.design.ttl_attribute, {"N": "0"})["N"])
+                overdue_seconds = self.time - expires_at
+                if not expires_at or overdue_seconds <= 0:
+                    continue
+                if overdue_seconds >= _TTL_DELETES_WITHIN_SECONDS or self.choices.happens(0.5):
+                    self._note("an expired item is deleted")
+                    del table[key]
+
+    # ------------------------------------------------------------ helpers
+
+    @property
+    def _worker(self) -> Worker:
+        assert self.current is not None
+        return self.current
+
+    def _note(self, text: str) -> None:
+        if self.timeline is not None:
+            self.timeline.append((self.time - T0, text))

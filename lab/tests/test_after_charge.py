@@ -1,0 +1,78 @@
+"""Refunds by hand, disputes and second charges: the row ends as Stripe shows them, whatever is lost or comes late."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lab.simulation.after_charge import after_charge_world
+from lab.simulation.explore import explored
+from lab.simulation.stored import is_caught
+from lab.simulation.world import World
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.protocol import Payment, StripeIntent
+from onecharge.payments.disputes import AfterCharge, Disputes
+from onecharge.payments.reconcile import Discrepancy, find_discrepancy
+
+SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000
+SCHEDULES_FOR_A_MUTANT = 3_000
+MET = {
+    *("refunded by hand", "disputed", "charged twice", "row lost", "crash after the effect"),
+    *("webhook: ChargeDisputed", "reconciler: ChargeDisputed", "webhook: ChargeRefunded"),
+    *("webhook: Discrepancy.LOST_ROW", "charged twice: SUCCEEDED", "charged twice: NEEDS_REVIEW"),
+}
+"""Everything that such a schedule may meet."""
+
+
+def test_a_row_ends_with_stripes_refunds_and_disputes(is_nightly: bool) -> None:
+    """Whichever events come when; and no event ends a review of two charges."""
+    findings = explored(range(SCHEDULES_NIGHTLY if is_nightly else SCHEDULES), after_charge_world)
+    assert not findings.violations, findings.violations[0]
+    assert MET - findings.coverage.keys() == set()
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def _asking(mutant: type[StripeGateway]) -> Callable[[World], None]:
+    def mutate(world: World) -> None:
+        world.service.gateway = mutant(world.service.gateway.client, world.service.gateway.parallel)
+
+    return mutate
+
+
+class _ForgetsWhatFollowed(StripeGateway):
+    def after_charge(self, payment_intent_id: str) -> AfterCharge:
+        return AfterCharge(0, {})
+
+
+class _ReadsOneDispute(StripeGateway):
+    def disputes(self, payment_intent_id: str) -> Disputes:
+        return dict(list(super().disputes(payment_intent_id).items())[:1])
+
+
+def _recovers_without_looking_back(world: World) -> None:
+    world.service.reconcile_steps = replace(world.service.reconcile_steps, look_back=lambda *_: None)
+
+
+def _ends_any_review(world: World) -> None:
+    def found(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
+        return find_discrepancy(replace(payment, code=None) if payment else None, intent, **given)
+
+    world.service.reconcile_steps = replace(world.service.reconcile_steps, find_discrepancy=found)
+
+
+MUTANTS: Mapping[str, Callable[[World], None]] = {
+    "a lost row comes back without refunds and disputes": _recovers_without_looking_back,
+    "an order placed again has no refunds and disputes": _asking(_ForgetsWhatFollowed),
+    "one dispute taken for all": _asking(_ReadsOneDispute),
+    "an event ends a review of two charges": _ends_any_review,
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_careless_handling_is_caught(name: str) -> None:
+    """Each mutant, by the schedule that is stored for it or by another one of its scenario."""
+    make = lambda scenario, number: after_charge_world(number, MUTANTS[name], of=scenario)  # noqa: E731
+    assert is_caught("after the charge", name, make, schedules=SCHEDULES_FOR_A_MUTANT), f"not caught: {name}"

@@ -1,0 +1,116 @@
+"""One Stripe account: its objects, its idempotency keys and its events."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from stripe_standin.keys import IdempotencyKeys
+from stripe_standin.messages import Request
+
+if TYPE_CHECKING:
+    from stripe_standin.balance import BalanceTransaction
+    from stripe_standin.charges import Charge
+    from stripe_standin.disputes import Dispute
+    from stripe_standin.payment_intents import PaymentIntent
+    from stripe_standin.payment_methods import PaymentMethod
+    from stripe_standin.refunds import Refund
+    from stripe_standin.webhook_endpoints import WebhookEndpoint
+
+API_VERSION = "2026-10-28.endive"
+"""The account's default API version, which the objects follow; stripe-python pins the same one."""
+
+
+def digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+@dataclass
+class Schedule:
+    """Actions at a later time, as a refund that succeeds days later. Only `run` runs them."""
+
+    _actions: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
+
+    def add(self, due: float, action: Callable[[], object]) -> None:
+        self._actions.append((due, action))
+
+    def run(self, now: float) -> int:
+        """Run the actions that are due, earliest first. Returns their number."""
+        due = sorted((entry for entry in self._actions if entry[0] <= now), key=lambda entry: entry[0])
+        self._actions = [entry for entry in self._actions if entry not in due]
+        for _, action in due:
+            action()
+        return len(due)
+
+
+@dataclass
+class Ids:
+    """Generates ids: the same seed and the same requests give the same ids."""
+
+    seed: int = 0
+    _counts: Counter[str] = field(default_factory=Counter)
+
+    def new(self, kind: str) -> str:
+        self._counts[kind] += 1
+        return f"{kind}_{digest(f'{self.seed}:{kind}:{self._counts[kind]}')[:24]}"
+
+
+@dataclass
+class Behavior:
+    """Settings for what Stripe's documentation leaves open, and for delays. README.md, "Not verified"."""
+
+    search_lag_seconds: float = 0.0
+    has_search: bool = True
+    """Accounts in India have none (Stripe documentation, "Search")."""
+    takes_cards: bool = True
+    """Whether card payments are active: otherwise they are filtered out of `allowed_payment_method_types`."""
+    late_refund_seconds: float = 600.0
+    """When a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
+
+
+@dataclass
+class Account:
+    """All objects of one account. An API key of another account sees none of them."""
+
+    id: str
+    clock: Callable[[], float]
+    ids: Ids
+    behavior: Behavior
+    schedule: Schedule
+    keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
+    payment_intents: "dict[str, PaymentIntent]" = field(default_factory=dict)
+    payment_methods: "dict[str, PaymentMethod]" = field(default_factory=dict)
+    charges: "dict[str, Charge]" = field(default_factory=dict)
+    refunds: "dict[str, Refund]" = field(default_factory=dict)
+    disputes: "dict[str, Dispute]" = field(default_factory=dict)
+    balance_transactions: "dict[str, BalanceTransaction]" = field(default_factory=dict)
+    webhook_endpoints: "dict[str, WebhookEndpoint]" = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    executing: Request | None = None
+    """The request that causes the current events; None while Stripe acts by itself."""
+
+    @property
+    def now(self) -> int:
+        return int(self.clock())
+
+    def emit(self, type_: str, object_: dict[str, Any], previous: dict[str, Any] | None = None) -> None:
+        """Emit an event with a snapshot of the object. Source: Stripe API reference, "The Event object"."""
+        data = {"object": object_} if previous is None else {"object": object_, "previous_attributes": previous}
+        request = self.executing
+        self.events.append(
+            {
+                "id": self.ids.new("evt"),
+                "object": "event",
+                "api_version": API_VERSION,
+                "created": self.now,
+                "data": data,
+                "livemode": False,
+                "pending_webhooks": 0,
+                "request": {
+                    "id": request.id if request else None,
+                    "idempotency_key": request.idempotency_key if request else None,
+                },
+                "type": type_,
+            }
+        )

@@ -1,0 +1,178 @@
+"""A client for the stand-in's admin API: read the ledger, inject faults, move the clock."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from stripe_standin.faults import Executed, Fault
+
+_TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class LedgerCharge:
+    """A successful charge: money was taken. Tests count these."""
+
+    charge_id: str
+    payment_intent_id: str
+    order_id: str | None
+    amount_minor: int
+    currency: str
+    idempotency_key: str | None
+    """The key of the confirm; None if the charge followed the customer's authentication."""
+    created: int
+    payment_method: str = ""
+    account: str = ""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All charges and other objects of every account, and request counts."""
+
+    charges: tuple[LedgerCharge, ...]
+    payment_intents: tuple[Mapping[str, Any], ...]
+    refunds: tuple[Mapping[str, Any], ...]
+    counts: Mapping[str, int]
+    unpaid_charges: tuple[Mapping[str, Any], ...] = ()
+    """Failed and pending charges: no money was taken."""
+    disputes: tuple[Mapping[str, Any], ...] = ()
+
+    def charges_of(self, order_id: str) -> list[LedgerCharge]:
+        return [charge for charge in self.charges if charge.order_id == order_id]
+
+
+class StandInAdmin:
+    """One method for each endpoint under /_standin/. Raises requests.HTTPError if a call is refused."""
+
+    def __init__(self, base_url: str) -> None:
+        self._base = f"{base_url}/_standin"
+        self._session = requests.Session()
+
+    def ledger(self) -> Ledger:
+        ledger = self._send("GET", "ledger")
+        return Ledger(
+            charges=tuple(_charge(charge) for charge in ledger["charges"]),
+            payment_intents=tuple(ledger["payment_intents"]),
+            refunds=tuple(ledger["refunds"]),
+            counts=ledger["counts"],
+            unpaid_charges=tuple(ledger["unpaid_charges"]),
+            disputes=tuple(ledger["disputes"]),
+        )
+
+    def add_fault(
+        self,
+        kind: Fault,
+        match: Mapping[str, str] | None = None,
+        *,
+        times: int | None = 1,
+        skip: int = 0,
+        seconds: float = 120,
+        method: str = "POST",
+        path: str = "/v1/payment_intents",
+        stored: bool | None = None,
+        executed: Executed | None = None,
+        status: int | None = None,
+        error: Mapping[str, str] | None = None,
+    ) -> None:
+        """Inject a fault into the requests that match (see faults.py).
+
+        For a fault that is an error response, `stored` decides whether its key replays it, and `executed` whether the
+        request still takes effect. `status` and `error` (message, type, code) belong to Fault.RESPONSE.
+        """
+        rule = {"kind": kind, "match": dict(match or {}), "times": times, "skip": skip, "seconds": seconds}
+        response = {"stored": stored, "executed": executed, "status": status, "error": dict(error or {})}
+        self._send("POST", "faults", {"rules": [{**rule, **response, "method": method, "path": path}]})
+
+    def faults_met(self) -> int:
+        """How many requests have met an injected fault."""
+        return sum(max(0, rule["hits"] - rule["skip"]) for rule in self._send("GET", "faults")["rules"])
+
+    def clear_faults(self) -> None:
+        self._send("DELETE", "faults")
+
+    def advance_clock(self, seconds: float) -> None:
+        self._send("POST", "clock", {"advance_seconds": seconds})
+
+    def settings(self, **settings: Any) -> None:
+        """Change settings; README.md lists them.
+
+        latency_seconds, and latency_max_seconds for one that is spread between the two (None: it is not);
+        webhook_url, webhook_secret, webhooks_by_themselves; and the fields of account.Behavior.
+        """
+        self._send("POST", "settings", settings)
+
+    def authenticate(self, payment_intent_id: str, *, succeed: bool = True) -> None:
+        """Complete 3-D Secure as the customer does: authentication succeeds or fails."""
+        self._send("POST", f"payment_intents/{payment_intent_id}/authenticate", {"succeed": succeed})
+
+    def finish_processing(self, payment_intent_id: str, *, succeed: bool = True) -> None:
+        """End `processing` (see Fault.STAYS_PROCESSING): the payment succeeds or is declined."""
+        self._send("POST", f"payment_intents/{payment_intent_id}/finish_processing", {"succeed": succeed})
+
+    def fail_refund(self, refund_id: str, *, reason: str = "expired_or_canceled_card") -> None:
+        """Let a refund fail, even after it succeeded."""
+        self._send("POST", f"refunds/{refund_id}/fail", {"reason": reason})
+
+    def open_dispute(self, payment_intent_id: str, *, reason: str = "fraudulent", amount: int | None = None) -> str:
+        """Dispute the charge as the cardholder does; returns the dispute's id."""
+        body = {"payment_intent": payment_intent_id, "reason": reason, "amount": amount}
+        return str(self._send("POST", "disputes", body)["id"])
+
+    def close_dispute(self, dispute_id: str, *, status: str = "lost") -> None:
+        """Close the dispute: `lost` or `won`."""
+        self._send("POST", f"disputes/{dispute_id}/close", {"status": status})
+
+    def run_scheduled(self) -> int:
+        """Run all that is scheduled for later now: late executions, refunds. Returns the number of actions."""
+        return int(self._send("POST", "scheduled/run")["ran"])
+
+    def delete_keys(self, key: str | None = None) -> int:
+        """Delete one idempotency key, or all that are not in use. Returns the number of deleted keys."""
+        return int(self._send("POST", "keys/delete", {"key": key})["deleted"])
+
+    def assign_api_key(self, api_key: str, account: str | None = "acct_standin") -> None:
+        """Assign an API key to an account, which sees nothing of other accounts; with None the key is refused."""
+        self._send("POST", "api_keys", {"api_key": api_key, "account": account})
+
+    def restrict_api_key(self, api_key: str, permissions: Iterable[str]) -> None:
+        """Give the key these permissions and no other, as `payment_intent_write`; its other requests get a 403."""
+        self._send("POST", "api_keys", {"api_key": api_key, "permissions": sorted(permissions)})
+
+    def permissions_used(self) -> Mapping[str, Sequence[str]]:
+        """By API key, the permissions that its requests have needed."""
+        used: Mapping[str, Sequence[str]] = self._send("GET", "api_keys")["used"]
+        return used
+
+    def events(self) -> list[Mapping[str, Any]]:
+        """All events, oldest first; `deliver_webhooks` takes their indexes."""
+        return list(self._send("GET", "webhooks")["events"])
+
+    def deliver_webhooks(self, order: Sequence[int] | None = None) -> list[int]:
+        """Send events to the webhook URL and to the endpoints, by index, in this order; all if None. Returns the HTTP
+        statuses."""
+        response = self._send("POST", "webhooks/deliver", {} if order is None else {"order": list(order)})
+        return list(response["statuses"])
+
+    def reset(self) -> None:
+        self._send("POST", "reset")
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        response = self._session.request(method, f"{self._base}/{path}", json=body, timeout=_TIMEOUT_SECONDS)
+        response.raise_for_status()
+        return response.json()
+
+
+def _charge(charge: Mapping[str, Any]) -> LedgerCharge:
+    return LedgerCharge(
+        charge_id=charge["id"],
+        payment_intent_id=charge["payment_intent"],
+        order_id=charge["metadata"].get("order_id"),
+        amount_minor=charge["amount"],
+        currency=charge["currency"].upper(),
+        idempotency_key=charge["idempotency_key"],
+        created=charge["created"],
+        payment_method=charge["payment_method"],
+        account=charge["account"],
+    )

@@ -1,0 +1,83 @@
+"""Currencies, minimum and maximum amounts. Source: Stripe documentation, "Supported currencies"."""
+
+from collections.abc import Mapping
+
+from stripe_standin.errors import invalid
+from stripe_standin.parameters import integer
+
+AMOUNT_MAX = 99_999_999
+
+CURRENCIES = frozenset(
+    (
+        "aed afn all amd ang aoa ars aud awg azn bam bbd bdt bhd bif bmd bnd bob brl bsd bwp byn bzd cad cdf chf clp "
+        "cny cop crc cve czk djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf gtq gyd hkd hnl htg huf idr ils "
+        "inr isk jmd jod jpy kes kgs khr kmf krw kwd kyd kzt lak lbp lkr lrd lsl mad mdl mga mkd mmk mnt mop mur mvr "
+        "mwk mxn myr mzn nad ngn nio nok npr nzd omr pab pen pgk php pkr pln pyg qar ron rsd rub rwf sar sbd scr sek "
+        "sgd shp sle sos srd std szl thb tjs tnd top try ttd twd tzs uah ugx usd uyu uzs vnd vuv wst xaf xcd xof xpf "
+        "yer zar zmw"
+    ).split()
+)
+
+MINIMUM_AMOUNTS: Mapping[str, int] = {
+    **dict.fromkeys(("usd", "aud", "brl", "cad", "chf", "eur", "inr", "nzd", "sgd"), 50),
+    "aed": 200,
+    "czk": 1500,
+    "dkk": 250,
+    "gbp": 30,
+    "hkd": 400,
+    "huf": 17500,
+    "jpy": 50,
+    "mxn": 1000,
+    "myr": 200,
+    "nok": 300,
+    "pln": 200,
+    "ron": 200,
+    "sek": 300,
+    "thb": 1000,
+}
+"""In minor units, for an account that settles in the same currency. Conversion is not modeled."""
+
+_ZERO_DECIMAL = frozenset("bif clp djf gnf jpy kmf krw mga pyg rwf ugx vnd vuv xaf xof xpf".split())
+_SIGNS = {"usd": "$", "eur": "€", "gbp": "£", "jpy": "¥"}
+
+
+def currency_of(parameters: Mapping[str, str]) -> str:
+    if "currency" not in parameters:
+        raise invalid("Missing required param: currency.", param="currency", code="parameter_missing")
+    currency = parameters["currency"].lower()
+    if currency not in CURRENCIES:
+        raise invalid(f"Invalid currency: {currency}.", param="currency")
+    return currency
+
+
+def amount_to_charge(parameters: Mapping[str, str], currency: str) -> int:
+    """An amount that Stripe charges: not below the currency's minimum, of eight digits at most."""
+    amount = positive_amount(parameters)
+    if amount < MINIMUM_AMOUNTS.get(currency, 1):
+        least = display(MINIMUM_AMOUNTS[currency], currency)
+        raise invalid(f"Amount must be at least {least} {currency}", param="amount", code="amount_too_small")
+    if amount > AMOUNT_MAX:
+        maximum = display(AMOUNT_MAX, currency)
+        raise invalid(f"Amount must be no more than {maximum} {currency}", param="amount", code="amount_too_large")
+    return amount
+
+
+def positive_amount(parameters: Mapping[str, str]) -> int:
+    if "amount" not in parameters:
+        raise invalid("Missing required param: amount.", param="amount", code="parameter_missing")
+    amount = integer(parameters["amount"], "amount")
+    if amount < 1:
+        raise invalid(
+            "This value must be greater than or equal to 1.", param="amount", code="parameter_invalid_integer"
+        )
+    return amount
+
+
+def display(amount: int, currency: str) -> str:
+    """An amount as in Stripe's messages: $0.50."""
+    return f"{_SIGNS.get(currency, '')}{in_units(amount, currency)}"
+
+
+def in_units(amount: int, currency: str) -> str:
+    """An amount in the currency's own unit: 0.50."""
+    return str(amount) if currency in _ZERO_DECIMAL else f"{amount / 100:,.2f}"

@@ -1,0 +1,189 @@
+"""One payment attempt: it succeeds, is declined, requires 3-D Secure, or stays `processing`.
+
+Source: Stripe API reference, "Confirm a PaymentIntent"; Stripe documentation, "Declines", "3D Secure authentication".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from stripe_standin import balance, payment_methods
+from stripe_standin.account import Account
+from stripe_standin.cards import CardBehavior, Declines, RequiresAuthentication, Succeeds
+from stripe_standin.charges import Charge
+from stripe_standin.disputes import open_dispute
+from stripe_standin.errors import ApiError, doc_url, invalid
+from stripe_standin.messages import Request
+from stripe_standin.payment_intents import PaymentIntent, emit_change
+from stripe_standin.payment_methods import PaymentMethod
+
+_AUTHENTICATION_REQUIRED = Declines(
+    "authentication_required",
+    "authentication_required",
+    "Your card was declined. This transaction requires authentication.",
+    advice_code=None,
+)
+_AUTHENTICATION_FAILED = (
+    "The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new PaymentMethod "
+    "to attempt to fulfill this PaymentIntent again."
+)
+
+
+# ------------------------------------------------------------------------ the customer and the bank
+
+
+def authenticate(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
+    """Complete 3-D Secure, as Stripe's page in the customer's browser does."""
+    if intent.status != "requires_action":
+        raise invalid("This PaymentIntent does not require authentication.", code="payment_intent_unexpected_state")
+    method = payment_methods.find(account, intent.payment_method or "")
+    behavior = method.card.behavior
+    if not succeed:
+        _fail_authentication(account, intent, method)
+    elif isinstance(behavior, RequiresAuthentication) and isinstance(behavior.then, Declines):
+        _decline(account, intent, method, behavior.then, key=None)
+    else:
+        _charge(account, intent, method, key=None)
+
+
+def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
+    """End `processing`: the payment succeeds or is declined."""
+    if intent.status != "processing":
+        raise invalid("This PaymentIntent is not processing.", code="payment_intent_unexpected_state")
+    method = payment_methods.find(account, intent.payment_method or "")
+    pending = account.charges[intent.latest_charge or ""]
+    if succeed:
+        _charge(account, intent, method, key=None, pending=pending)
+    else:
+        _decline(account, intent, method, Declines(), key=None, pending=pending)
+
+
+# ------------------------------------------------------------------------ one attempt
+
+
+def attempt(
+    account: Account, intent: PaymentIntent, method: PaymentMethod, request: Request, *, stays_processing: bool
+) -> None:
+    intent.payment_method, intent.last_payment_error = method.id, None
+    if stays_processing:
+        _process(account, intent, method, request.idempotency_key)
+        return
+    match _behavior(method.card.behavior, request.parameters):
+        case Succeeds():
+            _charge(account, intent, method, key=request.idempotency_key)
+        case Declines() as declines:
+            raise _decline(account, intent, method, declines, key=request.idempotency_key)
+        case RequiresAuthentication():
+            if request.parameters.get("error_on_requires_action") == "true" or _off_session(request.parameters):
+                raise _decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
+            uses_sdk = request.parameters.get("use_stripe_sdk") == "true"
+            intent.redirects_to = None if uses_sdk else request.parameters.get("return_url")
+            intent.status = "requires_action"
+            emit_change(account, intent, "requires_action")
+
+
+def _behavior(behavior: CardBehavior, parameters: Mapping[str, str]) -> CardBehavior:
+    if isinstance(behavior, RequiresAuthentication) and behavior.off_session and _off_session(parameters):
+        return behavior.off_session
+    return behavior
+
+
+def _off_session(parameters: Mapping[str, str]) -> bool:
+    return parameters.get("off_session") in ("true", "recurring", "one_off")
+
+
+def _charge(
+    account: Account, intent: PaymentIntent, method: PaymentMethod, *, key: str | None, pending: Charge | None = None
+) -> None:
+    """Take the money. Nothing else does."""
+    charge = pending or _new_charge(account, intent, method, key)
+    charge.pending = False
+    balance.book_charge(account, charge.id, charge.amount, charge.currency)
+    intent.latest_charge, intent.status = charge.id, "succeeded"
+    method.used_up = True
+    account.emit("charge.succeeded", charge.as_json())
+    if method.card.dispute_reason is not None:
+        open_dispute(account, charge, method.card.dispute_reason)
+    emit_change(account, intent, "succeeded")
+
+
+def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> None:
+    charge = _new_charge(account, intent, method, key)
+    charge.pending = True
+    intent.latest_charge, intent.status = charge.id, "processing"
+    account.emit("charge.pending", charge.as_json())
+    emit_change(account, intent, "processing")
+
+
+def _decline(
+    account: Account,
+    intent: PaymentIntent,
+    method: PaymentMethod,
+    declines: Declines,
+    *,
+    key: str | None,
+    pending: Charge | None = None,
+) -> ApiError:
+    """Record a failed Charge; the PaymentIntent goes back to `requires_payment_method`. Returns the 402 response.
+
+    A decline with `authentication_required` makes no Charge, as recorded from test mode (README.md).
+    """
+    charge = pending
+    if charge is None and declines is not _AUTHENTICATION_REQUIRED:
+        charge = _new_charge(account, intent, method, key)
+    if charge is not None:
+        charge.pending, charge.declined = False, declines
+        account.emit("charge.failed", charge.as_json())
+    details = _error_details(declines, charge, method)
+    _require_payment_method(account, intent, {**details, "message": declines.message, "type": "card_error"}, charge)
+    return ApiError(402, "card_error", declines.message, stored=True, **details, payment_intent=intent.as_json())
+
+
+def _fail_authentication(account: Account, intent: PaymentIntent, method: PaymentMethod) -> None:
+    code = "payment_intent_authentication_failure"
+    error = {
+        "code": code,
+        "doc_url": doc_url(code),
+        "message": _AUTHENTICATION_FAILED,
+        "payment_method": method.as_json(),
+        "type": "invalid_request_error",
+    }
+    _require_payment_method(account, intent, error, None)
+
+
+def _require_payment_method(
+    account: Account, intent: PaymentIntent, error: dict[str, Any], charge: Charge | None
+) -> None:
+    intent.status, intent.payment_method, intent.last_payment_error = "requires_payment_method", None, error
+    # An attempt that made no charge leaves the one of the attempt before.
+    intent.latest_charge = charge.id if charge else intent.latest_charge
+    emit_change(account, intent, "payment_failed")
+
+
+def _error_details(declines: Declines, charge: Charge | None, method: PaymentMethod) -> dict[str, Any]:
+    details = {
+        "advice_code": declines.advice_code,
+        "charge": charge.id if charge else None,
+        "code": declines.code,
+        "decline_code": declines.decline_code,
+        "doc_url": doc_url(declines.code),
+        "param": declines.param,
+        "payment_method": method.as_json(),
+    }
+    return {name: value for name, value in details.items() if value is not None}
+
+
+def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> Charge:
+    charge = Charge(
+        id=account.ids.new("ch"),
+        payment_intent=intent.id,
+        amount=intent.amount,
+        currency=intent.currency,
+        created=account.now,
+        metadata=dict(intent.metadata),
+        method=method,
+        description=intent.description,
+        receipt_email=intent.receipt_email,
+        idempotency_key=key,
+    )
+    account.charges[charge.id] = charge
+    return charge

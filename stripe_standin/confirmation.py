@@ -1,0 +1,170 @@
+"""Create and confirm a PaymentIntent: validation of the request, then one attempt.
+
+Source: Stripe API reference, "Create a PaymentIntent", "Confirm a PaymentIntent".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from stripe_standin import payment_methods
+from stripe_standin.account import API_VERSION, Account
+from stripe_standin.amounts import amount_to_charge, currency_of
+from stripe_standin.attempts import attempt, authenticate
+from stripe_standin.errors import ApiError, invalid, missing
+from stripe_standin.messages import Request
+from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
+from stripe_standin.payment_intents import PaymentIntent, emit_change, find, unexpected_state
+from stripe_standin.payment_methods import PaymentMethod
+
+CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_action")
+
+_CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email|use_stripe_sdk"
+_CREATE = (
+    r"amount|currency|confirm|description|capture_method|confirmation_method|(allowed_)?payment_method_types\[\d*\]"
+    r"|automatic_payment_methods\[(enabled|allow_redirects)\]"
+)
+_REDIRECTS = (
+    "This PaymentIntent is configured to accept payment methods enabled in your Dashboard. Because some of these "
+    "payment methods might redirect your customer off of your page, you must provide a `return_url`. If you don't want "
+    "to accept redirect-based payment methods, set `automatic_payment_methods[enabled]` to `true` and "
+    "`automatic_payment_methods[allow_redirects]` to `never` when creating Setup Intents and Payment Intents."
+)
+
+
+def create(account: Account, request: Request, *, stays_processing: bool = False) -> dict[str, Any]:
+    """POST /v1/payment_intents, with `confirm` or without."""
+    parameters = allow(request, _CREATE, _CONFIRM, METADATA)
+    _refuse_manual(parameters)
+    confirm_now = boolean(parameters, "confirm")
+    intent = _parse(account, request, parameters)
+    method = _method_given(account, intent, parameters)
+    if confirm_now:
+        _check_confirmable(intent, method, parameters)
+    # Validation ends here: from now on every response is stored under the key.
+    intent.id = account.ids.new("pi")
+    account.payment_intents[intent.id] = intent
+    emit_change(account, intent, "created")
+    if confirm_now and method is not None:
+        attempt(account, intent, method, request, stays_processing=stays_processing)
+    return intent.as_json()
+
+
+def confirm(account: Account, request: Request, identifier: str, *, stays_processing: bool = False) -> dict[str, Any]:
+    """POST /v1/payment_intents/{id}/confirm, with the payment method of the request or the PaymentIntent's own."""
+    parameters = allow(request, _CONFIRM)
+    intent = find(account, identifier)
+    if intent.status not in CONFIRMABLE:
+        raise unexpected_state(intent, _not_confirmable_message(intent))
+    named = parameters.get("payment_method") or intent.payment_method
+    method = payment_methods.resolve(account, named) if named else None
+    method = _check_confirmable(intent, method, parameters)
+    payment_methods.check_usable(method, intent.as_json())
+    intent.receipt_email = parameters.get("receipt_email", intent.receipt_email)
+    attempt(account, intent, method, request, stays_processing=stays_processing)
+    return intent.as_json()
+
+
+def challenge(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """The customer's answer to 3-D Secure, which the stub of Stripe.js sends. Stripe's own endpoint is not public."""
+    parameters = allow(request, "client_secret|succeed")
+    intent = find(account, identifier)
+    if parameters.get("client_secret") != intent.client_secret:
+        raise missing("payment_intent", identifier, "intent")
+    authenticate(account, intent, succeed=boolean(parameters, "succeed"))
+    return intent.as_json()
+
+
+# ------------------------------------------------------------------------ validation
+
+
+def _parse(account: Account, request: Request, parameters: Mapping[str, str]) -> PaymentIntent:
+    _check_types(parameters, request.version or API_VERSION)
+    currency = currency_of(parameters)
+    return PaymentIntent(
+        id="",
+        amount=amount_to_charge(parameters, currency),
+        currency=currency,
+        created=account.now,
+        metadata=metadata_of(parameters),
+        description=parameters.get("description"),
+        receipt_email=parameters.get("receipt_email"),
+        automatic_payment_methods=_automatic_payment_methods(parameters),
+        allowed_payment_method_types=values(parameters, "allowed_payment_method_types") or None,
+        payment_method_types=["card"] if account.behavior.takes_cards else [],
+    )
+
+
+def _check_types(parameters: Mapping[str, str], version: str) -> None:
+    """Source: Stripe's changelog, "Removes the payment method types parameter from Payment Intents and Setup Intents"
+    (2026-09-30.endive) and "Adds the allowed payment method types parameter" (2026-07-29.dahlia)."""
+    if values(parameters, "payment_method_types") and version >= "2026-09-30":
+        raise invalid(
+            "The `payment_method_types` parameter is no longer supported.",
+            param="payment_method_types",
+            code="payment_method_types_no_longer_supported",
+        )
+    allowed = values(parameters, "allowed_payment_method_types")
+    automatic = any(name.startswith("automatic_payment_methods[") for name in parameters)
+    if allowed and (automatic or values(parameters, "payment_method_types")):
+        raise invalid("`allowed_payment_method_types` cannot be combined with other choices of payment methods.")
+    if any(type_ != "card" for type_ in (*allowed, *values(parameters, "payment_method_types"))):
+        raise invalid("The stand-in supports cards only.", param="allowed_payment_method_types")
+
+
+def _method_given(account: Account, intent: PaymentIntent, parameters: Mapping[str, str]) -> PaymentMethod | None:
+    if "payment_method" not in parameters:
+        return None
+    method = payment_methods.resolve(account, parameters["payment_method"])
+    payment_methods.check_usable(method, None)
+    intent.payment_method, intent.status = method.id, "requires_confirmation"
+    return method
+
+
+def _automatic_payment_methods(parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    """Enabled unless the request lists the types: the default since API version 2023-08-16."""
+    if values(parameters, "payment_method_types") or values(parameters, "allowed_payment_method_types"):
+        return None
+    redirects = one_of(parameters, "automatic_payment_methods[allow_redirects]", ("always", "never"))
+    return {"allow_redirects": redirects or "always", "enabled": True}
+
+
+def _refuse_manual(parameters: Mapping[str, str]) -> None:
+    """Refuse manual confirmation and manual capture: the stand-in would charge too early."""
+    one_of(parameters, "confirmation_method", ("automatic",))
+    one_of(parameters, "capture_method", ("automatic", "automatic_async"))
+
+
+def _check_confirmable(
+    intent: PaymentIntent, method: PaymentMethod | None, parameters: Mapping[str, str]
+) -> PaymentMethod:
+    """Returns the payment method; raises ApiError if it is missing, or if the PaymentIntent needs a return_url."""
+    boolean(parameters, "error_on_requires_action")
+    if method is None:
+        raise _missing_payment_method(intent)
+    if not intent.payment_method_types:
+        raise invalid("No card is allowed.", code="payment_intent_incompatible_payment_method", param="payment_method")
+    if intent.may_redirect and "return_url" not in parameters:
+        raise invalid(_REDIRECTS)
+    return method
+
+
+def _missing_payment_method(intent: PaymentIntent) -> ApiError:
+    message = (
+        "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "
+        "PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment "
+        "method or ConfirmationToken."
+    )
+    if not intent.id:
+        return invalid(message, code="payment_intent_unexpected_state")
+    return unexpected_state(intent, message)
+
+
+def _not_confirmable_message(intent: PaymentIntent) -> str:
+    if intent.status == "succeeded":
+        return (
+            "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed."
+        )
+    return (
+        f"You cannot confirm this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent with "
+        f"one of the following statuses may be confirmed: {', '.join(CONFIRMABLE)}."
+    )

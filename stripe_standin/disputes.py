@@ -1,0 +1,98 @@
+"""Disputes; an admin call or a test card opens them. Source: Stripe API reference, "The Dispute object"."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from stripe_standin import balance
+from stripe_standin.account import Account
+from stripe_standin.balance import BalanceTransaction
+from stripe_standin.charges import Charge
+from stripe_standin.errors import invalid, missing
+from stripe_standin.messages import Request
+from stripe_standin.parameters import allow
+
+_DAYS_TO_RESPOND = 9
+_EVIDENCE = (
+    "access_activity_log billing_address cancellation_policy cancellation_policy_disclosure cancellation_rebuttal "
+    "customer_communication customer_email_address customer_name customer_purchase_ip customer_signature "
+    "duplicate_charge_documentation duplicate_charge_explanation duplicate_charge_id product_description receipt "
+    "refund_policy refund_policy_disclosure refund_refusal_explanation service_date service_documentation "
+    "shipping_address shipping_carrier shipping_date shipping_documentation shipping_tracking_number "
+    "uncategorized_file uncategorized_text"
+).split()
+
+
+@dataclass
+class Dispute:
+    """The cardholder contests a charge at the bank."""
+
+    id: str
+    charge: Charge
+    amount: int
+    reason: str
+    created: int
+    status: str = "needs_response"
+    booked: list[BalanceTransaction] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "dispute",
+            "amount": self.amount,
+            "balance_transactions": [each.as_json() for each in self.booked],
+            "charge": self.charge.id,
+            "created": self.created,
+            "currency": self.charge.currency,
+            "enhanced_eligibility_types": [],
+            "evidence": {**dict.fromkeys(_EVIDENCE), "enhanced_evidence": {}},
+            "evidence_details": {
+                "due_by": self.created + _DAYS_TO_RESPOND * 24 * 3600,
+                "enhanced_eligibility": {},
+                "has_evidence": False,
+                "past_due": False,
+                "submission_count": 0,
+                "submission_method": "not_submitted",
+            },
+            "intended_submission_method": None,
+            "is_charge_refundable": False,
+            "livemode": False,
+            # A dispute does not inherit the metadata of its charge.
+            "metadata": {},
+            "payment_intent": self.charge.payment_intent,
+            "reason": self.reason,
+            "status": self.status,
+        }
+
+
+def open_dispute(account: Account, charge: Charge, reason: str = "fraudulent", amount: int | None = None) -> Dispute:
+    if not charge.succeeded or charge.disputed:
+        raise invalid("Only a successful charge can be disputed, and only once.", param="charge")
+    dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now)
+    account.disputes[dispute.id] = dispute
+    charge.disputed = True
+    dispute.booked.append(balance.book_dispute(account, dispute.id, dispute.amount, charge.currency))
+    account.emit("charge.dispute.created", dispute.as_json())
+    return dispute
+
+
+def close_dispute(account: Account, dispute: Dispute, status: str) -> Dispute:
+    """Close the dispute: `won` by the merchant, or `lost`."""
+    if status not in ("won", "lost") or dispute.status in ("won", "lost"):
+        raise invalid("Only an open dispute can be closed, as won or lost.", param="status")
+    before, dispute.status = dispute.status, status
+    if status == "won":
+        currency = dispute.charge.currency
+        dispute.booked.append(balance.book_dispute_reversal(account, dispute.id, dispute.amount, currency))
+    account.emit("charge.dispute.closed", dispute.as_json(), {"status": before})
+    return dispute
+
+
+def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    allow(request)
+    return find(account, identifier).as_json()
+
+
+def find(account: Account, identifier: str) -> Dispute:
+    if identifier not in account.disputes:
+        raise missing("dispute", identifier, "dispute")
+    return account.disputes[identifier]

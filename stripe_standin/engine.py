@@ -1,0 +1,205 @@
+"""How Stripe processes a request. Pure: the clock is an argument; no sockets, threads or randomness.
+
+A request takes three steps, so that another request can arrive between them:
+
+    begin     authenticate and check the idempotency key: a replay, a conflict, or a ticket for the next steps
+    execute   run the endpoint; money moves here or not at all
+    finish    store the response under the key, if Stripe stores it
+
+The caller locks around each step, not around all three. Sources: Stripe documentation, "Idempotent requests",
+"Error handling", "Advanced error handling", "Authentication", "Versioning".
+
+    engine ──► confirmation ──► attempts ──► charges, disputes, payment_methods ──► cards
+           ──► payment_intents, refunds, lists         all on one account.Account
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from stripe_standin import (
+    balance,
+    charges,
+    confirmation,
+    disputes,
+    lists,
+    payment_intents,
+    payment_methods,
+    refunds,
+    webhook_endpoints,
+)
+from stripe_standin.account import API_VERSION, Account, Behavior, Ids, Schedule
+from stripe_standin.errors import ApiError, invalid
+from stripe_standin.messages import Request, Response, Ticket
+from stripe_standin.permissions import ApiKeys
+
+ACCOUNT_ID = "acct_standin"
+"""The account of every API key that `assign_key` has not moved."""
+
+_API_KEYS = re.compile(r"[sr]k_test_.+")
+_PUBLISHABLE_KEYS = re.compile(r"pk_test_.+")
+_OF_A_PAGE = re.compile(
+    r"POST /v1/payment_methods|GET /v1/payment_intents/pi_[^/]+|POST /v1/payment_intents/pi_[^/]+/challenge"
+)
+"""What a publishable key may request (Stripe documentation, "API keys")."""
+_VERSIONS = re.compile(r"\d{4}-\d{2}-\d{2}(\.[a-z_]+)?")
+
+Handler = Callable[..., dict[str, Any]]
+_ID = r"([^/]+)"
+_ROUTES: Mapping[tuple[str, str], Handler] = {
+    ("POST", "payment_intents"): confirmation.create,
+    ("GET", "payment_intents"): lists.payment_intents,
+    ("GET", "payment_intents/search"): lists.search_payment_intents,
+    ("GET", f"payment_intents/{_ID}"): payment_intents.retrieve,
+    ("POST", f"payment_intents/{_ID}"): payment_intents.update,
+    ("POST", f"payment_intents/{_ID}/confirm"): confirmation.confirm,
+    ("POST", f"payment_intents/{_ID}/cancel"): payment_intents.cancel,
+    ("POST", f"payment_intents/{_ID}/challenge"): confirmation.challenge,
+    ("POST", "payment_methods"): payment_methods.create,
+    ("GET", f"payment_methods/{_ID}"): payment_methods.retrieve,
+    ("POST", "refunds"): refunds.create,
+    ("GET", "refunds"): lists.refunds,
+    ("GET", f"refunds/{_ID}"): refunds.retrieve,
+    ("GET", "charges"): lists.charges,
+    ("GET", f"charges/{_ID}"): charges.retrieve,
+    ("GET", "disputes"): lists.disputes,
+    ("GET", f"disputes/{_ID}"): disputes.retrieve,
+    ("GET", "balance_transactions"): lists.balance_transactions,
+    ("GET", f"balance_transactions/{_ID}"): balance.retrieve,
+    ("GET", "events"): lists.events,
+    ("GET", f"events/{_ID}"): lists.event,
+    ("POST", "webhook_endpoints"): webhook_endpoints.create,
+    ("GET", "webhook_endpoints"): lists.webhook_endpoints,
+    ("GET", f"webhook_endpoints/{_ID}"): webhook_endpoints.retrieve,
+    ("POST", f"webhook_endpoints/{_ID}"): webhook_endpoints.update,
+    ("DELETE", f"webhook_endpoints/{_ID}"): webhook_endpoints.delete,
+}
+_CAN_STAY_PROCESSING = (confirmation.create, confirmation.confirm)
+
+
+class StripeEngine:
+    """Stripe and its accounts. `clock` returns epoch seconds; the same seed and requests give the same ids."""
+
+    def __init__(self, clock: Callable[[], float], *, seed: int = 0) -> None:
+        self._clock = clock
+        self._ids = Ids(seed)
+        self._account_of_key: dict[str, str | None] = {}
+        self.api_keys = ApiKeys()
+        self.schedule = Schedule()
+        self.behavior = Behavior()
+        self.accounts: dict[str, Account] = {}
+        self.account = self._open(ACCOUNT_ID)
+
+    # ---------------------------------------------------------------- the three steps
+
+    def identify(self, request: Request) -> tuple[Request, dict[str, str]]:
+        """Assign a request id; returns the request and the headers of every response to it."""
+        identified = Request(**{**vars(request), "id": self._ids.new("req")})
+        headers = {"Request-Id": str(identified.id), "Stripe-Version": identified.version or API_VERSION}
+        if identified.uses_idempotency_key:
+            headers |= {"Idempotency-Key": str(identified.idempotency_key), "Original-Request": str(identified.id)}
+        return identified, headers
+
+    def begin(self, request: Request) -> Ticket | Response:
+        """Returns a ticket, or the response that ends the request: 401, 403, 400, 409, or a replay."""
+        self.run_due()
+        try:
+            account = self._account_for(request)
+            self.api_keys.check(request, account.id)
+            self._check_version(request)
+            replay = account.keys.begin(request, self._clock())
+        except ApiError as error:
+            return _error(error, request)
+        return replay or Ticket(request, account.id)
+
+    def created_with(self, request: Request) -> dict[str, str]:
+        """Amount, currency and metadata of the PaymentIntent in the path, as the parameters that created it."""
+        identifier = (re.findall(r"/payment_intents/(pi_[^/]+)", request.path) or [""])[0]
+        for account in self.accounts.values():
+            if (intent := account.payment_intents.get(identifier)) is not None:
+                metadata = {f"metadata[{name}]": value for name, value in intent.metadata.items()}
+                return {"amount": str(intent.amount), "currency": intent.currency, **metadata}
+        return {}
+
+    def execute(self, ticket: Ticket, *, stays_processing: bool = False) -> tuple[Response, bool]:
+        """Run the endpoint. Returns the response, and whether Stripe stores it under the key."""
+        request, account = ticket.request, self.accounts[ticket.account_id]
+        account.executing = request
+        try:
+            return Response(200, self._route(account, request, stays_processing=stays_processing)), True
+        except ApiError as error:
+            return _error(error, request), error.stored
+        finally:
+            account.executing = None
+
+    def execute_later(self, ticket: Ticket, seconds: float) -> None:
+        """Run the endpoint after this time; the response has been sent already ("Stripe may roll forward")."""
+        self.schedule.add(self._clock() + seconds, partial(self.execute, ticket))
+
+    def finish(self, ticket: Ticket, response: Response, *, stored: bool) -> None:
+        """Store the response under the key, or delete the key if Stripe does not store this response."""
+        self.accounts[ticket.account_id].keys.finish(ticket.request, response, stored=stored)
+
+    def respond(self, request: Request) -> Response:
+        """All three steps without interruption."""
+        ticket = self.begin(request)
+        if isinstance(ticket, Response):
+            return ticket
+        response, stored = self.execute(ticket)
+        self.finish(ticket, response, stored=stored)
+        return response
+
+    def run_due(self) -> int:
+        """Run the scheduled actions that are due. Returns their number."""
+        return self.schedule.run(self._clock())
+
+    def run_scheduled(self) -> int:
+        """Run all scheduled actions now, due or not. Returns their number."""
+        return self.schedule.run(float("inf"))
+
+    # ---------------------------------------------------------------- accounts and API keys
+
+    def assign_key(self, api_key: str, account_id: str | None) -> None:
+        """Assign an API key to an account, which is created if it is new; with None the key is refused."""
+        self._account_of_key[api_key] = account_id
+        if account_id is not None and account_id not in self.accounts:
+            self._open(account_id)
+
+    def _open(self, account_id: str) -> Account:
+        self.accounts[account_id] = Account(account_id, self._clock, self._ids, self.behavior, self.schedule)
+        return self.accounts[account_id]
+
+    def _account_for(self, request: Request) -> Account:
+        api_key = request.api_key or ""
+        account_id = self._account_of_key.get(api_key, ACCOUNT_ID)
+        is_of_a_page = _PUBLISHABLE_KEYS.fullmatch(api_key) is not None
+        if not is_of_a_page and not _API_KEYS.fullmatch(api_key):
+            raise ApiError(401, "invalid_request_error", "Invalid API Key provided.")
+        if is_of_a_page and not _OF_A_PAGE.fullmatch(f"{request.method} {request.path}"):
+            text = "This API call cannot be made with a publishable API key. Please use a secret API key."
+            raise ApiError(401, "invalid_request_error", text, code="secret_key_required")
+        if account_id is None:
+            raise ApiError(401, "invalid_request_error", "Expired API Key provided.", code="api_key_expired")
+        return self.accounts[account_id]
+
+    def _check_version(self, request: Request) -> None:
+        if request.version is not None and not _VERSIONS.fullmatch(request.version):
+            raise invalid(f"Invalid Stripe API version: {request.version}")
+
+    # ---------------------------------------------------------------- endpoints
+
+    def _route(self, account: Account, request: Request, *, stays_processing: bool) -> dict[str, Any]:
+        path = request.path.removeprefix("/v1/")
+        for (method, pattern), handler in _ROUTES.items():
+            match = re.fullmatch(pattern, path) if method == request.method else None
+            if match:
+                options = {"stays_processing": True} if stays_processing and handler in _CAN_STAY_PROCESSING else {}
+                return lists.expand(account, request, handler(account, request, *match.groups(), **options))
+        raise ApiError(404, "invalid_request_error", f"Unrecognized request URL ({request.method}: {request.path}).")
+
+
+def _error(error: ApiError, request: Request) -> Response:
+    log = f"https://dashboard.stripe.com/test/logs/{request.id}"
+    headers = {"Stripe-Should-Retry": "true"} if error.status == 409 else {}
+    return Response(error.status, {"error": {**error.body["error"], "request_log_url": log}}, headers)

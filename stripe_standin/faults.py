@@ -1,0 +1,151 @@
+"""Fault injection: which requests meet which fault, and how often."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from stripe_standin.errors import ApiError
+from stripe_standin.messages import Request, Response
+
+
+class Fault(StrEnum):
+    """What can go wrong; `_before` and `_after` mean before and after the charge."""
+
+    ERROR_500_BEFORE = "error_500_before"
+    """500 without a charge; the key replays the 500."""
+    ERROR_500_AFTER = "error_500_after"
+    """500 after a charge; the key replays the 500."""
+    ERROR_500_LATER = "error_500_later"
+    """500, and the request is executed `seconds` later; the key replays the 500."""
+    UNAVAILABLE_503 = "unavailable_503"
+    RATE_LIMIT_429 = "rate_limit_429"
+    RESPONSE = "response"
+    """The `status` and `error` of the rule."""
+    DROP_BEFORE = "drop_before"
+    """The connection is closed; the request is not executed."""
+    DROP_AFTER = "drop_after"
+    """The connection is closed after the charge; the key replays the normal response."""
+    HANG_AFTER = "hang_after"
+    """After the charge the response trickles byte by byte for `seconds`: no read timeout expires."""
+    LATENCY = "latency"
+    """The normal response, `seconds` later; until then the key is in use."""
+    STAYS_PROCESSING = "stays_processing"
+    """A confirm leaves the PaymentIntent `processing`, until an admin call ends it."""
+
+
+class Executed(StrEnum):
+    """Whether and when a request is executed although its response is an error."""
+
+    NEVER = "never"
+    NOW = "now"
+    LATER = "later"
+
+
+@dataclass(frozen=True)
+class ErrorResponse:
+    """An error instead of the normal response. If it is `stored`, the key replays it."""
+
+    status: int
+    message: str = "An unknown error occurred."
+    type: str = "api_error"
+    code: str | None = None
+    stored: bool = False
+    executed: Executed = Executed.NEVER
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def as_response(self) -> Response:
+        return Response(self.status, ApiError(self.status, self.type, self.message, code=self.code).body, self.headers)
+
+
+_NO_RETRY = {"Stripe-Should-Retry": "false"}
+_ERROR_RESPONSES: Mapping[Fault, ErrorResponse] = {
+    Fault.ERROR_500_BEFORE: ErrorResponse(500, stored=True, headers=_NO_RETRY),
+    Fault.ERROR_500_AFTER: ErrorResponse(500, stored=True, executed=Executed.NOW, headers=_NO_RETRY),
+    Fault.ERROR_500_LATER: ErrorResponse(500, stored=True, executed=Executed.LATER, headers=_NO_RETRY),
+    Fault.UNAVAILABLE_503: ErrorResponse(503, "Stripe is unavailable."),
+    Fault.RATE_LIMIT_429: ErrorResponse(
+        429,
+        "Too many requests.",
+        "invalid_request_error",
+        "rate_limit",
+        headers={"Stripe-Rate-Limited-Reason": "endpoint-rate"},
+    ),
+    Fault.RESPONSE: ErrorResponse(500),
+}
+
+
+@dataclass
+class FaultRule:
+    """A fault for the requests that match: after the first `skip` of them, for the next `times` (None: all)."""
+
+    kind: Fault
+    match: Mapping[str, str] = field(default_factory=dict)
+    """Parameters of the request, or of the request that created the PaymentIntent in its path: `{"amount": "4711"}`,
+    `{"metadata[order_id]": "…"}`. {} matches every request."""
+    times: int | None = 1
+    skip: int = 0
+    seconds: float = 120.0
+    method: str = "POST"
+    path: str = "/v1/payment_intents"
+    """* matches any part: "/v1/payment_intents/*/confirm"."""
+    stored: bool | None = None
+    """For an error response: whether the key replays it. None: the default of the kind."""
+    executed: Executed | None = None
+    """For an error response: whether the request is executed. None: the default of the kind."""
+    status: int | None = None
+    error: Mapping[str, str] = field(default_factory=dict)
+    """For Fault.RESPONSE: its `message`, `type` and `code`."""
+    hits: int = 0
+
+    @classmethod
+    def from_json(cls, rule: Mapping[str, Any]) -> "FaultRule":
+        executed = rule.get("executed")
+        parsed = {"kind": Fault(rule["kind"]), "executed": Executed(executed) if executed else None, "hits": 0}
+        return cls(**{**rule, **parsed})
+
+    @property
+    def error_response(self) -> ErrorResponse | None:
+        """The error instead of the normal response; None if the fault is of another kind."""
+        default = _ERROR_RESPONSES.get(self.kind)
+        if default is None:
+            return None
+        chosen = {"stored": self.stored, "executed": self.executed, "status": self.status, **self.error}
+        return ErrorResponse(
+            **{**vars(default), **{name: value for name, value in chosen.items() if value is not None}}
+        )
+
+    @property
+    def before_execution(self) -> bool:
+        """Whether it happens before Stripe checks the idempotency key: then it happens instead of a replay too."""
+        if self.error_response is not None:
+            return not self.error_response.stored and self.error_response.executed is Executed.NEVER
+        return self.kind is Fault.DROP_BEFORE
+
+    def applies_to(self, request: Request, created_with: Mapping[str, str]) -> bool:
+        return (
+            request.method == self.method
+            and fnmatchcase(request.path, self.path)
+            and self.match.items() <= {**created_with, **request.parameters}.items()
+            and (self.times is None or self.hits < self.skip + self.times)
+        )
+
+
+class FaultPlan:
+    """The injected rules. A request meets the first rule that applies to it."""
+
+    def __init__(self) -> None:
+        self.rules: list[FaultRule] = []
+
+    def find(self, request: Request, *, before_execution: bool, created_with: Mapping[str, str]) -> FaultRule | None:
+        """The fault that this request meets, before execution or during it; counts the hit.
+
+        Args:
+            created_with: the parameters that created the PaymentIntent in the path, if there is one.
+        """
+        for rule in self.rules:
+            if rule.before_execution is before_execution and rule.applies_to(request, created_with):
+                rule.hits += 1
+                return rule if rule.hits > rule.skip else None
+        return None

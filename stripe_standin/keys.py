@@ -1,0 +1,85 @@
+"""Idempotency keys of one account. Source: Stripe documentation, "Idempotent requests"."""
+
+from dataclasses import dataclass, field
+
+from stripe_standin.errors import ApiError
+from stripe_standin.messages import Request, Response
+
+KEY_LENGTH_MAX = 255
+KEY_RETENTION_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True)
+class StoredResponse:
+    """The first request with a key, and its response; None while the request runs."""
+
+    request: Request
+    created: float
+    response: Response | None
+
+
+@dataclass
+class IdempotencyKeys:
+    """The keys in use and the stored responses."""
+
+    _stored: dict[str, StoredResponse] = field(default_factory=dict)
+
+    def begin(self, request: Request, now: float) -> Response | None:
+        """Returns the replay of a stored response; None if the key is new, which is then in use.
+
+        Raises:
+            ApiError: 400, the key is too long or belongs to another request; 409, it is in use.
+        """
+        key = request.idempotency_key
+        if not request.uses_idempotency_key or key is None:
+            return None
+        if len(key) > KEY_LENGTH_MAX:
+            raise ApiError(400, "idempotency_error", "Idempotency keys must be at most 255 characters.")
+        first = self._stored.get(key)
+        if first is None or _has_expired(first, now):
+            self._stored[key] = StoredResponse(request, now, None)
+            return None
+        return _replay(first, request)
+
+    def finish(self, request: Request, response: Response, *, stored: bool) -> None:
+        """Store the response, or delete the key."""
+        key = request.idempotency_key
+        if not request.uses_idempotency_key or key is None:
+            return
+        if stored:
+            self._stored[key] = StoredResponse(request, self._stored[key].created, response)
+        else:
+            del self._stored[key]
+
+    def delete(self, key: str | None = None) -> int:
+        """Delete one key, or all that are not in use, before they expire. Returns the number of deleted keys."""
+        deleted = [name for name, stored in self._stored.items() if stored.response is not None and key in (None, name)]
+        for name in deleted:
+            del self._stored[name]
+        return len(deleted)
+
+
+def _has_expired(stored: StoredResponse, now: float) -> bool:
+    """Stripe deletes a key after 24 hours; never one in use, which would let a second request run."""
+    return stored.response is not None and stored.created <= now - KEY_RETENTION_SECONDS
+
+
+def _replay(first: StoredResponse, request: Request) -> Response:
+    if first.response is None:
+        raise ApiError(
+            409,
+            "idempotency_error",
+            "There is currently another in-progress request using this Idempotent Key (that probably means you "
+            "submitted twice, and the other request is still going through). Please try again later.",
+            code="idempotency_key_in_use",
+        )
+    if (first.request.path, first.request.parameters) != (request.path, request.parameters):
+        raise ApiError(
+            400,
+            "idempotency_error",
+            "Keys for idempotent requests can only be used with the same endpoint and parameters they were first used "
+            f"with. Try using a key other than '{request.idempotency_key}' if you meant to execute a different "
+            "request.",
+        )
+    headers = {"Idempotent-Replayed": "true", "Original-Request": first.request.id or ""}
+    return Response(first.response.status, first.response.body, {**first.response.headers, **headers})

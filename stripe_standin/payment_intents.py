@@ -1,0 +1,162 @@
+"""PaymentIntents: each makes at most one successful charge.
+
+Source: Stripe API reference, "PaymentIntents"; Stripe documentation, "How PaymentIntents and SetupIntents work".
+
+    requires_payment_method ─► requires_confirmation ─► (confirm) ─┬─► succeeded
+              ▲                                                    ├─► processing ─► succeeded, or declined
+              └───────────────── declined ◄────────────────────────┴─► requires_action ─► succeeded, or declined
+    any status but succeeded and processing ─► (cancel) ─► canceled
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from stripe_standin.account import Account, digest
+from stripe_standin.errors import ApiError, missing, refused
+from stripe_standin.messages import Request
+from stripe_standin.parameters import METADATA, allow, metadata_of, one_of
+
+CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_customer")
+
+
+@dataclass
+class PaymentIntent:
+    """One PaymentIntent. `updated` is the time of its last change, for the search lag."""
+
+    id: str
+    amount: int
+    currency: str
+    created: int
+    metadata: dict[str, str]
+    payment_method: str | None = None
+    description: str | None = None
+    receipt_email: str | None = None
+    status: str = "requires_payment_method"
+    latest_charge: str | None = None
+    last_payment_error: dict[str, Any] | None = None
+    canceled_at: int | None = None
+    cancellation_reason: str | None = None
+    automatic_payment_methods: dict[str, Any] | None = None
+    allowed_payment_method_types: list[str] | None = None
+    payment_method_types: list[str] = field(default_factory=lambda: ["card"])
+    redirects_to: str | None = None
+    updated: float = 0
+
+    def as_json(self) -> dict[str, Any]:
+        requires_action = self.status == "requires_action"
+        return {
+            **dict.fromkeys(_NOT_MODELED),
+            "id": self.id,
+            "object": "payment_intent",
+            "allowed_payment_method_types": self.allowed_payment_method_types,
+            "amount": self.amount,
+            "amount_capturable": 0,
+            "amount_details": {"tip": {}},
+            "amount_received": self.amount if self.status == "succeeded" else 0,
+            "automatic_payment_methods": self.automatic_payment_methods,
+            "canceled_at": self.canceled_at,
+            "cancellation_reason": self.cancellation_reason,
+            "capture_method": "automatic_async",
+            "client_secret": self.client_secret,
+            "confirmation_method": "automatic",
+            "created": self.created,
+            "currency": self.currency,
+            "customer": None,
+            "description": self.description,
+            "last_payment_error": self.last_payment_error,
+            "latest_charge": self.latest_charge,
+            "livemode": False,
+            "metadata": dict(self.metadata),
+            "next_action": self._next_action() if requires_action else None,
+            "payment_method": self.payment_method,
+            "payment_method_options": {
+                "card": {
+                    "installments": None,
+                    "mandate_options": None,
+                    "network": None,
+                    "request_three_d_secure": "automatic",
+                }
+            },
+            "payment_method_types": self.payment_method_types,
+            "receipt_email": self.receipt_email,
+            "status": self.status,
+        }
+
+    def _next_action(self) -> dict[str, Any]:
+        """How the customer authenticates: in the page, by Stripe.js, or on a page of their bank's."""
+        if self.redirects_to is None:
+            return {"type": "use_stripe_sdk", "use_stripe_sdk": {}}
+        redirect = {"url": f"https://hooks.stripe.com/3d_secure_2/{self.id}", "return_url": self.redirects_to}
+        return {"type": "redirect_to_url", "redirect_to_url": redirect}
+
+    @property
+    def client_secret(self) -> str:
+        return f"{self.id}_secret_{digest(self.id)[:25]}"
+
+    @property
+    def may_redirect(self) -> bool:
+        """Whether confirming it needs a `return_url`."""
+        parameters = self.automatic_payment_methods
+        return parameters is not None and parameters["allow_redirects"] == "always"
+
+
+_NOT_MODELED = (
+    "application application_fee_amount customer_account excluded_payment_method_types "
+    "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
+    "setup_future_usage shipping source statement_descriptor statement_descriptor_suffix transfer_data transfer_group"
+).split()
+
+
+def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """POST /v1/payment_intents/{id}: adds metadata; any update clears the last error."""
+    parameters = allow(request, METADATA)
+    intent = find(account, identifier)
+    intent.metadata |= metadata_of(parameters)
+    intent.last_payment_error, intent.updated = None, account.clock()
+    return intent.as_json()
+
+
+def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """POST /v1/payment_intents/{id}/cancel"""
+    parameters = allow(request, "cancellation_reason")
+    reason = one_of(parameters, "cancellation_reason", CANCELLATION_REASONS)
+    intent = find(account, identifier)
+    if intent.status in ("succeeded", "canceled", "processing"):
+        raise unexpected_state(
+            intent,
+            f"You cannot cancel this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent "
+            "with one of the following statuses may be canceled: requires_payment_method, requires_capture, "
+            "requires_reauthorization, requires_confirmation, requires_action, expired, processing.",
+        )
+    cancel_now(account, intent, reason)
+    return intent.as_json()
+
+
+def cancel_now(account: Account, intent: PaymentIntent, reason: str | None) -> None:
+    intent.status, intent.canceled_at, intent.cancellation_reason = "canceled", account.now, reason
+    emit_change(account, intent, "canceled")
+
+
+def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """GET /v1/payment_intents/{id}. A publishable key needs the client secret."""
+    parameters = allow(request, "client_secret")
+    intent = find(account, identifier)
+    if request.is_of_a_page and parameters.get("client_secret") != intent.client_secret:
+        raise missing("payment_intent", identifier, "intent")
+    return intent.as_json()
+
+
+def find(account: Account, identifier: str, *, param: str = "intent") -> PaymentIntent:
+    if identifier not in account.payment_intents:
+        raise missing("payment_intent", identifier, param)
+    return account.payment_intents[identifier]
+
+
+def emit_change(account: Account, intent: PaymentIntent, what: str) -> None:
+    """Emit `payment_intent.{what}`; search shows the change after its lag."""
+    intent.updated = account.clock()
+    account.emit(f"payment_intent.{what}", intent.as_json())
+
+
+def unexpected_state(intent: PaymentIntent, message: str) -> ApiError:
+    return refused(message, code="payment_intent_unexpected_state", payment_intent=intent.as_json())

@@ -1,0 +1,144 @@
+"""PaymentMethods. Source: Stripe API reference, "PaymentMethods"; Stripe documentation, "Testing".
+
+pm_card_visa is the name of a test card, not the id of a PaymentMethod: each use creates a new PaymentMethod, so the
+name works any number of times. Any other PaymentMethod pays once: there are no Customers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stripe_standin.account import Account
+from stripe_standin.cards import CARD_NUMBERS, TEST_CARDS, Card
+from stripe_standin.errors import ApiError, invalid, missing, missing_parameter, refused
+from stripe_standin.messages import Request
+from stripe_standin.parameters import METADATA, allow, metadata_of
+
+USED_UP = (
+    "The provided PaymentMethod was previously used with a PaymentIntent without Customer attachment, shared with a "
+    "connected account without Customer attachment, or was detached from a Customer. It may not be used again. To use "
+    "a PaymentMethod multiple times, you must attach it to a Customer first."
+)
+
+NO_ADDRESS: Mapping[str, None] = dict.fromkeys(("city", "country", "line1", "line2", "postal_code", "state"))
+NO_BILLING_DETAILS: Mapping[str, Any] = {
+    "address": NO_ADDRESS,
+    **dict.fromkeys(("email", "name", "phone", "tax_id")),
+}
+
+
+@dataclass
+class PaymentMethod:
+    """A card that pays once: no customer has it."""
+
+    id: str
+    created: int
+    behaves_like: str
+    """The name of a test card, a key of TEST_CARDS."""
+    used_up: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def card(self) -> Card:
+        return TEST_CARDS[self.behaves_like]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "payment_method",
+            "allow_redisplay": "unspecified",
+            "billing_details": {**NO_BILLING_DETAILS, "address": dict(NO_ADDRESS)},
+            "card": self._card_json(),
+            "created": self.created,
+            "customer": None,
+            "customer_account": None,
+            "livemode": False,
+            "metadata": dict(self.metadata),
+            "type": "card",
+        }
+
+    def _card_json(self) -> dict[str, Any]:
+        return {
+            **self.card_details(),
+            "display_brand": self.card.brand,
+            "generated_from": None,
+            "networks": {"available": [self.card.brand], "preferred": None},
+            "three_d_secure_usage": {"supported": True},
+        }
+
+    def card_details(self) -> dict[str, Any]:
+        """The card fields that a PaymentMethod and a Charge share."""
+        return {
+            "brand": self.card.brand,
+            "checks": dict.fromkeys(("address_line1_check", "address_postal_code_check", "cvc_check")),
+            "country": self.card.country,
+            "exp_month": 12,
+            "exp_year": 2034,
+            "fingerprint": f"stand_in_{self.card.brand}_{self.card.last4}",
+            "funding": self.card.funding,
+            "last4": self.card.last4,
+            "regulated_status": "unregulated",
+            "wallet": None,
+        }
+
+
+def create(account: Account, request: Request) -> dict[str, Any]:
+    """POST /v1/payment_methods with one of Stripe's test tokens: tok_visa behaves like pm_card_visa.
+
+    A page sends the number that its customer has typed, with a publishable key.
+    """
+    parameters = allow(request, r"type|card\[(token|number|exp_month|exp_year|cvc)\]", METADATA)
+    if parameters.get("type") != "card":
+        raise invalid("The stand-in supports cards only.", param="type")
+    method = new(account, _typed(parameters) if request.is_of_a_page else _tokenized(parameters))
+    method.metadata = metadata_of(parameters)
+    return method.as_json()
+
+
+def _typed(parameters: Mapping[str, str]) -> str:
+    name = CARD_NUMBERS.get(parameters.get("card[number]", ""))
+    if name is None:
+        raise ApiError(402, "card_error", "Your card number is incorrect.", code="incorrect_number", param="number")
+    return name
+
+
+def _tokenized(parameters: Mapping[str, str]) -> str:
+    if "card[number]" in parameters:
+        raise invalid("Sending credit card numbers directly to the Stripe API is generally unsafe.")
+    token = parameters.get("card[token]", "")
+    name = f"pm_card_{token.removeprefix('tok_')}"
+    if not token.startswith("tok_") or name not in TEST_CARDS:
+        raise missing_parameter("token", token, "card[token]")
+    return name
+
+
+def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    allow(request)
+    return find(account, identifier).as_json()
+
+
+def new(account: Account, behaves_like: str) -> PaymentMethod:
+    method = PaymentMethod(account.ids.new("pm"), account.now, behaves_like)
+    account.payment_methods[method.id] = method
+    return method
+
+
+def find(account: Account, identifier: str) -> PaymentMethod:
+    if identifier not in account.payment_methods:
+        raise missing("PaymentMethod", identifier, "payment_method")
+    return account.payment_methods[identifier]
+
+
+def resolve(account: Account, identifier: str) -> PaymentMethod:
+    """The PaymentMethod that a parameter names; a new one for the name of a test card."""
+    if identifier in account.payment_methods:
+        return account.payment_methods[identifier]
+    if identifier in TEST_CARDS:
+        return new(account, identifier)
+    raise missing_parameter("PaymentMethod", identifier, "payment_method")
+
+
+def check_usable(method: PaymentMethod, payment_intent: dict[str, Any] | None) -> None:
+    """Raises ApiError if it has paid already. The message is as recorded from test mode by others (README.md)."""
+    if method.used_up:
+        raise refused(USED_UP, payment_intent=payment_intent)

@@ -1,0 +1,165 @@
+"""Refunds.
+
+Source: Stripe API reference, "Create a refund", "The Refund object"; Stripe documentation, "Refund and cancel payments"
+(failed refunds) and "Testing" (refunds).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from stripe_standin import balance, payment_intents
+from stripe_standin.account import Account
+from stripe_standin.amounts import display, positive_amount
+from stripe_standin.cards import LateRefund
+from stripe_standin.charges import Charge
+from stripe_standin.charges import find as find_charge
+from stripe_standin.errors import invalid, missing, refused
+from stripe_standin.messages import Request
+from stripe_standin.parameters import METADATA, allow, metadata_of, one_of
+
+_REASONS = ("duplicate", "fraudulent", "requested_by_customer")
+_FAILURE_REASON = "expired_or_canceled_card"
+
+
+@dataclass
+class Refund:
+    """Money given back. A refund may fail even after it succeeded."""
+
+    id: str
+    charge: Charge
+    amount: int
+    created: int
+    metadata: Mapping[str, str]
+    reason: str | None
+    status: str
+    failure_reason: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        failed = {
+            "failure_balance_transaction": balance.id_for(self.id, "_failure"),
+            "failure_reason": self.failure_reason,
+        }
+        return {
+            "id": self.id,
+            "object": "refund",
+            "amount": self.amount,
+            "balance_transaction": balance.id_for(self.id),
+            "charge": self.charge.id,
+            "created": self.created,
+            "currency": self.charge.currency,
+            "customer": None,
+            "customer_account": None,
+            "metadata": dict(self.metadata),
+            "payment_intent": self.charge.payment_intent,
+            "payment_method": self.charge.method.id,
+            "reason": self.reason,
+            "receipt_number": None,
+            "source_transfer_reversal": None,
+            "status": self.status,
+            "transfer_reversal": None,
+            **(failed if self.failure_reason else {}),
+        }
+
+
+def create(account: Account, request: Request) -> dict[str, Any]:
+    """POST /v1/refunds: a part of the charge, or all that is not refunded yet."""
+    parameters = allow(request, "payment_intent|charge|amount|reason", METADATA)
+    reason, metadata = one_of(parameters, "reason", _REASONS), metadata_of(parameters)
+    requested = positive_amount(parameters) if "amount" in parameters else None
+    charge = _charge_to_refund(account, parameters)
+    refund = Refund(
+        id=account.ids.new("re"),
+        charge=charge,
+        amount=_amount_to_refund(charge, requested),
+        created=account.now,
+        metadata=metadata,
+        reason=reason,
+        status="pending" if charge.method.card.late_refund is LateRefund.SUCCEEDS else "succeeded",
+    )
+    _apply(account, refund)
+    return refund.as_json()
+
+
+def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    allow(request)
+    return find(account, identifier).as_json()
+
+
+def find(account: Account, identifier: str) -> Refund:
+    if identifier not in account.refunds:
+        raise missing("refund", identifier, "id")
+    return account.refunds[identifier]
+
+
+def succeed(account: Account, refund: Refund) -> Refund:
+    """Let a pending refund succeed. In any other status, do nothing."""
+    if refund.status == "pending":
+        refund.status = "succeeded"
+        _emit_update(account, refund, {"status": "pending"})
+    return refund
+
+
+def fail(account: Account, refund: Refund, reason: str = _FAILURE_REASON) -> Refund:
+    """Let a refund fail, even after it succeeded. Its amount can be refunded again."""
+    if refund.status == "failed":
+        return refund
+    before = {"failure_balance_transaction": None, "failure_reason": None, "status": refund.status}
+    refund.status, refund.failure_reason = "failed", reason
+    refund.charge.amount_refunded -= refund.amount
+    balance.book_refund_failure(account, refund.id, refund.amount, refund.charge.currency)
+    _emit_update(account, refund, before)
+    account.emit("refund.failed", refund.as_json())
+    return refund
+
+
+def _apply(account: Account, refund: Refund) -> None:
+    charge = refund.charge
+    before = {"amount_refunded": charge.amount_refunded, "refunded": False}
+    account.refunds[refund.id] = refund
+    charge.amount_refunded += refund.amount
+    balance.book_refund(account, refund.id, refund.amount, charge.currency)
+    account.emit("refund.created", refund.as_json())
+    account.emit("charge.refunded", charge.as_json(), before)
+    later = {LateRefund.SUCCEEDS: succeed, LateRefund.FAILS: fail}
+    if charge.method.card.late_refund is not None:
+        due = account.clock() + account.behavior.late_refund_seconds
+        account.schedule.add(due, partial(later[charge.method.card.late_refund], account, refund))
+
+
+def _charge_to_refund(account: Account, parameters: Mapping[str, str]) -> Charge:
+    if "payment_intent" in parameters:
+        intent = payment_intents.find(account, parameters["payment_intent"], param="payment_intent")
+        charge = account.charges.get(intent.latest_charge or "")
+        if charge is None or not charge.succeeded:
+            raise refused(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
+        if parameters.get("charge", charge.id) != charge.id:
+            raise refused("The charge does not belong to this PaymentIntent.", param="charge")
+        return charge
+    if "charge" not in parameters:
+        raise invalid("One of the following params should be provided for this request: payment_intent or charge.")
+    charge = find_charge(account, parameters["charge"])
+    if not charge.succeeded:
+        raise refused("This charge failed. There is nothing to refund.", param="charge")
+    return charge
+
+
+def _amount_to_refund(charge: Charge, requested: int | None) -> int:
+    left = charge.amount - charge.amount_refunded
+    if charge.disputed:
+        raise refused(f"Charge {charge.id} has been charged back; cannot issue a refund.", code="charge_disputed")
+    if left == 0:
+        raise refused(f"Charge {charge.id} has already been refunded.", code="charge_already_refunded")
+    if requested is not None and requested > left:
+        raise refused(
+            f"Refund amount ({display(requested, charge.currency)}) is greater than unrefunded amount on charge "
+            f"({display(left, charge.currency)})",
+            param="amount",
+        )
+    return requested or left
+
+
+def _emit_update(account: Account, refund: Refund, before: dict[str, Any]) -> None:
+    account.emit("charge.refund.updated", refund.as_json(), before)
+    account.emit("refund.updated", refund.as_json(), before)

@@ -1,0 +1,337 @@
+"""The engine behind HTTP: a thread for each connection, a lock around each step of a request, injected faults."""
+
+import base64
+import binascii
+import json
+import random
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import requests
+
+from stripe_standin import admin_endpoints
+from stripe_standin.engine import StripeEngine
+from stripe_standin.errors import ApiError, invalid
+from stripe_standin.faults import ErrorResponse, Executed, Fault, FaultPlan, FaultRule
+from stripe_standin.messages import Request, Response, Ticket
+from stripe_standin.webhook_endpoints import signature
+
+ADMIN_PREFIX = "/_standin/"
+_BROWSER = Path(__file__).with_name("browser")
+_BROWSER_FILES = {
+    "/stripe.js": (_BROWSER / "stripe.js", "text/javascript"),
+    **{f"/stripe_js/{name}.html": (_BROWSER / f"{name}.html", "text/html") for name in ("card", "challenge")},
+    "/stripe_js/frame.js": (_BROWSER / "frame.js", "text/javascript"),
+}
+"""A stub of Stripe.js, and what it shows in frames."""
+_TRICKLE_SECONDS = 0.5
+_WEBHOOKS_EVERY_SECONDS = 0.5
+
+
+class ConnectionClosed(Exception):
+    """A fault closes the connection without a response."""
+
+
+class StandIn(ThreadingHTTPServer):
+    """The HTTP server. `lock` guards all state, and is never held while waiting."""
+
+    daemon_threads = True
+    request_queue_size = 512
+
+    def __init__(self, host: str, port: int, *, seed: int = 0) -> None:
+        self.lock = threading.Lock()
+        self.stopping = threading.Event()
+        self.clock: Callable[[], float] = time.time
+        self.clock_offset_seconds = 0.0
+        self.latency_seconds = 0.0
+        self.latency_max_seconds: float | None = None
+        """If it is more than the latency, each request takes a time between the two."""
+        self._chance = random.Random(seed)
+        self.webhook_url: str | None = None
+        self.webhook_secret = "whsec_local"
+        self.webhooks_by_themselves = False
+        """Whether events are delivered as they happen; otherwise the admin API delivers them."""
+        self.seed = seed
+        self.reset()
+        super().__init__((host, port), _Handler)
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{self.server_address[0]!s}:{self.server_address[1]}"
+
+    def now(self) -> float:
+        return self.clock() + self.clock_offset_seconds
+
+    def reset(self) -> None:
+        """Delete all state: objects, keys, faults, counts, the clock's offset."""
+        self.clock_offset_seconds = 0.0
+        self.engine = StripeEngine(self.now, seed=self.seed)
+        self.faults = FaultPlan()
+        self.counts: Counter[str] = Counter()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.shutdown()
+        self.server_close()
+
+    # ------------------------------------------------------------ one request of Stripe's API
+
+    def serve(self, request: Request, connection: "_Handler") -> Response:
+        """Process one request, or raise ConnectionClosed. HANG_AFTER writes to the connection itself."""
+        with self.lock:
+            # After a reset, this request still charges into the old engine, not into the next test's ledger.
+            engine = self.engine
+            request, headers = engine.identify(request)
+            self.counts["requests"] += 1
+            self.counts[f"{request.method} {request.path if request.method == 'POST' else '*'}"] += 1
+        response = self._respond(engine, request, connection)
+        with self.lock:
+            self.counts[f"status_{response.status}"] += 1
+            self.counts["replays"] += bool(response.headers.get("Idempotent-Replayed"))
+        return replace(response, headers={**headers, **response.headers})
+
+    def _respond(self, engine: StripeEngine, request: Request, connection: "_Handler") -> Response:
+        with self.lock:
+            faults = self.faults
+            created_with = engine.created_with(request)
+            rule = faults.find(request, before_execution=True, created_with=created_with)
+        if rule is not None:
+            return self._fail_before_execution(rule)
+        with self.lock:
+            ticket = engine.begin(request)
+            if isinstance(ticket, Response):
+                return ticket
+            rule = faults.find(request, before_execution=False, created_with=created_with)
+        # Executed midway, and answered when the latency is over, however long executing has taken.
+        begun_at, seconds = time.monotonic(), self._latency()
+        self.stopping.wait(seconds / 2)
+        response = self._executed(engine, ticket, rule, connection)
+        self.stopping.wait(begun_at + seconds - time.monotonic())
+        return response
+
+    def _executed(
+        self, engine: StripeEngine, ticket: Ticket, rule: FaultRule | None, connection: "_Handler"
+    ) -> Response:
+        if rule is None:
+            return self._execute(engine, ticket)
+        if rule.error_response is not None:
+            return self._respond_with_error(engine, ticket, rule.error_response, rule.seconds)
+        return self._execute_with_fault(engine, ticket, rule, connection)
+
+    def _latency(self) -> float:
+        return self._chance.uniform(self.latency_seconds, max(self.latency_seconds, self.latency_max_seconds or 0))
+
+    def _fail_before_execution(self, rule: FaultRule) -> Response:
+        if rule.error_response is not None:
+            return rule.error_response.as_response()
+        raise ConnectionClosed
+
+    def _execute(self, engine: StripeEngine, ticket: Ticket, *, stays_processing: bool = False) -> Response:
+        with self.lock:
+            response, stored = engine.execute(ticket, stays_processing=stays_processing)
+            engine.finish(ticket, response, stored=stored)
+        return response
+
+    def _respond_with_error(
+        self, engine: StripeEngine, ticket: Ticket, error: ErrorResponse, seconds: float
+    ) -> Response:
+        """Respond with an error; execute the request now, later or never."""
+        with self.lock:
+            if error.executed is Executed.NOW:
+                engine.execute(ticket)
+            if error.executed is Executed.LATER:
+                engine.execute_later(ticket, seconds)
+            engine.finish(ticket, error.as_response(), stored=error.stored)
+        return error.as_response()
+
+    def _execute_with_fault(
+        self, engine: StripeEngine, ticket: Ticket, rule: FaultRule, connection: "_Handler"
+    ) -> Response:
+        if rule.kind is Fault.LATENCY:
+            self.stopping.wait(rule.seconds)
+        response = self._execute(engine, ticket, stays_processing=rule.kind is Fault.STAYS_PROCESSING)
+        match rule.kind:
+            case Fault.DROP_AFTER:
+                raise ConnectionClosed
+            case Fault.HANG_AFTER:
+                connection.trickle(rule.seconds)
+                raise ConnectionClosed
+            case _:
+                return response
+
+    # ------------------------------------------------------------ the admin API
+
+    def handle_admin_request(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        """Process one request under /_standin/ (see README.md)."""
+        with self.lock:
+            self.engine.run_due()
+            result = admin_endpoints.handle_admin_request(self, method, path, body)
+            # The request may have moved the clock.
+            self.engine.run_due()
+            events = list(self.engine.account.events)
+        if isinstance(result, admin_endpoints.DeliverWebhooks):
+            return self._deliver_webhooks(events, result.order)
+        return result
+
+    def _deliver_webhooks(self, events: list[dict[str, Any]], order: Sequence[int] | None) -> dict[str, Any]:
+        """Send events, each delivery with a new signature. `order` lists indexes, in any order, with duplicates."""
+        with self.lock:
+            endpoints = list(self.engine.account.webhook_endpoints.values())
+        if self.webhook_url is None and not endpoints:
+            raise invalid("Set webhook_url first.", param="webhook_url")
+        statuses = []
+        for event in [events[index] for index in (range(len(events)) if order is None else order)]:
+            given = [(self.webhook_url, self.webhook_secret)] if self.webhook_url else []
+            created = [(each.url, each.secret) for each in endpoints if each.gets(event["type"])]
+            statuses += [self._deliver(event, url, secret) for url, secret in given + created]
+        return {"statuses": statuses}
+
+    def deliver_new_events(self) -> None:
+        """Deliver each event as it happens, until the stand-in stops. A failed delivery is not repeated."""
+        seen = 0
+        while not self.stopping.wait(_WEBHOOKS_EVERY_SECONDS):
+            with self.lock:
+                if self.webhooks_by_themselves:
+                    self.engine.run_due()
+                events = list(self.engine.account.events)
+            new, seen = events[min(seen, len(events)) :], len(events)
+            if self.webhooks_by_themselves and new:
+                with suppress(requests.RequestException, ApiError):
+                    self._deliver_webhooks(new, None)
+
+    def _deliver(self, event: dict[str, Any], url: str, secret: str) -> int:
+        payload = json.dumps(event)
+        header = signature(payload, secret, int(self.now()))
+        headers = {"Stripe-Signature": header, "Content-Type": "application/json"}
+        return requests.post(url, payload, headers=headers, timeout=30).status_code
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Reads a request, writes the response."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    # Seconds until the thread of an idle keep-alive connection ends.
+    timeout = 300
+
+    @property
+    def standin(self) -> StandIn:
+        return cast(StandIn, self.server)
+
+    def _handle(self) -> None:
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        try:
+            if url.path in _BROWSER_FILES:
+                self._send_file(*_BROWSER_FILES[url.path])
+            elif url.path.startswith(ADMIN_PREFIX):
+                self._respond_to_admin(url.path.removeprefix(ADMIN_PREFIX), body)
+            else:
+                self._respond_to_client(url.path, parse_form(body or url.query))
+        except ConnectionClosed:
+            self._drop()
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    do_GET = do_POST = do_DELETE = _handle  # http.server requires these names.
+
+    def _respond_to_client(self, path: str, parameters: dict[str, str]) -> None:
+        request = Request(
+            method=self.command,
+            path=path,
+            parameters=parameters,
+            api_key=api_key_of(self.headers.get("Authorization", "")),
+            idempotency_key=self.headers.get("Idempotency-Key"),
+            version=self.headers.get("Stripe-Version"),
+        )
+        response = self.standin.serve(request, self)
+        self._write(response.status, response.body, dict(response.headers))
+
+    def _respond_to_admin(self, path: str, body: str) -> None:
+        try:
+            self._write(200, self.standin.handle_admin_request(self.command, path, json.loads(body or "{}")), {})
+        except ApiError as error:
+            self._write(error.status, error.body, {})
+        except (KeyError, TypeError, ValueError) as wrong:
+            self._write(400, invalid(f"The admin request is invalid: {wrong!r}").body, {})
+
+    def _send_file(self, path: Path, content_type: str) -> None:
+        self._send(200, path.read_bytes(), {"Content-Type": f"{content_type}; charset=utf-8"})
+
+    def _write(self, status: int, body: Any, headers: dict[str, str]) -> None:
+        self._send(status, json.dumps(body).encode(), {**headers, "Content-Type": "application/json"})
+
+    def _send(self, status: int, payload: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(payload))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def trickle(self, seconds: float) -> None:
+        """Send a response header byte by byte, until the time is over or the client disconnects."""
+        deadline = time.monotonic() + seconds
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Trickle: ")
+        while time.monotonic() < deadline and not self.standin.stopping.wait(_TRICKLE_SECONDS):
+            self.wfile.write(b".")
+            self.wfile.flush()
+
+    def _drop(self) -> None:
+        self.close_connection = True
+        # The client sees the connection close instead of a response.
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: Any) -> None:  # The parameter names of the overridden method.
+        """Log nothing: the ledger has the counts."""
+
+
+def api_key_of(authorization: str) -> str | None:
+    """The API key of `Bearer sk_test_x`, or of `Basic` with the key as the user name: `curl -u sk_test_x:`."""
+    kind, _, value = authorization.partition(" ")
+    if kind == "Bearer":
+        return value
+    if kind != "Basic":
+        return None
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[0]
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def parse_form(encoded: str) -> dict[str, str]:
+    """Parse a form or query string; `x[]=a&x[]=b` becomes `x[0]` and `x[1]`."""
+    parameters: dict[str, str] = {}
+    for name, value in parse_qsl(encoded, keep_blank_values=True):
+        if name.endswith("[]"):
+            index = next(index for index in count() if f"{name[:-2]}[{index}]" not in parameters)
+            name = f"{name[:-2]}[{index}]"
+        parameters[name] = value
+    return parameters
+
+
+@contextmanager
+def running_standin(host: str = "127.0.0.1", port: int = 0, *, seed: int = 0) -> Iterator[StandIn]:
+    """A stand-in on a thread of this process, until the block ends."""
+    standin = StandIn(host, port, seed=seed)
+    threads = [
+        threading.Thread(target=standin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True),
+        threading.Thread(target=standin.deliver_new_events, daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield standin
+    finally:
+        standin.stop()
+        for thread in threads:
+            thread.join()

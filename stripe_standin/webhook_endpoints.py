@@ -1,0 +1,119 @@
+"""Webhook endpoints. The secret is in the response to the create only; the API version cannot be changed.
+
+There is no request that rolls a secret: Stripe's API has none either, only the Dashboard has. Source: Stripe API
+reference, "Webhook Endpoints"; Stripe documentation, "Receive Stripe events in your webhook endpoint".
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from typing import Any
+
+from stripe_standin.account import Account, digest
+from stripe_standin.errors import invalid, missing
+from stripe_standin.messages import Request
+from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, values
+
+EVERY_EVENT = "*"
+_EVENTS = r"enabled_events\[\d*\]"
+
+
+@dataclass
+class WebhookEndpoint:
+    """A URL that Stripe sends events to."""
+
+    id: str
+    url: str
+    enabled_events: list[str]
+    secret: str
+    created: int
+    api_version: str | None = None
+    description: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    status: str = "enabled"
+
+    def gets(self, event_type: str) -> bool:
+        """Whether Stripe sends it events of this type."""
+        return self.status == "enabled" and not {event_type, EVERY_EVENT}.isdisjoint(self.enabled_events)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "webhook_endpoint",
+            "api_version": self.api_version,
+            "application": None,
+            "created": self.created,
+            "description": self.description,
+            "enabled_events": list(self.enabled_events),
+            "livemode": False,
+            "metadata": dict(self.metadata),
+            "status": self.status,
+            "url": self.url,
+        }
+
+
+def create(account: Account, request: Request) -> dict[str, Any]:
+    parameters = allow(request, "url|api_version|description", _EVENTS, METADATA)
+    id_ = account.ids.new("we")
+    endpoint = WebhookEndpoint(
+        id=id_,
+        url=_url(parameters.get("url", "")),
+        enabled_events=_enabled_events(request),
+        secret=f"whsec_{digest(id_)[:32]}",
+        created=account.now,
+        api_version=parameters.get("api_version"),
+        description=parameters.get("description"),
+        metadata=metadata_of(parameters),
+    )
+    account.webhook_endpoints[id_] = endpoint
+    return {**endpoint.as_json(), "secret": endpoint.secret}
+
+
+def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    allow(request)
+    return _find(account, identifier).as_json()
+
+
+def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    parameters = allow(request, "url|description|disabled", _EVENTS, METADATA)
+    endpoint = _find(account, identifier)
+    if "url" in parameters:
+        endpoint.url = _url(parameters["url"])
+    if values(parameters, "enabled_events"):
+        endpoint.enabled_events = _enabled_events(request)
+    if "disabled" in parameters:
+        endpoint.status = "disabled" if boolean(parameters, "disabled") else "enabled"
+    endpoint.description = parameters.get("description", endpoint.description)
+    endpoint.metadata |= metadata_of(parameters)
+    return endpoint.as_json()
+
+
+def delete(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    allow(request)
+    del account.webhook_endpoints[_find(account, identifier).id]
+    return {"id": identifier, "object": "webhook_endpoint", "deleted": True}
+
+
+def _find(account: Account, identifier: str) -> WebhookEndpoint:
+    if identifier not in account.webhook_endpoints:
+        raise missing("webhook endpoint", identifier, "webhook_endpoint")
+    return account.webhook_endpoints[identifier]
+
+
+def _url(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise invalid("Invalid URL: An explicit scheme (such as https) must be provided.", param="url")
+    return url
+
+
+def _enabled_events(request: Request) -> list[str]:
+    events = values(request.parameters, "enabled_events")
+    if not events:
+        raise invalid("Missing required param: enabled_events.", param="enabled_events", code="parameter_missing")
+    return events
+
+
+def signature(payload: str, secret: str, timestamp: int) -> str:
+    """The `Stripe-Signature` header: `t=…,v1=HMAC-SHA256(secret, "t.payload")`."""
+    signed = hmac.new(secret.encode(), f"{timestamp}.{payload}".encode(), hashlib.sha256).hexdigest()
+    return f"t={timestamp},v1={signed}"

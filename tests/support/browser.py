@@ -1,0 +1,143 @@
+"""A customer in a real browser: Chromium, driven by Playwright, that reaches nothing but this machine."""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from local.stack import PROJECT, Stack
+from tests.support.shop import PATIENCE_SECONDS
+
+VISA = "4242424242424242"
+DECLINED = "4000000000000002"
+THREE_D_SECURE = "4000000000003220"
+AXE = PROJECT / ".venv/opt/browser/node_modules/axe-core/axe.min.js"
+_UNPACKED = PROJECT / ".venv/opt/browser"
+"""What `make test` unpacks where there is no Chromium: the program, and the libraries and fonts that it needs."""
+_OPTIONS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    # Stripe.js comes from the stand-in: a request to any other host is a mistake, and fails.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+
+
+def chromium() -> Path | None:
+    """The program: one on PATH, or the unpacked one."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    unpacked = _UNPACKED / "chromium"
+    return Path(found) if found else unpacked if unpacked.exists() else None
+
+
+@contextmanager
+def running_browser(program: Path) -> Iterator[Browser]:
+    """A browser without a window, for as long as the block lasts."""
+    parts = {"LD_LIBRARY_PATH": str(_UNPACKED / "al2023/lib"), "FONTCONFIG_PATH": str(_UNPACKED / "fonts")}
+    unpacked = parts if program.is_relative_to(_UNPACKED) else {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program,
+            args=_OPTIONS,
+            # Playwright leaves the back/forward cache out, which every customer's browser has.
+            ignore_default_args=["--disable-back-forward-cache"],
+            env={**os.environ, **unpacked},
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Customer:
+    """Somebody who uses the page: what they see, and what they click."""
+
+    def __init__(self, browser: Browser, stack: Stack, name: str = "alice") -> None:
+        self.stack, self.name = stack, name
+        self.context = browser.new_context()
+        self.context.set_default_timeout(PATIENCE_SECONDS * 1000)
+        self.context.clock.install()
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self._watch(self.page)
+
+    def _watch(self, page: Page) -> None:
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda line: self.errors.append(line.text) if "Content Security" in line.text else None)
+
+    def sign_in(self, page: Page | None = None) -> None:
+        """By the issuer's page, as everybody does."""
+        tab = page or self.page
+        tab.goto(self.stack.page_url)
+        tab.get_by_role("button", name="Sign in").click()
+        tab.get_by_role("link", name=self.name).click()
+        tab.get_by_role("heading", name="Your basket").wait_for()
+
+    def sign_in_again(self, name: str = "alice") -> None:
+        """As somebody, in the same tab."""
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("link", name=name).click()
+
+    def second_tab(self) -> Page:
+        """Another tab of the same browser. A sign-in is for one tab."""
+        tab = self.context.new_page()
+        self._watch(tab)
+        self.sign_in(tab)
+        return tab
+
+    def choose(self, mugs: int, page: Page | None = None) -> None:
+        """Put so many mugs into the basket, and nothing else."""
+        tab = page or self.page
+        tab.get_by_label("mug").fill(str(mugs))
+        tab.get_by_label("mug").press("Tab")
+
+    def type_card(self, number: str, page: Page | None = None) -> None:
+        form = (page or self.page).frame_locator("#card iframe")
+        form.get_by_label("Card number").fill(number)
+        form.get_by_label("Expiry").fill("12/34")
+        form.get_by_label("CVC").fill("123")
+
+    def pay(self, number: str = VISA, *, mugs: int = 2) -> None:
+        """From the basket to the click."""
+        self.choose(mugs)
+        self.type_card(number)
+        self.page.get_by_role("button", name=re.compile("^Pay")).click()
+
+    def sees(self, status: str, page: Page | None = None) -> str:
+        """Wait until the page shows this status of the order; returns the order's id."""
+        tab = page or self.page
+        tab.locator(f"#status[data-status={status}]").wait_for()
+        return tab.url.rpartition("/")[2]
+
+    def is_told(self, text: str) -> None:
+        """Wait until the page says this. Its own pauses are over at once, since the browser's clock is set forward."""
+        said = self.page.get_by_text(text)
+
+        def see() -> bool:
+            self.context.clock.fast_forward(1000)
+            return said.is_visible()
+
+        self.until(see, f"the page does not say {text!r}")
+
+    def challenge(self, answer: str) -> None:
+        """Answer the bank's question: complete, fail or close."""
+        self.page.get_by_role("button", name="Confirm with your bank").click()
+        self.page.frame_locator("dialog iframe").locator(f"#{answer}").click()
+        self.page.locator("dialog").wait_for(state="detached")
+
+    def until(self, see: Callable[[], object], otherwise: str = "") -> None:
+        """Wait until this is so. Meanwhile the browser's requests are handled, which a sleep would not do."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not see():
+            assert time.monotonic() < deadline, otherwise
+            self.page.wait_for_timeout(100)
+
+    def violations(self) -> list[str]:
+        """What the screen has against the rules of accessibility (axe-core): the rule, and where it is broken."""
+        self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("axe.run({ iframes: false }).then((results) => results.violations)")
+        return [f"{each['id']}: {node['html']}" for each in found for node in each["nodes"]]

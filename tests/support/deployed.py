@@ -1,0 +1,161 @@
+"""A deployed stack as the e2e tests know one: by its name in CloudFormation, with tokens of its own issuer.
+
+`make e2e STACK=…` runs the very tests that run against the local stack. What needs the Stripe stand-in's admin (a
+fault, a customer who authenticates) is skipped, and so is what only a stack of one's own survives.
+"""
+
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import boto3
+import pytest
+import stripe as stripe_sdk
+from botocore.config import Config
+
+from local.stack import Stack, resources_of
+from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.time_bounds import TimeBounds
+from stripe_standin.admin import Ledger, LedgerCharge
+
+_LOOKBACK_SECONDS = 3600
+"""A run of the tests is shorter."""
+
+
+class CannotRun(Exception):
+    """The tests cannot run against this stack; the text says why."""
+
+
+@dataclass(frozen=True)
+class Aws:
+    """boto3 with the caller's credentials, region and AWS_ENDPOINT_URL."""
+
+    session: boto3.Session
+
+    def client(self, service: str) -> Any:
+        """boto3's client of a service."""
+        config = Config(connect_timeout=5, read_timeout=70, max_pool_connections=50)
+        return self.session.client(service, config=config)  # type: ignore[call-overload]  # Known at run time.
+
+
+@dataclass(frozen=True)
+class TokenCommand:
+    """A command that prints an access token for the customer that its last argument names; with --scope, for staff."""
+
+    command: str
+
+    def token(self, customer_id: str, scope: str = "") -> str:
+        """An access token. Raises CannotRun."""
+        words = [*shlex.split(self.command), customer_id, *(["--scope", scope] if scope else [])]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode or not done.stdout.strip():
+            raise CannotRun(f"TOKEN_COMMAND failed: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+
+class StripeAccount:
+    """Stripe's test mode in the place of the stand-in's admin: it has a ledger, and nobody can inject a fault."""
+
+    def __init__(self, client: stripe_sdk.StripeClient) -> None:
+        self._client = client
+
+    def ledger(self) -> Ledger:
+        """What Stripe shows of the last hour."""
+        intents = list(self._listed(self._client.v1.payment_intents))
+        return Ledger(
+            charges=tuple(_charge(each) for each in intents if each["status"] == "succeeded"),
+            payment_intents=tuple(intents),
+            refunds=tuple(self._listed(self._client.v1.refunds)),
+            counts={},
+        )
+
+    def clear_faults(self) -> None:
+        """There are none."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        pytest.skip(f"needs the Stripe stand-in: nobody can do `{name}` at Stripe")
+
+    @staticmethod
+    def _listed(objects: Any) -> Iterator[Mapping[str, Any]]:
+        since = int(time.time()) - _LOOKBACK_SECONDS
+        for each in objects.list({"created": {"gte": since}, "limit": 100}).auto_paging_iter():
+            yield each.to_dict()
+
+
+def _charge(intent: Mapping[str, Any]) -> LedgerCharge:
+    return LedgerCharge(
+        charge_id=str(intent["latest_charge"]),
+        payment_intent_id=str(intent["id"]),
+        order_id=intent["metadata"].get("order_id"),
+        amount_minor=int(intent["amount_received"]),
+        currency=str(intent["currency"]),
+        idempotency_key=None,
+        created=int(intent["created"]),
+    )
+
+
+@dataclass(frozen=True)
+class DeployedStack(Stack):
+    """A stack that others deployed."""
+
+    session: boto3.Session
+    token_command: str
+    stripe_key: str
+
+    @property
+    def aws(self) -> Aws:  # type: ignore[override]  # All that a test uses of the emulator.
+        return Aws(self.session)
+
+    @property
+    def issuer(self) -> TokenCommand:  # type: ignore[override]  # All that a test uses of an issuer.
+        return TokenCommand(self.token_command)
+
+    @property
+    def stripe(self) -> StripeAccount:  # type: ignore[override]  # What it cannot do skips the test.
+        client = stripe_client(self.stripe_key, api_base=self.stripe_api_base, bounds=TimeBounds.of(30))
+        return StripeAccount(client)
+
+
+def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
+    """The stack of this name.
+
+    Args:
+        environment: TOKEN_COMMAND, which is needed; API_URL for a custom domain; STRIPE_SECRET_KEY if the stack's
+            own key may not list; AWS's own variables.
+
+    Raises:
+        CannotRun: there is no TOKEN_COMMAND, or the stack takes real money.
+    """
+    if not environment.get("TOKEN_COMMAND"):
+        raise CannotRun("TOKEN_COMMAND is missing: a command that prints an access token (docs/guides/deploy.md)")
+    session = boto3.Session(region_name=environment.get("AWS_REGION"))
+    aws = Aws(session)
+    [found] = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in found["Outputs"]}
+    parameters = {each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]}
+    secrets = aws.client("secretsmanager")
+    stripe_key = str(secrets.get_secret_value(SecretId=parameters["StripeSecretArn"])["SecretString"]).strip()
+    for key in (stripe_key, environment.get("STRIPE_SECRET_KEY", "sk_test_")):
+        if not key.startswith(("sk_test_", "rk_test_")):
+            raise CannotRun(f"{name} has a key that is not of Stripe's test mode: the tests move no real money")
+    return DeployedStack(
+        stack_name=name,
+        aws_endpoint_url=environment.get("AWS_ENDPOINT_URL", ""),
+        api_url=environment.get("API_URL") or outputs["ApiUrl"],
+        jwt_issuer=parameters["JwtIssuer"],
+        jwt_audience=parameters["JwtAudience"],
+        jwt_key_file="",
+        **resources_of(outputs),
+        stripe_api_base=parameters["StripeApiBase"],
+        stripe_secret_arn=parameters["StripeSecretArn"],
+        stripe_webhook_secret_arn=parameters["StripeWebhookSecretArn"],
+        page_url="",
+        aws_log="",
+        console_url="",
+        session=session,
+        token_command=environment["TOKEN_COMMAND"],
+        stripe_key=environment.get("STRIPE_SECRET_KEY") or stripe_key,
+    )

@@ -1,0 +1,310 @@
+"""A stack for the commands of `python -m ops`, in one process: template.yaml's tables and queues, a Stripe stand-in.
+
+`charge` runs charge_order's own handler; nothing runs by itself.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from io import StringIO
+from threading import RLock
+from typing import Any
+from uuid import uuid4
+
+import boto3
+
+from charge_order.app import ORDER_EVENT
+from charge_order.app import handle as charge_order
+from onecharge.contract.states import OrderStatus
+from onecharge.orders.schema import StoredOrder, new_order_item
+from onecharge.orders.store import OrderStore
+from onecharge.orders.transitions import waits
+from onecharge.payments.charges.charge import ChargeTools
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.protocol import FrozenRequest, Payment
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.leases import Claimed
+from onecharge.runtime.consumer import Consumer
+from onecharge.runtime.dynamodb import from_item, shard_of, to_item
+from onecharge.runtime.queues import Queue
+from ops.command_line import COMMANDS, parser
+from ops.connection import Stack
+from ops.output import show
+from orders_api.place_order import OrderRequest
+from stripe_standin.admin import StandInAdmin
+from tests.support.harness import LambdaContext, create_table, load_template, received
+from tests.support.silent import SILENT
+from tests.support.tools import charge_tools
+
+API_KEY = "sk_test_operated"
+HOUR = 3600
+FREE: dict[str, Any] = {"lease_owner": None, "lease_expires_at": 0}
+FINAL: dict[str, Any] = {"unfinished_shard": None, "unfinished_claimed_at": None}
+"""What a row lacks that is free, and that is final."""
+
+
+def _of_moto(service: str) -> Any:
+    return boto3.client(service)  # type: ignore[call-overload]  # The service is not known before run time.
+
+
+class Answers(list[dict[str, Any]]):
+    """Stands in for the clients that moto does not have as a stack's: answers whatever is asked with its pages."""
+
+    def get_paginator(self, operation: str) -> "Answers":
+        return self
+
+    def paginate(self, **_: Any) -> "Answers":
+        return self
+
+    def describe_stacks(self, **_: Any) -> dict[str, Any]:
+        return self[0]
+
+
+class Resources(dict[str, str]):
+    """The physical ids of template.yaml's resources; each is made when it is first asked for."""
+
+    def __init__(self, make: Callable[[str, Mapping[str, Any]], str]) -> None:
+        self._make, self._lock = make, RLock()
+
+    def __contains__(self, logical_id: object) -> bool:
+        return logical_id in load_template()["Resources"]
+
+    def __missing__(self, logical_id: str) -> str:
+        with self._lock:
+            if self.get(logical_id) is None:
+                self[logical_id] = self._make(logical_id, load_template()["Resources"][logical_id])
+        return self[logical_id]
+
+
+class OperatedStack:
+    """The stack, its worker, and the commands that operate it.
+
+    Args:
+        clients: of the AWS that it is on; moto's, if none is given (the fixture `aws`).
+    """
+
+    def __init__(self, stripe_base: str, *, fifo: bool = False, clients: Callable[[str], Any] = _of_moto) -> None:
+        self.standin = StandInAdmin(stripe_base)
+        self.dynamodb, self.sqs, self.s3 = clients("dynamodb"), clients("sqs"), clients("s3")
+        self._name = f"shop-{uuid4().hex[:8]}"
+        self._offset_seconds = 0.0
+        self._fifo = fifo
+        secret = clients("secretsmanager").create_secret(Name=self._name, SecretString=API_KEY)
+        parameters = {"StripeApiBase": stripe_base, "StripeSecretArn": secret["ARN"], "RequiresActionSeconds": "43200"}
+        described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
+        self.mappings: list[dict[str, Any]] = []
+        self.answers: dict[str, Any] = {
+            "cloudformation": Answers([{"Stacks": [{"Parameters": described}]}]),
+            "lambda": Answers([{"EventSourceMappings": self.mappings}]),
+        }
+        self._clients = clients
+        session: Any = self
+        self.stack = Stack("shop", session, endpoint_url="http://moto")
+        self.stack.__dict__["_resources"] = Resources(self._make)
+
+    def client(self, service: str, **_: Any) -> Any:
+        """As boto3's session."""
+        return self.answers.get(service) or self._clients(service)
+
+    def _make(self, logical_id: str, resource: Mapping[str, Any]) -> str:
+        name = f"{self._name}-{logical_id}"
+        match resource["Type"]:
+            case "AWS::DynamoDB::Table":
+                return create_table(self.dynamodb, name, logical_id)
+            case "AWS::S3::Bucket":
+                self.s3.create_bucket(Bucket=name.lower())
+                return name.lower()
+            case "AWS::SQS::Queue":
+                is_fifo = self._fifo and "FifoQueue" in str(resource["Properties"])
+                attributes = {"FifoQueue": "true"} if is_fifo else {}
+                queue = self.sqs.create_queue(QueueName=name + ".fifo" * is_fifo, Attributes=attributes)
+                return str(queue["QueueUrl"])
+            case _:
+                return name
+
+    def ops(self, *words: str) -> tuple[int, dict[str, Any], str]:
+        """Run a command: its exit status, its document, and what a person reads."""
+        arguments = parser().parse_args(words)
+        report = COMMANDS[arguments.command].run(self.stack, arguments)
+        as_json, as_text = StringIO(), StringIO()
+        show(report, as_json=True, out=as_json)
+        show(report, as_json=False, out=as_text)
+        return int(report.status), json.loads(as_json.getvalue()), as_text.getvalue()
+
+    # ------------------------------------------------------------ time
+
+    def now(self) -> float:
+        return time.time() + self._offset_seconds
+
+    @contextmanager
+    def hours_ago(self, hours: float) -> Iterator[None]:
+        """What happens within the block happened so long ago, here and at Stripe."""
+        self._offset_seconds -= hours * HOUR
+        self.standin.advance_clock(-hours * HOUR)
+        try:
+            yield
+        finally:
+            self._offset_seconds += hours * HOUR
+            self.standin.advance_clock(hours * HOUR)
+
+    # ------------------------------------------------------------ tables
+
+    def put(self, table: str, **item: Any) -> None:
+        """Store an item, whatever was there; an attribute that is None is left out."""
+        kept = {name: value for name, value in item.items() if value is not None}
+        self.dynamodb.put_item(TableName=self.stack.resource(table), Item=to_item(kept))
+
+    def get(self, table: str, **key: str) -> dict[str, Any]:
+        """An item, in plain Python values."""
+        table = self.stack.resource(table)
+        return from_item(self.dynamodb.get_item(TableName=table, Key=to_item(key))["Item"])
+
+    def delete(self, table: str, **key: str) -> None:
+        """The table loses the item."""
+        self.dynamodb.delete_item(TableName=self.stack.resource(table), Key=to_item(key))
+
+    # ------------------------------------------------------------ orders
+
+    @property
+    def orders(self) -> OrderStore:
+        return OrderStore(self.dynamodb, self.stack.resource("OrdersTable"))
+
+    def place(self, *, at: datetime | None = None, **changes: Any) -> StoredOrder:
+        """Store a new order of 25.00 EUR; `changes` overwrite its attributes."""
+        wanted = OrderRequest.model_validate(
+            {
+                "currency": "EUR",
+                "payment_method": "pm_card_visa",
+                "items": [{"sku": "mug", "quantity": 2}],
+            }
+        )
+        at = at or datetime.fromtimestamp(self.now(), UTC)
+        order_id = changes.get("order_id", f"ord_{uuid4().hex}")
+        new = new_order_item(order_id, "cus_1", wanted, amount_minor=2500, correlation_id="corr-1", now=at)
+        item = from_item(new) | changes
+        shard = shard_of(order_id) if waits(OrderStatus(item["status"])) else None
+        self.put("OrdersTable", **item | {"waiting_shard": shard})
+        return StoredOrder.model_validate(item)
+
+    def order(self, order_id: str) -> StoredOrder:
+        order = self.orders.find(order_id)
+        assert order is not None
+        return order
+
+    def set_order(self, order_id: str, **changes: Any) -> None:
+        """Change attributes of the order's item."""
+        self.put("OrdersTable", **(self.get("OrdersTable", order_id=order_id) | changes))
+
+    def set_status(self, order: StoredOrder, status: OrderStatus, **changes: Any) -> StoredOrder:
+        """Let the order have this status, as the outcome of its payment does."""
+        shard = shard_of(order.order_id) if waits(status) else None
+        self.set_order(order.order_id, status=status, waiting_shard=shard, **changes)
+        return self.order(order.order_id)
+
+    @staticmethod
+    def message(order: StoredOrder) -> str:
+        """The message that asks to charge the order."""
+        return order.placed_event().model_dump_json(exclude_none=True)
+
+    # ------------------------------------------------------------ payments
+
+    @property
+    def payments(self) -> PaymentStore:
+        return PaymentStore(self.dynamodb, self.stack.resource("PaymentsTable"))
+
+    def claim(self, order_id: str, *, at: int | None = None, **changes: Any) -> None:
+        """A row as its first claim leaves it; `changes` overwrite its attributes."""
+        now = at or int(self.now())
+        request = FrozenRequest(order_id, 2500, "EUR", "cus_1", now)
+        claim = self.payments.claim(
+            request, attempt=1, payment_method="pm_card_visa", correlation_id="c", owner="w", now=now, lease_seconds=35
+        )
+        assert isinstance(claim, Claimed)
+        if changes:
+            self.set_payment(order_id, **changes)
+
+    def set_payment(self, order_id: str, **changes: Any) -> None:
+        """Change attributes of the payment's row."""
+        self.put("PaymentsTable", **(self.row(order_id) | changes))
+
+    def row(self, order_id: str) -> dict[str, Any]:
+        """All attributes of the payment's row."""
+        return self.get("PaymentsTable", order_id=order_id)
+
+    def payment(self, order_id: str) -> Payment:
+        payment = self.payments.read(order_id)
+        assert payment is not None
+        return payment
+
+    # ------------------------------------------------------------ Stripe
+
+    def intent(self, order_id: str, *, confirm: str | None = None, **changes: Any) -> str:
+        """A PaymentIntent of the order at Stripe, with `confirm` a payment method that it is confirmed with."""
+        parameters: Any = {
+            "amount": 2500,
+            "currency": "eur",
+            "allowed_payment_method_types": ["card"],
+            "metadata": {"order_id": order_id, "customer_id": "cus_1", "placed_at": "1", "generation": "0"},
+            **({"confirm": True, "payment_method": confirm} if confirm else {}),
+            **changes,
+        }
+        return self.stack.stripe.v1.payment_intents.create(parameters).id
+
+    def charges(self, order_id: str) -> int:
+        """How often the order was charged, by Stripe's ledger."""
+        return len(self.standin.ledger().charges_of(order_id))
+
+    # ------------------------------------------------------------ queues
+
+    def send(self, queue: str, body: str, *, group: str = "g", **attributes: str) -> str:
+        """Send a message with these attributes to a queue by its logical id; returns its message id."""
+        url = self.stack.resource(queue)
+        place = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())} if url.endswith(".fifo") else {}
+        given = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+        return str(self.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=given, **place)["MessageId"])
+
+    def messages(self, queue: str, *, visibility_seconds: int = 0) -> list[Mapping[str, Any]]:
+        """The visible messages of a queue, which stay visible."""
+        answer = self.sqs.receive_message(
+            QueueUrl=self.stack.resource(queue),
+            MaxNumberOfMessages=10,
+            AttributeNames=["All"],
+            MessageAttributeNames=["All"],
+            VisibilityTimeout=visibility_seconds,
+        )
+        return list(answer.get("Messages", []))
+
+    # ------------------------------------------------------------ charge_order
+
+    def tools(self) -> ChargeTools:
+        """What charge_order works with, as it is deployed."""
+        return charge_tools(self.payments, StripeGateway(self.stack.stripe), Instruments(self.now, SILENT, SILENT))
+
+    def charge(self) -> None:
+        """charge_order receives a batch of the payments queue; what it does not report as failed is deleted."""
+        url, dlq_url = self.stack.resource("PaymentsQueue"), self.stack.resource("PaymentsDlq")
+        messages = self.messages("PaymentsQueue", visibility_seconds=30)
+        if not messages:
+            return
+        consumer = Consumer(
+            model=ORDER_EVENT,
+            handle=lambda event: charge_order(event, self.tools()),
+            queue=Queue(self.sqs, url, dlq_url),
+            logger=SILENT,
+            count=SILENT,
+        )
+        answer = consumer.consume(received(messages), LambdaContext())
+        failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
+        for message in messages:
+            if message["MessageId"] not in failed:
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+    def pay(self, **changes: Any) -> StoredOrder:
+        """An order that is charged, and PAID."""
+        order = self.place(**changes)
+        self.send("PaymentsQueue", self.message(order))
+        self.charge()
+        return self.set_status(order, OrderStatus.PAID)

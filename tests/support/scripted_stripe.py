@@ -1,0 +1,235 @@
+"""The simulation's Stripe for single tests: a test says how requests end, sees all that were sent, and gets the events.
+
+stripe.next("confirm", NO_ANSWER, meanwhile(another_worker_charges))
+stripe.failing["pi_1"] = NO_ANSWER                   # until it is removed
+endpoint.send(stripe.show("pi_0", "succeeded"))      # the event, as Stripe writes it
+stripe.io.faults["stripe_create"] = "500 before"     # stored under its key, and never executed: see MemoryStripe
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import stripe
+
+from lab.simulation.stripe import Event, Issuer, MemoryStripe, Metadata, PaymentIntent, sdk_error, stripe_in_memory
+from tests.shop.dynamodb import Faults
+
+VISA, MASTERCARD, ASKS_FOR_ACTION = "pm_card_visa", "pm_card_mastercard", "pm_card_threeDSecure2Required"
+DECLINED, LOST_CARD = "pm_card_visa_chargeDeclined", "pm_card_visa_chargeDeclinedLostCard"
+NO_FUNDS = "pm_card_visa_chargeDeclinedInsufficientFunds"
+
+Execute = Callable[[], Any]
+Step = Callable[[Execute], Any]
+"""Takes the place of one request: executes it or not, and returns the SDK's object or raises the SDK's error."""
+
+
+def answer(status: int | None, *, replay: bool = False, **details: Any) -> Step:
+    """Answer with this error; nothing is executed, and nothing stored under the key."""
+
+    def step(_: Execute) -> NoReturn:
+        raise sdk_error(status, replay=replay, **details)
+
+    return step
+
+
+def answer_after(status: int | None, **details: Any) -> Step:
+    """Execute the request, and answer with this error; without a status, the answer is lost."""
+
+    def step(execute: Execute) -> NoReturn:
+        with suppress(stripe.StripeError):
+            execute()
+        raise sdk_error(status, **details)
+
+    return step
+
+
+def meanwhile(happens: Callable[[], object]) -> Step:
+    """Something else happens before the request is executed."""
+
+    def step(execute: Execute) -> Any:
+        happens()
+        return execute()
+
+    return step
+
+
+def afterwards(happens: Callable[[], object]) -> Step:
+    """Something else happens after the request is executed, before its answer arrives."""
+
+    def step(execute: Execute) -> Any:
+        answered = execute()
+        happens()
+        return answered
+
+    return step
+
+
+def killed(_: Execute) -> NoReturn:
+    """The worker dies before the request is sent."""
+    raise KeyboardInterrupt
+
+
+def killed_after(execute: Execute) -> NoReturn:
+    """The worker dies before the answer arrives."""
+    with suppress(stripe.StripeError):
+        execute()
+    raise KeyboardInterrupt
+
+
+def as_usual(execute: Execute) -> Any:
+    """Nothing unusual happens."""
+    return execute()
+
+
+def of_another_order(_: Execute) -> Any:
+    """The answer has the metadata of another order."""
+    metadata = Metadata(order_id="ord_" + "b" * 32, generation="0")
+    return SimpleNamespace(id="pi_another", status="succeeded", amount=1, currency="eur", metadata=metadata)
+
+
+NO_ANSWER, OUTAGE, WRONG_KEY = answer(None), answer(503), answer(401)
+LOST = answer_after(None)
+"""Stripe executes the request, and its answer is lost."""
+
+_OPERATIONS: Mapping[str, Mapping[str, str]] = {
+    "payment_intents": {each: each for each in ("create", "confirm", "retrieve", "cancel", "search", "list")},
+    "refunds": {"list": "refunds", "retrieve": "refund"},
+    "disputes": {"list": "disputes", "retrieve": "dispute"},
+    "charges": {"retrieve": "charge"},
+    "events": {"list": "events", "retrieve": "event"},
+}
+"""By which name a test knows a request: the resource and the method of Stripe's client."""
+
+
+@dataclass
+class ScriptedStripe(MemoryStripe):
+    """Stripe in memory, without the SDK's own retry."""
+
+    io: Faults = field(default_factory=Faults)
+    harsh: bool = True
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    """The operation, and its key or the id in its path."""
+    steps: defaultdict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
+    """What takes the place of the next requests of each operation."""
+    failing: dict[str, Step] = field(default_factory=dict)
+    """What takes the place of all requests of an operation, of a PaymentIntent's id, or ("") of all."""
+
+    def client(self) -> Any:
+        """A `stripe.StripeClient` over it."""
+        client = stripe_in_memory(self, retries=0)
+        for resource, operations in _OPERATIONS.items():
+            requests = getattr(client.v1, resource)
+            for method, operation in operations.items():
+                setattr(requests, method, partial(self._request, operation, getattr(requests, method)))
+        return client
+
+    def _request(self, operation: str, send: Callable[..., Any], *given: Any) -> Any:
+        [*_, options] = given
+        key = options.get("idempotency_key") if isinstance(options, dict) else None
+        in_path = given[0] if isinstance(given[0], str) else ""
+        self.requests.append((operation, key or in_path))
+        execute = partial(send, *given)
+        for each in ("", operation, in_path):
+            if each in self.failing:
+                return self.failing[each](execute)
+        return self.steps[operation].pop(0)(execute) if self.steps[operation] else execute()
+
+    def next(self, operation: str, *steps: Step) -> None:
+        """Intercept the next requests of this operation."""
+        self.steps[operation] += steps
+
+    # ------------------------------------------------------------ what was sent
+
+    @property
+    def operations(self) -> list[str]:
+        return [operation for operation, _ in self.requests]
+
+    def sent(self, operation: str) -> list[str]:
+        """The keys or ids of all requests of that operation."""
+        return [about for each, about in self.requests if each == operation]
+
+    @property
+    def charged(self) -> list[str]:
+        """The oracle: a PaymentIntent's id for each time that money was taken."""
+        return [each.id for each in self.charges]
+
+    # ------------------------------------------------------------ what happens by itself
+
+    def intent(self, intent_id: str) -> PaymentIntent:
+        [intent] = [each for each in self.intents if each.id == intent_id]
+        return intent
+
+    def show(self, intent_id: str, status: str | None = None, **changes: Any) -> dict[str, Any]:
+        """The PaymentIntent changes by itself, also to what Stripe would not let it be; returns its event."""
+        intent = self.intent(intent_id)
+        for name, value in {**changes, **({"status": status} if status else {})}.items():
+            setattr(intent, name, value)
+        if status == "succeeded" and intent not in self.charges:
+            self.charges.append(intent)
+        kind = {"requires_payment_method": "payment_failed"}.get(intent.status, intent.status)
+        return self.emits(f"payment_intent.{kind}", intent) if status else {}
+
+    def decline(self, intent_id: str, code: str = "lost_card", *, charge: str | None = "ch_declined") -> None:
+        """A confirm of the PaymentIntent is declined; without a charge, the bank was not asked."""
+        intent = self.intent(intent_id)
+        intent.latest_charge = charge
+        self.becomes(intent, "requires_payment_method", self._payment_error(intent, Issuer(code, code)))
+
+    def forget_keys(self) -> None:
+        """Stripe may do so when keys are 24 hours old."""
+        self.keys.clear()
+
+    def refund_by_hand(self, intent_id: str, amount: int, **metadata: str) -> dict[str, Any]:
+        """Somebody refunds it in Stripe's Dashboard; returns the event of its charge."""
+        self.refund_in_dashboard(intent_id, amount, **metadata)
+        return self.webhooks[-1]
+
+    def refund_fails(self, refund_id: str) -> dict[str, Any]:
+        """The bank returns the refund; returns the event."""
+        [refund] = [each for each in self.refunds if each.id == refund_id]
+        self.return_refund(refund)
+        return self.webhooks[-1]
+
+    def disputed(self, intent_id: str, status: str, number: int = 0) -> dict[str, Any]:
+        """The bank opens a dispute, or decides about it; returns the event."""
+        self.dispute_is(intent_id, status, number)
+        return self.webhooks[-1]
+
+    # ------------------------------------------------------------ events
+
+    def emits(self, type_: str, thing: Any) -> dict[str, Any]:
+        """Stripe creates an event, and keeps it; returns it as a webhook has it."""
+        made = stripe.StripeObject.construct_from(dict(thing), None) if isinstance(thing, Mapping) else copy(thing)
+        self.events.append(Event(f"evt_{len(self.events)}", type_, self.io.now(), SimpleNamespace(object=made)))
+        return self.webhooks[-1]
+
+    @property
+    def webhooks(self) -> list[dict[str, Any]]:
+        """All events of PaymentIntents, refunds and charges as webhooks have them, without those of a creation."""
+        return [
+            {
+                "id": each.id,
+                "object": "event",
+                "type": each.type,
+                "created": each.created,
+                "data": {"object": _json_of(each.data.object)},
+            }
+            for each in self.events
+            if not each.type.endswith(".created") or each.type == "charge.dispute.created"
+        ]
+
+
+def _json_of(thing: Any) -> Any:
+    if isinstance(thing, stripe.StripeObject):
+        return thing.to_dict()
+    if isinstance(thing, dict):
+        return {name: _json_of(value) for name, value in dict.items(thing)}
+    if hasattr(thing, "__dict__"):
+        return {name: _json_of(value) for name, value in vars(thing).items() if name != "last_response"}
+    return thing

@@ -1,0 +1,145 @@
+"""A client of a deployed stack: it places orders over HTTP, waits, and compares with Stripe's ledger."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import requests
+
+from local.demo import drain
+from local.issuer import REFUND_SCOPE
+from local.observe import log_events
+from local.price_list import sold
+from local.stack import Stack
+from stripe_standin.admin import LedgerCharge
+
+SKU, CURRENCY, PRICE = sold()
+"""What is ordered of the shipped price list, and what one piece costs."""
+AMOUNT = 2 * PRICE
+"""What `Shop.order` costs."""
+DECLINED_CARD = "pm_card_visa_chargeDeclinedInsufficientFunds"
+THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
+# A delivery whose function has timed out comes back after the visibility timeout, 180 s at most: even then, on a busy
+# machine, a test waits for it.
+PATIENCE_SECONDS = 300
+_CLOCKS_DIFFER_SECONDS = 60
+
+
+def eventually[Seen](see: Callable[[], Seen], wanted: Callable[[Seen], bool]) -> Seen:
+    """What `see` returns once it is as wanted, or what it returned last when the time is up."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        seen = see()
+        if wanted(seen) or time.monotonic() > deadline:
+            return seen
+        time.sleep(0.3)
+
+
+def log_of(stack: Stack, since: float) -> Iterator[dict[str, Any]]:
+    """What the functions have logged since this time of our clock (seconds since 1970)."""
+    since_ms = int((since - _CLOCKS_DIFFER_SECONDS) * 1000)
+    return log_events(stack.aws.client("logs"), f"/aws/lambda/{stack.stack_name}", since_ms=since_ms)
+
+
+def signed_in(token: str) -> requests.Session:
+    """Sends the access token with each request."""
+    session = requests.Session()
+    session.headers["Authorization"] = f"Bearer {token}"
+    return session
+
+
+@contextmanager
+def orders_unpublished(stack: Stack) -> Iterator[None]:
+    """Nobody reads the stream of the Orders table, for as long as the block lasts."""
+    client = stack.aws.client("lambda")
+    mappings = client.list_event_source_mappings()["EventSourceMappings"]
+    [mapping] = [each for each in mappings if f":table/{stack.orders_table}/stream/" in each["EventSourceArn"]]
+    client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+    try:
+        yield
+    finally:
+        client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
+
+
+def forget_dead_letters(stack: Stack) -> None:
+    """Other tests of this stack leave some, in every DLQ."""
+    for url in stack.aws.client("sqs").list_queues(QueueNamePrefix=stack.stack_name)["QueueUrls"]:
+        if "dlq" in url.lower():
+            drain(stack, url)
+
+
+class Shop:
+    """A shop that uses the API of a deployed stack for one customer, and reads Stripe's ledger."""
+
+    def __init__(self, stack: Stack, customer: str = "cus_e2e") -> None:
+        self.stack, self.stripe = stack, stack.stripe
+        self._opened = time.time()
+        self.http = signed_in(stack.issuer.token(customer))
+        self.staff = signed_in(stack.issuer.token("staff_e2e", REFUND_SCOPE))
+
+    def send(self, body: Any, key: str | None) -> requests.Response:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        data = body if isinstance(body, str) else json.dumps(body)
+        return self.http.post(f"{self.stack.api_url}/orders", data=data, headers=headers, timeout=PATIENCE_SECONDS)
+
+    def order(self, key: str | None = None, **changes: Any) -> requests.Response:
+        body = {
+            "currency": CURRENCY,
+            "payment_method": "pm_card_visa",
+            "items": [{"sku": SKU, "quantity": 2}],
+            **changes,
+        }
+        return self.send(body, key or str(uuid4()))
+
+    def get(self, order_id: str) -> requests.Response:
+        return self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=PATIENCE_SECONDS)
+
+    def decided_status(self, order_id: str) -> str:
+        """Once neither a payment nor a cancellation is under way."""
+        waits = ("PENDING", "CANCELING")
+        return eventually(lambda: str(self.get(order_id).json()["status"]), lambda status: status not in waits)
+
+    def client_secret(self, order_id: str) -> str | None:
+        """What the customer's page is answered, once it is answered."""
+        url = f"{self.stack.api_url}/orders/{order_id}/payment"
+        answer = eventually(lambda: self.http.get(url, timeout=PATIENCE_SECONDS), lambda answer: answer.ok)
+        secret: str | None = answer.json()["client_secret"]
+        return secret
+
+    def charges(self, order_id: str) -> list[LedgerCharge]:
+        return self.stripe.ledger().charges_of(order_id)
+
+    def stored_orders(self) -> int:
+        return int(self.stack.aws.client("dynamodb").scan(TableName=self.stack.orders_table)["Count"])
+
+    def post(self, path: str, key: str | None = None, **body: Any) -> requests.Response:
+        """A request about an order: `post(f"{order_id}/cancel")`."""
+        headers = {"Idempotency-Key": key or str(uuid4())}
+        return self.http.post(
+            f"{self.stack.api_url}/orders/{path}", json=body, headers=headers, timeout=PATIENCE_SECONDS
+        )
+
+    def refund(self, order_id: str, key: str | None = None, **body: Any) -> requests.Response:
+        """A request of the staff, about whichever customer's order."""
+        url, headers = f"{self.stack.api_url}/orders/{order_id}/refunds", {"Idempotency-Key": key or str(uuid4())}
+        return self.staff.post(url, json=body, headers=headers, timeout=PATIENCE_SECONDS)
+
+    def placed(self, payment_method: str, status: str) -> str:
+        """The id of a new order, once it has this status."""
+        order_id = str(self.order(payment_method=payment_method).json()["order_id"])
+        assert self.decided_status(order_id) == status
+        return order_id
+
+    def deliver(self, *bodies: str, group: str = "g", deduplication_id: str | None = None) -> None:
+        """Send messages to the payments queue, as a redrive does; group and deduplication id are for FIFO alone."""
+        sqs, url = self.stack.aws.client("sqs"), self.stack.payments_queue_url
+        for body in bodies:
+            fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id or str(uuid4())}
+            sqs.send_message(QueueUrl=url, MessageBody=body, **(fifo if url.endswith(".fifo") else {}))
+
+    def log(self) -> str:
+        """All that the functions have logged since this shop opened, as CloudWatch Logs has it."""
+        return "\n".join(event["message"] for event in log_of(self.stack, self._opened))
