@@ -11,8 +11,9 @@ from tests.support.browser import Customer, chromium, running_browser
 from tests.support.shop import Shop
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Playwright leaves its event loop running in this thread: it ends before another module's tests begin."""
     program = chromium()
     if program is None and not os.environ.get("CI"):
         pytest.skip("there is no Chromium on PATH, and npm could not bring one: install chromium, and run this again")

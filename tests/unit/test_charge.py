@@ -849,15 +849,29 @@ def test_no_request_begins_after_the_deadline(
     assert service.deliver() == Done()
 
 
-@pytest.mark.parametrize("late_after", ["create", "search", "list"])
-def test_a_lookup_without_enough_time_proves_nothing(service: ChargeHarness, late_after: str) -> None:
+@pytest.mark.parametrize(
+    ("late_after", "sent"),
+    [("create", []), ("search", ["search", "list"]), ("list", ["search", "list"])],
+)
+def test_a_lookup_without_enough_time_proves_nothing(service: ChargeHarness, late_after: str, sent: list[str]) -> None:
     """The id is not stored, and the next delivery looks up again."""
     service.now = OLD
     service.stripe.next(late_after, afterwards(lambda: service.passes(100)))
     assert isinstance(worked(service, deadline=service.now + 50), Unfinished)
+    assert service.stripe.operations == ["create", *sent]
     assert "payment_intent_id" not in service.row
     assert service.deliver() == Done()
     assert service.stripe.operations[-5:] == ["retrieve", *lookup_of(1), "confirm"]
+
+
+@pytest.mark.parametrize("status", ["succeeded", "requires_payment_method"])
+def test_what_a_lookup_finds_at_the_deadline_is_left_to_the_next_delivery(service: ChargeHarness, status: str) -> None:
+    """Refunds and disputes are not read, and nothing is canceled: the timeout would kill the whole batch."""
+    service.now = OLD
+    service.made_before(status)
+    service.stripe.next("retrieve", as_usual, afterwards(lambda: service.passes(100)))
+    assert worked(service, deadline=service.now + 50) == Unfinished("too little time left")
+    assert service.stripe.operations == ["create", *lookup_of(2)]
 
 
 def worked(service: ChargeHarness, *, deadline: float) -> Payment | Unfinished:

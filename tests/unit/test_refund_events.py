@@ -123,6 +123,15 @@ def test_a_refund_by_hand_is_ignored(service: RefundHarness, refund_id: str | No
     assert (service.rows, "Alarm" in service.counted) == ([], True)
 
 
+def test_stripe_is_asked_once_for_the_order_of_a_refund_by_hand(service: RefundHarness) -> None:
+    """The event names only its PaymentIntent."""
+    service.made_by_hand(1)
+    bank_returns(service)
+    service.io.at["stripe retrieve"] = lambda: service.io.at.update({"stripe retrieve": pytest.fail})
+    service.happens(order_id=None, refund_id=None)
+    assert "Alarm" in service.counted
+
+
 def test_an_event_that_stripe_does_not_confirm_is_deferred(service: RefundHarness) -> None:
     """The secret may be another account's. Stripe delivers the event again."""
     service.deliver()

@@ -48,26 +48,27 @@ def apply_event(event: StripeEvent, tools: ReconcileTools) -> None:
         case PaymentIntentEvent():
             reconcile_event(event, tools)
         case ChargeRefundedEvent():
-            _record_refunded(event, tools)
+            _record_refunded(event, _order_of(event, tools), tools)
         case DisputeEvent():
             _record_disputes(event, tools)
         case RefundEvent():
+            order_id = event.order_id
             if event.has_failed:
+                order_id = _order_of(event, tools)
                 # First: once the refund's own row says FAILED, nothing else lowers the sum.
-                _record_refunded(event, tools)
-            _correct_refund(event, tools)
+                _record_refunded(event, order_id, tools)
+            _correct_refund(event, order_id, tools)
 
 
 # ---------------------------------------------------------------- the payment's refunds and disputes
 
 
-def _record_refunded(event: ChargeRefundedEvent | RefundEvent, tools: ReconcileTools) -> None:
+def _record_refunded(event: ChargeRefundedEvent | RefundEvent, order_id: str | None, tools: ReconcileTools) -> None:
     """Write the sum that Stripe shows as refunded.
 
     It is read once more after each write: another event's handler may have read a newer sum meanwhile, and found
     nothing to write.
     """
-    order_id = _order_of(event, tools)
     payment = _row_of(event, order_id, tools)
     told = event.amount_refunded_minor if isinstance(event, ChargeRefundedEvent) else None
     if payment and payment.amount_refunded_minor == told:
@@ -191,12 +192,12 @@ def find_refund_discrepancy(refund: Refund | None, found: Sequence[FoundRefund])
     return RefundDiscrepancy.RETURNED if is_unaware else RefundDiscrepancy.NONE
 
 
-def _correct_refund(event: RefundEvent, tools: ReconcileTools) -> None:
+def _correct_refund(event: RefundEvent, order_id: str | None, tools: ReconcileTools) -> None:
     """Correct the row of the event's refund by Stripe's list of refunds."""
-    order_id, refund_id = event.order_id, event.refund_id or ""
-    if order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
+    refund_id = event.refund_id or ""
+    if order_id is None or event.order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
         tools.charge.instruments.count("RefundEventIgnored")
-        if event.has_failed and (order_id := _order_of(event, tools)):
+        if event.has_failed and order_id:
             # The runbook lets a person refund what a canceled order has paid: its customer has no money back.
             about = {"stripe_refund_id": event.stripe_refund_id, **_log_fields(event, order_id)}
             tools.charge.instruments.log("a refund made by hand failed", alarm=Cause.REFUND_FAILED, **about)
