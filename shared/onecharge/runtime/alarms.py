@@ -1,6 +1,6 @@
 """The causes of the metric `Alarm`, which are its dimension in CloudWatch: why a person has to act.
 
-Each cause has a CloudWatch alarm of its name in monitoring.yaml. docs/runbook.md says what each means and what fixes it.
+Each cause has a CloudWatch alarm of its name in monitoring.yaml; docs/runbook.md says what it means and what fixes it.
 Causes that ask for the same action are one.
 """
 
